@@ -1,0 +1,5 @@
+"""Modules whose library is not installed have no doctests to collect."""
+
+from importlib.util import find_spec
+
+collect_ignore = [] if find_spec("cupy") else ["sardonyx/backends/cupy.py"]

@@ -1,0 +1,152 @@
+"""The array libraries that ops run on, and how one of them is found.
+
+None is imported before it is asked for, or before one of its arrays is seen.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.numpy import HOST
+from sardonyx.errors import BackendUnavailable, InvalidInput
+
+_CLASSES = {"jax": "JaxBackend", "cupy": "CupyBackend", "numpy": "NumpyBackend"}
+_INSTALL = {
+    "jax": "pip install sardonyx",
+    "cupy": "pip install 'sardonyx[cuda]'",
+    "numpy": "pip install numpy",
+}
+_KINDS = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "tpu": "tpu"}
+_CHOICE = {"cpu": ("jax", "numpy"), "gpu": ("jax", "cupy"), "tpu": ("jax",)}
+
+
+def find(name: str | None = None, device: object = None) -> Backend:
+    """The backend `name` ("jax", "cupy", "numpy") on `device`, or the best there is.
+
+    A device is "cpu", "gpu" (or "cuda"), "tpu", one of them by its index as in "cuda:1", or a
+    `jax.Device`. What was asked for and is not there is an error, never replaced by something else.
+    """
+    if name is not None and name not in _CLASSES:
+        raise BackendUnavailable(
+            f"There is no backend {name!r}: it may be {', '.join(map(repr, _CLASSES))}, or None "
+            "for the best of them."
+        )
+    if device is None:
+        return _on(name or _best(), None, None)
+    if not isinstance(device, str):
+        return _on_object(name, device)
+    kind, index = _parsed(device)
+    reasons = []
+    for candidate in (name,) if name else _CHOICE[kind]:
+        try:
+            return _on(candidate, kind, index)
+        except BackendUnavailable as error:
+            reasons.append(str(error))
+    raise BackendUnavailable(" ".join(reasons))
+
+
+def available() -> list[str]:
+    """The backends that can be used here, the best first. This imports what is installed."""
+    names = []
+    for name in _CLASSES:
+        try:
+            find(name)
+        except BackendUnavailable:
+            continue
+        names.append(name)
+    return names
+
+
+def backend_of(array: Any) -> Backend:
+    """The backend whose array this is, on the array's device."""
+    if isinstance(array, np.ndarray):
+        return HOST
+    kind: Any = type(array)
+    name = _library(kind)
+    if name is not None and hasattr(array, "shape"):
+        return _made(name, _class(name).device_of(array))
+    if hasattr(array, "__array_namespace__"):
+        return _other(array.__array_namespace__())
+    raise InvalidInput(
+        f"A {type(array).__name__} is no array: pass one of NumPy, JAX or CuPy, or of a library "
+        "that follows the array API standard; `numpy.asarray` and `numpy.from_dlpack` make one."
+    )
+
+
+@functools.cache
+def _library(kind: Any) -> str | None:
+    """Whether it is JAX or CuPy that has arrays of this type, by the modules of its bases alone."""
+    modules = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    if modules & {"jax", "jaxlib"}:
+        return "jax"
+    return "cupy" if "cupy" in modules else None
+
+
+def _best() -> str:
+    """The library with an accelerator; without one, that which compiles."""
+    present = []
+    for name in ("jax", "cupy"):
+        try:
+            library = _class(name)
+        except BackendUnavailable:
+            continue
+        if library.has_accelerator():
+            return name
+        present.append(name)
+    return "jax" if "jax" in present else "numpy"
+
+
+def _on(name: str, kind: str | None, index: int | None) -> Backend:
+    return _made(name, _class(name).device_for(kind, index))
+
+
+def _on_object(name: str | None, device: object) -> Backend:
+    if type(device).__module__.startswith("jax") and name in (None, "jax"):
+        return _made("jax", device)
+    raise BackendUnavailable(
+        f"{device!r} is no device of {name or 'any backend'}: pass 'cpu', 'gpu', 'cuda:1', 'tpu' "
+        "or a jax.Device."
+    )
+
+
+def _parsed(device: str) -> tuple[str, int | None]:
+    kind, colon, index = device.partition(":")
+    if kind not in _KINDS or (colon and not (index.isascii() and index.isdigit())):
+        raise BackendUnavailable(
+            f"There is no device {device!r}: it may be 'cpu', 'gpu' (or 'cuda'), 'tpu', or one of "
+            "them by its index, as in 'cuda:1'."
+        )
+    return _KINDS[kind], int(index) if colon else None
+
+
+def _class(name: str) -> type[Backend]:
+    try:
+        module = import_module(f"sardonyx.backends.{name}")
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"The backend {name!r} is not installed ({error}): {_INSTALL[name]}"
+        ) from error
+    library: type[Backend] = getattr(module, _CLASSES[name])
+    return library
+
+
+@functools.cache
+def _made(name: str, device: Any) -> Backend:
+    """One backend per device, so that what it keeps is shared by all who use it."""
+    if name == "numpy":
+        return HOST
+    library: Any = _class(name)
+    backend: Backend = library(device)
+    return backend
+
+
+@functools.cache
+def _other(namespace: Any) -> Backend:
+    library: Any = import_module("sardonyx.backends.other").OtherBackend
+    backend: Backend = library(namespace)
+    return backend

@@ -1,0 +1,248 @@
+"""The whole vocabulary of an op: the array API standard, and the primitives ONNX needs besides.
+
+A backend is one array library. Its class binds the standard's functions to the library and
+replaces a primitive wherever the library has something better than the fallback written here in
+the standard's own terms. A backend knows nothing of ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from sardonyx.backends import fallback
+from sardonyx.backends.layout import dense_strides, same_layout
+from sardonyx.backends.standard import Array, Operand, Standard
+from sardonyx.errors import BackendUnavailable
+
+Replay = Callable[..., Sequence[Any]]
+
+
+class Spec(NamedTuple):
+    """Shape and dtype of a value whose data is not known, or not needed."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class Backend(Standard):
+    """One array library, as ops and programs see it.
+
+    Ops get it as `xp`. They call the standard's functions and the primitives below; the second half
+    (`infer`, `compile`, `put`, ...) is for the graph, which records and runs programs.
+    """
+
+    name: ClassVar[str]
+    # Whether segments are compiled as a whole; otherwise steps run one by one, while recording too.
+    compiled: ClassVar[bool] = False
+    # Whether programs take NumPy arrays as they are, so that none need be uploaded by hand.
+    takes_numpy: bool = False
+    # Whether its arrays can hold strings, so that they need not be computed on the host instead.
+    holds_strings: ClassVar[bool] = False
+    # Whether a reshape shares its source's buffer even where it leaves the program.
+    reshapes_are_views: ClassVar[bool] = True
+    # Constants up to this many bytes are written into the program instead of being passed to it.
+    embeds_up_to: ClassVar[int] = 0
+
+    def __init__(self, namespace: Any) -> None:
+        for function in Standard.__annotations__:
+            if not hasattr(type(self), function):
+                setattr(self, function, getattr(namespace, function))
+
+    def __repr__(self) -> str:
+        return f"<backend {self.name}>"
+
+    # -- primitives for ops -----------------------------------------------------------------------
+
+    def dtype(self, dtype: np.dtype[Any]) -> Any:
+        """The library's own name for a NumPy dtype."""
+        return dtype
+
+    def numpy_dtype(self, dtype: Any) -> np.dtype[Any]:
+        """NumPy's name for one of the library's dtypes."""
+        named: np.dtype[Any] = np.dtype(dtype)
+        return named
+
+    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Operand) -> Array:
+        """`x` with `widths[i]` elements of `value` before and after it on axis i."""
+        return fallback.pad(self, x, widths, value)
+
+    def bitcast(self, x: Array, dtype: Any) -> Array:
+        """The bits of `x` as another type of the same size."""
+        raise NotImplementedError
+
+    def gather(self, x: Array, places: Sequence[Array]) -> Array:
+        """`x[places[0], places[1], ...]`, where the places are integers and may be negative."""
+        return fallback.gather(self, x, places)
+
+    def erf(self, x: Array) -> Array:
+        """The error function, to the precision of `x`."""
+        return fallback.erf(self, x)
+
+    def fmod(self, a: Array, b: Array) -> Array:
+        """What a division towards zero leaves: exact, and with the sign of `a`."""
+        return fallback.fmod(self, a, b)
+
+    def convolution(
+        self,
+        x: Array,
+        weight: Array,
+        *,
+        strides: Sequence[int],
+        pads: Sequence[tuple[int, int]],
+        dilations: Sequence[int],
+        groups: int,
+    ) -> Array:
+        """Correlate (N, C, *spatial) with (M, C / groups, *kernel)."""
+        return fallback.convolution(
+            self, x, weight, strides=strides, pads=pads, dilations=dilations, groups=groups
+        )
+
+    def window_max(
+        self, x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    ) -> Array:
+        """Maximum over each window of the last `len(kernel)` axes; the caller has padded."""
+        return fallback.window_reduce(self.maximum, x, kernel, strides, dilations)
+
+    def window_sum(
+        self, x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    ) -> Array:
+        """Sum over each window of the last `len(kernel)` axes; the caller has padded."""
+        return fallback.window_reduce(self.add, x, kernel, strides, dilations)
+
+    def strides(self, x: Array) -> tuple[int, ...]:
+        """How many elements apart the neighbours of `x` lie in memory, on each axis."""
+        return dense_strides(x.shape)
+
+    def elements_at(self, x: Array, steps: Sequence[int]) -> Array:
+        """An array of `x`'s shape whose [i, j, ...] is element i * steps[0] + j * steps[1] + ...
+
+        of `x`, counted in row-major order. It may share memory with `x`, and with itself.
+        """
+        return fallback.elements_at(self, x, steps)
+
+    def with_strides(self, x: Array, steps: Sequence[int]) -> Array:
+        """A copy of `x` with `steps` as its strides; they have been checked not to overlap."""
+        if not same_layout(x.shape, steps, dense_strides(x.shape)):
+            raise ValueError(f"arrays of {self.name} have no strides but {dense_strides(x.shape)}")
+        return self.asarray(x, copy=True)
+
+    def write(self, out: Array, function: Callable[..., Array], *arguments: Any) -> Array:
+        """`function(self, *arguments)` in the buffer of `out`, which may be among the arguments.
+
+        Where arrays cannot change, `out` is given up for it. Use the result, not `out`.
+        """
+        value = function(self, *arguments)
+        if value is not out:
+            out[...] = value  # type: ignore[index]
+        return out
+
+    def cond(
+        self, predicate: Array, when_true: Callable[[], Any], when_false: Callable[[], Any]
+    ) -> Any:
+        """The result of one of two functions of no arguments, chosen by a scalar."""
+        return when_true() if bool(predicate) else when_false()
+
+    # -- for the graph ----------------------------------------------------------------------------
+
+    def scope(self) -> AbstractContextManager[object]:
+        """Entered around every trace, compile and call; global state is changed only inside it."""
+        return nullcontext()
+
+    @classmethod
+    def has_accelerator(cls) -> bool:
+        """Whether the library has a GPU or a TPU here."""
+        return False
+
+    @classmethod
+    def device_for(cls, kind: str | None, index: int | None) -> Any:
+        """What the constructor takes for a "cpu", "gpu" or "tpu", or for None the library's own."""
+        if kind not in (None, "cpu") or index:
+            raise BackendUnavailable(f"The backend {cls.name!r} has the CPU alone: pass 'cpu'.")
+        return None
+
+    @classmethod
+    def device_of(cls, value: Any) -> Any:
+        """What the constructor takes for the device of an array."""
+        return None
+
+    def owns(self, value: object) -> bool:
+        """Whether `value` is an array of this library."""
+        raise NotImplementedError
+
+    def spec(self, value: Any) -> Spec:
+        """Shape and dtype of an array of this library, or of NumPy."""
+        dtype = value.dtype if isinstance(value, np.ndarray) else self.numpy_dtype(value.dtype)
+        return Spec(tuple(value.shape), dtype)
+
+    def is_abstract(self, value: object) -> bool:
+        """Whether `value` stands for data that is not there yet (a tracer)."""
+        return False
+
+    def put(self, value: np.ndarray[Any, Any]) -> Array:
+        """`value` on the backend's device. The result may share memory nobody writes to."""
+        raise NotImplementedError
+
+    def fetch(self, value: Array) -> np.ndarray[Any, Any]:
+        """`value` on the host, without a copy where the library allows it."""
+        raise NotImplementedError
+
+    def adopt(self, value: Any) -> Array:
+        """An array of another library (anything with `__dlpack__`) as one of this library."""
+        raise NotImplementedError
+
+    def shield(self, value: Array) -> Array:
+        """`value` in a form whose writing by its receiver cannot change the original."""
+        return value
+
+    def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
+        """Shapes and dtypes of `function`'s results without running it. Compiled backends only."""
+        raise NotImplementedError
+
+    def compile(self, replay: Replay) -> Replay:
+        """`replay`, a pure function of arrays, in its fastest form."""
+        return replay
+
+    def explain(self, error: Exception) -> str | None:
+        """What a library's error raised by a call means to a user, where it is a common one."""
+        return None
+
+
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """The standard's word for a dtype's kind, with the low-precision types in their places.
+
+    >>> import ml_dtypes, numpy as np
+    >>> kind_of(np.dtype(ml_dtypes.bfloat16)), kind_of(np.dtype(ml_dtypes.int4))
+    ('real floating', 'signed integer')
+    """
+    if dtype.kind in "bfciu":
+        kinds = {"b": "bool", "f": "real floating", "c": "complex floating"}
+        return kinds.get(dtype.kind, "signed integer" if dtype.kind == "i" else "unsigned integer")
+    if dtype.kind == "V" and dtype.fields is None:
+        if not dtype.name.startswith(("int", "uint")):
+            return "real floating"
+        return "signed integer" if dtype.name.startswith("int") else "unsigned integer"
+    return "other"
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """The standard's `isdtype` for NumPy dtypes, knowing those of ml_dtypes."""
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, one) for one in kind)
+    if not isinstance(kind, str):
+        return bool(np.dtype(dtype) == np.dtype(kind))
+    found = kind_of(np.dtype(dtype))
+    if kind == "integral":
+        return found.endswith("integer")
+    if kind == "numeric":
+        return found not in ("bool", "other")
+    return found == kind
+
+
+def is_low_precision(dtype: np.dtype[Any]) -> bool:
+    """Whether `dtype` is one of ml_dtypes', in which NumPy's own loops do not compute."""
+    return dtype.kind in "fV" and hasattr(ml_dtypes, dtype.name)  # float8_e5m2 is of kind f

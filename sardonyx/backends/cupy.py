@@ -1,0 +1,193 @@
+"""CuPy: CUDA. Steps run one by one, each as CuPy's own kernels or as calls of cuBLAS."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+
+import cupy
+import ml_dtypes
+import numpy as np
+from cupyx.scipy.special import erf
+
+from sardonyx.backends import fallback
+from sardonyx.backends.numpy import NumpyLike
+from sardonyx.backends.standard import Array
+from sardonyx.errors import BackendUnavailable
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16}
+# What DLPack calls CUDA's memory: that of a device, and that which host and device share.
+CUDA_MEMORY = (2, 13)
+
+
+class CupyBackend(NumpyLike):
+    """One CUDA device. Matrix products of float32 are exact unless CUPY_TF32 says otherwise."""
+
+    name: ClassVar[str] = "cupy"
+
+    def __init__(self, device: int | None = None) -> None:
+        super().__init__(cupy)
+        self.device = _present(device)
+
+    # -- the standard, where CuPy departs from it -------------------------------------------------
+
+    def unstack(self, x: Any, *, axis: int = 0) -> Any:
+        x = cupy.moveaxis(x, axis, 0)
+        return tuple(x[i] for i in range(x.shape[0]))
+
+    def vecdot(self, a: Any, b: Any, *, axis: int = -1) -> Any:
+        a, b = cupy.moveaxis(a, axis, -1), cupy.moveaxis(b, axis, -1)
+        return self.matmul(cupy.conj(a)[..., None, :], b[..., None])[..., 0, 0]
+
+    # CuPy computes in bfloat16 element by element, but has these for wider types alone.
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        if _is_bfloat16(x) or _is_bfloat16(y):
+            return cupy.where(condition, _widened(x), _widened(y)).astype(BFLOAT16)
+        return cupy.where(condition, x, y)
+
+    def round(self, x: Any) -> Any:
+        return self._in_float32(cupy.round, x)
+
+    def tril(self, x: Any, *, k: int = 0) -> Any:
+        return self._in_float32(cupy.tril, x, k=k)
+
+    def triu(self, x: Any, *, k: int = 0) -> Any:
+        return self._in_float32(cupy.triu, x, k=k)
+
+    def tensordot(self, a: Any, b: Any, *, axes: Any = 2) -> Any:
+        return self._in_float32(cupy.tensordot, a, b, axes=axes)
+
+    def cumulative_sum(self, x: Any, **options: Any) -> Any:
+        return self._in_float32(cupy.cumulative_sum, x, **options)
+
+    def cumulative_prod(self, x: Any, **options: Any) -> Any:
+        return self._in_float32(cupy.cumulative_prod, x, **options)
+
+    def argmax(self, x: Any, **options: Any) -> Any:
+        return cupy.argmax(_widened(x), **options)
+
+    def argmin(self, x: Any, **options: Any) -> Any:
+        return cupy.argmin(_widened(x), **options)
+
+    def sort(self, x: Any, **options: Any) -> Any:
+        return self._in_float32(super().sort, x, **options)
+
+    def argsort(self, x: Any, **options: Any) -> Any:
+        return super().argsort(_widened(x), **options)
+
+    # -- primitives for ops -----------------------------------------------------------------------
+
+    def dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        if dtype not in DTYPES:
+            raise TypeError(
+                f"CuPy has no arrays of {dtype}; cast to a type that it has, or run the model on "
+                "JAX or NumPy"
+            )
+        return dtype
+
+    def pad(self, x: Any, widths: Any, value: Any) -> Any:
+        if isinstance(value, cupy.ndarray):
+            return fallback.pad(self, x, widths, value)
+        return super().pad(x, widths, value)
+
+    def erf(self, x: Any) -> Any:
+        # CuPy has it for float32 and float64, and would give float64 for float16.
+        return erf(x.astype(np.float32)).astype(x.dtype) if x.dtype.itemsize == 2 else erf(x)
+
+    # -- for the graph ----------------------------------------------------------------------------
+
+    def scope(self) -> AbstractContextManager[object]:
+        device: AbstractContextManager[object] = cupy.cuda.Device(self.device)
+        return device
+
+    @classmethod
+    def has_accelerator(cls) -> bool:
+        return bool(cupy.is_available())
+
+    @classmethod
+    def device_for(cls, kind: str | None, index: int | None) -> int:
+        if kind not in (None, "gpu"):
+            raise BackendUnavailable(f"CuPy runs on NVIDIA GPUs alone, not on a {kind!r}")
+        return _present(index)
+
+    @classmethod
+    def device_of(cls, value: Any) -> int:
+        return int(value.data.device_id)
+
+    def owns(self, value: object) -> bool:
+        """Only arrays of this very device: those of others are adopted, which brings them here."""
+        return isinstance(value, cupy.ndarray) and value.data.device_id == self.device
+
+    def put(self, value: np.ndarray[Any, Any]) -> Array:
+        self.dtype(value.dtype)
+        with self.scope():
+            array: Array = cupy.asarray(value)
+        return array
+
+    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
+        with self.scope():
+            array: np.ndarray[Any, Any] = cupy.asnumpy(value)
+        return array
+
+    def adopt(self, value: Any) -> Any:
+        """Arrays of this device are shared, those of others and of the host copied to it."""
+        if not _is_on_cuda(value):
+            return self.put(np.asarray(value))
+        with self.scope():
+            try:
+                array = value if isinstance(value, cupy.ndarray) else cupy.from_dlpack(value)
+            except (BufferError, NotImplementedError, TypeError):
+                # CuPy takes no bfloat16 from DLPack, so that it goes by way of the host.
+                return self.put(np.asarray(value))
+            return array if self.owns(array) else array.copy()
+
+    def shield(self, value: Any) -> Any:
+        """A copy: CuPy has no read-only arrays."""
+        with self.scope():
+            return value.copy()
+
+    def explain(self, error: Exception) -> str | None:
+        text = str(error)
+        if isinstance(error, cupy.cuda.memory.OutOfMemoryError):
+            return "the device is out of memory; use smaller inputs or another device"
+        if "libnvrtc" in text or "cuda_fp16.h" in text:
+            return "CuPy cannot find the CUDA toolkit; install 'cupy-cuda13x[ctk]'"
+        if "cudaErrorIllegalAddress" in text:
+            return "a kernel read or wrote out of bounds; the process has to be started anew"
+        return None
+
+
+def _present(device: int | None) -> int:
+    """The index of the device asked for, or of the current one, if it is there."""
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+        current = cupy.cuda.runtime.getDevice()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendUnavailable(
+            f"CuPy finds no NVIDIA GPU ({error}); install NVIDIA's driver, or run the model on "
+            "JAX or NumPy"
+        ) from error
+    if device is None:
+        return int(current)
+    if not 0 <= device < count:
+        raise BackendUnavailable(
+            f"there is no CUDA device {device}; this machine has {count}, counted from 0"
+        )
+    return device
+
+
+def _is_on_cuda(value: Any) -> bool:
+    if not hasattr(value, "__dlpack_device__"):
+        return False
+    memory, _ = value.__dlpack_device__()
+    return memory in CUDA_MEMORY
+
+
+def _is_bfloat16(value: Any) -> bool:
+    return isinstance(value, cupy.ndarray) and value.dtype == BFLOAT16
+
+
+def _widened(value: Any) -> Any:
+    return value.astype(np.float32) if _is_bfloat16(value) else value

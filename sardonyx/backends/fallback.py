@@ -1,0 +1,163 @@
+"""The primitives in the standard's own terms, for libraries that have nothing better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sardonyx.backends.standard import Array, Operand
+
+if TYPE_CHECKING:
+    from sardonyx.backends.base import Backend
+
+
+def pad(xp: Backend, x: Array, widths: Sequence[tuple[int, int]], value: Operand) -> Array:
+    filling = xp.asarray(value, dtype=x.dtype)
+    for axis, (before, after) in enumerate(widths):
+        if before or after:
+            sides = [(*x.shape[:axis], width, *x.shape[axis + 1 :]) for width in (before, after)]
+            left, right = (xp.broadcast_to(filling, side) for side in sides)
+            x = xp.concat([left, x, right], axis=axis)
+    return x
+
+
+def gather(xp: Backend, x: Array, places: Sequence[Array]) -> Array:
+    sizes, rest = x.shape[: len(places)], x.shape[len(places) :]
+    rows = xp.zeros((), dtype=places[0].dtype)
+    for place, size in zip(places, sizes, strict=True):
+        rows = rows * size + xp.where(place < 0, place + size, place)
+    x = xp.reshape(x, (math.prod(sizes), *rest))
+    return xp.reshape(xp.take(x, xp.reshape(rows, (-1,)), axis=0), (*rows.shape, *rest))
+
+
+def elements_at(xp: Backend, x: Array, steps: Sequence[int]) -> Array:
+    places = np.zeros((), np.int64)
+    for size, step in zip(x.shape, steps, strict=True):
+        places = places[..., None] + np.arange(size) * step
+    flat = xp.reshape(x, (-1,))
+    return xp.reshape(xp.take(flat, xp.put(places.reshape(-1)), axis=0), x.shape)
+
+
+def windows(
+    x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[Array]:
+    """One strided view of `x` per element of the kernel, all of the output's size."""
+    lead = (slice(None),) * (x.ndim - len(kernel))
+    sizes = output_sizes(x.shape[len(lead) :], kernel, strides, dilations)
+    views = []
+    for offsets in product(*map(range, kernel)):
+        starts = [o * d for o, d in zip(offsets, dilations, strict=True)]
+        cut = (
+            slice(start, start + (size - 1) * stride + 1, stride)
+            for start, size, stride in zip(starts, sizes, strides, strict=True)
+        )
+        views.append(x[(*lead, *cut)])
+    return views
+
+
+def output_sizes(
+    sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> tuple[int, ...]:
+    """How many windows fit on each axis."""
+    return tuple(
+        (size - d * (k - 1) - 1) // s + 1
+        for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)
+    )
+
+
+def window_reduce(
+    combine: Callable[[Array, Array], Array],
+    x: Array,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> Array:
+    """One axis after the other, which costs the sum of the kernel's sides and not their product."""
+    for i, (side, stride, dilation) in enumerate(zip(kernel, strides, dilations, strict=True)):
+        beyond = (1,) * (len(kernel) - i - 1)
+        along = windows(x, (side, *beyond), (stride, *beyond), (dilation, *beyond))
+        x = reduce(combine, along)
+    return x
+
+
+def convolution(
+    xp: Backend,
+    x: Array,
+    weight: Array,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilations: Sequence[int],
+    groups: int,
+) -> Array:
+    """Gather the windows as columns, then multiply."""
+    x = xp.pad(x, [(0, 0), (0, 0), *pads], 0)
+    columns = xp.stack(windows(x, weight.shape[2:], strides, dilations), axis=2)
+    return product_of_columns(xp, columns, weight, groups)
+
+
+def product_of_columns(xp: Backend, columns: Array, weight: Array, groups: int) -> Array:
+    """One matrix product per group, of (N, C, ..., *sizes) that holds the kernel's axes within."""
+    batch, channels = columns.shape[:2]
+    sizes = columns.shape[columns.ndim - (weight.ndim - 2) :]
+    rows = channels // groups * math.prod(weight.shape[2:])
+    columns = xp.reshape(columns, (batch, groups, rows, math.prod(sizes)))
+    filters = xp.reshape(weight, (groups, weight.shape[0] // groups, rows))
+    return xp.reshape(xp.matmul(filters, columns), (batch, weight.shape[0], *sizes))
+
+
+Coefficients = tuple[float, ...]
+
+# W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969):
+# three ranges of |x|, each to full float64 precision.
+_NEAR_TOP: Coefficients = (
+    3.16112374387056560e00, 1.13864154151050156e02, 3.77485237685302021e02,
+    3.20937758913846947e03, 1.85777706184603153e-1,
+)  # fmt: skip
+_NEAR_BOTTOM: Coefficients = (
+    2.36012909523441209e01, 2.44024637934444173e02, 1.28261652607737228e03,
+    2.84423683343917062e03,
+)  # fmt: skip
+_MIDDLE_TOP: Coefficients = (
+    5.64188496988670089e-1, 8.88314979438837594e00, 6.61191906371416295e01,
+    2.98635138197400131e02, 8.81952221241769090e02, 1.71204761263407058e03,
+    2.05107837782607147e03, 1.23033935479799725e03, 2.15311535474403846e-8,
+)  # fmt: skip
+_MIDDLE_BOTTOM: Coefficients = (
+    1.57449261107098347e01, 1.17693950891312499e02, 5.37181101862009858e02,
+    1.62138957456669019e03, 3.29079923573345963e03, 4.36261909014324716e03,
+    3.43936767414372164e03, 1.23033935480374942e03,
+)  # fmt: skip
+
+
+def _rational(
+    x: Array, top: Sequence[float], bottom: Sequence[float], steps: int
+) -> tuple[Array, Array]:
+    above, below = top[-1] * x, x
+    for i in range(steps):
+        above, below = (above + top[i]) * x, (below + bottom[i]) * x
+    return above + top[steps], below + bottom[steps]
+
+
+def erf(xp: Backend, x: Array) -> Array:
+    size = xp.abs(x)
+    near_top, near_bottom = _rational(xp.square(xp.minimum(size, 0.5)), _NEAR_TOP, _NEAR_BOTTOM, 3)
+    # Beyond 6 the function is 1 to the last bit, so the middle range may serve for the far one.
+    middle = xp.minimum(size, 6.0)
+    top, bottom = _rational(middle, _MIDDLE_TOP, _MIDDLE_BOTTOM, 7)
+    far = xp.copysign(1.0 - xp.exp(-xp.square(middle)) * top / bottom, x)
+    result = xp.where(size <= 0.5, x * near_top / near_bottom, far)
+    return xp.where(xp.isnan(x), x, result)
+
+
+def fmod(xp: Backend, a: Array, b: Array) -> Array:
+    if not xp.isdtype(a.dtype, "integral"):
+        return xp.copysign(xp.remainder(xp.abs(a), xp.abs(b)), a)
+    floored = xp.remainder(a, b)
+    across = xp.not_equal(floored, 0) & ((a < 0) ^ (b < 0))
+    return xp.where(across, floored - b, floored)

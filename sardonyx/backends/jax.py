@@ -1,0 +1,244 @@
+"""JAX: CPU, CUDA and TPU; segments are compiled by XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import cache, partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental.layout import Format, Layout
+
+from sardonyx.backends import fallback, xla_cpu
+from sardonyx.backends.base import Backend, Replay, Spec
+from sardonyx.backends.layout import axis_order, dense_strides, same_layout
+from sardonyx.backends.rounding import prepared
+from sardonyx.errors import BackendUnavailable
+
+
+class JaxBackend(Backend):
+    name: ClassVar[str] = "jax"
+    compiled: ClassVar[bool] = True
+    reshapes_are_views: ClassVar[bool] = False
+    embeds_up_to: ClassVar[int] = 128
+
+    def __init__(self, device: jax.Device | None = None) -> None:
+        super().__init__(jnp)
+        self.device = device
+        # On a device of its own, what a call passes must be placed there as the weights are.
+        self.takes_numpy = device is None
+
+    # -- primitives for ops -----------------------------------------------------------------------
+
+    def pad(self, x: Any, widths: Any, value: Any) -> Any:
+        return jnp.pad(x, widths, constant_values=value)
+
+    def erf(self, x: Any) -> Any:
+        return lax.erf(x)
+
+    def concat(self, arrays: Any, *, axis: int = 0) -> Any:
+        dtype = arrays[0].dtype
+        if not dtype.name.endswith("int2"):
+            return jnp.concat(arrays, axis=axis)
+        # XLA for CPU aborts the process on a concatenation of two-bit integers.
+        return jnp.concat([x.astype(np.int8) for x in arrays], axis=axis).astype(dtype)
+
+    # An index that is out of range means the nearest element; libraries that can tell, raise.
+
+    def take(self, x: Any, indices: Any, *, axis: int) -> Any:
+        indices = jnp.where(indices < 0, indices + x.shape[axis], indices)
+        return jnp.take(x, indices, axis=axis, mode="clip")
+
+    def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
+        indices = jnp.where(indices < 0, indices + x.shape[axis], indices)
+        return jnp.take_along_axis(x, indices, axis=axis, mode="clip")
+
+    def gather(self, x: Any, places: Any) -> Any:
+        return x.at[tuple(places)].get(mode="clip")
+
+    def astype(self, x: Any, dtype: Any) -> Any:
+        return prepared(x, np.dtype(dtype)).astype(dtype)
+
+    def bitcast(self, x: Any, dtype: Any) -> Any:
+        return x.view(dtype)
+
+    def fmod(self, a: Any, b: Any) -> Any:
+        return jnp.fmod(a, b)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+
+    def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
+        return jnp.tensordot(a, b, axes, precision=lax.Precision.HIGHEST)
+
+    def convolution(self, x: Any, weight: Any, **layout: Any) -> Any:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            # XLA convolves integers with plain loops on the CPU, and not at all on a GPU.
+            return fallback.convolution(self, x, weight, **layout)
+        general: Callable[[Any, Any], Any] = partial(_general_convolution, **layout)
+        on_cpu = xla_cpu.convolution_form(self, x, weight, **layout)
+        if on_cpu is None:
+            return general(x, weight)
+        return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)
+
+    def window_max(self, x: Any, *window: Sequence[int]) -> Any:
+        lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else int(np.iinfo(x.dtype).min)
+        return _window_reduce(lax.max, x, lowest, *window)
+
+    def window_sum(self, x: Any, *window: Sequence[int]) -> Any:
+        return _window_reduce(lax.add, x, 0, *window)
+
+    def strides(self, x: Any) -> tuple[int, ...]:
+        order = range(x.ndim) if self.is_abstract(x) else x.format.layout.major_to_minor
+        packed = dense_strides([x.shape[axis] for axis in order])
+        return tuple(packed[list(order).index(axis)] for axis in range(x.ndim))
+
+    def with_strides(self, x: Any, steps: Any) -> Any:
+        """The device's layout of the array: JAX has any order of the axes, but no padding."""
+        copy = jnp.copy(x)
+        if same_layout(x.shape, steps, self.strides(copy)):
+            return copy
+        order = axis_order(x.shape, steps)
+        if order is None or self.is_abstract(x):
+            raise ValueError(
+                f"JAX has no strides {tuple(steps)} for shape {x.shape}: outside of jit its axes "
+                "may lie in any order, but densely; NumPy and CuPy have any strides"
+            )
+        result = jax.device_put(copy, Format(Layout(order), copy.sharding))
+        if result.format.layout.major_to_minor != order:
+            raise ValueError(f"JAX does not let {copy.device} have strides {tuple(steps)}")
+        return result
+
+    def write(self, out: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+        if self.is_abstract(out):
+            return function(self, *arguments)
+        others = (None if argument is out else argument for argument in arguments)
+        return _writer(out.format)(self, function, out, *others)
+
+    def cond(
+        self, predicate: Any, when_true: Callable[[], Any], when_false: Callable[[], Any]
+    ) -> Any:
+        return lax.cond(jnp.reshape(predicate, ()), when_true, when_false)
+
+    # -- for the graph ----------------------------------------------------------------------------
+
+    def scope(self) -> AbstractContextManager[object]:
+        x64: AbstractContextManager[object] = jax.enable_x64(True)
+        return x64
+
+    @classmethod
+    def has_accelerator(cls) -> bool:
+        try:
+            return any(device.platform != "cpu" for device in jax.devices())
+        except RuntimeError:
+            return False
+
+    @classmethod
+    def device_for(cls, kind: str | None, index: int | None) -> jax.Device | None:
+        if kind is None:
+            return None
+        try:
+            devices = jax.local_devices(backend=kind)
+        except RuntimeError as error:
+            way = {"gpu": "pip install 'sardonyx[cuda]'", "tpu": "pip install 'sardonyx[tpu]'"}
+            raise BackendUnavailable(
+                f"JAX finds no {kind.upper()} here ({str(error).splitlines()[0]}): "
+                f"{way.get(kind, 'look at JAX_PLATFORMS')}"
+            ) from error
+        if (index or 0) >= len(devices):
+            raise BackendUnavailable(
+                f"JAX finds no {kind}:{index}; this machine has {len(devices)}, counted from 0"
+            )
+        return devices[index or 0]
+
+    @classmethod
+    def device_of(cls, value: Any) -> jax.Device | None:
+        """None for JAX's own choice, and for what lies on several devices or is not there yet."""
+        if isinstance(value, jax.core.Tracer) or len(value.sharding.device_set) != 1:
+            return None
+        (device,) = value.sharding.device_set
+        return None if device == jax.devices()[0] else device
+
+    def owns(self, value: object) -> bool:
+        return isinstance(value, jax.Array)
+
+    def is_abstract(self, value: object) -> bool:
+        return isinstance(value, jax.core.Tracer)
+
+    def put(self, value: np.ndarray[Any, Any]) -> Any:
+        return jax.device_put(value, self.device)
+
+    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
+        return np.asarray(value)
+
+    def adopt(self, value: Any) -> Any:
+        try:
+            return jax.dlpack.from_dlpack(value)
+        except (AttributeError, BufferError, TypeError, RuntimeError, ValueError):
+            return self.put(np.asarray(value))
+
+    def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
+        stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
+        stand_ins = (stand_in(*spec) for spec in specs)
+        return [Spec(r.shape, r.dtype) for r in jax.eval_shape(function, *stand_ins)]
+
+    def compile(self, replay: Replay) -> Replay:
+        compiled: Replay = jax.jit(replay)
+        return compiled
+
+    def explain(self, error: Exception) -> str | None:
+        text = str(error)
+        if "has been deleted" in text:
+            return "an input's buffer was already deleted or donated; pass a live array"
+        if "incompatible devices" in text or "Disallowed" in text:
+            return text.splitlines()[0]
+        if "RESOURCE_EXHAUSTED" in text:
+            return "the device is out of memory; use smaller inputs or another device"
+        return None
+
+
+def _general_convolution(
+    x: Any,
+    weight: Any,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilations: Sequence[int],
+    groups: int,
+) -> Any:
+    return lax.conv_general_dilated(
+        x,
+        weight,
+        window_strides=tuple(strides),
+        padding=tuple(pads),
+        rhs_dilation=tuple(dilations),
+        feature_group_count=groups,
+        precision=lax.Precision.HIGHEST,
+    )
+
+
+def _window_reduce(
+    combine: Callable[[Any, Any], Any], x: Any, initial: float, *window: Sequence[int]
+) -> Any:
+    neutral = x.dtype.type(initial)
+    return lax.platform_dependent(
+        x,
+        cpu=lambda x: xla_cpu.window_reduce(combine, x, neutral, *window),
+        default=lambda x: xla_cpu.general_window_reduce(combine, x, neutral, *window),
+    )
+
+
+@cache
+def _writer(place: Format) -> Callable[..., Any]:
+    """Computes into the buffer of `out`, which also stands for each argument that is None."""
+
+    def write(xp: JaxBackend, function: Callable[..., Any], out: Any, *arguments: Any) -> Any:
+        return function(xp, *(out if argument is None else argument for argument in arguments))
+
+    return jax.jit(
+        write, static_argnums=(0, 1), donate_argnums=2, keep_unused=True, out_shardings=place
+    )

@@ -1,0 +1,210 @@
+"""NumPy: the oracle, and the place where static values are computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sardonyx.backends import fallback
+from sardonyx.backends.base import Backend, is_low_precision, isdtype
+from sardonyx.backends.layout import extent
+from sardonyx.backends.rounding import prepared
+
+
+class NumpyLike(Backend):
+    """What NumPy and CuPy have in common."""
+
+    def __init__(self, namespace: Any) -> None:
+        super().__init__(namespace)
+        self._np = namespace
+
+    def isdtype(self, dtype: Any, kind: Any) -> bool:
+        return isdtype(dtype, kind)
+
+    def astype(self, x: Any, dtype: Any) -> Any:
+        return prepared(x, np.dtype(dtype)).astype(dtype, copy=False)
+
+    def pad(self, x: Any, widths: Any, value: Any) -> Any:
+        return self._np.pad(x, widths, constant_values=value)
+
+    def gather(self, x: Any, places: Any) -> Any:
+        return x[tuple(places)]
+
+    def bitcast(self, x: Any, dtype: Any) -> Any:
+        return x.view(dtype)
+
+    def fmod(self, a: Any, b: Any) -> Any:
+        return self._np.fmod(a, b)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        return self._in_float32(self._np.matmul, a, b)
+
+    def sum(self, x: Any, **options: Any) -> Any:
+        return self._in_float32(self._np.sum, x, **options)
+
+    def prod(self, x: Any, **options: Any) -> Any:
+        return self._in_float32(self._np.prod, x, **options)
+
+    def mean(self, x: Any, **options: Any) -> Any:
+        return self._in_float32(self._np.mean, x, **options)
+
+    def convolution(
+        self, x: Any, weight: Any, *, strides: Any, pads: Any, dilations: Any, groups: int
+    ) -> Any:
+        """One strided view of all windows, so that gathering them is a single copy."""
+        spatial = tuple(range(2, x.ndim))
+        inner = tuple(range(x.ndim, 2 * x.ndim - 2))
+        kernel = [d * (k - 1) + 1 for d, k in zip(dilations, weight.shape[2:], strict=True)]
+        x = self.pad(x, [(0, 0), (0, 0), *pads], 0) if any(map(any, pads)) else x
+        view = self._np.lib.stride_tricks.sliding_window_view(x, kernel, axis=spatial)
+        steps = (slice(None, None, step) for step in (1, 1, *strides, *dilations))
+        columns = view[tuple(steps)].transpose((0, 1, *inner, *spatial))
+        return fallback.product_of_columns(self, columns, weight, groups)
+
+    def strides(self, x: Any) -> tuple[int, ...]:
+        return tuple(step // x.itemsize for step in x.strides)
+
+    def elements_at(self, x: Any, steps: Any) -> Any:
+        return self._strided(x.reshape(-1), x.shape, steps)
+
+    def with_strides(self, x: Any, steps: Any) -> Any:
+        buffer = self._np.zeros(extent(x.shape, steps), dtype=x.dtype)
+        array = self._strided(buffer, x.shape, steps)
+        array[...] = x
+        return array
+
+    def write(self, out: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+        value = function(self, *arguments)
+        if value is not out:
+            # A copy that overlaps itself has no order among the threads of a GPU.
+            apart = value.copy() if self._np.may_share_memory(out, value) else value
+            out[...] = apart
+        return out
+
+    def _strided(self, buffer: Any, shape: Any, steps: Any) -> Any:
+        in_bytes = tuple(step * buffer.itemsize for step in steps)
+        return self._np.lib.stride_tricks.as_strided(buffer, shape, in_bytes)
+
+    def sort(self, x: Any, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        ordered = self._np.sort(x, axis=axis, kind="stable" if stable else None)
+        return self._np.flip(ordered, axis=axis) if descending else ordered
+
+    def argsort(
+        self, x: Any, *, axis: int = -1, descending: bool = False, stable: bool = True
+    ) -> Any:
+        if not descending:
+            return self._np.argsort(x, axis=axis, kind="stable" if stable else None)
+        # Sorted backwards twice, so that equal elements stay in their order.
+        backwards = self._np.argsort(self._np.flip(x, axis=axis), axis=axis, kind="stable")
+        return x.shape[axis] - 1 - self._np.flip(backwards, axis=axis)
+
+    def _in_float32(self, function: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
+        """Accumulate floats narrower than float32 in it, and round once."""
+        dtype = arrays[0].dtype
+        if dtype.itemsize >= 4 or not isdtype(dtype, "real floating"):
+            return function(*arrays, **options)
+        wide = (a.astype(np.float32) for a in arrays)
+        return function(*wide, **options).astype(dtype)
+
+
+class NumpyBackend(NumpyLike):
+    name: ClassVar[str] = "numpy"
+    takes_numpy = True
+    holds_strings: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__(np)
+
+    def scope(self) -> AbstractContextManager[object]:
+        # Infinities and NaN are results like others: 1 / 0 warns nobody on a GPU either.
+        return np.errstate(all="ignore")
+
+    def owns(self, value: object) -> bool:
+        return isinstance(value, np.ndarray)
+
+    def put(self, value: np.ndarray[Any, Any]) -> Any:
+        return value
+
+    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
+        return np.asarray(value)
+
+    def adopt(self, value: Any) -> Any:
+        return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+
+    def shield(self, value: Any) -> Any:
+        view: np.ndarray[Any, Any] = value.view()
+        view.flags.writeable = False
+        return view
+
+    def take(self, x: Any, indices: Any, *, axis: int) -> Any:
+        with _clear_bounds():
+            return np.take(x, indices, axis=axis)
+
+    def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
+        with _clear_bounds():
+            return np.take_along_axis(x, indices, axis=axis)
+
+    def gather(self, x: Any, places: Any) -> Any:
+        with _clear_bounds():
+            return x[tuple(places)]
+
+    def erf(self, x: Any) -> Any:
+        if is_low_precision(x.dtype):
+            return super().erf(x.astype(np.float32)).astype(x.dtype)  # type: ignore[attr-defined]
+        return super().erf(x)
+
+
+@contextmanager
+def _clear_bounds() -> Iterator[None]:
+    """An index out of range is the fault of a value, not of an access."""
+    try:
+        yield
+    except IndexError as error:
+        raise ValueError(str(error)) from error
+
+
+HOST = NumpyBackend()
+
+
+class TooLarge(Exception):  # noqa: N818  (a signal, not an error)
+    """A static value would take more memory than it is worth to know it."""
+
+
+class FoldingBackend(NumpyBackend):
+    """NumPy for static values; what would make a large array of a few numbers is refused."""
+
+    largest: ClassVar[int] = 2**24
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("full", "zeros", "ones", "empty", "broadcast_to"):
+            setattr(self, name, self._guarded(getattr(np, name)))
+
+    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        makes_from_shape = function is not np.broadcast_to
+
+        def guarded(*arguments: Any, **options: Any) -> Any:
+            shape = arguments[0] if makes_from_shape else arguments[1]
+            if math.prod((shape,) if isinstance(shape, int) else shape) > self.largest:
+                raise TooLarge
+            return function(*arguments, **options)
+
+        return guarded
+
+    def arange(self, start: Any, stop: Any = None, step: Any = 1, **options: Any) -> Any:
+        first, last = (0, start) if stop is None else (start, stop)
+        if step and abs((last - first) / step) > self.largest:
+            raise TooLarge
+        return np.arange(first, last, step, **options)
+
+    def tile(self, x: Any, repetitions: Any) -> Any:
+        if x.size * math.prod(repetitions) > self.largest:
+            raise TooLarge
+        return np.tile(x, repetitions)
+
+
+FOLDING = FoldingBackend()

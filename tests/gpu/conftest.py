@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import pytest
+
+from sardonyx.backends.jax import JaxBackend
+from sardonyx.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    from sardonyx.backends.cupy import CupyBackend
+
+
+@pytest.fixture(scope="session")
+def cupy_backend() -> CupyBackend:
+    pytest.importorskip("cupy", reason="no CuPy; pip install 'sardonyx[cuda]'")
+    from sardonyx.backends.cupy import CupyBackend  # noqa: PLC0415
+
+    try:
+        return CupyBackend()
+    except BackendUnavailable as error:
+        pytest.skip(f"no NVIDIA GPU: {error}")
+
+
+@pytest.fixture(scope="session")
+def jax_backend() -> JaxBackend:
+    try:
+        return JaxBackend(jax.devices("cuda")[0])
+    except RuntimeError as error:
+        pytest.skip(f"no NVIDIA GPU: {error}")
