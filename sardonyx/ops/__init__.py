@@ -1,0 +1,39 @@
+"""Every operator, by domain and name. The modules are listed by hand, one family each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+
+from sardonyx.ops.definition import Op
+
+_MODULES = (
+    "traceless",
+    "elementwise",
+    "comparison",
+    "activation",
+    "casting",
+    "reduction",
+    "layout",
+    "indexing",
+    "generation",
+    "linalg",
+    "convolution",
+    "pooling",
+    "normalization",
+    "control",
+    "directml",
+)
+
+
+def _table() -> Mapping[tuple[str, str], Op]:
+    table: dict[tuple[str, str], Op] = {}
+    for name in _MODULES:
+        module = import_module(f"sardonyx.ops.{name}")
+        found = [value for value in vars(module).values() if isinstance(value, Op)]
+        table |= {(op.domain, op.name): op for op in found}
+    return MappingProxyType(table)
+
+
+OPS = _table()

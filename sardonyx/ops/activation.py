@@ -1,0 +1,290 @@
+"""Activations: what stands between layers, element by element or along an axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import axis_within
+from sardonyx.ops.definition import Ints, Outputs, op
+from sardonyx.ops.early import aligned, consumes_inputs
+from sardonyx.ops.precision import at_least_float32
+
+# -- linear on either side ------------------------------------------------------------------------
+
+
+@consumes_inputs
+@op
+def Relu(xp: Backend, X: Array) -> Array:
+    return xp.maximum(X, 0)
+
+
+@consumes_inputs
+@op
+@at_least_float32
+def LeakyRelu(xp: Backend, X: Array, *, alpha: float = 0.01) -> Array:
+    return xp.where(X < 0, alpha * X, X)
+
+
+@op
+def PRelu(xp: Backend, X: Array, slope: Array) -> Array:
+    return xp.where(X < 0, slope * X, X)
+
+
+@PRelu.before(7)
+def prelu_by_channel(
+    xp: Backend, X: Array, slope: Array, *, consumed_inputs: Ints | None = None
+) -> Array:
+    return PRelu(xp, X, aligned(xp, X, slope, 1, broadcast=1))  # type: ignore[no-any-return]
+
+
+@op
+@at_least_float32
+def ThresholdedRelu(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
+    return xp.where(X > alpha, X, 0)
+
+
+@op
+def Shrink(xp: Backend, input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
+    if xp.isdtype(input.dtype, "integral"):
+        wide = xp.dtype(np.dtype(np.float64))
+        return xp.astype(_shrink(xp, xp.astype(input, wide), bias=bias, lambd=lambd), input.dtype)
+    return _shrink(xp, input, bias=bias, lambd=lambd)
+
+
+@at_least_float32
+def _shrink(xp: Backend, x: Array, *, bias: float, lambd: float) -> Array:
+    return xp.where(x < -lambd, x + bias, xp.where(x > lambd, x - bias, 0))
+
+
+@consumes_inputs
+@op
+@at_least_float32
+def HardSigmoid(xp: Backend, X: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
+    return xp.maximum(xp.minimum(alpha * X + beta, 1), 0)
+
+
+@op
+@at_least_float32
+def HardSwish(xp: Backend, X: Array) -> Array:
+    return X * HardSigmoid(xp, X, alpha=1 / 6, beta=0.5)  # type: ignore[no-any-return]
+
+
+# -- exponential on the negative side -------------------------------------------------------------
+
+
+@consumes_inputs
+@op
+@at_least_float32
+def Elu(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
+    return xp.where(X < 0, alpha * _expm1_below_zero(xp, X), X)
+
+
+@op
+@at_least_float32
+def Celu(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
+    if alpha == 0:
+        raise ValueError("alpha must not be 0")
+    return xp.where(X < 0, alpha * xp.expm1(xp.minimum(X, 0) / alpha), X)
+
+
+@op
+@at_least_float32
+def Selu(
+    xp: Backend,
+    X: Array,
+    *,
+    alpha: float = 1.6732631921768188,
+    gamma: float = 1.0507010221481323,
+) -> Array:
+    return gamma * xp.where(X > 0, X, alpha * _expm1_below_zero(xp, X))
+
+
+@Selu.before(6)
+def selu_with_rounded_defaults(
+    xp: Backend,
+    X: Array,
+    *,
+    alpha: float = 1.6732,
+    gamma: float = 1.0507,
+    consumed_inputs: Ints | None = None,
+) -> Array:
+    return Selu(xp, X, alpha=alpha, gamma=gamma)  # type: ignore[no-any-return]
+
+
+def _expm1_below_zero(xp: Backend, x: Array) -> Array:
+    """The branch that is not taken must not overflow: gradients pass through it too."""
+    return xp.expm1(xp.minimum(x, 0))
+
+
+# -- smooth ---------------------------------------------------------------------------------------
+
+
+@consumes_inputs
+@op
+@at_least_float32
+def Sigmoid(xp: Backend, X: Array) -> Array:
+    small = xp.exp(-xp.abs(X))
+    return xp.where(X < 0, small, 1) / (1 + small)
+
+
+@op
+@at_least_float32
+def Softplus(xp: Backend, X: Array) -> Array:
+    return xp.maximum(X, 0) + xp.log1p(xp.exp(-xp.abs(X)))
+
+
+@op
+@at_least_float32
+def Softsign(xp: Backend, input: Array) -> Array:
+    return input / (1 + xp.abs(input))
+
+
+@op
+@at_least_float32
+def Gelu(xp: Backend, X: Array, *, approximate: str = "none") -> Array:
+    if approximate == "none":
+        return 0.5 * X * (1 + xp.erf(X * math.sqrt(0.5)))
+    if approximate == "tanh":
+        return 0.5 * X * (1 + xp.tanh(math.sqrt(2 / math.pi) * (X + 0.044715 * X * X * X)))
+    raise ValueError(f"approximate is {approximate!r}, but must be 'none' or 'tanh'")
+
+
+@op
+@at_least_float32
+def Mish(xp: Backend, X: Array) -> Array:
+    return X * xp.tanh(Softplus(xp, X))
+
+
+@op
+@at_least_float32
+def Swish(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
+    return X * Sigmoid(xp, alpha * X)  # type: ignore[no-any-return]
+
+
+# -- along an axis --------------------------------------------------------------------------------
+
+
+@op
+def Softmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
+    return _along(xp, input, axis, _softmax)
+
+
+@op
+def LogSoftmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
+    return _along(xp, input, axis, _log_softmax)
+
+
+@op
+def Hardmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
+    """1 for the first of the greatest, 0 for the others."""
+    return _along(xp, input, axis, _hardmax)
+
+
+@Softmax.before(13)
+def softmax_of_flattened(xp: Backend, input: Array, *, axis: int = 1) -> Array:
+    """Normalises over all axes from `axis` on, not over one."""
+    return _flattened_along(xp, input, axis, _softmax)
+
+
+@LogSoftmax.before(13)
+def log_softmax_of_flattened(xp: Backend, input: Array, *, axis: int = 1) -> Array:
+    return _flattened_along(xp, input, axis, _log_softmax)
+
+
+@Hardmax.before(13)
+def hardmax_of_flattened(xp: Backend, input: Array, *, axis: int = 1) -> Array:
+    return _flattened_along(xp, input, axis, _hardmax)
+
+
+@at_least_float32
+def _softmax(xp: Backend, x: Array, *, axis: int) -> Array:
+    e = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
+    return e / xp.sum(e, axis=axis, keepdims=True)
+
+
+@at_least_float32
+def _log_softmax(xp: Backend, x: Array, *, axis: int) -> Array:
+    x = x - xp.max(x, axis=axis, keepdims=True)
+    return x - xp.log(xp.sum(xp.exp(x), axis=axis, keepdims=True))
+
+
+@at_least_float32
+def _hardmax(xp: Backend, x: Array, *, axis: int) -> Array:
+    greatest = xp.argmax(x, axis=axis, keepdims=True)
+    places = xp.arange(x.shape[axis], dtype=greatest.dtype)
+    places = xp.reshape(places, (-1, *(1,) * (x.ndim - axis - 1)))
+    return xp.astype(xp.equal(places, greatest), x.dtype)
+
+
+def _along(xp: Backend, x: Array, axis: int, normalise: Callable[..., Array]) -> Array:
+    axis = axis_within(axis, x.ndim)
+    return normalise(xp, x, axis=axis) if x.size else x
+
+
+def _flattened_along(xp: Backend, x: Array, axis: int, normalise: Callable[..., Array]) -> Array:
+    axis = axis_within(axis, x.ndim)
+    if not x.size:
+        return x
+    rows = math.prod(x.shape[:axis])
+    flat = xp.reshape(x, (rows, x.size // rows))
+    return xp.reshape(normalise(xp, flat, axis=1), x.shape)
+
+
+# -- dropout --------------------------------------------------------------------------------------
+
+
+@op
+def Dropout(
+    xp: Backend,
+    data: Array,
+    ratio: float = 0.5,
+    training_mode: bool = False,
+    *,
+    seed: int | None = None,
+    outputs: Outputs,
+) -> Array | tuple[Array, Array]:
+    """In inference the data itself; the mask says which elements were kept."""
+    if training_mode:
+        _check_nothing_drops(ratio)
+    return data if outputs == 1 else (data, xp.ones(data.shape, dtype=xp.dtype(np.dtype(bool))))
+
+
+@Dropout.before(12)
+def dropout_in_inference(
+    xp: Backend, data: Array, *, ratio: float = 0.5, outputs: Outputs
+) -> Array | tuple[Array, Array]:
+    return Dropout(xp, data, outputs=outputs)  # type: ignore[no-any-return]
+
+
+@Dropout.before(10)
+def dropout_with_mask_of_numbers(
+    xp: Backend, data: Array, *, ratio: float = 0.5, outputs: Outputs
+) -> Array | tuple[Array, Array]:
+    return data if outputs == 1 else (data, xp.ones(data.shape, dtype=data.dtype))
+
+
+@Dropout.before(7)
+def dropout_unless_tested(
+    xp: Backend,
+    data: Array,
+    *,
+    ratio: float = 0.5,
+    is_test: int = 0,
+    consumed_inputs: Ints | None = None,
+    outputs: Outputs,
+) -> Array | tuple[Array, Array]:
+    if not is_test:
+        _check_nothing_drops(ratio)
+    return dropout_with_mask_of_numbers(xp, data, outputs=outputs)  # type: ignore[no-any-return]
+
+
+def _check_nothing_drops(ratio: float) -> None:
+    if not 0 <= ratio < 1:
+        raise ValueError(f"ratio is {ratio}, but must be at least 0 and less than 1")
+    if ratio > 0:
+        raise ValueError("dropping at random, as in training, is not supported; use inference mode")

@@ -1,0 +1,176 @@
+"""Convolution, and its transpose."""
+
+from __future__ import annotations
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.windows import check_auto_pad, pad_pairs, positive, split_padding, windows_over
+
+
+@op
+def Conv(
+    xp: Backend,
+    X: Array,
+    W: Array,
+    B: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    _check_filters(X, W, group, kernel_shape)
+    if X.shape[1] != W.shape[1] * group or W.shape[0] % group:
+        raise ValueError(
+            f"filters of shape {W.shape} in {group} groups do not fit {X.shape[1]} channels"
+        )
+    windows = windows_over(
+        X.shape[2:],
+        W.shape[2:],
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        auto_pad=auto_pad,
+    )
+    Y = xp.convolution(
+        X,
+        W,
+        strides=windows.strides,
+        pads=windows.pads,
+        dilations=windows.dilations,
+        groups=group,
+    )
+    return _with_bias(xp, Y, B)
+
+
+@op
+def ConvTranspose(
+    xp: Backend,
+    X: Array,
+    W: Array,
+    B: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    output_padding: Ints | None = None,
+    output_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """The convolution of an input with zeros between its elements, by the mirrored filters."""
+    _check_filters(X, W, group, kernel_shape)
+    if X.shape[1] != W.shape[0] or W.shape[0] % group:
+        raise ValueError(
+            f"filters of shape {W.shape} in {group} groups do not fit {X.shape[1]} channels"
+        )
+    rank = X.ndim - 2
+    strides, dilations = positive("strides", strides, rank), positive("dilations", dilations, rank)
+    extents = [(k - 1) * d + 1 for k, d in zip(W.shape[2:], dilations, strict=True)]
+    full = [(n - 1) * s + e for n, s, e in zip(X.shape[2:], strides, extents, strict=True)]
+    cuts = _cuts(
+        X.shape[2:],
+        full,
+        strides=strides,
+        pads=pads,
+        auto_pad=auto_pad,
+        output_padding=output_padding,
+        output_shape=output_shape,
+    )
+    # Of the whole result the ends are cut off by padding less than the filter would reach.
+    widths = [(e - 1 - head, e - 1 - tail) for e, (head, tail) in zip(extents, cuts, strict=True)]
+    Y = xp.convolution(
+        _padded_or_cut(xp, _spread(xp, X, strides), widths),
+        _mirrored(xp, W, group),
+        strides=(1,) * rank,
+        pads=((0, 0),) * rank,
+        dilations=dilations,
+        groups=group,
+    )
+    return _with_bias(xp, Y, B)
+
+
+def _cuts(
+    lengths: Ints,
+    full: list[int],
+    *,
+    strides: Ints,
+    pads: Ints | None,
+    auto_pad: str,
+    output_padding: Ints | None,
+    output_shape: Ints | None,
+) -> list[tuple[int, int]]:
+    """How much of the whole result goes at either end of each axis; less than nothing adds."""
+    rank = len(lengths)
+    check_auto_pad(auto_pad)
+    extra = (0,) * rank if output_padding is None else output_padding
+    if len(extra) != rank or min(extra) < 0:
+        raise ValueError(f"output_padding {extra} must be {rank} numbers, none of them negative")
+    if output_shape is None and auto_pad.startswith("SAME"):
+        output_shape = tuple(n * s for n, s in zip(lengths, strides, strict=True))
+    if output_shape is None:
+        pairs = pad_pairs(None if auto_pad == "VALID" else pads, rank)
+        cuts = [(head, tail - e) for (head, tail), e in zip(pairs, extra, strict=True)]
+    else:
+        output_shape = positive("output_shape", output_shape, rank)
+        cuts = []
+        for size, whole, e in zip(output_shape, full, extra, strict=True):
+            head, _ = split_padding(max(whole + e - size, 0), auto_pad)
+            cuts.append((head, whole - size - head))
+    if any(whole - head - tail < 1 for whole, (head, tail) in zip(full, cuts, strict=True)):
+        raise ValueError(f"pads {pads} leave nothing of a result of shape {tuple(full)}")
+    return cuts
+
+
+def _spread(xp: Backend, X: Array, strides: Ints) -> Array:
+    """`X` with `stride - 1` zeros between neighbours."""
+    if set(strides) == {1}:
+        return X
+    lengths = X.shape[2:]
+    pairs = [n for length in lengths for n in (length, 1)]
+    widths = [pair for stride in strides for pair in ((0, 0), (0, stride - 1))]
+    x = xp.pad(xp.reshape(X, (*X.shape[:2], *pairs)), [(0, 0), (0, 0), *widths], 0)
+    spread = [n * s for n, s in zip(lengths, strides, strict=True)]
+    x = xp.reshape(x, (*X.shape[:2], *spread))
+    ends = (slice(0, n - s + 1) for n, s in zip(spread, strides, strict=True))
+    return x[(slice(None), slice(None), *ends)]
+
+
+def _mirrored(xp: Backend, W: Array, group: int) -> Array:
+    """Filters of shape (C, M / group, ...) as those of the convolution from C to M channels."""
+    kernel = W.shape[2:]
+    W = xp.flip(W, axis=tuple(range(2, W.ndim)))
+    W = xp.reshape(W, (group, W.shape[0] // group, *W.shape[1:]))
+    W = xp.moveaxis(W, 2, 1)
+    return xp.reshape(W, (group * W.shape[1], W.shape[2], *kernel))
+
+
+def _padded_or_cut(xp: Backend, x: Array, widths: list[tuple[int, int]]) -> Array:
+    ends = (
+        slice(max(-head, 0), n - max(-tail, 0))
+        for n, (head, tail) in zip(x.shape[2:], widths, strict=True)
+    )
+    x = x[(slice(None), slice(None), *ends)]
+    outer = [(max(head, 0), max(tail, 0)) for head, tail in widths]
+    return xp.pad(x, [(0, 0), (0, 0), *outer], 0)
+
+
+def _check_filters(X: Array, W: Array, group: int, kernel_shape: Ints | None) -> None:
+    if W.ndim != X.ndim or X.ndim < 3:
+        raise ValueError(f"X has {X.ndim} axes and W {W.ndim}; both need the same, at least three")
+    if group < 1:
+        raise ValueError(f"group is {group}, but must be positive")
+    if kernel_shape is not None and kernel_shape != W.shape[2:]:
+        raise ValueError(f"kernel_shape {kernel_shape} is not that of W, {W.shape[2:]}")
+
+
+def _with_bias(xp: Backend, Y: Array, B: Array | None) -> Array:
+    if B is None:
+        return Y
+    if B.shape != (Y.shape[1],):
+        raise ValueError(f"B has shape {B.shape}, but must have shape {(Y.shape[1],)}")
+    return Y + xp.reshape(B, (-1, *(1,) * (Y.ndim - 2)))

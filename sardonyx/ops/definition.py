@@ -1,0 +1,187 @@
+"""What an op is: a function, and what its signature says about where each value lives.
+
+The parameters' annotations are the whole declaration. `Array` is on the device; of a `Shaped` only
+shape and dtype are read; `Ints`, `int`, `Host` and their like are known before tracing; a `Value`
+is handed through unseen, be it an array, a sequence, an optional or strings. Whoever calls an op
+reads this from `Definition.inputs` and `Definition.attributes`, and needs no other knowledge of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    NewType,
+    Protocol,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    overload,
+)
+from typing import get_type_hints as resolve_annotations
+
+import numpy as np
+
+from sardonyx.backends.standard import Array
+
+Ints: TypeAlias = tuple[int, ...]
+Floats: TypeAlias = tuple[float, ...]
+Strings: TypeAlias = tuple[str, ...]
+Host: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+DType: TypeAlias = np.dtype[Any]
+Value: TypeAlias = Annotated[Any, "value"]
+Alias: TypeAlias = Annotated[Any, "alias"]
+Body: TypeAlias = Callable[..., Any]
+Outputs = NewType("Outputs", int)
+
+
+class Shaped(Protocol):
+    """Something of which an op reads the shape and the dtype, never the data."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+
+
+class Need(Enum):
+    """What an op must be handed for a parameter."""
+
+    ARRAY = "an array on the device"
+    SHAPED = "a shape and a dtype"
+    STATIC = "a value known before tracing"
+    VALUE = "whatever it is, unseen"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One input or attribute of an op."""
+
+    name: str
+    need: Need
+    type: Any
+    required: bool
+    variadic: bool = False
+    default: Any = None
+
+    def convert(self, value: Any) -> Any:
+        """A NumPy array or an attribute's value as the annotated type."""
+        if value is None or self.type in (Host, DType, Body, Outputs):
+            return value
+        if self.type in (Ints, Floats, Strings):
+            element = get_args(self.type)[0]
+            return tuple(element(v) for v in np.ravel(np.asarray(value)).tolist())
+        return self.type(np.asarray(value).reshape(()).item())
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One function of an op, valid for a range of opsets."""
+
+    function: Callable[..., Any]
+    inputs: tuple[Parameter, ...]
+    attributes: Mapping[str, Parameter]
+    is_view: bool
+    counts_outputs: bool
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Definition:
+        hints = resolve_annotations(function, include_extras=True)
+        _, *rest = inspect.signature(function).parameters.values()
+        inputs, attributes = [], {}
+        counts_outputs = False
+        for parameter in rest:
+            described = _describe(parameter, hints[parameter.name])
+            if described.type is Outputs:
+                counts_outputs = True
+            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                attributes[parameter.name] = described
+            else:
+                inputs.append(described)
+        is_view = hints["return"] == Alias and any(p.need is Need.ARRAY for p in inputs)
+        return cls(function, tuple(inputs), attributes, is_view, counts_outputs)
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        """The attributes that hold subgraphs."""
+        return tuple(name for name, p in self.attributes.items() if p.type == Body)
+
+
+class Op:
+    """An ONNX operator: today's function, and those of older opsets that differ in meaning."""
+
+    def __init__(self, function: Callable[..., Any], domain: str) -> None:
+        self.name = function.__name__
+        self.domain = domain
+        self.__doc__ = function.__doc__
+        self._function = function
+        self._definition = Definition.of(function)
+        self._older: list[tuple[int, Definition]] = []
+
+    def __call__(self, *arguments: Any, **attributes: Any) -> Any:
+        """Today's function itself, so that ops can be written in terms of others."""
+        return self._function(*arguments, **attributes)
+
+    def __repr__(self) -> str:
+        return f"<op {self.domain or 'ai.onnx'}::{self.name}>"
+
+    def before(self, opset: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare the function that holds for opsets older than `opset`."""
+
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            self._older.append((opset, Definition.of(function)))
+            self._older.sort(key=lambda entry: entry[0])
+            return function
+
+        return declare
+
+    def at(self, opset: int) -> Definition:
+        """The definition in force at `opset`."""
+        for until, definition in self._older:
+            if opset < until:
+                return definition
+        return self._definition
+
+    @property
+    def definitions(self) -> tuple[tuple[int | None, Definition], ...]:
+        """All definitions, oldest first, each with the opset that ended it."""
+        return (*self._older, (None, self._definition))
+
+
+@overload
+def op(function: Callable[..., Any], /) -> Op: ...
+@overload
+def op(*, domain: str) -> Callable[[Callable[..., Any]], Op]: ...
+def op(
+    function: Callable[..., Any] | None = None, *, domain: str = ""
+) -> Op | Callable[[Callable[..., Any]], Op]:
+    """Make an `Op` of a function whose name, parameters and defaults are the operator's."""
+    if function is None:
+        return lambda f: Op(f, domain)
+    return Op(function, domain)
+
+
+_NEEDS = {Array: Need.ARRAY, Shaped: Need.SHAPED, Value: Need.VALUE}
+
+
+def _describe(parameter: inspect.Parameter, annotation: Any) -> Parameter:
+    required = parameter.default is parameter.empty
+    variadic = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+    bare = _without_none(annotation)
+    need = _NEEDS.get(bare, Need.STATIC)
+    default = None if required else parameter.default
+    return Parameter(parameter.name, need, bare, required and not variadic, variadic, default)
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, UnionType):
+        options = [a for a in get_args(annotation) if a is not NoneType]
+        if len(options) == 1:
+            return options[0]
+    return annotation

@@ -1,0 +1,397 @@
+"""Operators that treat each element by itself."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.early import aligned, broadcasts_by_axis, consumes_inputs
+from sardonyx.ops.precision import at_least_float32
+
+# -- rounding, signs and powers -------------------------------------------------------------------
+
+
+@consumes_inputs
+@op
+def Abs(xp: Backend, X: Array) -> Array:
+    return X if xp.isdtype(X.dtype, "unsigned integer") else xp.abs(X)
+
+
+@consumes_inputs
+@op
+def Neg(xp: Backend, X: Array) -> Array:
+    return xp.negative(X)
+
+
+@consumes_inputs
+@op
+def Ceil(xp: Backend, X: Array) -> Array:
+    return xp.ceil(X)
+
+
+@consumes_inputs
+@op
+def Floor(xp: Backend, X: Array) -> Array:
+    return xp.floor(X)
+
+
+@op
+def Round(xp: Backend, X: Array) -> Array:
+    """Rounds halves to even."""
+    return xp.round(X)
+
+
+@op
+def Sign(xp: Backend, input: Array) -> Array:
+    return xp.sign(input)
+
+
+@consumes_inputs
+@op
+def Sqrt(xp: Backend, X: Array) -> Array:
+    return xp.sqrt(X)
+
+
+@consumes_inputs
+@op
+def Reciprocal(xp: Backend, X: Array) -> Array:
+    return xp.reciprocal(X)
+
+
+@consumes_inputs
+@op
+@at_least_float32
+def Exp(xp: Backend, input: Array) -> Array:
+    return xp.exp(input)
+
+
+@consumes_inputs
+@op
+@at_least_float32
+def Log(xp: Backend, input: Array) -> Array:
+    return xp.log(input)
+
+
+@op
+@at_least_float32
+def Erf(xp: Backend, input: Array) -> Array:
+    return xp.erf(input)
+
+
+@Erf.before(13)
+def erf_of_integers_too(xp: Backend, input: Array) -> Array:
+    if not xp.isdtype(input.dtype, "integral"):
+        return Erf(xp, input)  # type: ignore[no-any-return]
+    return xp.astype(xp.erf(_as(xp, input, np.float64)), input.dtype)
+
+
+# -- tests of floats, and what is made of bits ----------------------------------------------------
+
+
+@op
+def IsNaN(xp: Backend, X: Array) -> Array:
+    return xp.isnan(X)
+
+
+@op
+def IsInf(xp: Backend, X: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
+    found = xp.isinf(X)
+    if not detect_negative:
+        found = found & (X > 0)
+    return found if detect_positive else found & (X < 0)
+
+
+@op
+def Not(xp: Backend, X: Array) -> Array:
+    return xp.logical_not(X)
+
+
+@op
+def BitwiseNot(xp: Backend, X: Array) -> Array:
+    return xp.bitwise_invert(X)
+
+
+@op
+def BitwiseAnd(xp: Backend, A: Array, B: Array) -> Array:
+    return xp.bitwise_and(A, B)
+
+
+@op
+def BitwiseOr(xp: Backend, A: Array, B: Array) -> Array:
+    return xp.bitwise_or(A, B)
+
+
+@op
+def BitwiseXor(xp: Backend, A: Array, B: Array) -> Array:
+    return xp.bitwise_xor(A, B)
+
+
+@op
+def BitShift(xp: Backend, X: Array, Y: Array, *, direction: str) -> Array:
+    """Shifts by no amount between 0 and the width leave nothing but the sign."""
+    if direction not in ("LEFT", "RIGHT"):
+        raise ValueError(f"direction is {direction!r}, but must be 'LEFT' or 'RIGHT'")
+    width = 8 * xp.numpy_dtype(X.dtype).itemsize
+    beyond = (Y < 0) | (Y >= width)
+    amount = xp.where(beyond, width - 1, Y)
+    if direction == "LEFT":
+        return xp.where(beyond, 0, xp.bitwise_left_shift(X, amount))
+    shifted = xp.bitwise_right_shift(X, amount)
+    signed = xp.isdtype(X.dtype, "signed integer")
+    return shifted if signed else xp.where(beyond, 0, shifted)
+
+
+# -- trigonometry ---------------------------------------------------------------------------------
+
+
+@op
+@at_least_float32
+def Sin(xp: Backend, input: Array) -> Array:
+    return xp.sin(input)
+
+
+@op
+@at_least_float32
+def Cos(xp: Backend, input: Array) -> Array:
+    return xp.cos(input)
+
+
+@op
+@at_least_float32
+def Tan(xp: Backend, input: Array) -> Array:
+    return xp.tan(input)
+
+
+@op
+@at_least_float32
+def Asin(xp: Backend, input: Array) -> Array:
+    return xp.asin(input)
+
+
+@op
+@at_least_float32
+def Acos(xp: Backend, input: Array) -> Array:
+    return xp.acos(input)
+
+
+@op
+@at_least_float32
+def Atan(xp: Backend, input: Array) -> Array:
+    return xp.atan(input)
+
+
+@op
+@at_least_float32
+def Sinh(xp: Backend, input: Array) -> Array:
+    return xp.sinh(input)
+
+
+@op
+@at_least_float32
+def Cosh(xp: Backend, input: Array) -> Array:
+    return xp.cosh(input)
+
+
+@consumes_inputs
+@op
+@at_least_float32
+def Tanh(xp: Backend, input: Array) -> Array:
+    return xp.tanh(input)
+
+
+@op
+@at_least_float32
+def Asinh(xp: Backend, input: Array) -> Array:
+    return xp.asinh(input)
+
+
+@op
+@at_least_float32
+def Acosh(xp: Backend, input: Array) -> Array:
+    return xp.acosh(input)
+
+
+@op
+@at_least_float32
+def Atanh(xp: Backend, input: Array) -> Array:
+    return xp.atanh(input)
+
+
+# -- arithmetic -----------------------------------------------------------------------------------
+
+
+@broadcasts_by_axis
+@op
+def Add(xp: Backend, A: Array, B: Array) -> Array:
+    return xp.add(A, B)
+
+
+@broadcasts_by_axis
+@op
+def Sub(xp: Backend, A: Array, B: Array) -> Array:
+    return xp.subtract(A, B)
+
+
+@broadcasts_by_axis
+@op
+def Mul(xp: Backend, A: Array, B: Array) -> Array:
+    return xp.multiply(A, B)
+
+
+@broadcasts_by_axis
+@op
+def Div(xp: Backend, A: Array, B: Array) -> Array:
+    """Integers are divided towards zero."""
+    if not xp.isdtype(A.dtype, "integral"):
+        return xp.divide(A, B)
+    floor = xp.floor_divide(A, B)
+    if xp.isdtype(A.dtype, "unsigned integer"):
+        return floor
+    inexact = xp.not_equal(floor * B, A)
+    return floor + xp.astype(inexact & ((A < 0) ^ (B < 0)), A.dtype)
+
+
+@op
+def Mod(xp: Backend, A: Array, B: Array, *, fmod: int = 0) -> Array:
+    """The result has B's sign, or with `fmod` that of A."""
+    if fmod not in (0, 1):
+        raise ValueError(f"fmod is {fmod}, but must be 0 or 1")
+    if fmod:
+        return xp.fmod(A, B)
+    return xp.remainder(A, B) if xp.isdtype(A.dtype, "integral") else _floored_modulo(xp, A, B)
+
+
+@at_least_float32
+def _floored_modulo(xp: Backend, A: Array, B: Array) -> Array:
+    """Not every library's `remainder` of floats is exact and heeds the sign of a zero."""
+    rest = xp.fmod(A, B)
+    across = xp.not_equal(rest, 0) & ((rest < 0) ^ (B < 0))
+    return xp.where(across, rest + B, xp.copysign(rest, B))
+
+
+@op
+def Pow(xp: Backend, X: Array, Y: Array) -> Array:
+    """The result has the type of the base; the wider of both types computes."""
+    of_integers = xp.isdtype(X.dtype, "integral")
+    if of_integers and xp.isdtype(Y.dtype, "integral"):
+        return _integer_power(xp, X, Y)
+    has_double = np.float64 in (xp.numpy_dtype(X.dtype), xp.numpy_dtype(Y.dtype))
+    wide = np.float64 if of_integers or has_double else np.float32
+    return xp.astype(xp.pow(_as(xp, X, wide), _as(xp, Y, wide)), X.dtype)
+
+
+@Pow.before(7)
+def pow_with_axis(
+    xp: Backend, X: Array, Y: Array, *, axis: int | None = None, broadcast: int = 0
+) -> Array:
+    return Pow(xp, X, aligned(xp, X, Y, axis, broadcast))  # type: ignore[no-any-return]
+
+
+def _integer_power(xp: Backend, X: Array, Y: Array) -> Array:
+    """Exact modulo the type's range. A negative power is a fraction, so 0 unless X is 1 or -1."""
+    fits = Y.dtype == X.dtype or (
+        xp.numpy_dtype(Y.dtype).itemsize < xp.numpy_dtype(X.dtype).itemsize
+    )
+    base, exponent = (x if fits else _as(xp, x, np.int64) for x in (X, Y))
+    exponent = xp.astype(exponent, base.dtype)
+    power = xp.pow(base, xp.abs(exponent))
+    vanishes = (exponent < 0) & xp.not_equal(xp.abs(base), 1)
+    return xp.astype(xp.where(vanishes, 0, power), X.dtype)
+
+
+def _as(xp: Backend, x: Array, dtype: type[np.generic]) -> Array:
+    return xp.astype(x, xp.dtype(np.dtype(dtype)))
+
+
+# -- any number of inputs -------------------------------------------------------------------------
+
+
+@consumes_inputs
+@op
+def Max(xp: Backend, *data_0: Array) -> Array:
+    return reduce(xp.maximum, _some(data_0))
+
+
+@consumes_inputs
+@op
+def Min(xp: Backend, *data_0: Array) -> Array:
+    return reduce(xp.minimum, _some(data_0))
+
+
+@consumes_inputs
+@op
+def Sum(xp: Backend, *data_0: Array) -> Array:
+    return data_0[0] if len(data_0) == 1 else _sum(xp, *_some(data_0))
+
+
+@consumes_inputs
+@op
+def Mean(xp: Backend, *data_0: Array) -> Array:
+    return data_0[0] if len(data_0) == 1 else _mean(xp, *_some(data_0))
+
+
+@at_least_float32
+def _sum(xp: Backend, *inputs: Array) -> Array:
+    return reduce(xp.add, inputs)
+
+
+@at_least_float32
+def _mean(xp: Backend, *inputs: Array) -> Array:
+    return reduce(xp.add, inputs) / len(inputs)
+
+
+def _some(inputs: tuple[Array, ...]) -> tuple[Array, ...]:
+    if not inputs:
+        raise ValueError("there must be at least one input")
+    return inputs
+
+
+# -- choosing -------------------------------------------------------------------------------------
+
+
+@op
+def Where(xp: Backend, condition: Array, X: Array, Y: Array) -> Array:
+    return xp.where(condition, X, Y)
+
+
+@op
+def Clip(xp: Backend, input: Array, min: Array | None = None, max: Array | None = None) -> Array:
+    """Where `min` exceeds `max`, all is `max`."""
+    for bound, choose in ((min, xp.maximum), (max, xp.minimum)):
+        if bound is not None:
+            input = choose(input, _scalar(xp, bound))
+    return input
+
+
+@Clip.before(11)
+def clip_to_attributes(
+    xp: Backend,
+    input: Array,
+    *,
+    min: float = -3.4028234663852886e38,
+    max: float = 3.4028234663852886e38,
+) -> Array:
+    return clip_to_optional_attributes(xp, input, min=min, max=max)  # type: ignore[no-any-return]
+
+
+@Clip.before(6)
+def clip_to_optional_attributes(
+    xp: Backend,
+    input: Array,
+    *,
+    min: float | None = None,
+    max: float | None = None,
+    consumed_inputs: Ints | None = None,
+) -> Array:
+    bounds = (None if b is None else xp.asarray(b, dtype=input.dtype) for b in (min, max))
+    return Clip(xp, input, *bounds)  # type: ignore[no-any-return]
+
+
+def _scalar(xp: Backend, bound: Array) -> Array:
+    if bound.size != 1:
+        raise ValueError(f"min and max must be scalars, but one has shape {bound.shape}")
+    return xp.reshape(bound, ())

@@ -1,0 +1,47 @@
+"""Operators that make tensors of shapes and scalars alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sardonyx.backends.base import Backend, isdtype
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import DType, Host, Ints, Shaped, op
+
+
+@op
+def ConstantOfShape(xp: Backend, input: Ints, *, value: Host | None = None) -> Array:
+    if min(input, default=0) < 0:
+        raise ValueError(f"shape {input} has a negative size")
+    value = np.zeros((), np.float32) if value is None else np.asarray(value)
+    if value.size != 1:
+        raise ValueError(f"value has {value.size} elements instead of one")
+    return xp.broadcast_to(xp.asarray(value.reshape(())), input)
+
+
+@op
+def Range(xp: Backend, start: Host, limit: Host, delta: Host, *, stash_type: int = 1) -> Array:
+    """`stash_type` 1 computes what is narrower than float32 in float32."""
+    dtype = start.dtype
+    first, end, step = (value.reshape(()).item() for value in (start, limit, delta))
+    if step == 0 or not all(map(math.isfinite, (first, end, step))):
+        raise ValueError(f"there is no range from {first} to {end} by {step}")
+    if isdtype(dtype, "integral"):
+        return xp.arange(first, end, step, dtype=xp.dtype(dtype))
+    # The number of elements is that of exact arithmetic; their values are those of the type.
+    count = math.ceil((float(end) - float(first)) / float(step))
+    wide = np.dtype(np.float32) if stash_type == 1 and dtype.itemsize < 4 else dtype
+    steps = xp.astype(xp.arange(max(count, 0)), xp.dtype(wide))
+    first, step = (xp.asarray(value.reshape(()).astype(wide)) for value in (start, delta))
+    return xp.astype(first + steps * step, xp.dtype(dtype))
+
+
+@op
+def EyeLike(xp: Backend, input: Shaped, *, dtype: DType | None = None, k: int = 0) -> Array:
+    if len(input.shape) != 2:
+        raise ValueError(f"shape {input.shape} is no matrix")
+    rows, columns = input.shape
+    kind = input.dtype if dtype is None else xp.dtype(dtype)
+    return xp.eye(rows, columns, k=max(-rows, min(k, columns)), dtype=kind)

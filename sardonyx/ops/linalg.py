@@ -1,0 +1,77 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import op
+
+
+@op
+def MatMul(xp: Backend, A: Array, B: Array) -> Array:
+    if A.ndim == 0 or B.ndim == 0:
+        raise ValueError(f"shapes {A.shape} and {B.shape}: a scalar is no matrix")
+    if A.shape[-1] != B.shape[max(B.ndim - 2, 0)]:
+        raise ValueError(f"shapes {A.shape} and {B.shape} do not fit each other in a product")
+    return xp.matmul(A, B)
+
+
+@op
+def Gemm(
+    xp: Backend,
+    A: Array,
+    B: Array,
+    C: Array | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Array:
+    """alpha A B + beta C, with C broadcast to the product's shape."""
+    if A.ndim != 2 or B.ndim != 2:
+        raise ValueError(f"shapes {A.shape} and {B.shape} are not those of two matrices")
+    dtype = A.dtype
+    if xp.isdtype(dtype, "integral") and not (alpha.is_integer() and beta.is_integer()):
+        wide = xp.dtype(np.dtype(np.float64))
+        A, B = xp.astype(A, wide), xp.astype(B, wide)
+        C = None if C is None else xp.astype(C, wide)
+    Y = MatMul(xp, xp.matrix_transpose(A) if transA else A, xp.matrix_transpose(B) if transB else B)
+    Y = _times(xp, Y, alpha)
+    if C is not None and beta != 0:
+        _check_broadcasts(C, Y)
+        Y = Y + _times(xp, C, beta)
+    return xp.astype(Y, dtype)
+
+
+@Gemm.before(7)
+def gemm_that_broadcasts_on_request(
+    xp: Backend,
+    A: Array,
+    B: Array,
+    C: Array,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    broadcast: int = 0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Array:
+    Y = Gemm(xp, A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    if not broadcast and C.shape != Y.shape:
+        raise ValueError(f"C has shape {C.shape}, not {Y.shape}, and broadcast is 0")
+    return Y  # type: ignore[no-any-return]
+
+
+def _times(xp: Backend, x: Array, factor: float) -> Array:
+    if factor == 1:
+        return x
+    return x * (int(factor) if xp.isdtype(x.dtype, "integral") else factor)
+
+
+def _check_broadcasts(C: Array, Y: Array) -> None:
+    tail = Y.shape[Y.ndim - C.ndim :]
+    if C.ndim > Y.ndim or any(n not in (1, m) for n, m in zip(C.shape, tail, strict=True)):
+        raise ValueError(f"C of shape {C.shape} does not broadcast to {Y.shape}")

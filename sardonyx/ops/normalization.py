@@ -1,0 +1,299 @@
+"""Normalisations: over axes of one input, over a batch, over neighbouring channels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import axes_within, axis_within
+from sardonyx.ops.definition import DType, Ints, Outputs, op
+from sardonyx.ops.early import consumes_inputs
+from sardonyx.ops.precision import at_least_float32, is_narrow
+
+FLOAT32 = np.dtype(np.float32)
+
+# -- over axes of one input -----------------------------------------------------------------------
+
+
+@op
+def LayerNormalization(
+    xp: Backend,
+    X: Array,
+    Scale: Array,
+    B: Array | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: DType = FLOAT32,
+) -> tuple[Array, Array, Array]:
+    """Normalised in float32 or wider, then scaled and shifted in the type of `X`."""
+    axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
+    normalized, mean, inverse = _standardized(xp, _wide(xp, X), axes, epsilon)
+    Y = xp.astype(normalized, X.dtype) * _fitting(Scale, X)
+    stash = xp.dtype(stash_type)
+    return (
+        Y if B is None else Y + _fitting(B, X),
+        xp.astype(mean, stash),
+        xp.astype(inverse, stash),
+    )
+
+
+@op
+def RMSNormalization(
+    xp: Backend,
+    X: Array,
+    scale: Array,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: DType = FLOAT32,
+) -> Array:
+    """Normalised in float32 or wider, rounded to the type of `X`, scaled in that of `scale`."""
+    axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
+    x = _wide(xp, X)
+    mean_of_squares = xp.mean(xp.square(x), axis=axes, keepdims=True)
+    normalized = xp.astype(x / xp.sqrt(mean_of_squares + epsilon), X.dtype)
+    return xp.astype(normalized, scale.dtype) * _fitting(scale, X)
+
+
+@consumes_inputs
+@op
+@at_least_float32
+def InstanceNormalization(
+    xp: Backend, input: Array, scale: Array, B: Array, *, epsilon: float = 1e-5
+) -> Array:
+    axes = tuple(range(2, input.ndim))
+    normalized, _, _ = _standardized(xp, input, axes, epsilon)
+    return normalized * _per_channel(xp, scale, input) + _per_channel(xp, B, input)
+
+
+@op
+def GroupNormalization(
+    xp: Backend,
+    X: Array,
+    scale: Array,
+    bias: Array,
+    *,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    stash_type: DType = FLOAT32,
+) -> Array:
+    """Normalised in float32 or wider, then scaled and shifted by channel in the type of `X`."""
+    grouped = xp.reshape(_wide(xp, X), _by_group(X, num_groups))
+    normalized, _, _ = _standardized(xp, grouped, (2,), epsilon)
+    Y = xp.astype(xp.reshape(normalized, X.shape), X.dtype)
+    return Y * _per_channel(xp, scale, X) + _per_channel(xp, bias, X)
+
+
+@GroupNormalization.before(21)
+def group_normalization_scaled_by_group(
+    xp: Backend, X: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5
+) -> Array:
+    grouped = xp.reshape(X, _by_group(X, num_groups))
+    return xp.reshape(InstanceNormalization(xp, grouped, scale, bias, epsilon=epsilon), X.shape)
+
+
+def _by_group(X: Array, num_groups: int) -> Ints:
+    if num_groups < 1 or X.ndim < 2 or X.shape[1] % num_groups:
+        raise ValueError(f"X of shape {X.shape} has no {num_groups} equal groups of channels")
+    return X.shape[0], num_groups, math.prod(X.shape[1:]) // num_groups
+
+
+@op
+@at_least_float32
+def MeanVarianceNormalization(xp: Backend, X: Array, *, axes: Ints = (0, 2, 3)) -> Array:
+    inner = axes_within(axes, X.ndim)
+    deviation = X - xp.mean(X, axis=inner, keepdims=True)
+    variance = xp.mean(xp.square(deviation), axis=inner, keepdims=True)
+    return deviation / (xp.sqrt(variance) + 1e-9)
+
+
+@op
+@at_least_float32
+def LpNormalization(xp: Backend, input: Array, *, axis: int = -1, p: int = 2) -> Array:
+    """Where the norm is zero so are the elements, and they stay it."""
+    if p not in (1, 2):
+        raise ValueError(f"p is {p}, but must be 1 or 2")
+    axis = axis_within(axis, input.ndim)
+    if p == 1:
+        norm = xp.sum(xp.abs(input), axis=axis, keepdims=True)
+    else:
+        norm = xp.sqrt(xp.sum(xp.square(input), axis=axis, keepdims=True))
+    return input / xp.where(xp.equal(norm, 0), xp.ones_like(norm), norm)
+
+
+def _standardized(xp: Backend, x: Array, axes: Ints, epsilon: float) -> tuple[Array, Array, Array]:
+    """`x` with mean 0 and variance 1 over `axes`, its mean, and its inverse deviation."""
+    mean = xp.mean(x, axis=axes, keepdims=True)
+    centred = x - mean
+    variance = xp.mean(xp.square(centred), axis=axes, keepdims=True)
+    inverse = 1 / xp.sqrt(variance + epsilon)
+    return centred * inverse, mean, inverse
+
+
+def _wide(xp: Backend, x: Array) -> Array:
+    return xp.astype(x, xp.dtype(FLOAT32)) if is_narrow(xp, x.dtype) else x
+
+
+def _fitting(parameter: Array, X: Array) -> Array:
+    """`parameter`, if it broadcasts to the shape of `X` and not beyond."""
+    tail = X.shape[X.ndim - parameter.ndim :]
+    pairs = zip(parameter.shape, tail, strict=False)
+    if parameter.ndim > X.ndim or any(size not in (1, length) for size, length in pairs):
+        raise ValueError(f"shape {parameter.shape} does not broadcast to {X.shape}")
+    return parameter
+
+
+def _per_channel(xp: Backend, parameter: Array, X: Array) -> Array:
+    """A vector in the form that multiplies the channels of `X`."""
+    channels = X.shape[1] if X.ndim > 1 else 1
+    if parameter.shape != (channels,):
+        raise ValueError(f"shape {parameter.shape} does not fit {channels} channels")
+    return xp.reshape(parameter, (channels, *(1,) * (X.ndim - 2)))
+
+
+# -- over a batch ---------------------------------------------------------------------------------
+
+
+@op
+def BatchNormalization(
+    xp: Backend,
+    X: Array,
+    scale: Array,
+    B: Array,
+    input_mean: Array,
+    input_var: Array,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> Array | tuple[Array, ...]:
+    """In training also the running mean and variance."""
+    if not training_mode:
+        return _normalized(xp, X, scale, B, input_mean, input_var, epsilon=epsilon)
+    mean, variance = _statistics(xp, X)
+    Y = _normalized(xp, X, scale, B, mean, variance, epsilon=epsilon)
+    return (
+        Y,
+        _running(xp, input_mean, mean, momentum),
+        _running(xp, input_var, variance, momentum),
+    )
+
+
+@BatchNormalization.before(14)
+def batch_normalization_training_if_it_has_outputs(
+    xp: Backend,
+    X: Array,
+    scale: Array,
+    B: Array,
+    mean: Array,
+    var: Array,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    spatial: int = 1,
+    outputs: Outputs,
+) -> Array | tuple[Array, ...]:
+    return batch_normalization_with_is_test(  # type: ignore[no-any-return]
+        xp,
+        X,
+        scale,
+        B,
+        mean,
+        var,
+        epsilon=epsilon,
+        is_test=outputs == 1,
+        momentum=momentum,
+        spatial=spatial,
+    )
+
+
+@BatchNormalization.before(7)
+def batch_normalization_with_is_test(
+    xp: Backend,
+    X: Array,
+    scale: Array,
+    B: Array,
+    mean: Array,
+    var: Array,
+    *,
+    consumed_inputs: Ints | None = None,
+    epsilon: float = 1e-5,
+    is_test: int = 0,
+    momentum: float = 0.9,
+    spatial: int = 1,
+) -> Array | tuple[Array, ...]:
+    """In training also the running and the batch's mean and variance.
+
+    Where `spatial` is 0 every place of every channel has statistics of its own.
+    """
+    shape, kept = X.shape, mean.shape
+    if not spatial:
+        X = xp.reshape(X, (shape[0], math.prod(shape[1:])))
+        scale, B, mean, var = (xp.reshape(v, (-1,)) for v in (scale, B, mean, var))
+    if is_test:
+        return xp.reshape(_normalized(xp, X, scale, B, mean, var, epsilon=epsilon), shape)
+    now, spread = _statistics(xp, X)
+    Y = _normalized(xp, X, scale, B, now, spread, epsilon=epsilon)
+    running = (_running(xp, mean, now, momentum), _running(xp, var, spread, momentum))
+    saved = (xp.astype(v, mean.dtype) for v in (now, spread))
+    return (xp.reshape(Y, shape), *(xp.reshape(v, kept) for v in (*running, *saved)))
+
+
+def _normalized(
+    xp: Backend,
+    X: Array,
+    scale: Array,
+    B: Array,
+    mean: Array,
+    variance: Array,
+    *,
+    epsilon: float,
+) -> Array:
+    """One product and one sum per element: all else is done once per channel."""
+    x = _wide(xp, X)
+    scale, B, mean, variance = (
+        _per_channel(xp, xp.astype(v, x.dtype), X) for v in (scale, B, mean, variance)
+    )
+    factor = scale / xp.sqrt(variance + epsilon)
+    return xp.astype(x * factor + (B - mean * factor), X.dtype)
+
+
+def _statistics(xp: Backend, X: Array) -> tuple[Array, Array]:
+    """Mean and variance of each channel."""
+    x = _wide(xp, X)
+    axes = tuple(axis for axis in range(X.ndim) if axis != 1)
+    mean = xp.mean(x, axis=axes, keepdims=True)
+    variance = xp.mean(xp.square(x - mean), axis=axes)
+    return xp.reshape(mean, (-1,)), xp.reshape(variance, (-1,))
+
+
+def _running(xp: Backend, before: Array, now: Array, momentum: float) -> Array:
+    past = xp.astype(before, now.dtype)
+    return xp.astype(past * momentum + now * (1 - momentum), before.dtype)
+
+
+# -- over neighbouring channels -------------------------------------------------------------------
+
+
+@op
+@at_least_float32
+def LRN(
+    xp: Backend,
+    X: Array,
+    *,
+    size: int,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    bias: float = 1.0,
+) -> Array:
+    if size < 1 or X.ndim < 2:
+        raise ValueError(f"size is {size} and X has {X.ndim} axes; at least 1 and 2 are needed")
+    single = (1,) * (X.ndim - 2)
+    widths = [(0, 0), ((size - 1) // 2, size // 2), *((0, 0) for _ in single)]
+    padded = xp.pad(xp.square(X), widths, 0)
+    sums = xp.window_sum(padded, (size, *single), (1, *single), (1, *single))
+    return X / (bias + alpha / size * sums) ** beta

@@ -1,0 +1,172 @@
+"""Reductions over windows, and over all spatial axes at once."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.fallback import windows as views_of_windows
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Ints, Outputs, op
+from sardonyx.ops.precision import at_least_float32
+from sardonyx.ops.windows import Windows, windows_over
+
+
+@op
+def MaxPool(
+    xp: Backend,
+    X: Array,
+    *,
+    kernel_shape: Ints,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    storage_order: int = 0,
+    strides: Ints | None = None,
+    outputs: Outputs,
+) -> Array | tuple[Array, Array]:
+    windows = windows_over(
+        X.shape[2:],
+        kernel_shape,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+    )
+    is_float = xp.isdtype(X.dtype, "real floating")
+    lowest = -math.inf if is_float else int(np.iinfo(xp.numpy_dtype(X.dtype)).min)
+    padded = windows.padded(xp, X, lowest)
+    largest = xp.window_max(padded, windows.kernel, windows.strides, windows.dilations)
+    if outputs == 1:
+        return largest
+    return largest, _indices_of_largest(xp, padded, X, windows, column_major=bool(storage_order))
+
+
+def _indices_of_largest(
+    xp: Backend, padded: Array, X: Array, windows: Windows, *, column_major: bool
+) -> Array:
+    """Where in the flattened input the first of each window's greatest elements stands."""
+    in_plane = np.arange(math.prod(windows.spatial)).reshape(
+        windows.spatial, order="F" if column_major else "C"
+    )
+    places = windows.padded(xp, xp.asarray(in_plane), -1)
+    layout = (windows.kernel, windows.strides, windows.dilations)
+    (best, at), *rest = zip(
+        views_of_windows(padded, *layout), views_of_windows(places, *layout), strict=True
+    )
+    at = xp.broadcast_to(at, best.shape)
+    for value, place in rest:
+        # Padding gives way to any element, also to one that is no greater.
+        is_better = (value > best) | (at < 0)
+        best, at = xp.where(is_better, value, best), xp.where(is_better, place, at)
+    planes = xp.reshape(xp.asarray(np.arange(math.prod(X.shape[:2]))), X.shape[:2])
+    planes = xp.reshape(planes, (*X.shape[:2], *(1,) * len(windows.spatial)))
+    return at + planes * math.prod(windows.spatial)
+
+
+@op
+@at_least_float32
+def AveragePool(
+    xp: Backend,
+    X: Array,
+    *,
+    kernel_shape: Ints,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    windows = windows_over(
+        X.shape[2:],
+        kernel_shape,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+    )
+    counts = windows.counts(include_pads=bool(count_include_pad))
+    if np.all(counts == counts.flat[0]):
+        return _sum(xp, X, windows) / float(counts.flat[0])
+    divisors = np.where(counts == 0, math.nan, counts).astype(xp.numpy_dtype(X.dtype))
+    return _sum(xp, X, windows) / xp.asarray(divisors)
+
+
+@op
+@at_least_float32
+def LpPool(
+    xp: Backend,
+    X: Array,
+    *,
+    kernel_shape: Ints | None = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints | None = None,
+    p: float = 2.0,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    if kernel_shape is None:
+        raise ValueError("kernel_shape is missing")
+    windows = windows_over(
+        X.shape[2:],
+        kernel_shape,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+    )
+    return _root(xp, _sum(xp, _power(xp, X, p), windows), p)
+
+
+def _sum(xp: Backend, X: Array, windows: Windows) -> Array:
+    padded = windows.padded(xp, X, 0)
+    return xp.window_sum(padded, windows.kernel, windows.strides, windows.dilations)
+
+
+def _power(xp: Backend, X: Array, p: float) -> Array:
+    """|X| to the power `p`, by cheaper means where there are."""
+    if p <= 0:
+        raise ValueError(f"p is {p}, but must be positive")
+    if p == 2:
+        return xp.square(X)
+    return xp.abs(X) if p == 1 else xp.abs(X) ** p
+
+
+def _root(xp: Backend, powers: Array, p: float) -> Array:
+    if p == 2:
+        return xp.sqrt(powers)
+    return powers if p == 1 else powers ** (1 / p)
+
+
+# -- over all spatial axes ------------------------------------------------------------------------
+
+
+@op
+@at_least_float32
+def GlobalAveragePool(xp: Backend, X: Array) -> Array:
+    return xp.mean(X, axis=_spatial_axes(X), keepdims=True)
+
+
+@op
+def GlobalMaxPool(xp: Backend, X: Array) -> Array:
+    return xp.max(X, axis=_spatial_axes(X), keepdims=True)
+
+
+@op
+@at_least_float32
+def GlobalLpPool(xp: Backend, X: Array, *, p: float = 2.0) -> Array:
+    return _root(xp, xp.sum(_power(xp, X, p), axis=_spatial_axes(X), keepdims=True), p)
+
+
+def _spatial_axes(X: Array) -> Ints:
+    if X.ndim < 2:
+        raise ValueError(f"X has {X.ndim} axes, but must have a batch axis and a channel axis")
+    return tuple(range(2, X.ndim))

@@ -1,0 +1,34 @@
+"""In which precision an op computes, where that is not the precision of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+
+
+def at_least_float32(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Compute in float32 what comes in a narrower float, and round once, at the end.
+
+    The inputs that are arrays must have one dtype, which is the result's.
+    """
+
+    @wraps(function)
+    def widened(xp: Backend, *inputs: Array, **attributes: Any) -> Array:
+        dtype = inputs[0].dtype
+        if not is_narrow(xp, dtype):
+            return function(xp, *inputs, **attributes)
+        wide = (xp.astype(x, xp.dtype(np.dtype(np.float32))) for x in inputs)
+        return xp.astype(function(xp, *wide, **attributes), dtype)
+
+    return widened
+
+
+def is_narrow(xp: Backend, dtype: Any) -> bool:
+    """Whether `dtype` is a float of fewer than 32 bits."""
+    return xp.isdtype(dtype, "real floating") and xp.numpy_dtype(dtype).itemsize < 4

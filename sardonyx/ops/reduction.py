@@ -1,0 +1,204 @@
+"""Operators that make one element of many: sums, extremes, and sums so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import axes_within, axis_within
+from sardonyx.ops.definition import Ints, Op, op
+from sardonyx.ops.precision import at_least_float32
+
+FLOAT64 = np.dtype(np.float64)
+
+Reduction = Callable[..., Array]
+
+
+def reduction(function: Reduction) -> Op:
+    """An op of `function(xp, data, axes, keepdims)`, to which axes are given counted from 0."""
+
+    def reduce(
+        xp: Backend,
+        data: Array,
+        axes: Ints | None = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Array:
+        if not axes:
+            axes = () if noop_with_empty_axes else tuple(range(data.ndim))
+        return function(xp, data, axes=axes_within(axes, data.ndim), keepdims=bool(keepdims))
+
+    reduce.__name__ = function.__name__
+    reduce.__doc__ = function.__doc__
+    return op(reduce)
+
+
+# -- sums -----------------------------------------------------------------------------------------
+
+
+@reduction
+def ReduceSum(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
+    return _sum(xp, data, axes=axes, keepdims=keepdims) if axes else data
+
+
+@reduction
+@at_least_float32
+def ReduceSumSquare(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
+    return _sum(xp, data * data, axes=axes, keepdims=keepdims)
+
+
+@reduction
+@at_least_float32
+def ReduceL1(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
+    return _sum(xp, xp.abs(data), axes=axes, keepdims=keepdims)
+
+
+@reduction
+@at_least_float32
+def ReduceL2(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
+    return _of_real(xp, xp.sqrt, _sum(xp, data * data, axes=axes, keepdims=keepdims))
+
+
+@reduction
+@at_least_float32
+def ReduceLogSum(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
+    return _of_real(xp, xp.log, _sum(xp, data, axes=axes, keepdims=keepdims))
+
+
+@reduction
+@at_least_float32
+def ReduceLogSumExp(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
+    """Computed relative to the greatest element, so that no exponential overflows."""
+    x = data if xp.isdtype(data.dtype, "real floating") else xp.astype(data, xp.dtype(FLOAT64))
+    greatest = _extreme(xp, xp.max, x, axes=axes, keepdims=True, identity=-math.inf)
+    greatest = xp.where(xp.isfinite(greatest), greatest, xp.zeros_like(greatest))
+    total = _sum(xp, xp.exp(x - greatest), axes=axes, keepdims=keepdims)
+    result = xp.log(total) + xp.reshape(greatest, total.shape)
+    return xp.astype(result, data.dtype)
+
+
+@reduction
+@at_least_float32
+def ReduceMean(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
+    if not axes:
+        return data
+    count = math.prod(data.shape[axis] for axis in axes)
+    total = _sum(xp, data, axes=axes, keepdims=keepdims)
+    if xp.isdtype(data.dtype, "real floating"):
+        return total / (count or math.nan)
+    # Integers are divided as C does it: towards zero.
+    quotient, count = total // max(count, 1), max(count, 1)
+    is_above = (total < 0) & (quotient * count != total)
+    return quotient + xp.astype(is_above, data.dtype)
+
+
+@at_least_float32
+def _sum(xp: Backend, x: Array, *, axes: Ints, keepdims: bool) -> Array:
+    if not axes:
+        return x
+    return xp.sum(x, axis=axes, dtype=x.dtype, keepdims=keepdims)
+
+
+def _of_real(xp: Backend, function: Callable[[Array], Array], x: Array) -> Array:
+    """`function` of what may be integers, computed in float64 and cut off."""
+    if xp.isdtype(x.dtype, "real floating"):
+        return function(x)
+    return xp.astype(function(xp.astype(x, xp.dtype(FLOAT64))), x.dtype)
+
+
+@reduction
+@at_least_float32
+def ReduceProd(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
+    if not axes:
+        return data
+    return xp.prod(data, axis=axes, dtype=data.dtype, keepdims=keepdims)
+
+
+# -- extremes -------------------------------------------------------------------------------------
+
+
+@reduction
+def ReduceMax(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
+    if xp.isdtype(data.dtype, "bool"):
+        return xp.any(data, axis=axes, keepdims=keepdims)
+    return _extreme(xp, xp.max, data, axes=axes, keepdims=keepdims, identity=_bounds(xp, data)[0])
+
+
+@reduction
+def ReduceMin(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
+    if xp.isdtype(data.dtype, "bool"):
+        return xp.all(data, axis=axes, keepdims=keepdims)
+    return _extreme(xp, xp.min, data, axes=axes, keepdims=keepdims, identity=_bounds(xp, data)[1])
+
+
+def _extreme(
+    xp: Backend, function: Reduction, x: Array, *, axes: Ints, keepdims: bool, identity: float
+) -> Array:
+    """Libraries refuse the extreme of nothing, for which ONNX names the `identity`."""
+    if not axes:
+        return x
+    if any(x.shape[axis] == 0 for axis in axes):
+        sizes = (1 if axis in axes else size for axis, size in enumerate(x.shape))
+        kept = xp.full(tuple(sizes), identity, dtype=x.dtype)
+        return kept if keepdims else xp.squeeze(kept, axis=axes)
+    return function(x, axis=axes, keepdims=keepdims)
+
+
+def _bounds(xp: Backend, x: Array) -> tuple[float, float]:
+    if xp.isdtype(x.dtype, "real floating"):
+        return -math.inf, math.inf
+    bounds = np.iinfo(xp.numpy_dtype(x.dtype))
+    return int(bounds.min), int(bounds.max)
+
+
+# -- where the extremes are -----------------------------------------------------------------------
+
+
+@op
+def ArgMax(
+    xp: Backend, data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Array:
+    return _place(xp, xp.argmax, data, axis, keepdims=bool(keepdims), last=bool(select_last_index))
+
+
+@op
+def ArgMin(
+    xp: Backend, data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Array:
+    return _place(xp, xp.argmin, data, axis, keepdims=bool(keepdims), last=bool(select_last_index))
+
+
+def _place(
+    xp: Backend, function: Reduction, x: Array, axis: int, *, keepdims: bool, last: bool
+) -> Array:
+    axis = axis_within(axis, x.ndim)
+    size = x.shape[axis]
+    if size == 0:
+        raise ValueError(f"axis {axis} of shape {x.shape} has no elements to choose from")
+    place = function(xp.flip(x, axis=axis) if last else x, axis=axis, keepdims=keepdims)
+    place = xp.astype(place, xp.dtype(np.dtype(np.int64)))
+    return size - 1 - place if last else place
+
+
+# -- sums so far ----------------------------------------------------------------------------------
+
+
+@op
+def CumSum(xp: Backend, x: Array, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Array:
+    axis = axis_within(axis, x.ndim)
+    return _sums_so_far(xp, x, axis=axis, exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@at_least_float32
+def _sums_so_far(xp: Backend, x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
+    x = xp.flip(x, axis=axis) if reverse else x
+    sums = xp.cumulative_sum(x, axis=axis, dtype=x.dtype, include_initial=exclusive)
+    if exclusive:
+        lead = (slice(None),) * axis
+        sums = sums[(*lead, slice(0, x.shape[axis]), ...)]
+    return xp.flip(sums, axis=axis) if reverse else sums

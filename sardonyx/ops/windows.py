@@ -1,0 +1,128 @@
+"""Where windows stand over the spatial axes: what convolution and pooling share."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array, Operand
+from sardonyx.ops.definition import Host, Ints
+
+
+class Windows(NamedTuple):
+    """How windows lie over an input, axis by axis."""
+
+    spatial: Ints
+    kernel: Ints
+    strides: Ints
+    dilations: Ints
+    pads: tuple[tuple[int, int], ...]
+    # How many windows there are, and how far the last one reaches past the padding.
+    sizes: Ints
+    overhang: Ints
+
+    def padded(self, xp: Backend, x: Array, value: Operand) -> Array:
+        """`x` with `value` wherever a window reaches past its border."""
+        past = zip(self.pads, self.overhang, strict=True)
+        widths = [(head, tail + more) for (head, tail), more in past]
+        outer = [(0, 0)] * (x.ndim - len(widths))
+        return xp.pad(x, [*outer, *widths], value) if any(map(any, widths)) else x
+
+    def counts(self, *, include_pads: bool) -> Host:
+        """Of how many elements of the input each window consists, padding counted or not."""
+        per_axis = []
+        for size, side, stride, dilation, (head, tail), length in zip(
+            self.sizes,
+            self.kernel,
+            self.strides,
+            self.dilations,
+            self.pads,
+            self.spatial,
+            strict=True,
+        ):
+            at = np.arange(size)[:, None] * stride + np.arange(side) * dilation - head
+            first, end = (-head, length + tail) if include_pads else (0, length)
+            per_axis.append(((at >= first) & (at < end)).sum(axis=1))
+        counts: Host = math.prod(np.ix_(*per_axis), start=np.ones((), dtype=np.int64))
+        return counts
+
+
+def windows_over(
+    spatial: Ints,
+    kernel: Ints,
+    *,
+    strides: Ints | None,
+    dilations: Ints | None,
+    pads: Ints | None,
+    auto_pad: str,
+    ceil_mode: int = 0,
+) -> Windows:
+    """Lay windows over axes of the lengths `spatial`, as ONNX's attributes say."""
+    rank = len(spatial)
+    kernel = positive("kernel_shape", kernel, rank)
+    strides = positive("strides", strides, rank)
+    dilations = positive("dilations", dilations, rank)
+    pairs = pad_pairs(pads, rank)
+    check_auto_pad(auto_pad)
+    axes = [
+        _along_axis(n, (k - 1) * d + 1, s, pair, auto_pad=auto_pad, ceil=bool(ceil_mode))
+        for n, k, s, d, pair in zip(spatial, kernel, strides, dilations, pairs, strict=True)
+    ]
+    ends, sizes, overhang = zip(*axes, strict=True)
+    return Windows(spatial, kernel, strides, dilations, ends, sizes, overhang)
+
+
+def _along_axis(
+    length: int, extent: int, stride: int, pads: tuple[int, int], *, auto_pad: str, ceil: bool
+) -> tuple[tuple[int, int], int, int]:
+    """Padding, number of windows and overhang along one axis."""
+    if auto_pad.startswith("SAME"):
+        size = -(-length // stride)
+        pads = split_padding(max((size - 1) * stride + extent - length, 0), auto_pad)
+        return pads, size, 0
+    if auto_pad == "VALID":
+        # Without padding ONNX counts whole windows only, also where ceil_mode is set.
+        pads, ceil = (0, 0), False
+    room = length + sum(pads) - extent
+    size = (-(-room // stride) if ceil else room // stride) + 1
+    if ceil and (size - 1) * stride >= length + pads[0]:
+        size -= 1  # no window starts in the padding behind the input
+    if size < 1:
+        raise ValueError(
+            f"a window over {extent} elements does not fit an axis of {length} padded by {pads}"
+        )
+    return pads, size, max((size - 1) * stride - room, 0)
+
+
+def split_padding(total: int, auto_pad: str) -> tuple[int, int]:
+    """`total` before and after; of an odd one the greater part where `auto_pad` says."""
+    less, more = total // 2, total - total // 2
+    return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+
+
+def positive(name: str, values: Ints | None, rank: int) -> Ints:
+    """One positive number per spatial axis, 1 where nothing is said."""
+    if rank < 1:
+        raise ValueError("the input has no spatial axes; it needs at least three axes in all")
+    values = (1,) * rank if values is None else values
+    if len(values) != rank or min(values) < 1:
+        raise ValueError(f"{name} {values} must be {rank} positive numbers, one per spatial axis")
+    return values
+
+
+def pad_pairs(pads: Ints | None, rank: int) -> list[tuple[int, int]]:
+    """ONNX's list of all beginnings and then all ends as pairs."""
+    pads = (0,) * (2 * rank) if pads is None else pads
+    if len(pads) != 2 * rank or min(pads) < 0:
+        raise ValueError(f"pads {pads} must be {2 * rank} numbers, none of them negative")
+    return list(zip(pads[:rank], pads[rank:], strict=True))
+
+
+def check_auto_pad(auto_pad: str) -> None:
+    if auto_pad not in ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"):
+        raise ValueError(
+            f"auto_pad is {auto_pad!r}, but must be NOTSET, SAME_UPPER, SAME_LOWER or VALID"
+        )

@@ -1,0 +1,63 @@
+"""An op on a backend, and the same node in onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnx import ValueInfoProto, helper
+
+from sardonyx.backends.base import Backend
+from sardonyx.ops.definition import Op
+
+
+def run(xp: Backend, op: Op, *inputs: Any, opset: int = 99, **attributes: Any) -> Any:
+    """What `op` makes of NumPy inputs, traced and compiled where the backend compiles."""
+    function = op.at(opset).function
+    with xp.scope(), np.errstate(all="ignore"):
+        arrays = [xp.put(value) for value in inputs]
+
+        def replay(*arguments: Any) -> list[Any]:
+            result = function(xp, *arguments, **attributes)
+            return list(result) if isinstance(result, tuple) else [result]
+
+        results = [xp.fetch(result) for result in xp.compile(replay)(*arrays)]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def onnxruntime_run(
+    op: str, *inputs: np.ndarray, opset: int, outputs: int = 1, **attributes: Any
+) -> Any:
+    """The only output, or all of them where several are asked for."""
+    names = [f"x{i}" for i in range(len(inputs))]
+    typed = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+        )
+        for name, value in zip(names, inputs, strict=True)
+    ]
+    made = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op, names, made, **attributes)
+    graph = helper.make_graph([node], op, typed, [ValueInfoProto(name=name) for name in made])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    feeds = dict(zip(names, inputs, strict=True))
+    results = session.run(None, feeds)
+    return results[0] if outputs == 1 else tuple(results)
+
+
+def assert_same(actual: np.ndarray, expected: np.ndarray, ulps: float = 4) -> None:
+    """Equal dtype and shape, and values equal to within some units in the last place."""
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    if expected.dtype.kind not in "fV":
+        np.testing.assert_array_equal(actual, expected)
+        return
+    eps = float(np.finfo(expected.dtype).eps) if expected.dtype.kind == "f" else 2.0**-7
+    wide = expected.astype(np.float64)
+    np.testing.assert_allclose(actual.astype(np.float64), wide, rtol=ulps * eps, atol=ulps * eps)
