@@ -1,0 +1,80 @@
+"""What people call: loading a model, and running one operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends import backend_of, find
+from sardonyx.backends.base import Backend
+from sardonyx.errors import InvalidInput
+from sardonyx.graph.audit import audit
+from sardonyx.graph.load import load_source
+from sardonyx.graph.model import Model
+from sardonyx.graph.read import Readable, read_model
+from sardonyx.graph.schema import known_versions
+from sardonyx.graph.single import single_node
+
+
+def load(
+    source: Readable,
+    *,
+    backend: str | Backend | None = None,
+    device: Any = None,
+    strict: bool = True,
+) -> Model:
+    """Load an ONNX model from a path, bytes, a file object or a `ModelProto`.
+
+    `backend` is "jax", "cupy" or "numpy", or a `Backend` of your own; None takes the best that is
+    present, and `model.backend` says which. `device` is "cpu", "cuda", "cuda:1", "tpu" or one of
+    JAX's own devices. With `strict=False` types that an operator's schema does not list are let
+    through.
+
+    >>> import sardonyx
+    >>> sardonyx.load("examples/encoder.onnx", backend="numpy").backend
+    'numpy'
+    """
+    proto, file = read_model(source)
+    loaded = load_source(proto, file)
+    audit(loaded, strict=strict)
+    chosen = backend if isinstance(backend, Backend) else find(backend, device)
+    return Model(loaded, chosen, strict=strict)
+
+
+def run_op(
+    op_type: str,
+    /,
+    *inputs: Any,
+    opset: int | None = None,
+    domain: str = "",
+    outputs: int = 1,
+    strict: bool = True,
+    **attributes: Any,
+) -> Any:
+    """Run one operator on arrays of any library, at any opset (None: the newest).
+
+    >>> import numpy as np, sardonyx
+    >>> sardonyx.run_op("Softmax", np.zeros((1, 2), np.float32), axis=-1, opset=13)
+    array([[0.5, 0.5]], dtype=float32)
+    """
+    version = known_versions().get(domain, 1) if opset is None else opset
+    arrays = [None if value is None else _as_array(value) for value in inputs]
+    source = single_node(op_type, arrays, attributes, domain, version, outputs)
+    audit(source, strict=strict)
+    given = [array for array in arrays if array is not None]
+    foreign = next((a for a in given if not isinstance(a, (np.ndarray, list))), None)
+    backend = find("numpy", None) if foreign is None else backend_of(foreign)
+    return Model(source, backend, strict=strict)(*given)
+
+
+def _as_array(value: Any) -> Any:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return value
+    if isinstance(value, list) and value and hasattr(value[0], "shape"):
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InvalidInput(f"An input is no array: {error}.") from None
+    return array.astype(object) if array.dtype.kind in "UST" else array

@@ -1,0 +1,199 @@
+"""One look over a whole model before anything runs: every fault it can know is told at load."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
+from sardonyx.graph import schema
+from sardonyx.graph.expand import has_body
+from sardonyx.graph.structure import Function, FunctionKey, Graph, Node, Source
+from sardonyx.ops import OPS
+
+DEEPEST_CALLS = 100
+# Functions that call others several times can stand for any number of nodes in a small file.
+MOST_NODES = 2**18
+
+
+def audit(source: Source, *, strict: bool) -> None:
+    """Raise what is wrong with `source`: unknown operators all at once, then each other fault."""
+    _refuse_unsupported(source)
+    _refuse_expansion(source, _callees_first(source))
+    for node, opsets in all_nodes(source):
+        known = _signature(node, opsets)
+        called = source.functions.get(_call_key(node))
+        if called is not None:
+            _check_call(node, called)
+        elif known is not None:
+            schema.check_node(node, known, opsets[node.domain])
+    if strict:
+        _check_types(source.graph, source, {})
+
+
+def all_nodes(source: Source) -> Iterator[tuple[Node, Mapping[str, int]]]:
+    """Every node of the graph, its subgraphs and the functions, with the opsets in force there."""
+    yield from ((node, source.opsets) for node in _nested(source.graph.nodes))
+    for function in source.functions.values():
+        yield from ((node, function.opsets) for node in _nested(function.nodes))
+
+
+def _nested(nodes: tuple[Node, ...]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        for graph in node.subgraphs:
+            yield from _nested(graph.nodes)
+
+
+def _call_key(node: Node) -> FunctionKey:
+    return node.domain, node.op_type, node.overload
+
+
+def _is_call(node: Node, source: Source) -> bool:
+    return _call_key(node) in source.functions
+
+
+def _signature(node: Node, opsets: Mapping[str, int]) -> schema.Signature | None:
+    opset = opsets.get(node.domain)
+    return schema.signature(node.op_type, node.domain, opset) if opset else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    node: Node
+    reason: str
+
+
+def _refuse_unsupported(source: Source) -> None:
+    lacks = [
+        _Lack(node, reason)
+        for node, opsets in all_nodes(source)
+        if not _is_call(node, source) and (reason := _why_unsupported(node, opsets))
+    ]
+    if not lacks:
+        return
+    reasons = list(dict.fromkeys(lack.reason for lack in lacks))
+    shown = "; ".join(
+        f"{reason} ({_some_labels([k.node for k in lacks if k.reason == reason])})"
+        for reason in reasons
+    )
+    raise UnsupportedModel(
+        f"The model uses {len(reasons)} operator{'s' * (len(reasons) > 1)} that cannot be run: "
+        f"{shown}. Define them as functions of the model, or convert it to an opset that has them."
+    )
+
+
+def _some_labels(nodes: list[Node]) -> str:
+    shown = ", ".join(node.label for node in nodes[:3])
+    return shown if len(nodes) <= 3 else f"{shown} and {len(nodes) - 3} more"
+
+
+def _why_unsupported(node: Node, opsets: Mapping[str, int]) -> str | None:
+    opset = opsets.get(node.domain)
+    if opset is None:
+        if (node.domain, node.op_type) in OPS and not node.domain:
+            return f"{node.operator}: the model imports no opset of ai.onnx"
+        return f"{node.operator}: the model imports no opset of '{node.domain or 'ai.onnx'}'"
+    known = schema.signature(node.op_type, node.domain, opset)
+    if (node.domain, node.op_type) in OPS:
+        if known is None and node.domain in schema.known_versions():
+            since = schema.first_version(node.op_type, node.domain)
+            return f"{node.operator} does not exist at opset {opset}, only from {since} on"
+        return None
+    if known is not None and has_body(node.op_type, node.domain, opset):
+        return None
+    return f"{node.operator} of opset {opset}"
+
+
+def _callees_first(source: Source) -> list[FunctionKey]:
+    """The functions, each after those it calls; recursion and long chains are refused.
+
+    The walk is no recursion of our own, since a hostile chain may be thousands long.
+    """
+    ordered: list[FunctionKey] = []
+    depths: dict[FunctionKey, int] = {}
+    for start in source.functions:
+        stack: list[tuple[FunctionKey, Iterator[FunctionKey]]] = []
+        active: set[FunctionKey] = set()
+        if start not in depths:
+            stack.append((start, _calls(source, source.functions[start])))
+            active.add(start)
+        while stack:
+            key, calls = stack[-1]
+            depths.setdefault(key, 1)
+            callee = next(calls, None)
+            if callee is None:
+                stack.pop()
+                active.discard(key)
+                ordered.append(key)
+                if stack:
+                    depths[stack[-1][0]] = max(depths[stack[-1][0]], depths[key] + 1)
+            elif callee in active:
+                raise InvalidModel(f"Function '{callee[1]}' calls itself; ONNX has no recursion.")
+            elif callee in depths:
+                depths[key] = max(depths[key], depths[callee] + 1)
+            else:
+                active.add(callee)
+                stack.append((callee, _calls(source, source.functions[callee])))
+    if depths and max(depths.values()) > DEEPEST_CALLS:
+        raise LimitExceeded(
+            f"Functions call functions {max(depths.values())} deep; at most {DEEPEST_CALLS} are "
+            "allowed. Inline them with onnx.inliner."
+        )
+    return ordered
+
+
+def _refuse_expansion(source: Source, callees_first: list[FunctionKey]) -> None:
+    """Count the nodes there would be with every function inlined, which is how they are traced."""
+    sizes: dict[FunctionKey, int] = {}
+
+    def size(nodes: tuple[Node, ...]) -> int:
+        called = Counter(_call_key(node) for node in _nested(nodes))
+        return sum(count * sizes.get(key, 1) for key, count in called.items())
+
+    for key in callees_first:
+        sizes[key] = size(source.functions[key].nodes)
+    total = size(source.graph.nodes)
+    if sizes and total > MOST_NODES:
+        raise LimitExceeded(
+            f"With its functions inlined the model has {total:,} nodes; at most {MOST_NODES:,} are "
+            "allowed. Functions that call functions several times grow that way."
+        )
+
+
+def _check_call(node: Node, function: Function) -> None:
+    """Refuse what a call gives or takes beyond what the function has."""
+    where = f"{node.label[0].upper()}{node.label[1:]} ({node.operator})"
+    sides = (("inputs", node.inputs, function.inputs), ("outputs", node.outputs, function.outputs))
+    for what, given, known in sides:
+        if len(given) > len(known):
+            raise InvalidModel(
+                f"{where} calls a function of the model with {len(given)} {what}; it has "
+                f"{len(known)}: {', '.join(known) or 'none'}."
+            )
+    if unknown := [name for name in node.attributes if name not in function.defaults]:
+        raise InvalidModel(
+            f"{where} gives the attribute '{unknown[0]}' to a function of the model that has "
+            f"{', '.join(map(str, function.defaults)) or 'none'}."
+        )
+
+
+def _calls(source: Source, function: Function) -> Iterator[FunctionKey]:
+    return (_call_key(node) for node in _nested(function.nodes) if _is_call(node, source))
+
+
+def _check_types(graph: Graph, source: Source, outer: Mapping[str, str | None]) -> None:
+    """Follow the declared types through the graph, as far as the standard's tables carry them."""
+    types = dict(outer)
+    types |= {value.name: value.type for value in graph.inputs}
+    types |= {name: schema.type_of_array(array) for name, array in graph.initializers.items()}
+    for node in graph.nodes:
+        for subgraph in node.subgraphs:
+            _check_types(subgraph, source, types)
+        known = _signature(node, source.opsets)
+        if known is None or _is_call(node, source):
+            continue
+        given = [types.get(name) if name else None for name in node.inputs]
+        results = schema.bind_types(node, known, given, source.opsets[node.domain])
+        types |= dict(zip(node.outputs, results, strict=False))

@@ -1,0 +1,73 @@
+"""Laying a node's inputs and attributes onto an op's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sardonyx.graph.values import Value, static
+from sardonyx.ops.definition import Definition, DType, Need, Parameter
+
+
+class Misfit(ValueError):  # noqa: N818  (named for what is wrong, as the package's errors are)
+    """A node does not fit the op's signature; the tracer says which node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One input of a node, and what the op says it needs of it."""
+
+    parameter: Parameter
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What an op will be called with, once its static arguments are fetched."""
+
+    arguments: tuple[Argument, ...]
+    attributes: Mapping[str, Any]
+
+
+def bind(
+    definition: Definition,
+    inputs: Sequence[Value],
+    attributes: Mapping[str, Any],
+    outputs: int,
+    dtype_of: Any,
+) -> Bound:
+    """Bind by position, then by name: what is an input today may be an attribute in old opsets."""
+    arguments: list[Argument] = []
+    given = dict(attributes)
+    for i, parameter in enumerate(definition.inputs):
+        if parameter.variadic:
+            arguments += [Argument(parameter, value) for value in inputs[i:]]
+            break
+        value = inputs[i] if i < len(inputs) else None
+        if value is None and parameter.name in given:
+            value = static(_plain(given.pop(parameter.name)))
+        if value is None and parameter.required and parameter.need is not Need.VALUE:
+            raise Misfit(f"the input '{parameter.name}' is missing")
+        arguments.append(Argument(parameter, value))
+    keywords: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in definition.attributes:
+            raise Misfit(f"the attribute '{name}' has no meaning here")
+        parameter = definition.attributes[name]
+        keywords[name] = dtype_of(value) if parameter.type == DType else parameter.convert(value)
+    for name, parameter in definition.attributes.items():
+        if parameter.required and name not in keywords:
+            raise Misfit(f"the attribute '{name}' is missing")
+    if definition.counts_outputs:
+        keywords["outputs"] = outputs
+    return Bound(tuple(arguments), keywords)
+
+
+def _plain(value: Any) -> Any:
+    """An attribute's value as the array that an input of that meaning would be."""
+    if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
+        return np.asarray(value, dtype=np.int64)
+    return np.asarray(value, dtype=np.float32) if isinstance(value, float) else np.asarray(value)

@@ -1,0 +1,59 @@
+"""Saying where something went wrong: node, operator, opset, dtypes and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.backends.base import Backend
+from sardonyx.errors import InvalidInput, LimitExceeded, SardonyxError
+from sardonyx.graph.structure import Node
+from sardonyx.graph.types import short_name
+from sardonyx.graph.values import Device, Static, Value
+
+
+def where(node: Node, opset: int, inputs: Sequence[Value]) -> str:
+    """A node as messages name it, with what it was given."""
+    given = ", ".join(
+        f"{n or '(none)'}: {described(v)}" for n, v in zip(node.inputs, inputs, strict=False)
+    )
+    label = f"{node.label[0].upper()}{node.label[1:]}"
+    return f"{label} ({node.operator}, opset {opset}; inputs {given or 'none'})"
+
+
+def described(value: Value) -> str:
+    """A value's dtype and shape."""
+    if isinstance(value, (Static, Device)):
+        return f"{short_name(value.dtype)}{list(value.shape)}"
+    return "absent" if value is None else f"a sequence of {len(value)}"
+
+
+def placed(error: Exception, node: Node, opset: int, inputs: Sequence[Value]) -> Exception:
+    """A sardonyx error with the innermost node it concerns named in it, once."""
+    if not isinstance(error, SardonyxError) or error.__dict__.get("placed"):
+        return error
+    text = str(error)
+    if node.label.lower() not in text.lower():
+        error = type(error)(f"{where(node, opset, inputs)}: {text.rstrip('.')}.")
+    error.__dict__["placed"] = True
+    return error
+
+
+def explained(
+    error: Exception, node: Node, opset: int, inputs: Sequence[Value], backend: Backend
+) -> SardonyxError:
+    """An op's complaint, or a library's, as an error that names the node."""
+    fault = told(error, f"{where(node, opset, inputs)} cannot run on these inputs", backend)
+    fault.__dict__["placed"] = True
+    return fault
+
+
+def told(error: Exception, what: str, backend: Backend) -> SardonyxError:
+    """A library's error in our words, after `what` has happened."""
+    text = backend.explain(error) or (str(error).strip() or type(error).__name__).splitlines()[0]
+    text = text.rstrip(".")
+    if isinstance(error, MemoryError) or "out of memory" in text or "too large" in text:
+        return LimitExceeded(f"{what}: {text}. Use smaller inputs, or a device with more memory.")
+    return InvalidInput(
+        f"{what}: {text}. Check the shapes and dtypes that reach it against those the model "
+        "declares."
+    )

@@ -1,0 +1,105 @@
+"""A model's initializers as a mapping, and where each of them lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.errors import InvalidInput
+from sardonyx.graph.types import short_name
+from sardonyx.graph.values import static
+
+# Integers up to this many elements are shape arithmetic, axes, indices: known while tracing.
+LARGEST_STATIC = 1024
+
+
+class Params(MutableMapping[str, Any]):
+    """Name -> array. Reading gives the backend's array, placed on the device once.
+
+    Assigning replaces a weight; shape and dtype must stay. Programs take weights as arguments, so
+    they stay valid, except where a value was read while tracing.
+    """
+
+    def __init__(self, host: Mapping[str, np.ndarray[Any, Any]], backend: Backend) -> None:
+        self._host = dict(host)
+        self._device: dict[str, Any] = {}
+        self._backend = backend
+        # Counts replacements: of any param, and of those that programs were recorded for.
+        self.version = 0
+        self.static_version = 0
+        self.read_while_tracing: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._host and name not in self._device:
+            raise KeyError(f"the model has no initializer named '{name}'")
+        if name not in self._device:
+            value = self._host[name]
+            if value.dtype == object:
+                return value
+            with self._backend.scope():
+                self._device[name] = self._backend.put(value)
+        return self._device[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        old = self.host(name)
+        backend = self._backend
+        with backend.scope():
+            array = value if backend.owns(value) else backend.put(np.array(value))
+        dtype = backend.numpy_dtype(array.dtype)
+        if tuple(array.shape) != old.shape or dtype != old.dtype:
+            raise InvalidInput(
+                f"The initializer '{name}' is {short_name(old.dtype)}{list(old.shape)}, and cannot "
+                f"be replaced by {short_name(dtype)}{list(array.shape)}: cast or reshape it first."
+            )
+        self._device[name] = array
+        self._host.pop(name, None)
+        self.version += 1
+        if name in self.read_while_tracing or is_static(old):
+            self.static_version += 1
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("a model's initializers can be replaced, not removed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._device | self._host)
+
+    def __len__(self) -> int:
+        return len(self._device | self._host)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} params, {sum(self.host(n).nbytes for n in self):,} bytes>"
+
+    def host(self, name: str) -> np.ndarray[Any, Any]:
+        """The initializer as a NumPy array, without placing it on the device."""
+        if name not in self._host:
+            if name not in self._device:
+                raise KeyError(f"the model has no initializer named '{name}'")
+            self._host[name] = static(self._backend.fetch(self._device[name])).value
+        return self._host[name]
+
+
+class Constants:
+    """Static values on the device: one buffer for each content, however many nodes use it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._arrays: dict[Any, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
+        """The device array for `value`, whose digest is `key`."""
+        if key not in self._arrays:
+            self._arrays[key] = self._backend.put(value)
+        return self._arrays[key]
+
+
+def is_static(value: np.ndarray[Any, Any]) -> bool:
+    """Whether an initializer counts as known while tracing, rather than as a weight."""
+    if value.ndim == 0 or value.dtype == object:
+        return True
+    return value.dtype.kind in "biu" and value.size <= LARGEST_STATIC

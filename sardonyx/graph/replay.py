@@ -1,0 +1,131 @@
+"""Running what was recorded, without the graph: what a repeated call does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sardonyx.backends.base import Backend
+from sardonyx.graph.params import Params
+from sardonyx.graph.program import Frame, Stage, output_of
+from sardonyx.graph.tape import read_key
+from sardonyx.graph.values import Device, Value
+
+
+@dataclass(eq=False, slots=True)
+class Recording:
+    """All that was recorded for calls of one signature: a tree of stages."""
+
+    backend: Backend
+    params: Params
+    inline: bool
+    root: Stage = field(default_factory=Stage)
+    # Set where the tree is a single stage on the device, which is nearly always.
+    direct: Direct | None = None
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...] | None:
+        """The outputs for these arrays, or None where the calls so far did not come this way."""
+        direct = self.direct
+        if direct is not None:
+            return direct.run(inputs)
+        frame: Frame = dict(enumerate(inputs))
+        stage = self.root.following.get(())
+        while stage is not None:
+            for register, name in stage.weights.items():
+                frame[register] = self.params[name]
+            frame.update(stage.constants)
+            if stage.segment is not None:
+                stage.segment.run(self.backend, frame, inline=self.inline)
+            if stage.outputs is not None:
+                return tuple(output_of(value, frame) for value in stage.outputs)
+            stage = stage.following.get(read_key(self._read(stage, frame)))
+        return None
+
+    def _read(self, stage: Stage, frame: Frame) -> list[Any]:
+        read = (frame[register] for register in stage.reads)
+        return [self.backend.fetch(a) if self.backend.owns(a) else a for a in read]
+
+    def settle(self) -> None:
+        """Prepare the short way, once a recording is done, where the tree allows it."""
+        stages = list(self.root.following.values())
+        if self.inline or len(stages) != 1 or stages[0].outputs is None:
+            return
+        (stage,) = stages
+        if stage.segment is None or not stage.segment.host:
+            self.direct = Direct.of(stage, self.backend, self.params)
+
+
+@dataclass(eq=False, slots=True)
+class Direct:
+    """A program of one segment: its function, what to pass it, and where the outputs are."""
+
+    stage: Stage
+    params: Params
+    function: Callable[..., Sequence[Any]] | None
+    positions: tuple[int, ...]
+    bound: list[Any]
+    outputs: tuple[Any, ...]
+    version: int
+
+    @classmethod
+    def of(cls, stage: Stage, backend: Backend, params: Params) -> Direct:
+        segment = stage.segment
+        arguments = segment.arguments if segment else ()
+        kept = {**stage.weights, **stage.constants}
+        where: dict[int, tuple[int, int]] = {r: (1, i) for i, r in enumerate(kept)}
+        where |= {r: (2, i) for i, r in enumerate(segment.results if segment else ())}
+        return cls(
+            stage,
+            params,
+            segment.function(backend) if segment else None,
+            tuple(register for register in arguments if register not in kept),
+            _bound(stage, params, arguments),
+            tuple(_plan(value, where) for value in stage.outputs or ()),
+            params.version,
+        )
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        if self.version != self.params.version:
+            self._rebind()
+        results: Sequence[Any] = ()
+        if self.function is not None:
+            results = self.function(*[inputs[i] for i in self.positions], *self.bound)
+        return tuple([_pick(plan, inputs, self, results) for plan in self.outputs])
+
+    def kept(self, index: int) -> Any:
+        """A weight or a constant that is an output."""
+        register = list({**self.stage.weights, **self.stage.constants})[index]
+        if register in self.stage.weights:
+            return self.params[self.stage.weights[register]]
+        return self.stage.constants[register]
+
+    def _rebind(self) -> None:
+        segment = self.stage.segment
+        self.bound = _bound(self.stage, self.params, segment.arguments if segment else ())
+        self.version = self.params.version
+
+
+def _bound(stage: Stage, params: Params, arguments: Sequence[int]) -> list[Any]:
+    bound = []
+    for register in arguments:
+        if register in stage.weights:
+            bound.append(params[stage.weights[register]])
+        elif register in stage.constants:
+            bound.append(stage.constants[register])
+    return bound
+
+
+def _plan(value: Value, where: dict[int, tuple[int, int]]) -> Any:
+    if isinstance(value, Device):
+        return where.get(value.register, (0, value.register))
+    return [_plan(one, where) for one in value] if isinstance(value, list) else value
+
+
+def _pick(plan: Any, inputs: Sequence[Any], direct: Direct, results: Sequence[Any]) -> Any:
+    if type(plan) is tuple:
+        kind, index = plan
+        if kind == 2:
+            return results[index]
+        return inputs[index] if kind == 0 else direct.kept(index)
+    return [_pick(p, inputs, direct, results) for p in plan] if isinstance(plan, list) else plan

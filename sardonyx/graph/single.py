@@ -1,0 +1,69 @@
+"""A graph of one node, for trying an operator by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from sardonyx.errors import InvalidInput
+from sardonyx.graph.schema import refuse_future, signature
+from sardonyx.graph.structure import Graph, Node, Source, ValueInfo
+
+
+def single_node(
+    op_type: str,
+    inputs: Sequence[Any],
+    attributes: Mapping[str, Any],
+    domain: str,
+    opset: int,
+    outputs: int,
+) -> Source:
+    """A model that is nothing but this operator; an input that is None is left out."""
+    refuse_future(domain, opset, "the call")
+    known = signature(op_type, domain, opset)
+    names = ["" if value is None else _input_name(known, i) for i, value in enumerate(inputs)]
+    results = tuple(f"output{i}" for i in range(outputs))
+    given = {name: _attribute(name, value, known) for name, value in attributes.items()}
+    node = Node(op_type, domain, "", "", tuple(names), results, given)
+    graph = Graph(
+        op_type,
+        tuple(ValueInfo(name, None, None, None) for name in names if name),
+        tuple(ValueInfo(name, None, None, None) for name in results),
+        (node,),
+    )
+    return Source(
+        graph, {"": onnx.defs.onnx_opset_version(), domain: opset}, {}, onnx.IR_VERSION, {}
+    )
+
+
+def _input_name(known: Any, index: int) -> str:
+    if known is None or index >= len(known.inputs) or known.inputs[index].variadic:
+        return f"input{index}"
+    return str(known.inputs[index].name)
+
+
+def _attribute(name: str, value: Any, known: Any) -> Any:
+    """A Python value as a file would hold it, by the type the operator's schema gives it."""
+    kind = known.attributes.get(name) if known is not None else None
+    if kind is not None and kind.name in ("TENSOR", "SPARSE_TENSOR"):
+        return np.asarray(value)
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, (list, tuple)):
+        convert: Any = float if kind is not None and kind.name == "FLOATS" else (lambda v: v)
+        return tuple(convert(_scalar(one)) for one in value)
+    if kind is not None and kind.name == "FLOAT":
+        return float(value)
+    if isinstance(value, (type, np.dtype)):
+        return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value))
+    if isinstance(value, (bool, int, float, str, np.generic)):
+        return _scalar(value)
+    raise InvalidInput(f"The attribute '{name}' cannot be a {type(value).__name__}.")
+
+
+def _scalar(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return int(value) if isinstance(value, bool) else value

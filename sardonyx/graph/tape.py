@@ -1,0 +1,357 @@
+"""The tape a recording is written on: registers, steps, and where the program is cut.
+
+On a compiled backend steps are only written down, and run as a whole when the tape is cut or
+finished. On the others each step also runs at once, since that is how its result's shape is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.numpy import HOST
+from sardonyx.errors import InvalidInput, LimitExceeded
+from sardonyx.graph.calls import ControlCall, OpCall, Probe, makes_strings
+from sardonyx.graph.params import Constants, Params
+from sardonyx.graph.program import (
+    Block,
+    Embedded,
+    Frame,
+    Operand,
+    Segment,
+    Stage,
+    Step,
+    output_of,
+    without_dead_steps,
+)
+from sardonyx.graph.rewrite import rewrite
+from sardonyx.graph.structure import Node
+from sardonyx.graph.values import Device, Hosted, Static, Value, Weight, digest, leaves, static
+
+# A larger value is a mistake or an attack, not a tensor.
+LARGEST_VALUE = 2**38
+
+
+class NeedsHost(Exception):  # noqa: N818  (a signal between tape and tracer, not an error)
+    """Inside a block that runs on the device, something is needed that only the host can give."""
+
+
+class Tape:
+    """Writes one recording; the stages it makes grow under `root`."""
+
+    def __init__(
+        self,
+        root: Stage,
+        backend: Backend,
+        params: Params,
+        constants: Constants,
+        *,
+        inferred: dict[Any, Any],
+        inline: bool,
+        execute: bool,
+    ) -> None:
+        self.backend = backend
+        self.params = params
+        self.constants = constants
+        self.inline = inline
+        self.execute = execute
+        self.path: list[Stage] = []
+        # The registers that leave the segment in which they are made.
+        self.left: set[int] = set()
+        # The caller's arrays whose values the program was recorded for.
+        self.inputs_read: dict[int, np.ndarray[Any, Any]] = {}
+        self._inputs: set[int] = set()
+        self._stage = root
+        self._key: tuple[Any, ...] = ()
+        self._frame: Frame = {}
+        self._steps: list[Step] = []
+        self._on_host = False
+        self._open_blocks = 0
+        self._made: WeakSet[Device] = WeakSet()
+        self._known: dict[int, Static] = {}
+        self._weights: dict[int, str] = {}
+        self._placed: dict[Any, int] = {}
+        self._embedded: dict[Any, Embedded] = {}
+        self._constants: dict[int, Any] = {}
+        self._sources: dict[int, np.ndarray[Any, Any]] = {}
+        self._introduced: set[int] = set()
+        self._specs: dict[int, Spec] = {}
+        self._inferred = inferred
+        self.outputs: tuple[Value, ...] | None = None
+
+    # -- what goes on the tape --------------------------------------------------------------------
+
+    def input(self, array: Any) -> Device:
+        """An array that the caller passes."""
+        slot = self._slot(self.backend.spec(array))
+        self._frame[slot.register] = array
+        self._inputs.add(slot.register)
+        return slot
+
+    def weight(self, name: str) -> Weight:
+        """An initializer, an argument of the program."""
+        host = self.params.host(name)
+        spec = Spec(host.shape, host.dtype)
+        slot = Weight(self._next_register(spec), spec, name=name, host=host)
+        self._weights[slot.register] = name
+        return slot
+
+    def emit(
+        self,
+        node: Node,
+        call: OpCall | ControlCall,
+        sources: Sequence[Static | Device],
+        *,
+        captures: tuple[int, ...] = (),
+        blocks: tuple[Block, ...] = (),
+    ) -> list[Value]:
+        """Write one step. A result that is the op's own argument is the argument: an alias."""
+        on_host = self._runs_on_host(call, sources)
+        if on_host and self._open_blocks:
+            raise NeedsHost
+        if on_host != self._on_host and self._steps and not self._open_blocks:
+            self._close()
+        self._on_host = on_host
+        operands = (*(self._operand(source) for source in sources), *captures)
+        specs, same, arrays = self._evaluate(call, operands)
+        slots: list[Value] = []
+        registers = []
+        for i, (spec, index) in enumerate(zip(specs, same, strict=True)):
+            _refuse_huge(spec)
+            fresh = self._slot(spec)
+            registers.append(fresh.register)
+            if arrays is not None:
+                self._frame[fresh.register] = arrays[i]
+            if index is not None and index < len(sources):
+                slots.append(sources[index])
+            else:
+                self._made.add(fresh)
+                slots.append(fresh)
+        if any(index is None for index in same):
+            self._steps.append(
+                Step(node, call, operands, tuple(registers), tuple(specs), blocks, captures)
+            )
+        return slots
+
+    def fetch(self, values: Sequence[Value]) -> list[Value]:
+        """The values with every array in them known: read, and the tape cut, where need be."""
+        unknown = [
+            leaf
+            for value in values
+            for leaf in leaves(value)
+            if isinstance(leaf, Device) and leaf.register not in self._known
+        ]
+        for weight in unknown:
+            if isinstance(weight, Weight):
+                self.params.read_while_tracing.add(weight.name)
+                self._known[weight.register] = static(weight.host)
+        self._read([device for device in unknown if not isinstance(device, Weight)])
+        return [self._known[v.register] if isinstance(v, Device) else v for v in values]
+
+    @contextmanager
+    def block(self) -> Iterator[Callable[[Sequence[Value]], Block]]:
+        """Steps written inside belong to a subgraph; call what is yielded with its results."""
+        outer, self._steps = self._steps, []
+        self._open_blocks += 1
+        try:
+            yield self._as_block
+        finally:
+            self._open_blocks -= 1
+            self._steps = outer
+
+    def finish(self, outputs: Sequence[Value]) -> None:
+        """Close the tape; these values are what the program returns."""
+        self._close(outputs=tuple(outputs))
+
+    def output_arrays(self) -> tuple[Any, ...]:
+        """The outputs of the call that was recorded."""
+        return tuple(output_of(value, self._frame) for value in self.outputs or ())
+
+    def used_constants(self) -> list[tuple[np.ndarray[Any, Any], Any]]:
+        """The static values that device steps use, each with the array that they get for it."""
+        placed = [(self._sources[r], array) for r, array in self._constants.items()]
+        return placed + [(e.value, e.value) for e in self._embedded.values()]
+
+    # -- registers --------------------------------------------------------------------------------
+
+    def _next_register(self, spec: Spec) -> int:
+        register = len(self._specs)
+        self._specs[register] = spec
+        return register
+
+    def _slot(self, spec: Spec) -> Device:
+        return (Hosted if spec.dtype == object else Device)(self._next_register(spec), spec)
+
+    def _operand(self, source: Static | Device) -> Operand:
+        if isinstance(source, Device):
+            return source.register
+        value = source.value
+        if self._on_host:
+            return Embedded(value)
+        key = digest(value)
+        if value.nbytes <= self.backend.embeds_up_to:
+            return self._embedded.setdefault(key, Embedded(value))
+        if key not in self._placed:
+            register = self._next_register(Spec(value.shape, value.dtype))
+            self._placed[key] = register
+            self._frame[register] = self._constants[register] = self.constants.place(key, value)
+            self._sources[register] = value
+        return self._placed[key]
+
+    def _runs_on_host(self, call: OpCall | ControlCall, sources: Sequence[Static | Device]) -> bool:
+        strings = makes_strings(call) or any(source.dtype == object for source in sources)
+        return strings and not self.backend.holds_strings
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def _evaluate(
+        self, call: OpCall | ControlCall, operands: Sequence[Operand]
+    ) -> tuple[Sequence[Spec], Sequence[int | None], Sequence[Any] | None]:
+        if self.backend.compiled and not self._on_host:
+            return (*self._infer(call, operands), None)
+        probe = Probe(call, HOST if self._on_host else self.backend)
+        arrays = [self._value(operand) for operand in operands]
+        results = probe(*arrays)
+        specs = [probe.xp.spec(result) for result in results]
+        return specs, probe.same, results
+
+    def _infer(
+        self, call: OpCall | ControlCall, operands: Sequence[Operand]
+    ) -> tuple[Sequence[Spec], Sequence[int | None]]:
+        """Ask the backend, once for all calls that are alike: real networks repeat themselves."""
+        key = None
+        if call.key is not None:
+            known = (
+                digest(o.value) if isinstance(o, Embedded) else self._specs[o] for o in operands
+            )
+            key = (call.key, *known)
+        if key is None or key not in self._inferred:
+            probe = Probe(call, self.backend)
+            holes = [self._specs[o] for o in operands if not isinstance(o, Embedded)]
+            specs = self.backend.infer(_with_embedded(probe, operands), *holes)
+            if key is None:
+                return specs, probe.same
+            self._inferred[key] = specs, probe.same
+        found: tuple[Sequence[Spec], Sequence[int | None]] = self._inferred[key]
+        return found
+
+    def _value(self, operand: Operand) -> Any:
+        if isinstance(operand, Embedded):
+            return operand.value if self._on_host else self.backend.asarray(operand.value)
+        if operand not in self._frame:
+            self._frame[operand] = self.params[self._weights[operand]]
+        value = self._frame[operand]
+        return self.backend.fetch(value) if self._on_host and self.backend.owns(value) else value
+
+    def _as_block(self, results: Sequence[Value]) -> Block:
+        if any(not isinstance(r, (Static, Device)) or r.dtype == object for r in results):
+            raise NeedsHost
+        operands = tuple(self._operand(r) for r in results if isinstance(r, (Static, Device)))
+        specs = tuple(Spec(r.shape, r.dtype) for r in results if isinstance(r, (Static, Device)))
+        registers = [o for o in operands if isinstance(o, int)]
+        return Block(tuple(without_dead_steps(self._steps, registers)), operands, specs)
+
+    # -- cutting ----------------------------------------------------------------------------------
+
+    def _read(self, devices: Sequence[Device]) -> None:
+        """Cut the tape, and go on knowing these values; the program depends on them from here."""
+        if not devices:
+            return
+        if self._open_blocks:
+            raise NeedsHost
+        if self._steps or not self.backend.compiled:
+            self._close()
+        registers = [d.register for d in devices]
+        for register in registers:
+            value = self._frame[register]
+            if self.backend.is_abstract(value):
+                raise InvalidInput(
+                    "its value decides a shape or a branch, but under a transformation such as "
+                    "jit or vmap only its shape is known: pass it as a NumPy array, or call the "
+                    "model outside the transformation"
+                )
+            host = self.backend.fetch(value) if self.backend.owns(value) else value
+            # A copy, since the caller may write to the array after the call.
+            self._known[register] = static(np.array(host))
+            if register in self._inputs:
+                self.inputs_read[register] = self._known[register].value
+        self._stage.reads = tuple(registers)
+        self._key = read_key([self._known[r].value for r in registers])
+
+    def _close(self, outputs: tuple[Value, ...] | None = None) -> None:
+        """End the segment: run it, and begin the next one."""
+        results = self._results_of_segment(outputs)
+        stage = self._stage.following.get(self._key)
+        if stage is None:
+            stage = self._new_stage(results, outputs)
+            self._stage.following[self._key] = stage
+        self.path.append(stage)
+        for register, name in stage.weights.items():
+            self._frame[register] = self.params[name]
+        if stage.segment is not None:
+            self.left.update(stage.segment.results)
+            runs_later = self.backend.compiled or stage.segment.host
+            if runs_later and (outputs is None or self.execute):
+                stage.segment.run(self.backend, self._frame, inline=self.inline)
+        self._stage, self._key, self._steps = stage, (), []
+        self._made.clear()
+        self.outputs = outputs
+
+    def _results_of_segment(self, outputs: tuple[Value, ...] | None) -> list[int]:
+        made = {register for step in self._steps for register in step.results}
+        if outputs is None:
+            return sorted(device.register for device in self._made if device.register in made)
+        arrays = [leaf for output in outputs for leaf in leaves(output)]
+        registers = (leaf.register for leaf in arrays if isinstance(leaf, Device))
+        return list(dict.fromkeys(r for r in registers if r in made))
+
+    def _new_stage(self, results: Sequence[int], outputs: tuple[Value, ...] | None) -> Stage:
+        steps = rewrite(without_dead_steps(self._steps, results), results, self._sources)
+        segment = Segment(steps, results, self._argument_order, self._on_host) if steps else None
+        needed = set(segment.arguments if segment else ())
+        for leaf in (leaf for output in outputs or () for leaf in leaves(output)):
+            if isinstance(leaf, Device):
+                needed.add(leaf.register)
+        fresh = needed - self._introduced
+        self._introduced |= needed
+        return Stage(
+            segment,
+            weights={r: self._weights[r] for r in sorted(fresh) if r in self._weights},
+            constants={r: self._constants[r] for r in sorted(fresh) if r in self._constants},
+            outputs=outputs,
+        )
+
+    def _argument_order(self, register: int) -> tuple[bool, int]:
+        """What changes with each call comes first, what is bound to the program last."""
+        return register in self._weights or register in self._constants, register
+
+
+def read_key(values: Sequence[np.ndarray[Any, Any]]) -> tuple[Any, ...]:
+    """What tells two calls apart that read different values at the same cut."""
+    return tuple(digest(value) for value in values)
+
+
+def _with_embedded(probe: Probe, operands: Sequence[Operand]) -> Callable[..., Sequence[Any]]:
+    def function(*arrays: Any) -> Sequence[Any]:
+        given = iter(arrays)
+        return probe(
+            *(
+                probe.xp.asarray(o.value) if isinstance(o, Embedded) else next(given)
+                for o in operands
+            )
+        )
+
+    return function
+
+
+def _refuse_huge(spec: Spec) -> None:
+    size = spec.dtype.itemsize
+    for dimension in spec.shape:
+        size *= dimension
+    if size > LARGEST_VALUE:
+        raise LimitExceeded(f"a result of shape {list(spec.shape)} would take {size:,} bytes")

@@ -1,0 +1,85 @@
+"""The kinds of value that tracing tells apart.
+
+A name in a graph is bound to one of these. Two names bound to the very same object are aliases:
+that is all an alias is. A sequence is a Python list of values, an absent optional is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sardonyx.backends.base import Spec
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Static:
+    """Known while tracing: a read-only NumPy array on the host, gone from the program."""
+
+    value: np.ndarray[Any, Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.value.shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.value.dtype
+        return dtype
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Device:
+    """Computed on the device at each call; while tracing only its shape and dtype are known."""
+
+    register: int
+    spec: Spec
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.spec.dtype
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Weight(Device):
+    """An initializer on the device, whose data can also be read on the host."""
+
+    name: str = field(kw_only=True)
+    host: np.ndarray[Any, Any] = field(kw_only=True, repr=False)
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Hosted(Device):
+    """Computed on the host at each call: strings."""
+
+
+Value: TypeAlias = "Static | Device | list[Value] | None"
+
+
+def static(value: Any) -> Static:
+    """`value` as a static value. It is marked read-only, since many programs may share it."""
+    array = np.asarray(value)
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return Static(array)
+
+
+def leaves(value: Value) -> list[Static | Device]:
+    """The arrays inside a value, in order."""
+    if isinstance(value, list):
+        return [leaf for one in value for leaf in leaves(one)]
+    return [] if value is None else [value]
+
+
+def digest(value: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+    """What tells one host value from another."""
+    content = tuple(value.ravel().tolist()) if value.dtype == object else value.tobytes()
+    return value.dtype, value.shape, content
