@@ -1,0 +1,79 @@
+"""ONNX's own backend suite, as cases that pytest can run on any backend."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.loader import load_model_tests
+
+from sardonyx.ops import OPS
+
+
+@cache
+def cases_of_built_operators() -> tuple[TestCase, ...]:
+    """The node cases that need nothing but the operators that have a definition here."""
+    with warnings.catch_warnings():
+        # The suite computes its own expectations while it is loaded, and overflows on purpose.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        cases = load_model_tests(kind="node")
+    return tuple(case for case in cases if _operators(case.model.graph) <= set(OPS))
+
+
+def _operators(graph: onnx.GraphProto) -> set[tuple[str, str]]:
+    used = set()
+    for node in graph.node:
+        used.add(
+            (
+                node.domain.replace("ai.onnx", "") if node.domain == "ai.onnx" else node.domain,
+                node.op_type,
+            )
+        )
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                used |= _operators(inner)
+    return used
+
+
+def feeds_of(case: TestCase, inputs: Sequence[Any]) -> dict[str, Any]:
+    """A data set's inputs by name, as arrays; some are stored as protobufs."""
+    names = [value.name for value in case.model.graph.input]
+    return {name: as_array(value) for name, value in zip(names, inputs, strict=False)}
+
+
+def as_array(value: Any) -> Any:
+    match value:
+        case onnx.TensorProto():
+            return numpy_helper.to_array(value)
+        case onnx.SequenceProto():
+            return numpy_helper.to_list(value)
+        case onnx.OptionalProto():
+            return numpy_helper.to_optional(value)
+    return value
+
+
+def assert_same(found: Any, expected: Any, case: TestCase) -> None:
+    """Equal dtype and shape; integers, strings and bits exactly, floats within the tolerance."""
+    expected = as_array(expected)
+    if expected is None or isinstance(expected, list):
+        assert type(found) is type(expected)
+        for one, other in zip(found or [], expected or [], strict=True):
+            assert_same(one, other, case)
+        return
+    expected = np.asarray(expected)
+    assert isinstance(found, np.ndarray), type(found)
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    if expected.dtype == object or expected.dtype.kind in "biu":
+        np.testing.assert_array_equal(found, expected)
+    elif expected.dtype.kind == "V":
+        wide = found.astype(np.float32), expected.astype(np.float32)
+        np.testing.assert_allclose(*wide, rtol=case.rtol, atol=case.atol)
+    else:
+        np.testing.assert_allclose(found, expected, rtol=case.rtol, atol=case.atol)

@@ -1,0 +1,48 @@
+"""What the pages say is so: their code runs, their figures and commands are the present ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sardonyx.cli import main
+from sardonyx.ops import OPS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEST_COMMAND = "pip install '.[test]' && pytest"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "examples/README.md"])
+def test_the_code_of_a_page_runs(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL), 1):
+        exec(compile(block, f"{page}, block {number}", "exec"), names)
+
+
+def test_the_transcript_is_that_of_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
+    """All of it but what is measured."""
+    assert main(["demo", "--device", "cpu"]) == 0
+    before_figures, *_ = capsys.readouterr().out.partition("The result")
+    assert before_figures in README
+
+
+def test_the_number_of_operators() -> None:
+    own = sum(1 for domain, _ in OPS if not domain)
+    assert f"{own} of ONNX's" in README
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    assert f"\n{TEST_COMMAND}\n" in README
+    assert f'"{TEST_COMMAND}"' in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
