@@ -11,8 +11,9 @@ from sardonyx.errors import (
     UnsupportedModel,
 )
 from sardonyx.face import load, run_op
-from sardonyx.graph.model import Model, Results
+from sardonyx.graph.model import Model
 from sardonyx.graph.program import Program
+from sardonyx.graph.results import Results
 from sardonyx.ops.definition import op
 
 __version__ = "0.1.0"

@@ -16,6 +16,7 @@ import numpy as np
 
 from sardonyx.backends import fallback
 from sardonyx.backends.layout import dense_strides, same_layout
+from sardonyx.backends.limits import guarded, refuse_huge
 from sardonyx.backends.standard import Array, Operand, Standard
 from sardonyx.errors import BackendUnavailable
 
@@ -47,11 +48,14 @@ class Backend(Standard):
     reshapes_are_views: ClassVar[bool] = True
     # Constants up to this many bytes are written into the program instead of being passed to it.
     embeds_up_to: ClassVar[int] = 0
+    # A value of more bytes is taken for a mistake or an attack, and refused before it is made.
+    largest_value: int = 2**34
 
     def __init__(self, namespace: Any) -> None:
         for function in Standard.__annotations__:
             if not hasattr(type(self), function):
-                setattr(self, function, getattr(namespace, function))
+                made = guarded(self, function, getattr(namespace, function))
+                setattr(self, function, made)
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
@@ -66,6 +70,10 @@ class Backend(Standard):
         """NumPy's name for one of the library's dtypes."""
         named: np.dtype[Any] = np.dtype(dtype)
         return named
+
+    def allow(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Refuse a value of this shape and NumPy dtype where it is too large to be made."""
+        refuse_huge(shape, dtype, self.largest_value)
 
     def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Operand) -> Array:
         """`x` with `widths[i]` elements of `value` before and after it on axis i."""
@@ -173,6 +181,10 @@ class Backend(Standard):
     def owns(self, value: object) -> bool:
         """Whether `value` is an array of this library."""
         raise NotImplementedError
+
+    def narrowed(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """What arrays meant to be of `dtype` are, where the library may lack it."""
+        return dtype
 
     def spec(self, value: Any) -> Spec:
         """Shape and dtype of an array of this library, or of NumPy."""

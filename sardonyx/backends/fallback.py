@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def pad(xp: Backend, x: Array, widths: Sequence[tuple[int, int]], value: Operand) -> Array:
+    xp.allow(padded_shape(x.shape, widths), xp.numpy_dtype(x.dtype))
     filling = xp.asarray(value, dtype=x.dtype)
     for axis, (before, after) in enumerate(widths):
         if before or after:
@@ -24,6 +25,11 @@ def pad(xp: Backend, x: Array, widths: Sequence[tuple[int, int]], value: Operand
             left, right = (xp.broadcast_to(filling, side) for side in sides)
             x = xp.concat([left, x, right], axis=axis)
     return x
+
+
+def padded_shape(shape: Sequence[int], widths: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """What `pad` makes of an array of `shape`."""
+    return tuple(size + sum(width) for size, width in zip(shape, widths, strict=True))
 
 
 def gather(xp: Backend, x: Array, places: Sequence[Array]) -> Array:
@@ -70,6 +76,10 @@ def output_sizes(
     )
 
 
+# Windows with a longer side are not gone through element by element.
+LONG_SIDE = 32
+
+
 def window_reduce(
     combine: Callable[[Array, Array], Array],
     x: Array,
@@ -80,9 +90,40 @@ def window_reduce(
     """One axis after the other, which costs the sum of the kernel's sides and not their product."""
     for i, (side, stride, dilation) in enumerate(zip(kernel, strides, dilations, strict=True)):
         beyond = (1,) * (len(kernel) - i - 1)
+        if side > LONG_SIDE:
+            x = _along_long_side(combine, x, x.ndim - len(beyond) - 1, side, stride, dilation)
+            continue
         along = windows(x, (side, *beyond), (stride, *beyond), (dilation, *beyond))
         x = reduce(combine, along)
     return x
+
+
+def _along_long_side(
+    combine: Callable[[Array, Array], Array],
+    x: Array,
+    axis: int,
+    side: int,
+    stride: int,
+    dilation: int,
+) -> Array:
+    """Put each window together of parts of 1, 2, 4, ... elements, as the bits of `side` say."""
+
+    def cut(part: Array, start: int, size: int, step: int = 1) -> Array:
+        return part[(*(slice(None),) * axis, slice(start, start + size, step), ...)]
+
+    size = x.shape[axis] - dilation * (side - 1)
+    found: list[Array] = []
+    start, reach, part = 0, dilation, x
+    while side:
+        if side & 1:
+            found.append(cut(part, start, size, stride))
+            start += reach
+        side >>= 1
+        if side:
+            rest = part.shape[axis] - reach
+            part = combine(cut(part, 0, rest), cut(part, reach, rest))
+            reach *= 2
+    return reduce(combine, found)
 
 
 def convolution(

@@ -19,6 +19,16 @@ from sardonyx.backends.layout import axis_order, dense_strides, same_layout
 from sardonyx.backends.rounding import prepared
 from sardonyx.errors import BackendUnavailable
 
+_WITHOUT_X64 = {
+    wide: np.dtype(narrow)
+    for wide, narrow in (
+        ("int64", "int32"),
+        ("uint64", "uint32"),
+        ("float64", "float32"),
+        ("complex128", "complex64"),
+    )
+}
+
 
 class JaxBackend(Backend):
     name: ClassVar[str] = "jax"
@@ -35,6 +45,7 @@ class JaxBackend(Backend):
     # -- primitives for ops -----------------------------------------------------------------------
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
+        self.allow(fallback.padded_shape(x.shape, widths), np.dtype(x.dtype))
         return jnp.pad(x, widths, constant_values=value)
 
     def erf(self, x: Any) -> Any:
@@ -169,8 +180,14 @@ class JaxBackend(Backend):
     def is_abstract(self, value: object) -> bool:
         return isinstance(value, jax.core.Tracer)
 
+    def narrowed(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        # Users of JAX rarely switch its 64-bit mode on, and then have no int64 to pass.
+        return _WITHOUT_X64.get(dtype.name, dtype)
+
     def put(self, value: np.ndarray[Any, Any]) -> Any:
-        return jax.device_put(value, self.device)
+        # Also while JAX traces: what is placed is data, and no part of the trace.
+        with jax.ensure_compile_time_eval():
+            return jax.device_put(value, self.device)
 
     def fetch(self, value: Any) -> np.ndarray[Any, Any]:
         return np.asarray(value)

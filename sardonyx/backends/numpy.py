@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
@@ -29,6 +29,7 @@ class NumpyLike(Backend):
         return prepared(x, np.dtype(dtype)).astype(dtype, copy=False)
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
+        self.allow(fallback.padded_shape(x.shape, widths), np.dtype(x.dtype))
         return self._np.pad(x, widths, constant_values=value)
 
     def gather(self, x: Any, places: Any) -> Any:
@@ -72,7 +73,7 @@ class NumpyLike(Backend):
         return self._strided(x.reshape(-1), x.shape, steps)
 
     def with_strides(self, x: Any, steps: Any) -> Any:
-        buffer = self._np.zeros(extent(x.shape, steps), dtype=x.dtype)
+        buffer = self.zeros(extent(x.shape, steps), dtype=x.dtype)
         array = self._strided(buffer, x.shape, steps)
         array[...] = x
         return array
@@ -175,36 +176,36 @@ class TooLarge(Exception):  # noqa: N818  (a signal, not an error)
 
 
 class FoldingBackend(NumpyBackend):
-    """NumPy for static values; what would make a large array of a few numbers is refused."""
+    """NumPy for the static values of one trace: each, and all of them together, stay small."""
 
     largest: ClassVar[int] = 2**24
+    # Shapes and indices, which are known at whatever size the others have come to.
+    always: ClassVar[int] = 2**10
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("full", "zeros", "ones", "empty", "broadcast_to"):
-            setattr(self, name, self._guarded(getattr(np, name)))
+        self._left = 2**26
 
-    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        makes_from_shape = function is not np.broadcast_to
+    def allow(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        if math.prod(shape) > max(min(self.largest, self._left), self.always):
+            raise TooLarge
 
-        def guarded(*arguments: Any, **options: Any) -> Any:
-            shape = arguments[0] if makes_from_shape else arguments[1]
-            if math.prod((shape,) if isinstance(shape, int) else shape) > self.largest:
+    def allow_operands(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Refuse operands of which too much could come: broadcast, multiplied or joined."""
+        sizes = [math.prod(shape) for shape in shapes]
+        if math.prod(sizes) <= self.always:
+            return
+        if len(sizes) > 1 and math.prod(sizes) > self.largest:
+            try:
+                sizes.append(math.prod(np.broadcast_shapes(*shapes)))
+            except ValueError:
+                raise TooLarge from None
+            if max(sum(sizes[:-1]), sizes[-1]) > self.largest:
                 raise TooLarge
-            return function(*arguments, **options)
-
-        return guarded
-
-    def arange(self, start: Any, stop: Any = None, step: Any = 1, **options: Any) -> Any:
-        first, last = (0, start) if stop is None else (start, stop)
-        if step and abs((last - first) / step) > self.largest:
+        if max(sizes) > self._left:
             raise TooLarge
-        return np.arange(first, last, step, **options)
 
-    def tile(self, x: Any, repetitions: Any) -> Any:
-        if x.size * math.prod(repetitions) > self.largest:
-            raise TooLarge
-        return np.tile(x, repetitions)
-
-
-FOLDING = FoldingBackend()
+    def keep(self, array: np.ndarray[Any, Any]) -> None:
+        """Count a value that is new."""
+        if array.base is None:
+            self._left -= array.size

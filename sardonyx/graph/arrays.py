@@ -18,7 +18,7 @@ Convert = Callable[[Any], Any]
 
 
 def normalised(value: Any, info: ValueInfo) -> Any:
-    """What a caller passed, as arrays: lists and numbers become NumPy arrays of the declared type."""
+    """What a caller passed, as arrays: lists and numbers become NumPy's, of the declared type."""
     kind = (info.type or "").partition("(")[0]
     if kind == "optional":
         return None if value is None else normalised(value, element_of(info))
@@ -89,7 +89,7 @@ def _first_line(error: Exception) -> str:
 def importer(array: Any, info: ValueInfo, backend: Backend) -> Convert | None:
     """What makes a caller's array one that programs on `backend` take; None where it is one."""
     if backend.owns(array) and not isinstance(array, np.ndarray):
-        return None
+        return _widening(array, info, backend)
     if not isinstance(array, np.ndarray):
         if not (hasattr(array, "__dlpack__") or hasattr(array, "__array__")):
             raise InvalidInput(
@@ -125,6 +125,15 @@ def _entered(convert: Convert, info: ValueInfo, array: Any) -> Any:
         ) from error
 
 
+def _widening(array: Any, info: ValueInfo, backend: Backend) -> Convert | None:
+    """What to do where the library had no wide type to give: JAX without its 64-bit mode."""
+    found = backend.spec(array).dtype
+    if info.dtype is None or found == info.dtype or found != backend.narrowed(info.dtype):
+        return None
+    wide = backend.dtype(info.dtype)
+    return lambda array: backend.astype(array, wide)
+
+
 def exporter(given: Sequence[Any], backend: Backend) -> Convert:
     """What turns a program's arrays into the library of those that the caller passed."""
     foreign = next((array for array in given if not isinstance(array, np.ndarray)), None)
@@ -132,40 +141,32 @@ def exporter(given: Sequence[Any], backend: Backend) -> Convert:
         return lambda array: backend.fetch(array) if backend.owns(array) else array
     if backend.owns(foreign) or backend.is_abstract(foreign):
         return lambda array: _as_native(array, backend)
-    make = _maker(foreign)
-    return lambda array: make(_exportable(array, backend))
+    into = _maker(foreign)
+    return lambda array: _in_library(array, type(foreign), into, backend)
 
 
-def _maker(foreign: Any) -> Convert:
+def _maker(foreign: Any) -> Any:
+    """The module that makes arrays like `foreign`: its namespace, or its library."""
     if hasattr(foreign, "__array_namespace__"):
-        namespace = foreign.__array_namespace__()
-    else:
-        namespace = sys.modules[type(foreign).__module__.partition(".")[0]]
-    from_dlpack = getattr(namespace, "from_dlpack", None)
-    asarray = getattr(namespace, "asarray", None)
+        return foreign.__array_namespace__()
+    return sys.modules[type(foreign).__module__.partition(".")[0]]
 
-    def make(array: Any) -> Any:
-        if type(array) is type(foreign) or array.dtype == object:
-            return array
-        for convert in (from_dlpack, asarray):
-            if convert is not None:
-                try:
-                    return convert(array)
-                except (BufferError, TypeError, RuntimeError, ValueError, AssertionError):
-                    continue
+
+def _in_library(array: Any, kind: type, library: Any, backend: Backend) -> Any:
+    if isinstance(array, kind) or _holds_strings(array):
         return array
-
-    return make
-
-
-def _exportable(array: Any, backend: Backend) -> Any:
-    if not isinstance(array, np.ndarray) or array.flags.writeable or array.dtype == object:
-        return array
-    return array.copy()  # DLPack cannot say that an array is read-only.
+    read_only = isinstance(array, np.ndarray) and not array.flags.writeable
+    try:
+        # DLPack cannot say that an array is read-only.
+        return library.from_dlpack(array.copy() if read_only else array)
+    except (AttributeError, BufferError, TypeError, RuntimeError, ValueError, AssertionError):
+        # Not every library exchanges every type that way; all take NumPy arrays.
+        host = backend.fetch(array) if backend.owns(array) else array
+        return library.asarray(host) if hasattr(library, "asarray") else host
 
 
 def _as_native(array: Any, backend: Backend) -> Any:
-    if backend.owns(array) or array.dtype == object:
+    if backend.owns(array) or _holds_strings(array):
         return array
     return backend.put(array)
 
@@ -214,3 +215,7 @@ def check_input(spec: Spec, info: ValueInfo, sizes: dict[str, int]) -> None:
                 f"The input '{info.name}' must have size {wanted} on axis {axis} ({info}), "
                 f"and got {given}."
             )
+
+
+def _holds_strings(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == object

@@ -44,6 +44,7 @@ def standard_function(
         text = schema.get_function_with_opset_version(version)
     body = onnx.FunctionProto()
     body.ParseFromString(text)
+    _drop_unmade_outputs(body)
     function = load_function(body, opset)
     defaults = {
         name: onnx.helper.get_attribute_value(attribute.default_value)
@@ -51,6 +52,14 @@ def standard_function(
         if attribute.default_value.name
     }
     return replace(function, defaults=defaults)
+
+
+def _drop_unmade_outputs(body: onnx.FunctionProto) -> None:
+    """The standard leaves out of a body what makes the outputs that the node does not want."""
+    made = {*body.input, *(name for inner in body.node for name in inner.output)}
+    kept = [name for name in body.output if name in made]
+    del body.output[:]
+    body.output.extend(kept)
 
 
 def _newest(versions: Sequence[int], opset: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto
 
-from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
+from sardonyx.errors import InvalidModel, LimitExceeded, SardonyxError, UnsupportedModel
 from sardonyx.graph import schema
 from sardonyx.graph.order import in_order
 from sardonyx.graph.structure import (
@@ -195,7 +195,10 @@ class _Loader:
     ) -> Node:
         if not proto.op_type:
             raise InvalidModel(f"In {where} the node '{proto.name}' names no operator.")
-        label = f"node '{proto.name}' ({proto.op_type}) of {where}"
+        named = f"node '{proto.name}'"
+        if not proto.name:
+            named = f"node that makes '{next(filter(None, proto.output), '')}'"
+        label = f"{named} ({proto.op_type}) of {where}"
         for name in proto.input:
             if name and name not in visible:
                 raise InvalidModel(f"The {label} reads '{name}', which nothing makes.")
@@ -224,42 +227,38 @@ class _Loader:
     ) -> Any:
         if proto.ref_attr_name:
             return AttributeReference(proto.ref_attr_name)
-        match proto.type:
-            case AttributeProto.FLOAT:
-                return float(proto.f)
-            case AttributeProto.INT:
-                return int(proto.i)
-            case AttributeProto.STRING:
-                return _text(proto.s, proto.name, where)
-            case AttributeProto.FLOATS:
-                return tuple(proto.floats)
-            case AttributeProto.INTS:
-                return tuple(proto.ints)
-            case AttributeProto.STRINGS:
-                return tuple(_text(text, proto.name, where) for text in proto.strings)
-            case AttributeProto.TENSOR:
-                return self.tensor(proto.t)
-            case AttributeProto.SPARSE_TENSOR:
-                return self.sparse_tensor(proto.sparse_tensor)
-            case AttributeProto.GRAPH:
-                return self.graph(proto.g, visible, in_function=in_function)
-            case AttributeProto.GRAPHS:
-                return tuple(self.graph(g, visible, in_function=in_function) for g in proto.graphs)
-            case AttributeProto.TENSORS:
-                return tuple(self.tensor(tensor) for tensor in proto.tensors)
-            case AttributeProto.TYPE_PROTO:
-                return type_text(proto.tp)
-        raise InvalidModel(f"Attribute '{proto.name}' of {where} has no type that ONNX knows.")
+        if proto.type == AttributeProto.GRAPH:
+            return self.graph(proto.g, visible, in_function=in_function)
+        if proto.type == AttributeProto.GRAPHS:
+            return tuple(self.graph(g, visible, in_function=in_function) for g in proto.graphs)
+        try:
+            return _PLAIN[proto.type](self, proto)
+        except KeyError:
+            raise InvalidModel(
+                f"Attribute '{proto.name}' of {where} has the type {proto.type}, none that "
+                "ONNX knows: the file is damaged, or newer than the installed onnx."
+            ) from None
+        except UnicodeDecodeError as error:
+            raise InvalidModel(
+                f"Attribute '{proto.name}' of {where} is {error.object!r:.100}, which is no valid "
+                "UTF-8, as ONNX wants strings to be: encode it before the export."
+            ) from None
+        except SardonyxError as error:
+            raise type(error)(f"Attribute '{proto.name}' of {where}: {error}") from None
 
 
-def _text(value: bytes, name: str, where: str) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise InvalidModel(
-            f"Attribute '{name}' of {where} is {value!r:.100}, which is no valid UTF-8, as ONNX "
-            "wants strings to be: encode it before the export."
-        ) from None
+_PLAIN: Mapping[int, Callable[[_Loader, AttributeProto], Any]] = {
+    AttributeProto.FLOAT: lambda _, proto: float(proto.f),
+    AttributeProto.INT: lambda _, proto: int(proto.i),
+    AttributeProto.STRING: lambda _, proto: proto.s.decode(),
+    AttributeProto.FLOATS: lambda _, proto: tuple(proto.floats),
+    AttributeProto.INTS: lambda _, proto: tuple(proto.ints),
+    AttributeProto.STRINGS: lambda _, proto: tuple(text.decode() for text in proto.strings),
+    AttributeProto.TENSOR: lambda loader, proto: loader.tensor(proto.t),
+    AttributeProto.TENSORS: lambda loader, proto: tuple(map(loader.tensor, proto.tensors)),
+    AttributeProto.SPARSE_TENSOR: lambda loader, proto: loader.sparse_tensor(proto.sparse_tensor),
+    AttributeProto.TYPE_PROTO: lambda _, proto: type_text(proto.tp),
+}
 
 
 def type_text(proto: onnx.TypeProto) -> str | None:
@@ -316,14 +315,16 @@ def _opsets(imports: Sequence[onnx.OperatorSetIdProto], where: str) -> dict[str,
     opsets: dict[str, int] = {}
     for entry in imports:
         domain = _domain(entry.domain)
+        title = f"opset '{domain or 'ai.onnx'}'"
         if opsets.get(domain, entry.version) != entry.version:
             raise InvalidModel(
-                f"{where[0].upper()}{where[1:]} imports two versions of opset '{domain or 'ai.onnx'}'."
+                f"{where[0].upper()}{where[1:]} imports versions {opsets[domain]} and "
+                f"{entry.version} of {title}: leave one of them."
             )
         if entry.version < 1:
             raise InvalidModel(
-                f"{where[0].upper()}{where[1:]} imports version {entry.version} of opset "
-                f"'{domain or 'ai.onnx'}'; versions begin at 1."
+                f"{where[0].upper()}{where[1:]} imports version {entry.version} of {title}; "
+                "versions begin at 1."
             )
         schema.refuse_future(domain, entry.version, where)
         opsets[domain] = int(entry.version)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any
 
+import numpy as np
+
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph import faults
@@ -15,37 +17,11 @@ from sardonyx.graph.listing import spec_text
 from sardonyx.graph.params import Constants, Params
 from sardonyx.graph.program import Program
 from sardonyx.graph.replay import Recording
+from sardonyx.graph.results import results_type
 from sardonyx.graph.structure import Source, ValueInfo
 from sardonyx.graph.tape import Tape
 from sardonyx.graph.trace import Tracer
 from sardonyx.graph.values import Static
-
-
-class Results(tuple[Any, ...]):
-    """A model's outputs: a tuple that can also be read by the outputs' names.
-
-    >>> out = Results.of(("logits", "state"), (1.5, 2.5))
-    >>> out["state"], out[0]
-    (2.5, 1.5)
-    """
-
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, names: Sequence[str], values: Sequence[Any]) -> Results:
-        results = cls(values)
-        results.names = tuple(names)
-        return results
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            if key not in self.names:
-                raise KeyError(f"no output is named '{key}'; there are {', '.join(self.names)}")
-            return super().__getitem__(self.names.index(key))
-        return super().__getitem__(key)
-
-    def _asdict(self) -> dict[str, Any]:
-        return dict(zip(self.names, self, strict=True))
 
 
 @dataclass(eq=False, slots=True)
@@ -55,6 +31,7 @@ class _Entry:
     importers: tuple[Convert | None, ...] | None
     recording: Recording
     exporter: Convert
+    to_numpy: bool
     static_version: int
 
 
@@ -75,6 +52,7 @@ class Model:
         self._optional = source.graph.optional_inputs
         self._forms: dict[tuple[str, ...], Model] = {}
         self._output_names = tuple(output.name for output in source.graph.outputs)
+        self._results = results_type(self._output_names)
         self._constants = Constants(backend)
         self._entries: dict[Any, _Entry] = {}
         self._inferred: dict[Any, Any] = {}
@@ -121,10 +99,11 @@ class Model:
     # -- running it -------------------------------------------------------------------------------
 
     def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
-        """Run the model. One output is returned bare, several as `Results`."""
+        """Run the model. One output is returned bare, several as a tuple that
+        can also be read by their names: `out["logits"]`."""
         form = self._form_for(inputs, named_inputs)
         values = form._call(form._arranged(inputs, named_inputs))
-        return values[0] if len(values) == 1 else Results.of(self._output_names, values)
+        return values[0] if len(values) == 1 else self._results(*values)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs of these names (None for all) as NumPy arrays, for inputs by name.
@@ -146,9 +125,9 @@ class Model:
                     f"The model has no output '{name}'; it has {', '.join(self._output_names)}."
                 )
         form = self._form_for((), feeds)
-        made = form._call(form._arranged((), feeds))
+        made = form._call(form._arranged((), feeds), to_numpy=True)
         values = dict(zip(self._output_names, made, strict=True))
-        return [self._to_numpy(values[name]) for name in names]
+        return [values[name] for name in names]
 
     def trace(self, *inputs: Any, **named_inputs: Any) -> Program:
         """What a call with these inputs would run: the kinds of all values, and the segments."""
@@ -206,7 +185,7 @@ class Model:
             raise InvalidInput(f"The model also needs {'; '.join(missing)}.")
         return [given.get(name) for name in names]
 
-    def _call(self, given: list[Any]) -> Sequence[Any]:
+    def _call(self, given: list[Any], *, to_numpy: bool = False) -> Sequence[Any]:
         try:
             entry = self._entries[tuple([(type(a), a.shape, a.dtype) for a in given])]
         except (KeyError, AttributeError, TypeError):
@@ -214,10 +193,14 @@ class Model:
             entry = self._entry_for(given)
         if entry.static_version != self.params.static_version:
             entry = self._renewed(given)
-        arrays = given if entry.importers is None else _imported(given, entry)
+        arrays = given
+        if entry.importers is not None:
+            with self._backend.scope():
+                arrays = _imported(given, entry)
         outputs = self._run(entry, arrays)
-        export = entry.exporter
-        return [_exported(output, export, given, arrays) for output in outputs]
+        if to_numpy:
+            return [self._to_numpy(output) for output in outputs]
+        return [self._exported(output, entry, given, arrays) for output in outputs]
 
     def _run(self, entry: _Entry, arrays: list[Any]) -> Sequence[Any]:
         try:
@@ -300,12 +283,33 @@ class Model:
                 self._backend, self.params, any(self._backend.is_abstract(a) for a in leaves)
             ),
             exporter(leaves, self._backend),
+            all(isinstance(leaf, np.ndarray) for leaf in leaves),
             self.params.static_version,
         )
+
+    def _exported(
+        self, output: Any, entry: _Entry, given: Sequence[Any], arrays: Sequence[Any]
+    ) -> Any:
+        if isinstance(output, list):
+            return [self._exported(one, entry, given, arrays) for one in output]
+        if output is None:
+            return None
+        if isinstance(output, Static):
+            return output.value if entry.to_numpy else self._placed(output, entry)
+        if given is not arrays:
+            for original, imported in zip(_flat(given), _flat(arrays), strict=True):
+                if output is imported:
+                    return original
+        return entry.exporter(output)
+
+    def _placed(self, output: Static, entry: _Entry) -> Any:
+        return entry.exporter(self._constants.leaving(output.value))
 
     def _to_numpy(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._to_numpy(one) for one in value]
+        if isinstance(value, Static):
+            return value.value
         return self._backend.fetch(value) if self._backend.owns(value) else value
 
 
@@ -339,20 +343,6 @@ def _imported(given: Sequence[Any], entry: _Entry) -> list[Any]:
         return value if function is None else function(value)
 
     return [convert(value) for value in given]
-
-
-def _exported(output: Any, export: Convert, given: Sequence[Any], arrays: Sequence[Any]) -> Any:
-    if isinstance(output, list):
-        return [_exported(one, export, given, arrays) for one in output]
-    if output is None:
-        return None
-    if isinstance(output, Static):
-        return export(output.value)
-    if given is not arrays:
-        for original, imported in zip(_flat(given), _flat(arrays), strict=True):
-            if output is imported:
-                return original
-    return export(output)
 
 
 def _described(value: Any, backend: Backend) -> str:

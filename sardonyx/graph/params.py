@@ -10,7 +10,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.types import short_name
-from sardonyx.graph.values import static
+from sardonyx.graph.values import digest, static
 
 # Integers up to this many elements are shape arithmetic, axes, indices: known while tracing.
 LARGEST_STATIC = 1024
@@ -87,6 +87,7 @@ class Constants:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._arrays: dict[Any, Any] = {}
+        self._leaving: dict[int, tuple[np.ndarray[Any, Any], Any]] = {}
 
     def __len__(self) -> int:
         return len(self._arrays)
@@ -96,6 +97,15 @@ class Constants:
         if key not in self._arrays:
             self._arrays[key] = self._backend.put(value)
         return self._arrays[key]
+
+
+    def leaving(self, value: np.ndarray[Any, Any]) -> Any:
+        """The array for a static value that is an output; found by identity, as calls repeat."""
+        if id(value) not in self._leaving:
+            array = value if value.dtype == object else self.place(digest(value), value)
+            self._leaving[id(value)] = value, array
+        array = self._leaving[id(value)][1]
+        return array if isinstance(array, np.ndarray) else self._backend.shield(array)
 
 
 def is_static(value: np.ndarray[Any, Any]) -> bool:

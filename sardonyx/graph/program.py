@@ -19,7 +19,7 @@ from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.listing import listing
 from sardonyx.graph.structure import Node
-from sardonyx.graph.values import Device, Value
+from sardonyx.graph.values import Device, Value, Weight
 
 Frame: TypeAlias = dict[int, Any]
 Call: TypeAlias = Callable[[Backend, Sequence[Any]], Sequence[Any]]
@@ -61,6 +61,14 @@ class Step:
     @property
     def reads(self) -> tuple[int, ...]:
         return tuple(o for o in self.operands if isinstance(o, int))
+
+    @property
+    def embedded(self) -> list[Embedded]:
+        """The constants that stand in the step itself, and in its blocks."""
+        inner = [step for block in self.blocks for step in block.steps]
+        results = [r for block in self.blocks for r in block.results]
+        own = [o for o in (*self.operands, *results) if isinstance(o, Embedded)]
+        return own + [e for step in inner for e in step.embedded]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -166,11 +174,13 @@ class Stage:
     outputs: tuple[Value, ...] | None = None
 
 
-def output_of(value: Value, frame: Frame) -> Any:
+def output_of(value: Value, frame: Frame, backend: Backend) -> Any:
     """An output's arrays; a static one stays what it is, for the caller's library to take."""
-    if isinstance(value, Device):
-        return frame[value.register]
-    return [output_of(one, frame) for one in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [output_of(one, frame, backend) for one in value]
+    if isinstance(value, Weight):
+        return backend.shield(frame[value.register])
+    return frame[value.register] if isinstance(value, Device) else value
 
 
 @dataclass(frozen=True, eq=False, slots=True)

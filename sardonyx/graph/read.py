@@ -54,8 +54,9 @@ def _rest_of(file: Any) -> int:
     """How many bytes are still to be read, where the file can tell."""
     if not (hasattr(file, "seekable") and file.seekable()):
         return 0
-    here = file.tell()
-    end: int = file.seek(0, os.SEEK_END)
+    here: int = file.tell()
+    file.seek(0, os.SEEK_END)
+    end: int = file.tell()
     file.seek(here)
     return end - here
 

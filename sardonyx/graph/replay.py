@@ -10,7 +10,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.graph.params import Params
 from sardonyx.graph.program import Frame, Stage, output_of
 from sardonyx.graph.tape import read_key
-from sardonyx.graph.values import Device, Value
+from sardonyx.graph.values import Device, Value, Weight
 
 
 @dataclass(eq=False, slots=True)
@@ -38,7 +38,7 @@ class Recording:
             if stage.segment is not None:
                 stage.segment.run(self.backend, frame, inline=self.inline)
             if stage.outputs is not None:
-                return tuple(output_of(value, frame) for value in stage.outputs)
+                return tuple(output_of(value, frame, self.backend) for value in stage.outputs)
             stage = stage.following.get(read_key(self._read(stage, frame)))
         return None
 
@@ -61,6 +61,7 @@ class Direct:
     """A program of one segment: its function, what to pass it, and where the outputs are."""
 
     stage: Stage
+    backend: Backend
     params: Params
     function: Callable[..., Sequence[Any]] | None
     positions: tuple[int, ...]
@@ -73,15 +74,15 @@ class Direct:
         segment = stage.segment
         arguments = segment.arguments if segment else ()
         kept = {**stage.weights, **stage.constants}
-        where: dict[int, tuple[int, int]] = {r: (1, i) for i, r in enumerate(kept)}
-        where |= {r: (2, i) for i, r in enumerate(segment.results if segment else ())}
+        results = {r: i for i, r in enumerate(segment.results if segment else ())}
         return cls(
             stage,
+            backend,
             params,
             segment.function(backend) if segment else None,
             tuple(register for register in arguments if register not in kept),
             _bound(stage, params, arguments),
-            tuple(_plan(value, where) for value in stage.outputs or ()),
+            tuple(_plan(value, results) for value in stage.outputs or ()),
             params.version,
         )
 
@@ -92,13 +93,6 @@ class Direct:
         if self.function is not None:
             results = self.function(*[inputs[i] for i in self.positions], *self.bound)
         return tuple([_pick(plan, inputs, self, results) for plan in self.outputs])
-
-    def kept(self, index: int) -> Any:
-        """A weight or a constant that is an output."""
-        register = list({**self.stage.weights, **self.stage.constants})[index]
-        if register in self.stage.weights:
-            return self.params[self.stage.weights[register]]
-        return self.stage.constants[register]
 
     def _rebind(self) -> None:
         segment = self.stage.segment
@@ -116,16 +110,23 @@ def _bound(stage: Stage, params: Params, arguments: Sequence[int]) -> list[Any]:
     return bound
 
 
-def _plan(value: Value, where: dict[int, tuple[int, int]]) -> Any:
+def _plan(value: Value, results: dict[int, int]) -> Any:
+    """Where to find an output: ("result", i), ("input", i), ("weight", name), or the value."""
+    if isinstance(value, list):
+        return [_plan(one, results) for one in value]
+    if isinstance(value, Weight):
+        return "weight", value.name
     if isinstance(value, Device):
-        return where.get(value.register, (0, value.register))
-    return [_plan(one, where) for one in value] if isinstance(value, list) else value
+        made = results.get(value.register)
+        return ("input", value.register) if made is None else ("result", made)
+    return value
 
 
 def _pick(plan: Any, inputs: Sequence[Any], direct: Direct, results: Sequence[Any]) -> Any:
-    if type(plan) is tuple:
-        kind, index = plan
-        if kind == 2:
-            return results[index]
-        return inputs[index] if kind == 0 else direct.kept(index)
-    return [_pick(p, inputs, direct, results) for p in plan] if isinstance(plan, list) else plan
+    if type(plan) is not tuple:
+        several = isinstance(plan, list)
+        return [_pick(one, inputs, direct, results) for one in plan] if several else plan
+    kind, place = plan
+    if kind == "result":
+        return results[place]
+    return inputs[place] if kind == "input" else direct.backend.shield(direct.params[place])

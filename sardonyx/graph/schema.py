@@ -59,9 +59,9 @@ def refuse_future(domain: str, version: int, where: str) -> None:
     newest = known_versions().get(domain)
     if newest is not None and version > newest:
         raise UnsupportedModel(
-            f"{where[0].upper()}{where[1:]} imports opset {version} of '{domain or 'ai.onnx'}', and "
-            f"the installed onnx {onnx.__version__} knows versions up to {newest}: upgrade onnx, or "
-            "convert the model with onnx.version_converter."
+            f"{where[0].upper()}{where[1:]} imports opset {version} of '{domain or 'ai.onnx'}', "
+            f"and the installed onnx {onnx.__version__} knows versions up to {newest}: upgrade "
+            "onnx, or convert the model with onnx.version_converter."
         )
 
 

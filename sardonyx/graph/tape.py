@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 import numpy as np
 
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.numpy import HOST
-from sardonyx.errors import InvalidInput, LimitExceeded
+from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls import ControlCall, OpCall, Probe, makes_strings
 from sardonyx.graph.params import Constants, Params
 from sardonyx.graph.program import (
@@ -32,9 +32,6 @@ from sardonyx.graph.program import (
 from sardonyx.graph.rewrite import rewrite
 from sardonyx.graph.structure import Node
 from sardonyx.graph.values import Device, Hosted, Static, Value, Weight, digest, leaves, static
-
-# A larger value is a mistake or an attack, not a tensor.
-LARGEST_VALUE = 2**38
 
 
 class NeedsHost(Exception):  # noqa: N818  (a signal between tape and tracer, not an error)
@@ -122,11 +119,11 @@ class Tape:
         slots: list[Value] = []
         registers = []
         for i, (spec, index) in enumerate(zip(specs, same, strict=True)):
-            _refuse_huge(spec)
+            self.backend.allow(*spec)
             fresh = self._slot(spec)
             registers.append(fresh.register)
             if arrays is not None:
-                self._frame[fresh.register] = arrays[i]
+                self._hold(fresh, arrays[i])
             if index is not None and index < len(sources):
                 slots.append(sources[index])
             else:
@@ -170,12 +167,15 @@ class Tape:
 
     def output_arrays(self) -> tuple[Any, ...]:
         """The outputs of the call that was recorded."""
-        return tuple(output_of(value, self._frame) for value in self.outputs or ())
+        return tuple(output_of(value, self._frame, self.backend) for value in self.outputs or ())
 
     def used_constants(self) -> list[tuple[np.ndarray[Any, Any], Any]]:
         """The static values that device steps use, each with the array that they get for it."""
-        placed = [(self._sources[r], array) for r, array in self._constants.items()]
-        return placed + [(e.value, e.value) for e in self._embedded.values()]
+        placed = [register for stage in self.path for register in stage.constants]
+        steps = [step for stage in self.path if stage.segment for step in stage.segment.steps]
+        embedded = {id(e): e.value for step in steps for e in step.embedded}
+        used = [(self._sources[register], self._constants[register]) for register in placed]
+        return used + [(value, value) for value in embedded.values()]
 
     # -- registers --------------------------------------------------------------------------------
 
@@ -186,6 +186,12 @@ class Tape:
 
     def _slot(self, spec: Spec) -> Device:
         return (Hosted if spec.dtype == object else Device)(self._next_register(spec), spec)
+
+    def _hold(self, slot: Device, array: Any) -> None:
+        """Keep an array for as long as the graph may still read it."""
+        self._frame[slot.register] = array
+        if not self.backend.compiled:  # A compiled segment runs later, and reads it then.
+            finalize(slot, self._frame.pop, slot.register, None).atexit = False
 
     def _operand(self, source: Static | Device) -> Operand:
         if isinstance(source, Device):
@@ -218,6 +224,8 @@ class Tape:
         arrays = [self._value(operand) for operand in operands]
         results = probe(*arrays)
         specs = [probe.xp.spec(result) for result in results]
+        if self._on_host:
+            results = tuple(r if r.dtype == object else self.backend.put(r) for r in results)
         return specs, probe.same, results
 
     def _infer(
@@ -264,8 +272,7 @@ class Tape:
             return
         if self._open_blocks:
             raise NeedsHost
-        if self._steps or not self.backend.compiled:
-            self._close()
+        self._close()
         registers = [d.register for d in devices]
         for register in registers:
             value = self._frame[register]
@@ -295,7 +302,7 @@ class Tape:
             self._frame[register] = self.params[name]
         if stage.segment is not None:
             self.left.update(stage.segment.results)
-            runs_later = self.backend.compiled or stage.segment.host
+            runs_later = self.backend.compiled and not stage.segment.host
             if runs_later and (outputs is None or self.execute):
                 stage.segment.run(self.backend, self._frame, inline=self.inline)
         self._stage, self._key, self._steps = stage, (), []
@@ -347,11 +354,3 @@ def _with_embedded(probe: Probe, operands: Sequence[Operand]) -> Callable[..., S
         )
 
     return function
-
-
-def _refuse_huge(spec: Spec) -> None:
-    size = spec.dtype.itemsize
-    for dimension in spec.shape:
-        size *= dimension
-    if size > LARGEST_VALUE:
-        raise LimitExceeded(f"a result of shape {list(spec.shape)} would take {size:,} bytes")

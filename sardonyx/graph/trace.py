@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Spec
-from sardonyx.backends.numpy import FOLDING, TooLarge
+from sardonyx.backends.numpy import FoldingBackend, TooLarge
 from sardonyx.errors import LimitExceeded, SardonyxError
 from sardonyx.graph import faults
 from sardonyx.graph.binding import Argument, Bound, bind
@@ -42,6 +42,7 @@ class Tracer:
         self.source = source
         self.tape = tape
         self.strict = strict
+        self._folding = FoldingBackend()
         self._names: dict[str, Named] = {}
         self._first_names: dict[int, tuple[str, int]] = {}
         self._views: dict[int, str] = {}
@@ -159,13 +160,33 @@ class Tracer:
         call = OpCall.of(definition.function, arguments, bound.attributes, dtypes)
         if not any(isinstance(array, Device) for array in arrays):
             try:
-                return _fold(call, arrays)
+                return self._fold(call, arrays)
             except TooLarge:
                 pass  # Too large to keep on the host: the device makes it at each call instead.
         slots = self.tape.emit(node, call, arrays)
         if definition.is_view and isinstance(arrays[0], Device):
             self._note_view(slots[0], arrays[0])
         return slots
+
+    def _fold(self, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
+        """All is known: the op runs now, on NumPy. What it hands through stays what it is."""
+        xp = self._folding
+        known = [array.value for array in arrays if isinstance(array, Static)]
+        xp.allow_operands([value.shape for value in known])
+        with np.errstate(all="ignore"):
+            results = call.unrounded(xp, known)
+        folded: list[Value] = []
+        for i, result in enumerate(results):
+            if isinstance(result, (Static, Device, list)) or result is None:
+                folded.append(result)
+                continue
+            same = next((a for a in arrays if isinstance(a, Static) and a.value is result), None)
+            if same is None:
+                fresh = call.rounded(xp, i, np.asarray(result))
+                xp.keep(fresh)
+                same = static(fresh)
+            folded.append(same)
+        return folded
 
     def _fetched(self, arguments: Sequence[Argument], need: Need) -> list[Argument]:
         """The arguments, those of which `need` is said known."""
@@ -205,7 +226,7 @@ class Tracer:
         known = self._fetched(arguments, Need.ARRAY)
         bodies = {name: partial(self._inlined, node, g, scope, name) for name, g in graphs.items()}
         chosen = OpCall.of(definition.function, known, {**others, **bodies}, ())
-        return _fold(chosen, _arrays(known))
+        return self._fold(chosen, _arrays(known))
 
     def _block(self, node: Node, graph: Graph, scope: Scope, branch: str) -> Any:
         with self.tape.block() as as_block:
@@ -276,18 +297,3 @@ def _arrays(arguments: Sequence[Argument]) -> list[Static | Device]:
         for a in arguments
         if a.parameter.need is Need.ARRAY and isinstance(a.value, (Static, Device))
     ]
-
-
-def _fold(call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
-    """All is known: the op runs now, on NumPy. What it hands through stays what it is."""
-    known = [array.value for array in arrays if isinstance(array, Static)]
-    with np.errstate(all="ignore"):
-        results = call.unrounded(FOLDING, known)
-    folded: list[Value] = []
-    for i, result in enumerate(results):
-        if isinstance(result, (Static, Device, list)) or result is None:
-            folded.append(result)
-            continue
-        same = next((a for a in arrays if isinstance(a, Static) and a.value is result), None)
-        folded.append(same or static(call.rounded(FOLDING, i, np.asarray(result))))
-    return folded

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.fallback import padded_shape
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axes_within, axis_within
 from sardonyx.ops.definition import Alias, Ints, Outputs, op
@@ -218,6 +219,7 @@ def _padded(
         return x
     if mode == "constant":
         return xp.pad(x, widths, value)  # type: ignore[arg-type]
+    xp.allow(padded_shape(x.shape, widths), xp.numpy_dtype(x.dtype))
     for axis, (before, after) in enumerate(widths):
         if before or after:
             source = _sources(x.shape[axis], before, after, mode)

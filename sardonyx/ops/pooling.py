@@ -46,10 +46,18 @@ def MaxPool(
     return largest, _indices_of_largest(xp, padded, X, windows, column_major=bool(storage_order))
 
 
+MOST_TO_SEARCH = 2**14
+
+
 def _indices_of_largest(
     xp: Backend, padded: Array, X: Array, windows: Windows, *, column_major: bool
 ) -> Array:
     """Where in the flattened input the first of each window's greatest elements stands."""
+    if math.prod(windows.kernel) > MOST_TO_SEARCH:
+        raise ValueError(
+            f"a kernel of {windows.kernel} is too large for its indices: at most "
+            f"{MOST_TO_SEARCH:,} elements are searched one by one"
+        )
     in_plane = np.arange(math.prod(windows.spatial)).reshape(
         windows.spatial, order="F" if column_major else "C"
     )

@@ -27,6 +27,7 @@ def fuse_scale_bias(steps: Sequence[Step], results: Sequence[int], known: Known)
     reads.update(results)
     products: dict[int, tuple[Step, int, float]] = {}
     fused: list[Step] = []
+    dropped: set[Step] = set()
     for step in steps:
         pair = _scaled(step, known)
         if pair is not None and step.node.op_type == "Mul" and reads[step.results[0]] == 1:
@@ -34,11 +35,11 @@ def fuse_scale_bias(steps: Sequence[Step], results: Sequence[int], known: Known)
         elif pair is not None and step.node.op_type == "Add" and pair[0] in products:
             product, source, scale = products.pop(pair[0])
             if (scale, pair[1]) != (1.0, 0.0):  # x + 0.0 is no identity: it makes 0.0 of -0.0.
-                fused.remove(product)
+                dropped.add(product)
                 fused.append(_with_scale_and_bias(step, source, scale, pair[1]))
                 continue
         fused.append(step)
-    return fused
+    return [step for step in fused if step not in dropped]
 
 
 def _scaled(step: Step, known: Known) -> tuple[int, float] | None:

@@ -1,0 +1,40 @@
+"""Backends that count, so that tests can tell a replay from a recording."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sardonyx.backends.base import Backend, Replay, Spec
+from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.numpy import NumpyBackend
+
+
+class Counts:
+    """Adds counters to a backend: `compilations` of segments, and `looks` at arrays.
+
+    Arrays are looked at, for their shapes and dtypes, only while recording.
+    """
+
+    compilations = 0
+    looks = 0
+
+    def compile(self, replay: Replay) -> Replay:
+        self.compilations += 1
+        result: Replay = super().compile(replay)  # type: ignore[misc]
+        return result
+
+    def spec(self, value: Any) -> Spec:
+        self.looks += 1
+        result: Spec = super().spec(value)  # type: ignore[misc]
+        return result
+
+
+class CountingNumpy(Counts, NumpyBackend):
+    pass
+
+
+class CountingJax(Counts, JaxBackend):
+    pass
+
+
+COUNTING: tuple[type[Backend], ...] = (CountingNumpy, CountingJax)
