@@ -1,18 +1,28 @@
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
+from sardonyx.backends import available, find
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
-from sardonyx.backends.numpy import HOST
 from tests.strict_backend import StrictBackend
 
 
-def backends_present() -> list[Backend]:
-    return [HOST, JaxBackend(), StrictBackend()]
+@cache
+def backends_present() -> tuple[Backend, ...]:
+    """Every array library that can be used here, and the one that has nothing but the standard."""
+    return (*(find(name) for name in available()), StrictBackend())
 
 
-@pytest.fixture(params=backends_present(), ids=lambda backend: backend.name)
+def as_parameter(backend: Backend, *values: object, name: str = "") -> object:
+    """A test's parameters on this backend; what runs on CuPy is a GPU test."""
+    marks = [pytest.mark.gpu] if backend.name == "cupy" else []
+    label = f"{name}-{backend.name}" if name else backend.name
+    return pytest.param(*values, backend, marks=marks, id=label)
+
+
+@pytest.fixture(params=[as_parameter(backend) for backend in backends_present()])
 def xp(request: pytest.FixtureRequest) -> Backend:
     """Each array library in turn; ops are functions of it."""
     backend: Backend = request.param

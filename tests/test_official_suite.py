@@ -8,7 +8,7 @@ from onnx.backend.test.case.test_case import TestCase
 
 from sardonyx.backends.base import Backend
 from sardonyx.onnx_backend import SardonyxBackend
-from tests.conftest import backends_present
+from tests.conftest import as_parameter, backends_present
 from tests.official import as_array, assert_same, cases_of_built_operators, feeds_of
 
 DRAWN = "dropping at random as in training comes with the random operators"
@@ -31,18 +31,21 @@ EXCLUDED = {
     "test_attention_4d_padded_kv_bf16_expanded": ROUNDING,
 }
 
-# What the array API standard has no dtype for, array_api_strict cannot hold.
-BEYOND_THE_STANDARD = {
+LOW_PRECISION = {
     number
     for name, number in onnx.TensorProto.DataType.items()
-    if name in ("FLOAT16", "BFLOAT16")
-    or name.startswith(("FLOAT8", "FLOAT6", "FLOAT4"))
+    if name.startswith(("FLOAT8", "FLOAT6", "FLOAT4"))
     or name in ("INT4", "UINT4", "INT2", "UINT2")
+}
+# The element types that a library has no arrays of, so that cases of these cannot run on it.
+LACKING = {
+    "cupy": LOW_PRECISION,
+    "strict": LOW_PRECISION | {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16},
 }
 
 
 def runs_on(case: TestCase, backend: Backend) -> bool:
-    return backend.name != "strict" or not BEYOND_THE_STANDARD & element_types(case.model.graph)
+    return not LACKING.get(backend.name, set()) & element_types(case.model.graph)
 
 
 def element_types(graph: onnx.GraphProto) -> set[int]:
@@ -59,7 +62,7 @@ def element_types(graph: onnx.GraphProto) -> set[int]:
 
 CASES = [case for case in cases_of_built_operators() if case.name not in EXCLUDED]
 RUNS = [
-    pytest.param(case, backend, id=f"{case.name}-{backend.name}")
+    as_parameter(backend, case, name=case.name)
     for case in CASES
     for backend in backends_present()
     if runs_on(case, backend)

@@ -1,0 +1,1 @@
+"""Models: loading them, tracing them into programs, and running those."""

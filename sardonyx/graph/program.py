@@ -199,7 +199,7 @@ class Program:
 
     >>> import numpy as np, sardonyx
     >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
-    >>> program = model.trace(np.zeros((1, 8, 32), np.float32))
+    >>> program = model.trace(np.zeros((1, 8, 48), np.float32))
     >>> len(program.segments)
     1
     """
