@@ -9,12 +9,19 @@ from onnx.backend.test.case.test_case import TestCase
 from sardonyx.backends.base import Backend
 from sardonyx.onnx_backend import SardonyxBackend
 from tests.conftest import as_parameter, backends_present
-from tests.official import as_array, assert_same, cases_of_built_operators, feeds_of
+from tests.official import (
+    as_array,
+    assert_same,
+    cases_by_expansion,
+    cases_of_built_operators,
+    feeds_of,
+    node_cases,
+)
 
 DRAWN = "dropping at random as in training comes with the random operators"
 ROUNDING = (
-    "the expansion of Attention, which is not built: its expected values carry the rounding of a "
-    "softmax taken step by step in the narrow type, where Softmax here rounds once"
+    "Attention, by its expansion: the expected values carry the rounding of a softmax taken step "
+    "by step in the narrow type, where Softmax here computes in float32 and rounds once"
 )
 
 # Every case that is not run, with its reason.
@@ -23,19 +30,24 @@ EXCLUDED = {
     "test_training_dropout_default": DRAWN,
     "test_training_dropout_default_mask": DRAWN,
     "test_training_dropout_mask": DRAWN,
-    "test_attention_3d_causal_bf16_expanded": ROUNDING,
-    "test_attention_4d_attn_mask_causal_bf16_expanded": ROUNDING,
-    "test_attention_4d_causal_bf16_expanded": ROUNDING,
-    "test_attention_4d_causal_fp16_expanded": ROUNDING,
-    "test_attention_4d_causal_padded_kv_bf16_expanded": ROUNDING,
-    "test_attention_4d_padded_kv_bf16_expanded": ROUNDING,
+    **{
+        f"test_attention_{case}{expanded}": ROUNDING
+        for expanded in ("", "_expanded")
+        for case in (
+            "3d_causal_bf16",
+            "4d_attn_mask_causal_bf16",
+            "4d_causal_bf16",
+            "4d_causal_fp16",
+            "4d_causal_padded_kv_bf16",
+            "4d_padded_kv_bf16",
+        )
+    },
 }
 
 LOW_PRECISION = {
     number
     for name, number in onnx.TensorProto.DataType.items()
-    if name.startswith(("FLOAT8", "FLOAT6", "FLOAT4"))
-    or name in ("INT4", "UINT4", "INT2", "UINT2")
+    if name.startswith(("FLOAT8", "FLOAT6", "FLOAT4")) or name in ("INT4", "UINT4", "INT2", "UINT2")
 }
 # The element types that a library has no arrays of, so that cases of these cannot run on it.
 LACKING = {
@@ -60,16 +72,16 @@ def element_types(graph: onnx.GraphProto) -> set[int]:
     return found
 
 
-CASES = [case for case in cases_of_built_operators() if case.name not in EXCLUDED]
-RUNS = [
-    as_parameter(backend, case, name=case.name)
-    for case in CASES
-    for backend in backends_present()
-    if runs_on(case, backend)
-]
+def runs(cases: list[TestCase]) -> list[object]:
+    return [
+        as_parameter(backend, case, name=case.name)
+        for case in cases
+        for backend in backends_present()
+        if case.name not in EXCLUDED and runs_on(case, backend)
+    ]
 
 
-@pytest.mark.parametrize(("case", "backend"), RUNS)
+@pytest.mark.parametrize(("case", "backend"), runs(cases_of_built_operators()))
 def test_node_case(case: TestCase, backend: Backend) -> None:
     driven = type("Driven", (SardonyxBackend,), {"library": backend})
     prepared = driven.prepare(case.model)
@@ -80,5 +92,11 @@ def test_node_case(case: TestCase, backend: Backend) -> None:
                 assert_same(one, expected, case)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "backend"), runs(cases_by_expansion()))
+def test_node_case_by_expansion(case: TestCase, backend: Backend) -> None:
+    test_node_case(case, backend)
+
+
 def test_every_exclusion_names_a_case() -> None:
-    assert set(EXCLUDED) <= {case.name for case in cases_of_built_operators()}
+    assert set(EXCLUDED) <= {case.name for case in node_cases()}

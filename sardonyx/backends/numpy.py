@@ -51,6 +51,10 @@ class NumpyLike(Backend):
         return self._in_float32(self._np.prod, x, **options)
 
     def mean(self, x: Any, **options: Any) -> Any:
+        if not x.size:
+            # What is NaN is no warning. NumPy warns of a mean of nothing, whatever `errstate` says.
+            total = self.sum(x, **options)
+            return total / total.dtype.type(0)
         return self._in_float32(self._np.mean, x, **options)
 
     def convolution(

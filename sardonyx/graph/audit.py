@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
 from sardonyx.graph import schema
-from sardonyx.graph.expand import has_body
+from sardonyx.graph.expand import has_body, operators_of_body
 from sardonyx.graph.structure import Function, FunctionKey, Graph, Node, Source
 from sardonyx.ops import OPS
 
@@ -101,9 +102,24 @@ def _why_unsupported(node: Node, opsets: Mapping[str, int]) -> str | None:
             since = schema.first_version(node.op_type, node.domain)
             return f"{node.operator} does not exist at opset {opset}, only from {since} on"
         return None
-    if known is not None and has_body(node.op_type, node.domain, opset):
-        return None
-    return f"{node.operator} of opset {opset}"
+    if known is None or not has_body(node.op_type, node.domain, opset):
+        return f"{node.operator} of opset {opset}"
+    needs = _unsupported_in_body(node.op_type, node.domain, opset)
+    return f"{node.operator} of opset {opset}, which needs {', '.join(needs)}" if needs else None
+
+
+@cache
+def _unsupported_in_body(op_type: str, domain: str, opset: int) -> tuple[str, ...]:
+    """What is missing to expand an operator that has only the standard's own body."""
+    lacks: list[str] = []
+    for inner_domain, name in operators_of_body(op_type, domain, opset):
+        if (inner_domain, name) in OPS:
+            continue
+        if has_body(name, inner_domain, opset):
+            lacks += _unsupported_in_body(name, inner_domain, opset)
+        else:
+            lacks.append(name)
+    return tuple(dict.fromkeys(lacks))
 
 
 def _callees_first(source: Source) -> list[FunctionKey]:

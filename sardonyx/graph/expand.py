@@ -27,39 +27,65 @@ def has_body(op_type: str, domain: str, opset: int) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
+@cache
+def operators_of_body(op_type: str, domain: str, opset: int) -> tuple[tuple[str, str], ...]:
+    """The operators in the body of an operator, as far as they can be known before it is called."""
+    schema: Any = onnx.defs.get_schema(op_type, opset, domain)
+    node = Node(op_type, domain, "", "", ("x",) * schema.min_input, ("y",), {})
+    floats = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
+    try:
+        body = _body(schema, _node_proto(node, {}), [floats] * schema.min_input, opset)
+    except (RuntimeError, TypeError, ValueError):
+        return ()  # The body depends on more than can be guessed.
+    return tuple((inner.domain, inner.op_type) for inner in body.node)
+
+
 def standard_function(
-    node: Node, opset: int, attributes: Mapping[str, Any], inputs: Sequence[Value]
+    node: Node, opsets: Mapping[str, int], attributes: Mapping[str, Any], inputs: Sequence[Value]
 ) -> Function:
     """The function that the standard defines the operator by, for inputs of these types."""
+    opset = opsets[node.domain]
     schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
-    if schema.has_context_dependent_function:
-        proto = _node_proto(node, attributes)
-        types = [_type_proto(value).SerializeToString() for value in inputs]
-        version = _newest(schema.context_dependent_function_opset_versions, opset)
-        text = schema.get_context_dependent_function_with_opset_version(
-            version, proto.SerializeToString(), types
-        )
-    else:
-        version = _newest(schema.function_opset_versions, opset)
-        text = schema.get_function_with_opset_version(version)
-    body = onnx.FunctionProto()
-    body.ParseFromString(text)
-    _drop_unmade_outputs(body)
+    types = [_type_proto(value) for value in inputs]
+    body = _body(schema, _node_proto(node, attributes), types, opset)
+    outputs = _take_unmade_outputs_out(body)
     function = load_function(body, opset)
     defaults = {
         name: onnx.helper.get_attribute_value(attribute.default_value)
         for name, attribute in schema.attributes.items()
         if attribute.default_value.name
     }
-    return replace(function, defaults=defaults)
+    opsets = {**opsets, **function.opsets}
+    return replace(function, outputs=outputs, defaults=defaults, opsets=opsets)
 
 
-def _drop_unmade_outputs(body: onnx.FunctionProto) -> None:
-    """The standard leaves out of a body what makes the outputs that the node does not want."""
+def _body(
+    schema: Any, node: onnx.NodeProto, types: Sequence[onnx.TypeProto], opset: int
+) -> onnx.FunctionProto:
+    if schema.has_context_dependent_function:
+        version = _newest(schema.context_dependent_function_opset_versions, opset)
+        text = schema.get_context_dependent_function_with_opset_version(
+            version, node.SerializeToString(), [type_.SerializeToString() for type_ in types]
+        )
+    else:
+        text = schema.get_function_with_opset_version(
+            _newest(schema.function_opset_versions, opset)
+        )
+    body = onnx.FunctionProto()
+    body.ParseFromString(text)
+    return body
+
+
+def _take_unmade_outputs_out(body: onnx.FunctionProto) -> tuple[str, ...]:
+    """The standard leaves out of a body what makes the outputs that the node does not want.
+
+    The result still has a place for each: an empty name.
+    """
     made = {*body.input, *(name for inner in body.node for name in inner.output)}
-    kept = [name for name in body.output if name in made]
+    outputs = tuple(name if name in made else "" for name in body.output)
     del body.output[:]
-    body.output.extend(kept)
+    body.output.extend(name for name in outputs if name)
+    return outputs
 
 
 def _newest(versions: Sequence[int], opset: int) -> int:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.backends.base import Backend
-from sardonyx.errors import InvalidInput, LimitExceeded, SardonyxError
+from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded, SardonyxError
 from sardonyx.graph.structure import Node
 from sardonyx.graph.types import short_name
 from sardonyx.graph.values import Device, Static, Value
 
+# How many inputs, and how much of a reason, a message tells.
+MOST_SHOWN = 8
+LONGEST = 500
+
 
 def where(node: Node, opset: int, inputs: Sequence[Value]) -> str:
     """A node as messages name it, with what it was given."""
-    given = ", ".join(
-        f"{n or '(none)'}: {described(v)}" for n, v in zip(node.inputs, inputs, strict=False)
-    )
+    pairs = list(zip(node.inputs, inputs, strict=False))
+    given = ", ".join(f"{name or '(none)'}: {described(v)}" for name, v in pairs[:MOST_SHOWN])
+    if len(pairs) > MOST_SHOWN:
+        given += f" and {len(pairs) - MOST_SHOWN} more"
     label = f"{node.label[0].upper()}{node.label[1:]}"
     return f"{label} ({node.operator}, opset {opset}; inputs {given or 'none'})"
 
@@ -42,18 +47,28 @@ def explained(
     error: Exception, node: Node, opset: int, inputs: Sequence[Value], backend: Backend
 ) -> SardonyxError:
     """An op's complaint, or a library's, as an error that names the node."""
-    fault = told(error, f"{where(node, opset, inputs)} cannot run on these inputs", backend)
+    place = where(node, opset, inputs)
+    fault = told(error, f"{place} cannot run on these inputs", backend)
+    if not inputs and isinstance(fault, InvalidInput):
+        fault = InvalidModel(
+            f"{place} cannot run: {_reason(error, backend)}. It depends on nothing, so the model "
+            "itself is wrong: export it again."
+        )
     fault.__dict__["placed"] = True
     return fault
 
 
 def told(error: Exception, what: str, backend: Backend) -> SardonyxError:
     """A library's error in our words, after `what` has happened."""
-    text = backend.explain(error) or (str(error).strip() or type(error).__name__).splitlines()[0]
-    text = text.rstrip(".")
+    text = _reason(error, backend)
     if isinstance(error, MemoryError) or "out of memory" in text or "too large" in text:
         return LimitExceeded(f"{what}: {text}. Use smaller inputs, or a device with more memory.")
     return InvalidInput(
         f"{what}: {text}. Check the shapes and dtypes that reach it against those the model "
         "declares."
     )
+
+
+def _reason(error: Exception, backend: Backend) -> str:
+    text = backend.explain(error) or (str(error).strip() or type(error).__name__).splitlines()[0]
+    return text.rstrip(".") if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -25,7 +25,8 @@ def listing(program: Program) -> str:
     lines += _summary(program)
     for i, segment in enumerate(program.segments):
         where = "host" if segment.host else program.backend.name
-        lines += ["", f"segment {i} on {where}: {len(segment.steps)} steps"]
+        count = len(segment.steps)
+        lines += ["", f"segment {i} on {where}: {count} step{'s' * (count != 1)}"]
         lines += _steps(segment, names)
     return "\n".join(lines)
 

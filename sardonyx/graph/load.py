@@ -132,7 +132,7 @@ class _Loader:
         own = [value.name for value in inputs]
         _refuse_doubled(own, f"{where} has two inputs named")
         known = outer.union(own, initializers)
-        if shadowed := outer.intersection(own, initializers):
+        if shadowed := outer.intersection((*own, *initializers)):
             raise InvalidModel(f"In {where} '{min(shadowed)}' has the name of an outer value.")
         nodes = self.nodes(proto.node, known, where, in_function=in_function)
         outputs = tuple(_value_info(value, where) for value in proto.output)

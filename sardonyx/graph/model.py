@@ -40,8 +40,8 @@ class Model:
 
     >>> import numpy as np, sardonyx
     >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
-    >>> model(np.zeros((1, 8, 32), np.float32)).shape
-    (1, 8, 32)
+    >>> model(np.zeros((1, 8, 48), np.float32)).shape
+    (1, 8, 48)
     """
 
     def __init__(self, source: Source, backend: Backend, *, strict: bool = True) -> None:
@@ -111,8 +111,8 @@ class Model:
         >>> import numpy as np, sardonyx
         >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
         >>> (name,) = [info.name for info in model.inputs]
-        >>> [y.shape for y in model.run(None, {name: np.zeros((2, 5, 32), np.float32)})]
-        [(2, 5, 32)]
+        >>> [y.shape for y in model.run(None, {name: np.zeros((2, 5, 48), np.float32)})]
+        [(2, 5, 48)]
         """
         if not isinstance(feeds, Mapping):
             raise InvalidInput(f"The feeds are a {type(feeds).__name__}: pass a dict, by name.")

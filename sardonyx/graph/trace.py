@@ -85,7 +85,7 @@ class Tracer:
             value = None  # Nothing here may keep alive what no node reads any more.
             scope.release(releases)
         names = graph.outputs if isinstance(graph, Function) else [o.name for o in graph.outputs]
-        return [scope[name] for name in names]
+        return [scope[name] if name else None for name in names]
 
     def _node(self, node: Node, scope: Scope) -> Sequence[Value]:
         inputs = [scope[name] if name else None for name in node.inputs]
@@ -98,7 +98,7 @@ class Tracer:
             dtypes = self._types(node, opset, inputs)
             op = OPS.get((node.domain, node.op_type))
             if op is None:
-                body = standard_function(node, opset, attributes, inputs)
+                body = standard_function(node, scope.opsets, attributes, inputs)
                 return self._call(body, node, inputs, attributes, scope)
             definition = op.at(opset)
             bound = bind(definition, inputs, attributes, len(node.outputs), dtype_of)

@@ -113,8 +113,9 @@ def Split(
     size = input.shape[axis]
     if split is None:
         # Only a node that states their number may have a smaller last part.
-        count = outputs if num_outputs is None else num_outputs
-        split = _parts(size, count, uneven=num_outputs is not None)
+        if num_outputs not in (None, outputs):
+            raise ValueError(f"num_outputs is {num_outputs}, but there are {outputs} outputs")
+        split = _parts(size, outputs, uneven=num_outputs is not None)
     if len(split) != outputs or sum(split) != size or min(split) < 0:
         raise ValueError(f"parts {split} do not make {outputs} outputs of an axis of size {size}")
     if len(split) == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,11 +43,21 @@ class Windows(NamedTuple):
             self.spatial,
             strict=True,
         ):
-            at = np.arange(size)[:, None] * stride + np.arange(side) * dilation - head
+            at = np.arange(size) * stride - head
             first, end = (-head, length + tail) if include_pads else (0, length)
-            per_axis.append(((at >= first) & (at < end)).sum(axis=1))
+            per_axis.append(
+                _steps_below(end - at, dilation, side) - _steps_below(first - at, dilation, side)
+            )
         counts: Host = math.prod(np.ix_(*per_axis), start=np.ones((), dtype=np.int64))
         return counts
+
+
+def _steps_below(
+    distance: np.ndarray[Any, np.dtype[np.int64]], step: int, most: int
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """How many of 0, step, 2 * step, ... (`most` of them) are less than each distance."""
+    below: np.ndarray[Any, np.dtype[np.int64]] = np.clip(-(-distance // step), 0, most)
+    return below
 
 
 def windows_over(
