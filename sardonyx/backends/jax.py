@@ -211,7 +211,12 @@ class JaxBackend(Backend):
         text = str(error)
         if "has been deleted" in text:
             return "an input's buffer was already deleted or donated; pass a live array"
-        if "incompatible devices" in text or "Disallowed" in text:
+        if "incompatible devices" in text:
+            return (
+                "its arrays lie on different devices; move them with jax.device_put, or load the "
+                "model with device= for the device where they are"
+            )
+        if "Disallowed" in text:
             return text.splitlines()[0]
         if "RESOURCE_EXHAUSTED" in text:
             return "the device is out of memory; use smaller inputs or another device"

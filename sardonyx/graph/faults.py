@@ -63,12 +63,15 @@ def told(error: Exception, what: str, backend: Backend) -> SardonyxError:
     text = _reason(error, backend)
     if isinstance(error, MemoryError) or "out of memory" in text or "too large" in text:
         return LimitExceeded(f"{what}: {text}. Use smaller inputs, or a device with more memory.")
-    return InvalidInput(
-        f"{what}: {text}. Check the shapes and dtypes that reach it against those the model "
-        "declares."
+    way_out = (
+        ""
+        if backend.explain(error)
+        else " Check the shapes and dtypes that reach it against those the model declares."
     )
+    return InvalidInput(f"{what}: {text}.{way_out}")
 
 
 def _reason(error: Exception, backend: Backend) -> str:
-    text = backend.explain(error) or (str(error).strip() or type(error).__name__).splitlines()[0]
-    return text.rstrip(".") if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    text = backend.explain(error) or str(error).strip() or type(error).__name__
+    line = text.splitlines()[0]
+    return line.rstrip(".") if len(line) <= LONGEST else f"{line[:LONGEST]}..."

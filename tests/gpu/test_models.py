@@ -1,0 +1,78 @@
+"""Whole models on a GPU: arrays stay there, aliases are aliases, results are those of NumPy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import sardonyx
+from sardonyx.backends.base import Backend
+from sardonyx.backends.jax import JaxBackend
+from tests.graphs import INT64, model, node, value, weight
+from tests.test_exporter_models import FOLDER, NAMES, recorded_calls
+
+if TYPE_CHECKING:
+    from sardonyx.backends.cupy import CupyBackend
+
+pytestmark = pytest.mark.gpu
+
+IDENTITIES = model(
+    [node("Identity", [f"x{i}"], [f"x{i + 1}"]) for i in range(100)], ["x0"], ["x100"]
+)
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.fixture(params=["cupy_backend", "jax_backend"])
+def gpu(request: pytest.FixtureRequest) -> Backend:
+    backend: Backend = request.getfixturevalue(request.param)
+    return backend
+
+
+def test_identities_on_cupy_hand_back_the_buffer(cupy_backend: CupyBackend) -> None:
+    x: Any = cupy_backend.put(X)
+    loaded = sardonyx.load(IDENTITIES, backend=cupy_backend)
+    for _ in range(3):
+        assert loaded(x).data.ptr == x.data.ptr
+
+
+def test_identities_on_jax_hand_back_the_buffer(jax_backend: JaxBackend) -> None:
+    x: Any = jax_backend.put(X)
+    loaded = sardonyx.load(IDENTITIES, backend=jax_backend)
+    for _ in range(3):
+        assert loaded(x).unsafe_buffer_pointer() == x.unsafe_buffer_pointer()
+
+
+def test_arrays_stay_on_the_device(gpu: Backend) -> None:
+    proto = model(
+        [node("Gemm", ["x", "w"], ["h"]), node("Relu", ["h"], ["y"]), node("Shape", ["y"], ["s"])],
+        ["x"],
+        ["y", value("s", None, INT64)],
+        [weight("w", np.ones((3, 4), np.float32))],
+    )
+    y, s = sardonyx.load(proto, backend=gpu)(gpu.put(X))
+    assert gpu.owns(y)
+    assert gpu.owns(s)
+    np.testing.assert_allclose(gpu.fetch(y), np.maximum(X @ np.ones((3, 4)), 0), rtol=1e-6)
+    assert gpu.fetch(s).tolist() == [2, 4]
+
+
+def test_nobody_can_write_to_weights_through_an_output(cupy_backend: CupyBackend) -> None:
+    content = np.ones((30, 30), np.float32)
+    proto = model([node("Identity", ["w"], ["y"])], [], ["y"], [weight("w", content)])
+    loaded = sardonyx.load(proto, backend=cupy_backend)
+    found = loaded()
+    found[...] = 7
+    np.testing.assert_array_equal(loaded(), content)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_exporters_models(name: str, gpu: Backend) -> None:
+    loaded = sardonyx.load(FOLDER / f"{name}.onnx", backend=gpu)
+    for _ in range(2):
+        for feeds, expected in recorded_calls(name):
+            for found, wanted in zip(
+                loaded.run(list(expected), feeds), expected.values(), strict=True
+            ):
+                np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)

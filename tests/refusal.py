@@ -1,0 +1,28 @@
+"""What every refusal has in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sardonyx.errors import SardonyxError
+
+
+@contextmanager
+def refused(error: type[SardonyxError], *words: str, seconds: float = 3.0) -> Iterator[None]:
+    """What is inside raises exactly `error`, soon, in one paragraph that holds all of `words`."""
+    start = time.perf_counter()
+    with pytest.raises(SardonyxError) as caught:
+        yield
+    taken = time.perf_counter() - start
+    message = str(caught.value)
+    assert type(caught.value) is error, message
+    assert not [word for word in words if word not in message], message
+    assert "\n" not in message
+    assert len(message) < 2000
+    assert message.endswith(".")
+    assert message[0].isupper() or message[0] in "'\""
+    assert taken < seconds

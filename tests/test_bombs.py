@@ -1,0 +1,331 @@
+"""Small files that ask for much memory, time or nesting: refused before any of it is spent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import tracemalloc
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import sardonyx
+from sardonyx.backends.base import Backend
+from sardonyx.backends.numpy import HOST, NumpyBackend
+from sardonyx.errors import LimitExceeded
+from tests.graphs import BOOL, graph, model, node, value, weight
+from tests.refusal import refused
+
+ONE = np.ones((1, 1), np.float32)
+X = np.ones((2, 3), np.float32)
+IMAGE = np.ones((1, 1, 4), np.float32)
+MEGABYTE = 2**20
+
+
+def ints(*values: int) -> np.ndarray[Any, Any]:
+    return np.array(values, np.int64)
+
+
+def bomb(
+    operator: str, inputs: list[np.ndarray[Any, Any]], *, known: bool, **attributes: Any
+) -> tuple[onnx.ModelProto, list[np.ndarray[Any, Any]]]:
+    """One node called 'bomb', of weights or of inputs, and what is to be passed to it."""
+    names = [f"i{i}" for i in range(len(inputs))]
+    types = [helper.np_dtype_to_tensor_dtype(array.dtype) for array in inputs]
+    result = onnx.ValueInfoProto(name="y")
+    made = model(
+        [node(operator, names, ["y"], name="bomb", **attributes)],
+        [] if known else [value(n, None, t) for n, t in zip(names, types, strict=True)],
+        [result],
+        [weight(n, array) for n, array in zip(names, inputs, strict=True)] if known else [],
+    )
+    return made, [] if known else inputs
+
+
+BOMBS = [
+    ("Range", [np.array(0), np.array(2**32), np.array(1)], {}, ["[4294967296]", "34,359,738,368"]),
+    ("Range", [np.array(0), np.array(-(2**62)), np.array(-1)], {}, ["[4611686018427387904]"]),
+    ("Range", [np.float32(0), np.float32(1e30), np.float32(1)], {}, ["bytes"]),
+    ("Tile", [X, ints(2**20, 2**20)], {}, ["[2097152, 3145728]"]),
+    ("Tile", [X, ints(2**62, 2**62)], {}, ["bytes"]),
+    ("Expand", [ONE, ints(10**6, 10**6)], {}, ["[1000000, 1000000]", "4,000,000,000,000"]),
+    ("Expand", [ONE, ints(2**62, 2**62)], {}, ["large"]),
+    ("ConstantOfShape", [ints(10**6, 10**6)], {}, ["[1000000, 1000000]"]),
+    ("ConstantOfShape", [ints(2**40, 2**40)], {}, ["[1099511627776, 1099511627776]"]),
+    ("Pad", [X, ints(0, 0, 2**20, 2**20)], {}, ["[1048578, 1048579]"]),
+    ("Pad", [X, ints(0, 0, 0, 2**45)], {"mode": "edge"}, ["[2, 35184372088835]"]),
+    ("Pad", [X, ints(2**40, 0, 0, 0)], {"mode": "reflect"}, ["[1099511627778, 3]"]),
+    ("Pad", [X, ints(2**40, 0, 0, 0)], {"mode": "wrap"}, ["[1099511627778, 3]"]),
+    ("MaxPool", [IMAGE], {"kernel_shape": [2**40], "pads": [2**39, 2**39]}, ["bytes"]),
+    ("AveragePool", [IMAGE], {"kernel_shape": [2**40], "pads": [2**39, 2**39]}, ["bytes"]),
+    ("Conv", [IMAGE, IMAGE], {"pads": [2**39, 2**39]}, ["bytes"]),
+]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["folded", "on the device"])
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+@pytest.mark.parametrize(
+    ("operator", "inputs", "attributes", "words"),
+    BOMBS,
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_large_results_are_refused_before_they_are_made(
+    operator: str, inputs: Any, attributes: Any, words: Any, backend: str, known: bool
+) -> None:
+    made, feeds = bomb(operator, inputs, known=known, **attributes)
+    sardonyx.load(model([node("Neg", ["x"], ["y"])], ["x"], ["y"]), backend=backend)(X)
+    tracemalloc.start()
+    try:
+        with refused(LimitExceeded, "'bomb'", operator, "opset 18", *words):
+            sardonyx.load(made, backend=backend)(*feeds)
+        assert tracemalloc.get_traced_memory()[1] < 8 * MEGABYTE
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_a_matrix_like_a_huge_one_is_refused(backend: str) -> None:
+    eye = model(
+        [
+            node("ConstantOfShape", ["s"], ["c"]),
+            node("EyeLike", ["c"], ["y"], name="bomb", dtype=11),
+        ],
+        [],
+        [onnx.ValueInfoProto(name="y")],
+        [weight("s", ints(2**16, 2**16))],
+    )
+    with refused(LimitExceeded, "'bomb'", "EyeLike", "[65536, 65536]", "34,359,738,368"):
+        sardonyx.load(eye, backend=backend)()
+
+
+def test_the_limit_can_be_moved() -> None:
+    class Modest(NumpyBackend):
+        largest_value = 100
+
+    made, feeds = bomb("Tile", [X, ints(2, 3)], known=False)
+    with refused(LimitExceeded, "[4, 9]", "144 bytes", "at most 100", "largest_value"):
+        sardonyx.load(made, backend=Modest())(*feeds)
+    assert sardonyx.load(made, backend=HOST)(*feeds).shape == (4, 9)
+
+
+# -- constants that would be folded ---------------------------------------------------------------
+
+
+def constants(nodes: list[onnx.NodeProto], output: str, *weights: onnx.TensorProto) -> Any:
+    return model(nodes, [], [onnx.ValueInfoProto(name=output)], weights)
+
+
+RANGE = [node("Range", ["zero", "most", "one"], ["r0"])]
+ENDS = [weight("zero", np.array(0)), weight("one", np.array(1))]
+
+
+def folded_bytes(made: onnx.ModelProto) -> int:
+    program = sardonyx.load(made, backend="numpy").trace()
+    own = {id(v): v.nbytes for v in program.static.values() if 0 not in v.strides}
+    return sum(own.values())
+
+
+DOUBLED = [node("Concat", [f"r{i}", f"r{i}"], [f"r{i + 1}"], axis=0) for i in range(14)]
+NEGATED = [node("Neg", [f"r{i}"], [f"r{i + 1}"]) for i in range(100)]
+CROSSED = [
+    node("Unsqueeze", ["r0", "zeros"], ["row"]),
+    node("Unsqueeze", ["r0", "ones"], ["column"]),
+    node("Less", ["row", "column"], ["r1"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "most"),
+    [
+        pytest.param(DOUBLED, 2**11, id="doubled again and again"),
+        pytest.param(NEGATED, 2**20, id="many of a fair size"),
+        pytest.param(CROSSED, 2**13, id="a table of pairs"),
+    ],
+)
+def test_what_is_folded_stays_small(nodes: list[onnx.NodeProto], most: int) -> None:
+    axes = [weight("zeros", ints(0)), weight("ones", ints(1))]
+    small = [node("Shape", [nodes[-1].output[0]], ["y"])]
+    made = constants([*RANGE, *nodes, *small], "y", *ENDS, *axes, weight("most", np.array(most)))
+    assert folded_bytes(made) < 2**30
+    total = sardonyx.load(made, backend="numpy")()
+    assert total.tolist() in ([most * 2**14], [most], [most, most])
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+
+def chain(length: int, *operators: str) -> onnx.ModelProto:
+    nodes = [node(operators[i % len(operators)], [f"x{i}"], [f"x{i + 1}"]) for i in range(length)]
+    return model(nodes, ["x0"], [f"x{length}"])
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_thousands_of_nodes_run(backend: str) -> None:
+    start = time.perf_counter()
+    result = sardonyx.load(chain(3000, "Sin", "Tanh"), backend=backend)(X)
+    assert np.isfinite(result).all()
+    assert time.perf_counter() - start < 60
+
+
+def test_the_time_to_trace_grows_with_the_number_of_nodes() -> None:
+    taken = []
+    for length in (2000, 8000):
+        start = time.perf_counter()
+        sardonyx.load(chain(length, "Neg", "Abs"), backend="numpy")(X)
+        taken.append(time.perf_counter() - start)
+    assert taken[1] < 4 * taken[0] * 2.5
+
+
+def test_long_windows_take_no_long_time(xp: Backend) -> None:
+    attributes: dict[str, Any] = {"kernel_shape": [10**5], "pads": [5 * 10**4, 5 * 10**4]}
+    start = time.perf_counter()
+    for operator in ("MaxPool", "AveragePool"):
+        pool = model([node(operator, ["x"], ["y"], **attributes)], ["x"], ["y"])
+        assert sardonyx.load(pool, backend=xp)(IMAGE).shape == (1, 1, 5)
+    assert time.perf_counter() - start < 10
+    both = model([node("MaxPool", ["x"], ["y", "i"], **attributes)], ["x"], ["y"])
+    with refused(LimitExceeded, "MaxPool", "too large"):
+        sardonyx.load(both, backend=xp)(IMAGE)
+
+
+# -- nesting --------------------------------------------------------------------------------------
+
+
+def nested(depth: int) -> onnx.ModelProto:
+    """If in If in If; built in place, since protobuf copies no message that is nested deeper."""
+    made = model([], ["x", value("c", [], BOOL)], ["y0"])
+    inside = made.graph
+    for level in range(depth):
+        choice = inside.node.add(op_type="If", input=["c"], output=[f"y{level}"])
+        for name in ("else_branch", "then_branch"):
+            attribute = choice.attribute.add(name=name, type=onnx.AttributeProto.GRAPH)
+            attribute.g.name = name
+            if name == "else_branch":
+                attribute.g.CopyFrom(graph([node("Neg", ["x"], [f"e{level}"])], [], [f"e{level}"]))
+            else:
+                inside = attribute.g
+        inside.output.add(name=f"y{level + 1}")
+    inside.node.add(op_type="Relu", input=["x"], output=[f"y{depth}"])
+    return made
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_branches_nested_as_deep_as_files_allow(backend: str) -> None:
+    loaded = sardonyx.load(nested(30).SerializeToString(), backend=backend)
+    assert loaded(X, np.array(True)).tolist() == X.tolist()
+    assert loaded(X, np.array(False)).tolist() == (-X).tolist()
+
+
+@pytest.mark.parametrize("depth", [40, 1000, 20_000])
+def test_branches_nested_deeper_are_refused(depth: int) -> None:
+    with refused(LimitExceeded, "nested"):
+        sardonyx.load(nested(depth), backend="numpy")
+
+
+def deep_bytes(depth: int) -> bytes:
+    """A file nested deeper than protobuf writes one."""
+
+    def field(number: int, content: bytes) -> bytes:
+        size = len(content)
+        length = bytearray()
+        while True:
+            size, low = size >> 7, size & 0x7F
+            length.append(low | (0x80 if size else 0))
+            if not size:
+                return bytes([number << 3 | 2]) + bytes(length) + content
+
+    inner = b""
+    for _ in range(depth):
+        inner = field(1, field(5, field(6, inner)))  # node.attribute.g
+    return field(7, inner)
+
+
+def test_a_file_nested_deeper_is_refused() -> None:
+    with refused(LimitExceeded, "deeper"):
+        sardonyx.load(deep_bytes(5000), backend="numpy")
+
+
+def functions(count: int, calls: int) -> onnx.ModelProto:
+    """Each function calls the one before it so many times."""
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)]
+
+    def function(i: int) -> onnx.FunctionProto:
+        names = ["a", *(f"m{k}" for k in range(calls - 1)), "b"] if i else ["a", "b"]
+        steps = [
+            node(f"F{i - 1}" if i else "Relu", [source], [result], domain="mine" if i else "")
+            for source, result in pairwise(names)
+        ]
+        return helper.make_function("mine", f"F{i}", ["a"], ["b"], steps, opsets)
+
+    call = node(f"F{count - 1}", ["x"], ["y"], domain="mine")
+    return model([call], ["x"], ["y"], functions=[function(i) for i in range(count)], mine=1)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_functions_may_call_functions(backend: str) -> None:
+    assert sardonyx.load(functions(100, 1), backend=backend)(-X).tolist() == (0 * X).tolist()
+
+
+@pytest.mark.parametrize(
+    ("count", "calls", "words"),
+    [(3000, 1, ["3000 deep", "inline"]), (60, 2, ["576,460,752,303,423,488 nodes"])],
+)
+def test_functions_in_functions_without_end_are_refused(
+    count: int, calls: int, words: list[str]
+) -> None:
+    with refused(LimitExceeded, *words):
+        sardonyx.load(functions(count, calls), backend="numpy")
+
+
+# -- damage ---------------------------------------------------------------------------------------
+
+MODELS = sorted((Path(__file__).parent / "models").glob("*.onnx"), key=lambda p: p.stat().st_size)
+DAMAGE = """
+import resource, sys, time, warnings
+import numpy as np
+import sardonyx
+from sardonyx.errors import SardonyxError
+
+warnings.simplefilter("error")
+resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))
+rng = np.random.default_rng(int(sys.argv[1]))
+refused = ran = 0
+for path in sys.argv[3:]:
+    original = open(path, "rb").read()
+    for _ in range(int(sys.argv[2])):
+        damaged = bytearray(original)
+        for place in rng.integers(0, len(original), rng.integers(1, 6)):
+            damaged[place] = rng.integers(256)
+        if rng.random() < 0.2:
+            damaged = damaged[: rng.integers(len(original))]
+        start = time.perf_counter()
+        try:
+            model = sardonyx.load(bytes(damaged), backend="numpy")
+            feeds = {}
+            for info in model.inputs:
+                shape = [n if isinstance(n, int) else 4 for n in info.shape or ()]
+                feeds[info.name] = np.ones([min(n, 64) for n in shape], info.dtype)
+            model.run(None, feeds)
+            ran += 1
+        except SardonyxError:
+            refused += 1
+        assert time.perf_counter() - start < 20, path
+print(refused, ran)
+"""
+
+
+def test_damaged_files_raise_nothing_but_our_errors() -> None:
+    paths = [str(path) for path in MODELS[:12]]
+    command = [sys.executable, "-c", DAMAGE, "7", "25", *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    refusals, runs = map(int, done.stdout.split())
+    assert refusals + runs == 25 * len(paths)
+    assert refusals > 50
+    assert runs > 50
