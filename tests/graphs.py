@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,3 +55,23 @@ def model(
         ir_version=10,
         functions=list(functions),
     )
+
+
+def function(
+    name: str,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    attributes: Sequence[str] = (),
+) -> onnx.FunctionProto:
+    """A function of the domain "mine", of which a model imports version 1 by `mine=1`."""
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)]
+    return helper.make_function("mine", name, inputs, outputs, nodes, opsets, attributes)
+
+
+def changed(base: onnx.ModelProto, change: Callable[[onnx.ModelProto], Any]) -> onnx.ModelProto:
+    """A copy of a model, with a change made to it."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(base)
+    change(copy)
+    return copy

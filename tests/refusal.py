@@ -12,7 +12,7 @@ from sardonyx.errors import SardonyxError
 
 
 @contextmanager
-def refused(error: type[SardonyxError], *words: str, seconds: float = 3.0) -> Iterator[None]:
+def refused(error: type[SardonyxError], *words: str, seconds: float = 5.0) -> Iterator[None]:
     """What is inside raises exactly `error`, soon, in one paragraph that holds all of `words`."""
     start = time.perf_counter()
     with pytest.raises(SardonyxError) as caught:

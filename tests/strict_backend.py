@@ -40,4 +40,5 @@ class StrictBackend(Backend):
         return np.asarray(value)
 
     def adopt(self, value: Any) -> Any:
-        return strict.asarray(np.asarray(value))
+        lent = hasattr(value, "__dlpack__")
+        return strict.asarray(np.from_dlpack(value) if lent else np.asarray(value))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 import tracemalloc
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +15,13 @@ from onnx import helper
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST, NumpyBackend
-from sardonyx.errors import LimitExceeded
+from sardonyx.errors import InvalidInput, LimitExceeded
 from tests.graphs import BOOL, graph, model, node, value, weight
 from tests.refusal import refused
 
 ONE = np.ones((1, 1), np.float32)
 X = np.ones((2, 3), np.float32)
+ORDERED = np.arange(6, dtype=np.float32).reshape(2, 3)
 IMAGE = np.ones((1, 1, 4), np.float32)
 MEGABYTE = 2**20
 
@@ -168,9 +166,21 @@ def chain(length: int, *operators: str) -> onnx.ModelProto:
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_thousands_of_nodes_run(backend: str) -> None:
     start = time.perf_counter()
-    result = sardonyx.load(chain(3000, "Sin", "Tanh"), backend=backend)(X)
-    assert np.isfinite(result).all()
+    loaded = sardonyx.load(chain(3000, "Sin", "Tanh"), backend=backend)
+    for _ in range(2):
+        assert np.isfinite(loaded(X)).all()
     assert time.perf_counter() - start < 60
+
+
+def test_thousands_of_operands_are_joined(xp: Backend) -> None:
+    join = model([node("Concat", ["x"] * 3000, ["y"], name="join", axis=0)], ["x"], ["y"])
+    start = time.perf_counter()
+    joined = np.asarray(sardonyx.load(join, backend=xp)(ORDERED))
+    assert joined.reshape(3000, 6).tolist() == [[0, 1, 2, 3, 4, 5]] * 3000
+    assert time.perf_counter() - start < 5
+    wrong = model([node("Concat", ["x"] * 3000, ["y"], name="join", axis=9)], ["x"], ["y"])
+    with refused(InvalidInput, "'join'", "and 2992 more", "axis 9"):
+        sardonyx.load(wrong, backend=xp)(ORDERED)
 
 
 def test_the_time_to_trace_grows_with_the_number_of_nodes() -> None:
@@ -281,51 +291,3 @@ def test_functions_in_functions_without_end_are_refused(
 ) -> None:
     with refused(LimitExceeded, *words):
         sardonyx.load(functions(count, calls), backend="numpy")
-
-
-# -- damage ---------------------------------------------------------------------------------------
-
-MODELS = sorted((Path(__file__).parent / "models").glob("*.onnx"), key=lambda p: p.stat().st_size)
-DAMAGE = """
-import resource, sys, time, warnings
-import numpy as np
-import sardonyx
-from sardonyx.errors import SardonyxError
-
-warnings.simplefilter("error")
-resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))
-rng = np.random.default_rng(int(sys.argv[1]))
-refused = ran = 0
-for path in sys.argv[3:]:
-    original = open(path, "rb").read()
-    for _ in range(int(sys.argv[2])):
-        damaged = bytearray(original)
-        for place in rng.integers(0, len(original), rng.integers(1, 6)):
-            damaged[place] = rng.integers(256)
-        if rng.random() < 0.2:
-            damaged = damaged[: rng.integers(len(original))]
-        start = time.perf_counter()
-        try:
-            model = sardonyx.load(bytes(damaged), backend="numpy")
-            feeds = {}
-            for info in model.inputs:
-                shape = [n if isinstance(n, int) else 4 for n in info.shape or ()]
-                feeds[info.name] = np.ones([min(n, 64) for n in shape], info.dtype)
-            model.run(None, feeds)
-            ran += 1
-        except SardonyxError:
-            refused += 1
-        assert time.perf_counter() - start < 20, path
-print(refused, ran)
-"""
-
-
-def test_damaged_files_raise_nothing_but_our_errors() -> None:
-    paths = [str(path) for path in MODELS[:12]]
-    command = [sys.executable, "-c", DAMAGE, "7", "25", *paths]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    refusals, runs = map(int, done.stdout.split())
-    assert refusals + runs == 25 * len(paths)
-    assert refusals > 50
-    assert runs > 50

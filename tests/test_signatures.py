@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx.defs import OpSchema
 
+import sardonyx
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Definition, DType, Op
 
@@ -77,6 +78,18 @@ def same(found: Any, expected: Any) -> bool:
     if isinstance(expected, float):
         return bool(np.float32(found) == np.float32(expected))
     return list(found) == expected if isinstance(expected, list) else bool(found == expected)
+
+
+def test_a_float_by_default_is_the_one_that_a_file_would_hold() -> None:
+    x = np.array([-1.0, 2.0])
+    given = sardonyx.run_op("LeakyRelu", x, alpha=float(np.float32(0.01)))
+    np.testing.assert_array_equal(sardonyx.run_op("LeakyRelu", x), given)
+
+
+def test_what_is_deprecated_and_then_defined_anew_still_runs() -> None:
+    x, each = np.ones((1, 4, 2), np.float32), np.ones(2, np.float32)
+    y = sardonyx.run_op("GroupNormalization", x, each, each, num_groups=2, opset=18)
+    np.testing.assert_array_equal(y, x)
 
 
 def test_every_built_operator_is_one_that_the_standard_knows() -> None:

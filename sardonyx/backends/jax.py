@@ -30,6 +30,10 @@ _WITHOUT_X64 = {
 }
 
 
+# XLA takes a time that grows with the square of the number of arrays that are concatenated.
+MOST_JOINED = 128
+
+
 class JaxBackend(Backend):
     name: ClassVar[str] = "jax"
     compiled: ClassVar[bool] = True
@@ -53,10 +57,16 @@ class JaxBackend(Backend):
 
     def concat(self, arrays: Any, *, axis: int = 0) -> Any:
         dtype = arrays[0].dtype
-        if not dtype.name.endswith("int2"):
-            return jnp.concat(arrays, axis=axis)
-        # XLA for CPU aborts the process on a concatenation of two-bit integers.
-        return jnp.concat([x.astype(np.int8) for x in arrays], axis=axis).astype(dtype)
+        if dtype.name.endswith("int2"):
+            # XLA for CPU aborts the process on a concatenation of two-bit integers.
+            return self.concat([x.astype(np.int8) for x in arrays], axis=axis).astype(dtype)
+        while len(arrays) > MOST_JOINED:
+            parts = [
+                jnp.concat(arrays[i : i + MOST_JOINED], axis=axis)
+                for i in range(0, len(arrays), MOST_JOINED)
+            ]
+            arrays = lax.optimization_barrier(parts)  # type: ignore[no-untyped-call]
+        return jnp.concat(arrays, axis=axis)
 
     # An index that is out of range means the nearest element; libraries that can tell, raise.
 

@@ -108,6 +108,8 @@ def importer(array: Any, info: ValueInfo, backend: Backend) -> Convert | None:
         raise InvalidInput(
             f"The input '{info.name}' has dtype {array.dtype}, which no ONNX type corresponds to."
         )
+    # Before a library is asked for it that may not have this type at all.
+    check_dtype(Spec(array.shape, array.dtype.newbyteorder("=")), info)
     # A subclass may give operators another meaning, as numpy.matrix does.
     is_plain = array.dtype.isnative and type(array) in (np.ndarray, np.memmap)
     if backend.takes_numpy:
@@ -192,15 +194,23 @@ def _plain(array: Any) -> Any:
     return np.asarray(array).astype(array.dtype.newbyteorder("="), copy=False)
 
 
+def check_dtype(spec: Spec, info: ValueInfo) -> None:
+    """Refuse an array that is not of the declared dtype."""
+    if info.dtype is not None and spec.dtype != info.dtype:
+        raise InvalidInput(
+            f"The input '{info.name}' must be {short_name(info.dtype)}, and got "
+            f"{_described(spec)}: convert it with astype, or export the model for that dtype."
+        )
+
+
+def _described(spec: Spec) -> str:
+    return f"{short_name(spec.dtype)}{list(spec.shape)}"
+
+
 def check_input(spec: Spec, info: ValueInfo, sizes: dict[str, int]) -> None:
     """Refuse an array that is not of the declared dtype and shape, with names for free sizes."""
-    shape, dtype = spec
-    given = f"{short_name(dtype)}{list(shape)}"
-    if info.dtype is not None and dtype != info.dtype:
-        raise InvalidInput(
-            f"The input '{info.name}' must be {short_name(info.dtype)}, and got {given}: "
-            "convert it with astype, or export the model for that dtype."
-        )
+    check_dtype(spec, info)
+    shape, given = spec.shape, _described(spec)
     if info.shape is None:
         return
     if len(shape) != len(info.shape):

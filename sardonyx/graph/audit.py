@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 
+from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
-from sardonyx.graph import schema
+from sardonyx.graph import faults, schema
+from sardonyx.graph.binding import bind
 from sardonyx.graph.expand import has_body, operators_of_body
-from sardonyx.graph.structure import Function, FunctionKey, Graph, Node, Source
+from sardonyx.graph.structure import (
+    AttributeReference,
+    Function,
+    FunctionKey,
+    Graph,
+    Node,
+    Source,
+)
+from sardonyx.graph.types import dtype_of, type_name
 from sardonyx.ops import OPS
 
 DEEPEST_CALLS = 100
 # Functions that call others several times can stand for any number of nodes in a small file.
 MOST_NODES = 2**18
+# How many operators one message names; of a real model these are all there are.
+MOST_TOLD = 50
 
 
 def audit(source: Source, *, strict: bool) -> None:
@@ -29,8 +41,29 @@ def audit(source: Source, *, strict: bool) -> None:
             _check_call(node, called)
         elif known is not None:
             schema.check_node(node, known, opsets[node.domain])
+            _check_constant(node, known, opsets[node.domain], strict=strict)
     if strict:
         _check_types(source.graph, source, {})
+
+
+def _check_constant(node: Node, known: schema.Signature, opset: int, *, strict: bool) -> None:
+    """Try a node whose result follows from its attributes alone."""
+    op = OPS.get((node.domain, node.op_type))
+    given = node.attributes.values()
+    if op is None or not op.at(opset).is_static or any(_is_reference(value) for value in given):
+        return
+    definition = op.at(opset)
+    try:
+        bound = bind(definition, (), node.attributes, len(node.outputs), dtype_of)
+        result = definition.function(HOST, **bound.attributes)
+    except (TypeError, ValueError) as error:
+        raise faults.explained(error, node, opset, (), HOST) from error
+    if strict:
+        schema.check_result(node, known, type_name(result.dtype), opset)
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, AttributeReference)
 
 
 def all_nodes(source: Source) -> Iterator[tuple[Node, Mapping[str, int]]]:
@@ -60,27 +93,20 @@ def _signature(node: Node, opsets: Mapping[str, int]) -> schema.Signature | None
     return schema.signature(node.op_type, node.domain, opset) if opset else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Lack:
-    node: Node
-    reason: str
-
-
 def _refuse_unsupported(source: Source) -> None:
-    lacks = [
-        _Lack(node, reason)
-        for node, opsets in all_nodes(source)
-        if not _is_call(node, source) and (reason := _why_unsupported(node, opsets))
-    ]
+    lacks: dict[str, list[Node]] = {}
+    for node, opsets in all_nodes(source):
+        if not _is_call(node, source) and (reason := _why_unsupported(node, opsets)):
+            lacks.setdefault(reason, []).append(node)
     if not lacks:
         return
-    reasons = list(dict.fromkeys(lack.reason for lack in lacks))
     shown = "; ".join(
-        f"{reason} ({_some_labels([k.node for k in lacks if k.reason == reason])})"
-        for reason in reasons
+        f"{reason} ({_some_labels(nodes)})" for reason, nodes in islice(lacks.items(), MOST_TOLD)
     )
+    if len(lacks) > MOST_TOLD:
+        shown += f"; and {len(lacks) - MOST_TOLD} more"
     raise UnsupportedModel(
-        f"The model uses {len(reasons)} operator{'s' * (len(reasons) > 1)} that cannot be run: "
+        f"The model uses {len(lacks)} operator{'s' * (len(lacks) > 1)} that cannot be run: "
         f"{shown}. Define them as functions of the model, or convert it to an opset that has them."
     )
 

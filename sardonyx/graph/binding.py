@@ -52,6 +52,14 @@ def bind(
         if value is None and parameter.required and parameter.need is not Need.VALUE:
             raise Misfit(f"the input '{parameter.name}' is missing")
         arguments.append(Argument(parameter, value))
+    keywords = _keywords(definition, given, dtype_of)
+    if definition.counts_outputs:
+        keywords["outputs"] = outputs
+    return Bound(tuple(arguments), keywords)
+
+
+def _keywords(definition: Definition, given: Mapping[str, Any], dtype_of: Any) -> dict[str, Any]:
+    """The attributes as the op's function takes them."""
     keywords: dict[str, Any] = {}
     for name, value in given.items():
         if name not in definition.attributes:
@@ -59,11 +67,14 @@ def bind(
         parameter = definition.attributes[name]
         keywords[name] = dtype_of(value) if parameter.type == DType else parameter.convert(value)
     for name, parameter in definition.attributes.items():
-        if parameter.required and name not in keywords:
+        if name in keywords:
+            continue
+        if parameter.required:
             raise Misfit(f"the attribute '{name}' is missing")
-    if definition.counts_outputs:
-        keywords["outputs"] = outputs
-    return Bound(tuple(arguments), keywords)
+        if parameter.type is float and parameter.default is not None:
+            # As a file would hold it: 0.1 by default means the same as 0.1 said.
+            keywords[name] = float(np.float32(parameter.default))
+    return keywords
 
 
 def _plain(value: Any) -> Any:

@@ -43,7 +43,7 @@ class Signature:
     required: frozenset[str]
     arity: tuple[int, int]
     results: tuple[int, int]
-    deprecated: bool
+    withdrawn: bool
 
 
 @cache
@@ -82,8 +82,13 @@ def signature(op_type: str, domain: str, opset: int) -> Signature | None:
         frozenset(name for name, a in schema.attributes.items() if a.required),
         (schema.min_input, schema.max_input),
         (schema.min_output, schema.max_output),
-        schema.deprecated,
+        schema.deprecated and schema.since_version == _newest(op_type, domain),
     )
+
+
+def _newest(op_type: str, domain: str) -> int:
+    """The newest version of an operator; what is deprecated before it was defined anew."""
+    return int(onnx.defs.get_schema(op_type, domain).since_version)
 
 
 def _slot(parameter: OpSchema.FormalParameter) -> Slot:
@@ -98,6 +103,7 @@ def _slot(parameter: OpSchema.FormalParameter) -> Slot:
     )
 
 
+@cache
 def first_version(op_type: str, domain: str) -> int | None:
     """The opset that introduced an operator, or None where no opset has it."""
     versions = [
@@ -111,7 +117,7 @@ def first_version(op_type: str, domain: str) -> int | None:
 def check_node(node: Node, known: Signature, opset: int) -> None:
     """Refuse a node whose inputs, outputs or attributes the operator does not have."""
     where = f"{node.label[0].upper()}{node.label[1:]} ({node.operator}, opset {opset})"
-    if known.deprecated:
+    if known.withdrawn:
         raise UnsupportedModel(f"{where} uses an operator that this opset has withdrawn.")
     _check_count(where, "input", len(node.inputs), known.arity)
     _check_count(where, "output", len(node.outputs), known.results)

@@ -33,6 +33,10 @@ from sardonyx.graph.rewrite import rewrite
 from sardonyx.graph.structure import Node
 from sardonyx.graph.values import Device, Hosted, Static, Value, Weight, digest, leaves, static
 
+# The time to compile a segment grows faster than the number of its steps: XLA for CPU takes 3
+# seconds for 2,000 of them and 31 for 6,000.
+LONGEST_SEGMENT = 2048
+
 
 class NeedsHost(Exception):  # noqa: N818  (a signal between tape and tracer, not an error)
     """Inside a block that runs on the device, something is needed that only the host can give."""
@@ -111,8 +115,10 @@ class Tape:
         on_host = self._runs_on_host(call, sources)
         if on_host and self._open_blocks:
             raise NeedsHost
-        if on_host != self._on_host and self._steps and not self._open_blocks:
-            self._close()
+        if self._steps and not self._open_blocks:
+            full = self.backend.compiled and len(self._steps) >= LONGEST_SEGMENT
+            if full or on_host != self._on_host:
+                self._close()
         self._on_host = on_host
         operands = (*(self._operand(source) for source in sources), *captures)
         specs, same, arrays = self._evaluate(call, operands)

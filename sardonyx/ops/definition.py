@@ -87,7 +87,10 @@ class Definition:
     function: Callable[..., Any]
     inputs: tuple[Parameter, ...]
     attributes: Mapping[str, Parameter]
+    # Whether the result is the input, or a view of it.
     is_view: bool
+    # Whether the result follows from the attributes alone.
+    is_static: bool
     counts_outputs: bool
 
     @classmethod
@@ -105,7 +108,8 @@ class Definition:
             else:
                 inputs.append(described)
         is_view = hints["return"] == Alias and any(p.need is Need.ARRAY for p in inputs)
-        return cls(function, tuple(inputs), attributes, is_view, counts_outputs)
+        is_static = hints["return"] == Host and not inputs
+        return cls(function, tuple(inputs), attributes, is_view, is_static, counts_outputs)
 
     @property
     def bodies(self) -> tuple[str, ...]:

@@ -296,10 +296,11 @@ def _integer_power(xp: Backend, X: Array, Y: Array) -> Array:
     fits = Y.dtype == X.dtype or (
         xp.numpy_dtype(Y.dtype).itemsize < xp.numpy_dtype(X.dtype).itemsize
     )
-    base, exponent = (x if fits else _as(xp, x, np.int64) for x in (X, Y))
-    exponent = xp.astype(exponent, base.dtype)
-    power = xp.pow(base, xp.abs(exponent))
-    vanishes = (exponent < 0) & xp.not_equal(xp.abs(base), 1)
+    # Of a negative exponent only the parity matters; its absolute value may not exist.
+    exponent = xp.where(Y < 0, Y & 1, Y)
+    base, exponent = (x if fits else _as(xp, x, np.int64) for x in (X, exponent))
+    power = xp.pow(base, xp.astype(exponent, base.dtype))
+    vanishes = (Y < 0) & xp.not_equal(xp.abs(X), 1)
     return xp.astype(xp.where(vanishes, 0, power), X.dtype)
 
 

@@ -40,9 +40,9 @@ def Gemm(
         C = None if C is None else xp.astype(C, wide)
     Y = MatMul(xp, xp.matrix_transpose(A) if transA else A, xp.matrix_transpose(B) if transB else B)
     Y = _times(xp, Y, alpha)
-    if C is not None and beta != 0:
+    if C is not None:
         _check_broadcasts(C, Y)
-        Y = Y + _times(xp, C, beta)
+        Y = Y + _times(xp, C, beta) if beta != 0 else Y
     return xp.astype(Y, dtype)
 
 

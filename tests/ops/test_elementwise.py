@@ -165,6 +165,16 @@ def test_pow_of_integers_is_exact_and_truncates_fractions(xp: Backend) -> None:
     assert_same(run(xp, ops.Pow, x, np.array(y, np.int32)), expected)
 
 
+@pytest.mark.parametrize(("base", "exponent"), [(np.int32, np.int32), (np.uint32, np.int8)])
+def test_negative_powers_of_integers_to_the_least_exponent(
+    xp: Backend, base: Any, exponent: Any
+) -> None:
+    least = np.iinfo(exponent).min
+    x = np.array([[0], [1], [3]], base)
+    y = np.array([least, least + 1, -1], exponent)
+    assert_same(run(xp, ops.Pow, x, y), np.array([[0] * 3, [1] * 3, [0] * 3], base))
+
+
 def test_pow_in_low_precision_keeps_exponents_whole(xp: Backend) -> None:
     for dtype in floats_for(xp)[:-2]:
         x = np.array([-1, -1, 1.5], dtype)

@@ -102,6 +102,11 @@ def test_Gemm_once_broadcast_on_request_alone(xp: Backend) -> None:
         run(xp, Gemm, a, b, c, opset=6)
 
 
+def test_Gemm_refuses_what_does_not_fit_though_it_is_scaled_by_zero(xp: Backend) -> None:
+    with pytest.raises(ValueError, match="does not broadcast"):
+        run(xp, Gemm, np.ones((2, 3)), np.ones((3, 4)), np.ones(3), beta=0.0)
+
+
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
