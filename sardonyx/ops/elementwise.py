@@ -388,8 +388,12 @@ def clip_to_optional_attributes(
     max: float | None = None,
     consumed_inputs: Ints | None = None,
 ) -> Array:
-    bounds = (None if b is None else xp.asarray(b, dtype=input.dtype) for b in (min, max))
-    return Clip(xp, input, *bounds)  # type: ignore[no-any-return]
+    dtype = xp.numpy_dtype(input.dtype)
+    with np.errstate(over="ignore"):
+        # What is beyond the type, as the usual bounds are of float16, is infinite in it.
+        bounds = [None if b is None else np.asarray(b).astype(dtype) for b in (min, max)]
+    arrays = (None if b is None else xp.asarray(b) for b in bounds)
+    return Clip(xp, input, *arrays)  # type: ignore[no-any-return]
 
 
 def _scalar(xp: Backend, bound: Array) -> Array:
