@@ -12,9 +12,9 @@ from rich.table import Table
 from sardonyx.backends import find
 from sardonyx.demo import demo
 from sardonyx.errors import SardonyxError
-from sardonyx.graph.audit import all_nodes, audit
-from sardonyx.graph.load import load_source
-from sardonyx.graph.read import read_model
+from sardonyx.graph.loading.audit import all_nodes, audit
+from sardonyx.graph.loading.load import load_source
+from sardonyx.graph.loading.read import read_model
 from sardonyx.graph.structure import Source
 from sardonyx.terminal import grid, printable, put, screen
 

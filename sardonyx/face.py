@@ -9,12 +9,12 @@ import numpy as np
 from sardonyx.backends import backend_of, find
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.audit import audit
-from sardonyx.graph.load import load_source
+from sardonyx.graph.loading.audit import audit
+from sardonyx.graph.loading.load import load_source
+from sardonyx.graph.loading.read import Readable, read_model
 from sardonyx.graph.model import Model
-from sardonyx.graph.read import Readable, read_model
-from sardonyx.graph.schema import known_versions
 from sardonyx.graph.single import single_node
+from sardonyx.graph.standard.schema import known_versions
 
 
 def load(

@@ -15,7 +15,6 @@ from onnx.backend.test.loader import load_model_tests
 
 from sardonyx.ops import OPS
 
-
 # Operators that run although none of these has a definition here: by the body the standard gives.
 EXPANDED = {
     "AffineGrid",

@@ -124,7 +124,7 @@ def test_an_unknown_field_is_refused() -> None:
         (os.devnull, InvalidModel, ["no regular file"]),
         (onnx.ModelProto(), InvalidModel, ["no graph"]),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_file_is_refused(source: Any, error: Any, words: list[str]) -> None:
     with refused(error, *words):

@@ -13,9 +13,9 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from sardonyx.errors import InvalidModel
-from sardonyx.graph import external
-from sardonyx.graph.tensors import decode, decode_sparse
-from sardonyx.graph.types import ELEMENT_TYPES
+from sardonyx.graph.loading import external
+from sardonyx.graph.loading.tensors import decode, decode_sparse
+from sardonyx.graph.standard.types import ELEMENT_TYPES
 
 LARGE = 2 * external._WORTH_A_MAP
 by_handle = pytest.mark.skipif(not external._BY_HANDLE, reason="Windows opens by path alone")

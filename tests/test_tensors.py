@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded
-from sardonyx.graph.tensors import decode, decode_sparse
-from sardonyx.graph.types import (
+from sardonyx.graph.loading.tensors import decode, decode_sparse
+from sardonyx.graph.standard.types import (
     ELEMENT_TYPES,
     dtype_of,
     number_of,

@@ -18,7 +18,7 @@ from onnx import helper
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.errors import SardonyxError
-from sardonyx.graph.types import ELEMENT_TYPES, dtype_of_type, number_of
+from sardonyx.graph.standard.types import ELEMENT_TYPES, dtype_of_type, number_of
 
 OPERATORS = ("Identity", "Shape", "Constant")
 

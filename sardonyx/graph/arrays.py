@@ -11,8 +11,8 @@ import numpy as np
 
 from sardonyx.backends.base import Backend, Spec, kind_of
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.standard.types import dtype_of_type, short_name
 from sardonyx.graph.structure import ValueInfo
-from sardonyx.graph.types import dtype_of_type, short_name
 
 Convert = Callable[[Any], Any]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded, SardonyxError
+from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.structure import Node
-from sardonyx.graph.types import short_name
 from sardonyx.graph.values import Device, Static, Value
 
 # How many inputs, and how much of a reason, a message tells.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.backends.base import Spec
-from sardonyx.graph.types import short_name
+from sardonyx.graph.standard.types import short_name
 
 if TYPE_CHECKING:
     from sardonyx.graph.program import Operand, Program, Segment, Step

@@ -9,7 +9,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.types import short_name
+from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.values import digest, static
 
 # Integers up to this many elements are shape arithmetic, axes, indices: known while tracing.
@@ -97,7 +97,6 @@ class Constants:
         if key not in self._arrays:
             self._arrays[key] = self._backend.put(value)
         return self._arrays[key]
-
 
     def leaving(self, value: np.ndarray[Any, Any]) -> Any:
         """The array for a static value that is an output; found by identity, as calls repeat."""

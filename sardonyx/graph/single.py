@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.schema import refuse_future, signature
+from sardonyx.graph.standard.schema import refuse_future, signature
 from sardonyx.graph.structure import Graph, Node, Source, ValueInfo
 
 

@@ -23,11 +23,11 @@ from sardonyx.graph.calls import ControlCall, OpCall
 from sardonyx.graph.expand import standard_function
 from sardonyx.graph.params import is_static
 from sardonyx.graph.program import Named, Program
-from sardonyx.graph.schema import bind_types, check_result, signature
 from sardonyx.graph.scope import Scope
+from sardonyx.graph.standard.schema import bind_types, check_result, signature
+from sardonyx.graph.standard.types import dtype_of, dtype_of_type, type_name
 from sardonyx.graph.structure import Function, Graph, Node, Source
 from sardonyx.graph.tape import NeedsHost, Tape
-from sardonyx.graph.types import dtype_of, dtype_of_type, type_name
 from sardonyx.graph.values import Device, Hosted, Static, Value, static
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Definition, Need

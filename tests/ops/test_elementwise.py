@@ -262,6 +262,13 @@ def test_clip_before_11_has_attributes(xp: Backend) -> None:
         assert ops.Clip(xp, kept) is kept
 
 
+def test_clip_by_default_bounds_beyond_the_type_are_none(xp: Backend) -> None:
+    if xp.name == "strict":
+        pytest.xfail("array_api_strict has no low-precision types")
+    x = np.array([-np.inf, -65504, 0, 65504, np.inf], np.float16)
+    assert_same(run(xp, ops.Clip, x, opset=6), x)
+
+
 def test_clip_wants_scalars(xp: Backend) -> None:
     x = np.zeros((2, 2), np.float32)
     assert run(xp, ops.Clip, x, np.ones((1,), np.float32)).shape == (2, 2)

@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 
 from sardonyx.errors import LimitExceeded
-from sardonyx.graph.external import Bytes, map_external, refuse, title
-from sardonyx.graph.types import ELEMENT_TYPES, ElementType
+from sardonyx.graph.loading.external import Bytes, map_external, refuse, title
+from sardonyx.graph.standard.types import ELEMENT_TYPES, ElementType
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

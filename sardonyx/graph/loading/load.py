@@ -18,8 +18,10 @@ import onnx
 from onnx import AttributeProto
 
 from sardonyx.errors import InvalidModel, LimitExceeded, SardonyxError, UnsupportedModel
-from sardonyx.graph import schema
-from sardonyx.graph.order import in_order
+from sardonyx.graph.loading.order import in_order
+from sardonyx.graph.loading.tensors import decode, decode_sparse
+from sardonyx.graph.standard import schema
+from sardonyx.graph.standard.types import dtype_of, type_name
 from sardonyx.graph.structure import (
     AttributeReference,
     Dimension,
@@ -30,8 +32,6 @@ from sardonyx.graph.structure import (
     Source,
     ValueInfo,
 )
-from sardonyx.graph.tensors import decode, decode_sparse
-from sardonyx.graph.types import dtype_of, type_name
 
 DEEPEST_NESTING = 64
 

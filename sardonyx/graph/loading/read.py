@@ -11,7 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded
-from sardonyx.graph.wire import check_wire
+from sardonyx.graph.loading.wire import check_wire
 
 Readable: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | onnx.ModelProto"
 

@@ -9,9 +9,11 @@ from itertools import islice
 
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
-from sardonyx.graph import faults, schema
+from sardonyx.graph import faults
 from sardonyx.graph.binding import bind
-from sardonyx.graph.expand import has_body, operators_of_body
+from sardonyx.graph.standard import schema
+from sardonyx.graph.standard.bodies import has_body, operators_of_body
+from sardonyx.graph.standard.types import dtype_of, type_name
 from sardonyx.graph.structure import (
     AttributeReference,
     Function,
@@ -20,7 +22,6 @@ from sardonyx.graph.structure import (
     Node,
     Source,
 )
-from sardonyx.graph.types import dtype_of, type_name
 from sardonyx.ops import OPS
 
 DEEPEST_CALLS = 100

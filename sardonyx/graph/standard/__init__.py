@@ -1,0 +1,1 @@
+"""What ONNX's own tables say: element types, signatures of operators, and bodies to expand them."""
