@@ -1,0 +1,114 @@
+"""Whether sardonyx and onnxruntime make the same of a case."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+from zlib import crc32
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+import sardonyx
+from sardonyx.backends.base import isdtype
+from tests.property import reference
+from tests.property.case import Case
+from tests.property.disagreements import known_disagreement
+from tests.property.reference import Lacking, Refused
+
+Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
+Maker: TypeAlias = Callable[[Draw, str, int], Case]
+
+# How many examples each version of an operator gets; more, by this variable, find more.
+EXAMPLES = int(os.environ.get("SARDONYX_EXAMPLES", "25"))
+
+
+def versions_of(makers: Mapping[str, Maker]) -> pytest.MarkDecorator:
+    """A test's parameters: each operator, at each version that onnxruntime runs."""
+    pairs = [(op, version) for op in makers for version in reference.versions(op)]
+    return pytest.mark.parametrize(("op", "version"), pairs)
+
+
+def assert_examples_agree(maker: Maker, op: str, version: int) -> None:
+    """Draw examples of an operator at a version, and compare what both make of each."""
+    verdicts: Counter[str] = Counter()
+
+    @seed(crc32(f"{op}-{version}".encode()))
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(_cases(maker, op, version))
+    def compare(case: Case) -> None:
+        verdicts[verdict(case)] += 1
+
+    compare()
+    assert verdicts["agree"], f"no example of {op} at version {version} compared: {verdicts}"
+
+
+@st.composite
+def _cases(draw: Draw, maker: Maker, op: str, version: int) -> Case:
+    opset = draw(st.sampled_from(sorted({version, reference.last_opset(op, version)})))
+    return maker(draw, op, opset)
+
+
+def verdict(case: Case) -> str:
+    """What became of a case; where the two differ and the table does not say so, an error."""
+    return "known to differ" if known_disagreement(case) else compared(case)
+
+
+def compared(case: Case) -> str:
+    """How the two agree on a case, or an error where they do not."""
+    try:
+        expected = reference.run(case)
+    except Lacking:
+        return "lacking"
+    except Refused as refusal:
+        for backend in _backends(case):
+            _require_refusal(case, backend, refusal)
+        return "both refuse"
+    for backend in _backends(case):
+        for one, other in zip(run(case, backend), expected, strict=True):
+            assert_close(one, other, case)
+    return "agree"
+
+
+def _require_refusal(case: Case, backend: str, refusal: Refused) -> None:
+    try:
+        made = run(case, backend)
+    except sardonyx.SardonyxError:
+        return
+    raise AssertionError(f"onnxruntime refuses ({refusal}), and {backend} made {made}")
+
+
+def _backends(case: Case) -> tuple[str, ...]:
+    return ("numpy", "jax") if case.on_jax else ("numpy",)
+
+
+def run(case: Case, backend: str = "numpy") -> list[np.ndarray]:
+    model = sardonyx.load(case.model, backend=backend)
+    return model.run(None, case.feeds)
+
+
+def assert_close(found: np.ndarray, expected: np.ndarray, case: Case) -> None:
+    """Equal dtype and shape, the same integers, strings and bits, and floats that are close."""
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    if not isdtype(expected.dtype, "real floating"):
+        np.testing.assert_array_equal(found, expected)
+        return
+    limits = ml_dtypes.finfo(expected.dtype)
+    unit = case.ulps * float(limits.eps)
+    np.testing.assert_allclose(
+        found.astype(np.float64),
+        expected.astype(np.float64),
+        rtol=unit,
+        atol=max(unit * case.scale, float(limits.smallest_normal)),
+    )

@@ -1,0 +1,172 @@
+"""What the entries of the table of disagreements look at in a case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from sardonyx.backends.base import isdtype
+from sardonyx.graph.standard.types import dtype_of
+from tests.property.case import Case
+
+# -- arrays for examples --------------------------------------------------------------------------
+
+
+def floats(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def doubles(*values: float) -> np.ndarray:
+    return np.array(values, np.float64)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+# -- inputs and attributes ------------------------------------------------------------------------
+
+
+def has(case: Case, test: Callable[[Any], Any], index: int = 0) -> bool:
+    """Whether some element of an input passes a test for floats; integers never do."""
+    x = case.inputs[index]
+    is_float = x is not None and isdtype(x.dtype, "real floating")
+    return bool(is_float and np.any(test(x.astype(np.float64))))
+
+
+def largest(x: np.ndarray) -> float:
+    """The largest absolute value of some numbers."""
+    return float(np.max(np.abs(x.astype(np.float64)), initial=0))
+
+
+def shape_of(case: Case, index: int = 0) -> tuple[int, ...]:
+    x = case.inputs[index]
+    return () if x is None else x.shape
+
+
+def dtype_in(case: Case) -> str:
+    x = case.inputs[0]
+    return "" if x is None else x.dtype.name
+
+
+def axes_of(case: Case) -> list[int]:
+    if len(case.inputs) > 1 and case.inputs[1] is not None:
+        return case.inputs[1].tolist()
+    return list(case.attributes.get("axes", []))
+
+
+def names_an_axis_twice(case: Case) -> bool:
+    rank = len(shape_of(case))
+    axes = [axis % rank for axis in axes_of(case) if -rank <= axis < rank]
+    return len(set(axes)) < len(axes)
+
+
+def target_of(case: Case) -> np.dtype[Any]:
+    """What a Cast or CastLike converts to."""
+    if case.op == "CastLike":
+        like = case.inputs[1]
+        return np.dtype(object) if like is None else like.dtype
+    return dtype_of(case.attributes["to"])
+
+
+def bits_of(dtype: np.dtype[Any]) -> int:
+    return int(ml_dtypes.iinfo(dtype).bits) if isdtype(dtype, "integral") else 8 * dtype.itemsize
+
+
+# -- of one operator ------------------------------------------------------------------------------
+
+
+def lacks_a_bound(case: Case) -> bool:
+    return len(case.inputs) < 3 or any(bound is None for bound in case.inputs[1:])
+
+
+def inexact_power(case: Case) -> bool:
+    """Whether an integer power is beyond what float64 holds, or has no value."""
+    x, y = case.inputs
+    if x is None or y is None or not isdtype(x.dtype, "integral"):
+        return False
+    with np.errstate(all="ignore"):
+        power = np.abs(np.power(x.astype(np.float64), y.astype(np.float64)))
+        most = min(2.0**53, float(np.iinfo(x.dtype).max))
+        return bool(np.any(~(power <= most)) or largest(y) > 2**53 or np.any((y < 0) & (x == 0)))
+
+
+def overhang(case: Case) -> list[int]:
+    """By how much a pool's window is longer than each padded axis."""
+    spatial, kernel = shape_of(case)[2:], case.attributes["kernel_shape"]
+    dilations = case.attributes.get("dilations", [1] * len(kernel))
+    pads = case.attributes.get("pads", [0] * 2 * len(kernel))
+    pairs = zip(pads, pads[len(kernel) :], strict=False)
+    return [
+        (k - 1) * d + 1 - n - sum(pair)
+        for n, k, d, pair in zip(spatial, kernel, dilations, pairs, strict=True)
+    ]
+
+
+def same_within_stride(case: Case) -> bool:
+    """Whether SAME padding would be negative on some axis."""
+    if not case.attributes.get("auto_pad", "").startswith("SAME"):
+        return False
+    kernel = case.attributes["kernel_shape"]
+    strides = case.attributes.get("strides", [1] * len(kernel))
+    sizes = zip(shape_of(case)[2:], kernel, strides, strict=True)
+    return any((-(-n // s) - 1) * s + k < n for n, k, s in sizes)
+
+
+def leaves_gaps(case: Case) -> bool:
+    """Whether strides exceed what the kernel covers, on some axis."""
+    kernel = shape_of(case, 1)[2:]
+    strides, dilations, extra = (
+        case.attributes.get(name, [usual] * len(kernel))
+        for name, usual in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    )
+    sizes = zip(kernel, strides, dilations, extra, strict=True)
+    return any((k - 1) * d + 1 + e < s for k, s, d, e in sizes)
+
+
+def backwards_to_the_greatest(case: Case) -> bool:
+    if case.opset < 10:
+        return False
+    ends, steps = case.inputs[2], case.inputs[4] if len(case.inputs) > 4 else None
+    if ends is None or steps is None:
+        return False
+    return bool(np.any((steps < 0) & ((ends == 2**63 - 1) | (ends == 2**31 - 1))))
+
+
+def last_part_is_empty(case: Case) -> bool:
+    count = case.attributes.get("num_outputs", 1)
+    size = shape_of(case)[case.attributes.get("axis", 0)]
+    return (count - 1) * -(-size // count) >= size
+
+
+def crops_an_axis_away(case: Case) -> bool:
+    shape = shape_of(case)
+    pads = case.inputs[1].tolist() if case.opset >= 11 else case.attributes["pads"]
+    axes = case.inputs[3].tolist() if len(case.inputs) > 3 else range(len(shape))
+    pairs = zip(axes, pads, pads[len(axes) :], strict=False)
+    return any(shape[axis] + min(head, 0) + min(tail, 0) <= 0 for axis, head, tail in pairs)
+
+
+def reduces_nothing(case: Case) -> bool:
+    shape, axes = shape_of(case), axes_of(case)
+    reduced = [shape[a] for a in axes if -len(shape) <= a < len(shape)] if axes else shape
+    return 0 in reduced
+
+
+def batch_of_none(case: Case) -> bool:
+    """Whether a batch axis of size 0 meets one of size 1, or none."""
+    a, b = (shape_of(case, i)[:-2] for i in range(2))
+    rank = max(len(a), len(b))
+    pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
+    return any(0 in pair and pair != (0, 0) for pair in pairs)
+
+
+def is_constant_over_axes(case: Case) -> bool:
+    x = case.inputs[0]
+    if x is None:
+        return False
+    wide = x.astype(np.float64)
+    return bool(np.any(wide.var(axis=tuple(case.attributes.get("axes", (0, 2, 3)))) < 1e-6))

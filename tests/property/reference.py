@@ -1,0 +1,181 @@
+"""What onnxruntime can run, and what it makes of a case."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+from math import prod
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import defs
+from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+from sardonyx.graph.standard.types import ELEMENT_TYPES, DType, dtype_of_type, number_of
+from tests.property.case import Case
+
+PROVIDER = "CPUExecutionProvider"
+HALF, SINGLE = "tensor(float16)", "tensor(float)"
+
+
+class Refused(Exception):  # noqa: N818  (named for what it says, as sardonyx's errors are)
+    """A runtime does not run the case, and says why."""
+
+
+class Lacking(Exception):  # noqa: N818
+    """onnxruntime has no kernel for the case."""
+
+
+# -- what there is --------------------------------------------------------------------------------
+
+
+@cache
+def schemas(op: str) -> tuple[defs.OpSchema, ...]:
+    """An operator's versions, oldest first."""
+    found = [s for s in defs.get_all_schemas_with_history() if (s.domain, s.name) == ("", op)]
+    return tuple(sorted(found, key=lambda s: s.since_version))
+
+
+@cache
+def newest_opset() -> int:
+    """The newest opset that onnxruntime has promised to run."""
+    for opset in range(defs.onnx_opset_version(), 0, -1):
+        try:
+            run(Case("Identity", opset, (np.zeros(1, np.float32),)))
+        except (Refused, Lacking):
+            continue
+        return opset
+    raise AssertionError("onnxruntime does not run an Identity at any opset")
+
+
+def versions(op: str) -> list[int]:
+    """The versions of an operator that onnxruntime runs: by a kernel, or by the standard's body."""
+    return [
+        schema.since_version
+        for schema in schemas(op)
+        if schema.since_version <= newest_opset() and _choices(schema)
+    ]
+
+
+def last_opset(op: str, version: int) -> int:
+    """The last opset at which `version` of an operator is in force."""
+    later = [s.since_version for s in schemas(op) if s.since_version > version]
+    return min([newest_opset() + 1, *later]) - 1
+
+
+Types = Mapping[str, tuple[DType, ...]]
+
+
+@cache
+def choices_of_types(op: str, opset: int) -> tuple[Types, ...]:
+    """For each kernel of an operator the dtypes that a type variable may stand for."""
+    return _choices(defs.get_schema(op, opset))
+
+
+@cache
+def _kernels() -> Mapping[str, list[tuple[int, int, Mapping[str, list[str]]]]]:
+    found = defaultdict(list)
+    for kernel in native.get_all_opkernel_def():
+        if kernel.domain == "" and kernel.provider == PROVIDER:
+            found[kernel.op_name].append((*kernel.version_range, kernel.type_constraints))
+    return found
+
+
+# The last version of a kernel that was made for one version and what may come after it, which
+# onnxruntime then does not use: the newer version may mean something else.
+_UNBOUNDED = 2**31 - 1
+
+
+def _choices(schema: defs.OpSchema) -> tuple[Types, ...]:
+    version = schema.since_version
+    kernels = [
+        types
+        for first, last, types in _kernels()[schema.name]
+        if first == version or first < version <= last < _UNBOUNDED
+    ]
+    if not kernels and (
+        schema.has_function or schema.has_context_dependent_function or schema.name == "Constant"
+    ):
+        kernels = [{}]
+    return tuple(_allowed(schema, kernel) for kernel in kernels)
+
+
+def _allowed(schema: defs.OpSchema, kernel: Mapping[str, list[str]]) -> Types:
+    """A kernel's types that the schema has, too; what a kernel does not name it does not limit."""
+    allowed = {}
+    variables = {v.type_param_str: v.allowed_type_strs for v in schema.type_constraints}
+    for variable, by_schema in variables.items():
+        slots = [p.name for p in (*schema.inputs, *schema.outputs) if p.type_str == variable]
+        named = [kernel[name] for name in (variable, *slots) if name in kernel]
+        texts = [text for text in by_schema if all(text in names for names in named)]
+        if SINGLE in texts and HALF in by_schema and HALF not in texts:
+            texts.append(HALF)  # It runs kernels of float32 on float16, between two casts.
+        dtypes = (dtype_of_type(text) for text in texts)
+        allowed[variable] = tuple(d for d in dtypes if d is not None and d.kind != "c")
+    return allowed
+
+
+# -- running it -----------------------------------------------------------------------------------
+
+
+def run(case: Case) -> list[np.ndarray]:
+    """onnxruntime's results, by its kernels as they are: nothing folded, nothing fused."""
+    try:
+        session = onnxruntime.InferenceSession(case.model, _options(), providers=[PROVIDER])
+        if any(array.dtype.kind == "O" for array in case.feeds.values()):
+            return session.run(None, case.feeds)
+        feeds = {name: _to_value(array) for name, array in case.feeds.items()}
+        names = [output.name for output in session.get_outputs()]
+        return [_to_array(value) for value in session.run_with_ort_values(names, feeds)]
+    except native.NotImplemented as error:
+        raise Lacking(str(error)) from None
+    except Exception as error:
+        if any(sign in str(error) for sign in _NOT_BUILT):
+            raise Lacking(str(error)) from None
+        raise Refused(f"{type(error).__name__}: {error}") from None
+
+
+# What it says of types that it does not have, and of the casts by which it runs float16: they are
+# not made before opset 6, nor always right within the body of a function.
+_NOT_BUILT = (
+    "MLDataType",
+    "not currently registered",
+    "Unsupported value attribute datatype",
+    "InsertedPrecisionFreeCast",
+    "Type parameter (T) of Optype",
+)
+
+
+@cache
+def _options() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return options
+
+
+def _to_value(array: np.ndarray) -> onnxruntime.OrtValue:
+    make = onnxruntime.OrtValue
+    if _is_plain(array.dtype):
+        return make.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+    bits = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
+    return make.ortvalue_from_numpy_with_onnx_type(bits, number_of(array.dtype))
+
+
+def _to_array(value: onnxruntime.OrtValue) -> np.ndarray:
+    element = ELEMENT_TYPES[value.element_type()]
+    if _is_plain(element.dtype):
+        return value.numpy()
+    shape = tuple(value.shape())
+    tensor = onnx.TensorProto(data_type=element.number, dims=shape)
+    tensor.raw_data = ctypes.string_at(value.data_ptr(), -(-prod(shape) * element.bits // 8))
+    return onnx.numpy_helper.to_array(tensor)
+
+
+def _is_plain(dtype: DType) -> bool:
+    """Whether NumPy has the type by itself."""
+    return dtype.isbuiltin == 1
