@@ -36,7 +36,7 @@ def MaxPool(
         pads=pads,
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
-    )
+    ).without_idle_taps()
     is_float = xp.isdtype(X.dtype, "real floating")
     lowest = -math.inf if is_float else int(np.iinfo(xp.numpy_dtype(X.dtype)).min)
     padded = windows.padded(xp, X, lowest)
@@ -135,6 +135,7 @@ def LpPool(
 
 
 def _sum(xp: Backend, X: Array, windows: Windows) -> Array:
+    windows = windows.without_idle_taps()
     padded = windows.padded(xp, X, 0)
     return xp.window_sum(padded, windows.kernel, windows.strides, windows.dilations)
 

@@ -31,6 +31,17 @@ class Windows(NamedTuple):
         outer = [(0, 0)] * (x.ndim - len(widths))
         return xp.pad(x, [*outer, *widths], value) if any(map(any, widths)) else x
 
+    def without_idle_taps(self) -> Windows:
+        """The same windows, less what lies in padding whichever window one looks at.
+
+        Only for reductions to which padding adds nothing. A kernel far larger than its input, with
+        which some networks average all there is, then costs no more than the input.
+        """
+        layout = (self.spatial, self.kernel, self.strides, self.dilations, self.pads, self.sizes)
+        axes = [_without_idle_taps(*along) for along in zip(*layout, strict=True)]
+        kernel, pads = zip(*axes, strict=True)
+        return self._replace(kernel=kernel, pads=pads, overhang=(0,) * len(kernel))
+
     def counts(self, *, include_pads: bool) -> Host:
         """Of how many elements of the input each window consists, padding counted or not."""
         per_axis = []
@@ -50,6 +61,18 @@ class Windows(NamedTuple):
             )
         counts: Host = math.prod(np.ix_(*per_axis), start=np.ones((), dtype=np.int64))
         return counts
+
+
+def _without_idle_taps(
+    length: int, side: int, stride: int, dilation: int, pads: tuple[int, int], size: int
+) -> tuple[int, tuple[int, int]]:
+    """How many taps of a kernel's side ever meet the input, and the padding that they need."""
+    head, _ = pads
+    before = min(max(head - (size - 1) * stride, 0) // dilation, side - 1)
+    after = max((side - 1) * dilation + 1 - head - max(length, 1), 0) // dilation
+    used, head = side - before - after, head - before * dilation
+    reach = (size - 1) * stride + (used - 1) * dilation + 1 - head
+    return used, (head, max(reach - length, 0))
 
 
 def _steps_below(

@@ -6,7 +6,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sardonyx.backends.base import Backend
@@ -21,6 +21,7 @@ from sardonyx.ops.pooling import (
     LpPool,
     MaxPool,
 )
+from sardonyx.ops.windows import Windows, windows_over
 from tests.ops.oracle import assert_same, onnxruntime_run, run
 from tests.strict_backend import StrictBackend
 
@@ -124,6 +125,63 @@ def test_MaxPool_where_onnxruntime_differs_or_refuses(
     x = np.arange(1, 6, dtype=np.float32).reshape(1, 1, 5)
     y = run(xp, MaxPool, x, outputs=1, **attributes)
     np.testing.assert_array_equal(y.ravel(), np.asarray(expected, dtype=np.float32))
+
+
+def test_a_kernel_far_larger_than_its_input_costs_and_adds_nothing(xp: Backend) -> None:
+    """As a network has it that averages all there is; JAX must compile it for it to go wrong."""
+    x = drawn(2, 96, 1, 1)
+    attributes = {"kernel_shape": (640, 640), "strides": (640, 640), "ceil_mode": 1}
+    ops = xp.compile(
+        lambda x: [
+            AveragePool(xp, x, **attributes),
+            MaxPool(xp, x, **attributes, outputs=1),
+            *MaxPool(xp, x, **attributes, outputs=2),
+            LpPool(xp, x, **attributes),
+        ]
+    )
+    with xp.scope():
+        mean, largest, again, at, norm = (xp.fetch(y) for y in ops(xp.put(x)))
+    for found in (mean, largest, again):
+        assert_same(found, x, ulps=0)
+    assert_same(norm, np.abs(x), ulps=1)
+    np.testing.assert_array_equal(at.ravel(), np.arange(x.size))
+
+
+def touched(windows: Windows) -> list[list[int]]:
+    """The elements of the only axis under each window."""
+    (head, _), (side,) = windows.pads[0], windows.kernel
+    starts = (i * windows.strides[0] - head for i in range(windows.sizes[0]))
+    taps = range(0, side * windows.dilations[0], windows.dilations[0])
+    inside = range(windows.spatial[0])
+    return [[start + tap for tap in taps if start + tap in inside] for start in starts]
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    length=st.integers(0, 6),
+    layout=st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4)),
+    pads=st.tuples(st.integers(0, 12), st.integers(0, 12)),
+    ceil_mode=st.integers(0, 1),
+)
+def test_idle_taps_are_those_that_touch_nothing(
+    length: int, layout: Any, pads: Any, ceil_mode: int
+) -> None:
+    side, stride, dilation = layout
+    assume(length + sum(pads) >= (side - 1) * dilation + max(stride, 2))
+    whole = windows_over(
+        (length,),
+        (side,),
+        strides=(stride,),
+        dilations=(dilation,),
+        pads=pads,
+        auto_pad="NOTSET",
+        ceil_mode=ceil_mode,
+    )
+    less = whole.without_idle_taps()
+    assert touched(less) == touched(whole)
+    padded = less.padded(HOST, np.zeros((1, 1, length)), 0)
+    assert HOST.window_sum(padded, *less[1:4]).shape[2:] == whole.sizes
+    assert max(map(len, touched(whole))) <= less.kernel[0] <= max(length + stride, 1)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
