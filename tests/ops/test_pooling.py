@@ -128,22 +128,14 @@ def test_MaxPool_where_onnxruntime_differs_or_refuses(
 
 
 def test_a_kernel_far_larger_than_its_input_costs_and_adds_nothing(xp: Backend) -> None:
-    """As a network has it that averages all there is; JAX must compile it for it to go wrong."""
+    """XLA compiled sums over so much padding to wrong ones, and NumPy took ten seconds."""
     x = drawn(2, 96, 1, 1)
-    attributes = {"kernel_shape": (640, 640), "strides": (640, 640), "ceil_mode": 1}
-    ops = xp.compile(
-        lambda x: [
-            AveragePool(xp, x, **attributes),
-            MaxPool(xp, x, **attributes, outputs=1),
-            *MaxPool(xp, x, **attributes, outputs=2),
-            LpPool(xp, x, **attributes),
-        ]
-    )
-    with xp.scope():
-        mean, largest, again, at, norm = (xp.fetch(y) for y in ops(xp.put(x)))
-    for found in (mean, largest, again):
-        assert_same(found, x, ulps=0)
-    assert_same(norm, np.abs(x), ulps=1)
+    square = {"kernel_shape": (640, 640), "strides": (640, 640), "ceil_mode": 1}
+    largest, at = run(xp, MaxPool, x, outputs=2, **square)
+    for same in (run(xp, AveragePool, x, **square), run(xp, MaxPool, x, outputs=1, **square)):
+        assert_same(same, x, ulps=0)
+    assert_same(run(xp, LpPool, x, **square), np.abs(x), ulps=1)
+    assert_same(largest, x, ulps=0)
     np.testing.assert_array_equal(at.ravel(), np.arange(x.size))
 
 
@@ -181,7 +173,8 @@ def test_idle_taps_are_those_that_touch_nothing(
     assert touched(less) == touched(whole)
     padded = less.padded(HOST, np.zeros((1, 1, length)), 0)
     assert HOST.window_sum(padded, *less[1:4]).shape[2:] == whole.sizes
-    assert max(map(len, touched(whole))) <= less.kernel[0] <= max(length + stride, 1)
+    if whole.sizes == (1,) and dilation == 1:
+        assert less.kernel[0] == max(len(touched(whole)[0]), 1)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
