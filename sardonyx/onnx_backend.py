@@ -42,7 +42,7 @@ class SardonyxRep(base.BackendRep):
 class SardonyxBackend(base.Backend):
     """Models on the best array library that is present; subclass to name one."""
 
-    library: ClassVar[str | Backend | None] = None
+    array_backend: ClassVar[str | Backend | None] = None
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -90,10 +90,10 @@ class SardonyxBackend(base.Backend):
     @classmethod
     def supports_device(cls, device: str) -> bool:
         """Whether models can run on "CPU", "CUDA" or a device such as "CUDA:1"."""
-        if isinstance(cls.library, Backend):
+        if isinstance(cls.array_backend, Backend):
             return device.upper() == "CPU"
         try:
-            find(cls.library, device.lower())
+            find(cls.array_backend, device.lower())
         except BackendUnavailable:
             return False
         return True
@@ -101,7 +101,7 @@ class SardonyxBackend(base.Backend):
     @classmethod
     def _load(cls, model: onnx.ModelProto, device: str) -> Model:
         wanted = None if device.upper() == "CPU" else device.lower()
-        return load(model, backend=cls.library, device=wanted)
+        return load(model, backend=cls.array_backend, device=wanted)
 
 
 def _decoded(value: Any) -> Any:

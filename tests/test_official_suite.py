@@ -83,7 +83,7 @@ def runs(cases: list[TestCase]) -> list[object]:
 
 @pytest.mark.parametrize(("case", "backend"), runs(cases_of_built_operators()))
 def test_node_case(case: TestCase, backend: Backend) -> None:
-    driven = type("Driven", (SardonyxBackend,), {"library": backend})
+    driven = type("Driven", (SardonyxBackend,), {"array_backend": backend})
     prepared = driven.prepare(case.model)
     for inputs, outputs in case.data_sets:
         for _ in range(2):  # The first call records, the second replays.

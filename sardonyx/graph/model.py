@@ -99,8 +99,7 @@ class Model:
     # -- running it -------------------------------------------------------------------------------
 
     def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
-        """Run the model. One output is returned bare, several as a tuple that
-        can also be read by their names: `out["logits"]`."""
+        """Run the model. One output comes bare, several as a tuple that is also read by name."""
         form = self._form_for(inputs, named_inputs)
         values = form._call(form._arranged(inputs, named_inputs))
         return values[0] if len(values) == 1 else self._results(*values)
@@ -137,8 +136,7 @@ class Model:
             for value, info in zip(form._arranged(inputs, named_inputs), form._infos, strict=True)
         ]
         entry = form._entry_for(given)
-        arrays = _imported(given, entry)
-        return form._record(entry, arrays, execute=False)[0]
+        return form._record(entry, form._taken(given, entry), execute=False)[0]
 
     # -- one call ---------------------------------------------------------------------------------
 
@@ -193,14 +191,15 @@ class Model:
             entry = self._entry_for(given)
         if entry.static_version != self.params.static_version:
             entry = self._renewed(given)
-        arrays = given
-        if entry.importers is not None:
-            with self._backend.scope():
-                arrays = _imported(given, entry)
+        arrays = given if entry.importers is None else self._taken(given, entry)
         outputs = self._run(entry, arrays)
         if to_numpy:
             return [self._to_numpy(output) for output in outputs]
         return [self._exported(output, entry, given, arrays) for output in outputs]
+
+    def _taken(self, given: Sequence[Any], entry: _Entry) -> list[Any]:
+        with self._backend.scope():
+            return _imported(given, entry)
 
     def _run(self, entry: _Entry, arrays: list[Any]) -> Sequence[Any]:
         try:
