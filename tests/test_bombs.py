@@ -16,7 +16,7 @@ import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST, NumpyBackend
 from sardonyx.errors import InvalidInput, LimitExceeded
-from tests.graphs import BOOL, graph, model, node, value, weight
+from tests.graphs import BOOL, INT64, graph, model, node, value, weight
 from tests.refusal import refused
 
 ONE = np.ones((1, 1), np.float32)
@@ -60,8 +60,6 @@ BOMBS = [
     ("Pad", [X, ints(0, 0, 0, 2**45)], {"mode": "edge"}, ["[2, 35184372088835]"]),
     ("Pad", [X, ints(2**40, 0, 0, 0)], {"mode": "reflect"}, ["[1099511627778, 3]"]),
     ("Pad", [X, ints(2**40, 0, 0, 0)], {"mode": "wrap"}, ["[1099511627778, 3]"]),
-    ("MaxPool", [IMAGE], {"kernel_shape": [2**40], "pads": [2**39, 2**39]}, ["bytes"]),
-    ("AveragePool", [IMAGE], {"kernel_shape": [2**40], "pads": [2**39, 2**39]}, ["bytes"]),
     ("Conv", [IMAGE, IMAGE], {"pads": [2**39, 2**39]}, ["bytes"]),
 ]
 
@@ -165,19 +163,19 @@ def chain(length: int, *operators: str) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_thousands_of_nodes_run(backend: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     loaded = sardonyx.load(chain(3000, "Sin", "Tanh"), backend=backend)
     for _ in range(2):
         assert np.isfinite(loaded(X)).all()
-    assert time.perf_counter() - start < 60
+    assert time.process_time() - start < 60
 
 
 def test_thousands_of_operands_are_joined(xp: Backend) -> None:
     join = model([node("Concat", ["x"] * 3000, ["y"], name="join", axis=0)], ["x"], ["y"])
-    start = time.perf_counter()
+    start = time.process_time()
     joined = np.asarray(sardonyx.load(join, backend=xp)(ORDERED))
     assert joined.reshape(3000, 6).tolist() == [[0, 1, 2, 3, 4, 5]] * 3000
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     wrong = model([node("Concat", ["x"] * 3000, ["y"], name="join", axis=9)], ["x"], ["y"])
     with refused(InvalidInput, "'join'", "and 2992 more", "axis 9"):
         sardonyx.load(wrong, backend=xp)(ORDERED)
@@ -186,22 +184,23 @@ def test_thousands_of_operands_are_joined(xp: Backend) -> None:
 def test_the_time_to_trace_grows_with_the_number_of_nodes() -> None:
     taken = []
     for length in (2000, 8000):
-        start = time.perf_counter()
+        start = time.process_time()
         sardonyx.load(chain(length, "Neg", "Abs"), backend="numpy")(X)
-        taken.append(time.perf_counter() - start)
+        taken.append(time.process_time() - start)
     assert taken[1] < 4 * taken[0] * 2.5
 
 
-def test_long_windows_take_no_long_time(xp: Backend) -> None:
-    attributes: dict[str, Any] = {"kernel_shape": [10**5], "pads": [5 * 10**4, 5 * 10**4]}
-    start = time.perf_counter()
-    for operator in ("MaxPool", "AveragePool"):
-        pool = model([node(operator, ["x"], ["y"], **attributes)], ["x"], ["y"])
-        assert sardonyx.load(pool, backend=xp)(IMAGE).shape == (1, 1, 5)
-    assert time.perf_counter() - start < 10
-    both = model([node("MaxPool", ["x"], ["y", "i"], **attributes)], ["x"], ["y"])
-    with refused(LimitExceeded, "MaxPool", "too large"):
-        sardonyx.load(both, backend=xp)(IMAGE)
+@pytest.mark.parametrize("length", [10**5, 2**40])
+def test_long_windows_cost_no_more_than_what_they_meet(length: int, xp: Backend) -> None:
+    attributes: dict[str, Any] = {"kernel_shape": [length], "pads": [length // 2, length // 2]}
+    start = time.process_time()
+    for operator, names in (("MaxPool", ["y", "i"]), ("MaxPool", ["y"]), ("AveragePool", ["y"])):
+        outputs = ["y", value("i", None, INT64)][: len(names)]
+        pool = model([node(operator, ["x"], names, **attributes)], ["x"], outputs)
+        found = sardonyx.load(pool, backend=xp)(IMAGE)
+        largest = found if len(names) == 1 else found["y"]
+        assert largest.shape == (1, 1, 5)
+    assert time.process_time() - start < 10
 
 
 # -- nesting --------------------------------------------------------------------------------------
