@@ -78,6 +78,12 @@ class JaxBackend(Backend):
         indices = jnp.where(indices < 0, indices + x.shape[axis], indices)
         return jnp.take_along_axis(x, indices, axis=axis, mode="clip")
 
+    def argmax(self, x: Any, **along: Any) -> Any:
+        return _place(lax.argmax, x, **along)
+
+    def argmin(self, x: Any, **along: Any) -> Any:
+        return _place(lax.argmin, x, **along)
+
     def gather(self, x: Any, places: Any) -> Any:
         return x.at[tuple(places)].get(mode="clip")
 
@@ -231,6 +237,13 @@ class JaxBackend(Backend):
         if "RESOURCE_EXHAUSTED" in text:
             return "the device is out of memory; use smaller inputs or another device"
         return None
+
+
+def _place(function: Callable[..., Any], x: Any, *, axis: int, keepdims: bool = False) -> Any:
+    # A caller's own jit may lower this where JAX's 64-bit mode is off; int64 places fail there.
+    index = np.int32 if x.shape[axis] < 2**31 else np.int64
+    place = function(x, axis, index).astype(np.int64)
+    return jnp.expand_dims(place, axis) if keepdims else place
 
 
 def _general_convolution(

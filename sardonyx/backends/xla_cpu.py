@@ -99,8 +99,11 @@ def window_reduce(combine: Form, x: Any, initial: Any, *window: Sequence[int]) -
         one_axis = ((side, *beyond), (stride, *beyond), (dilation, *beyond))
         if side <= 2:
             x = reduce(combine, fallback.windows(x, *one_axis))
-        else:
-            x = general_window_reduce(combine, x, initial, *one_axis)
+            continue
+        # Padding before it XLA would draw into the reduction, which it then compiles wrongly: tiles
+        # repeat an axis of one element, and windows over few elements lose one of theirs.
+        x = lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
+        x = general_window_reduce(combine, x, initial, *one_axis)
     return x
 
 

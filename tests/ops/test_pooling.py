@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.fallback import windows as views_of_windows
 from sardonyx.backends.jax import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.definition import Op
@@ -128,7 +129,7 @@ def test_MaxPool_where_onnxruntime_differs_or_refuses(
 
 
 def test_a_kernel_far_larger_than_its_input_costs_and_adds_nothing(xp: Backend) -> None:
-    """XLA compiled sums over so much padding to wrong ones, and NumPy took ten seconds."""
+    """As a network has it that averages all there is; going over its padding takes seconds."""
     x = drawn(2, 96, 1, 1)
     square = {"kernel_shape": (640, 640), "strides": (640, 640), "ceil_mode": 1}
     largest, at = run(xp, MaxPool, x, outputs=2, **square)
@@ -137,6 +138,29 @@ def test_a_kernel_far_larger_than_its_input_costs_and_adds_nothing(xp: Backend) 
     assert_same(run(xp, LpPool, x, **square), np.abs(x), ulps=1)
     assert_same(largest, x, ulps=0)
     np.testing.assert_array_equal(at.ravel(), np.arange(x.size))
+
+
+def test_padding_adds_nothing_to_a_tile(xp: Backend) -> None:
+    """XLA for CPUs compiled this to sums of one element over and over."""
+    x = drawn(2, 400, 1, 1)
+    tiles = ((16, 16), (16, 16), (1, 1))
+    padded_sum = xp.compile(
+        lambda x: [xp.window_sum(xp.pad(x, [(0, 0), (0, 0), (0, 15), (0, 15)], 0), *tiles)]
+    )
+    with xp.scope():
+        assert_same(xp.fetch(padded_sum(xp.put(x))[0]), x, ulps=0)
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_padding_takes_nothing_from_a_window(xp: Backend, dilation: int) -> None:
+    """XLA for CPUs left out the last of three elements, for these sizes and few others."""
+    x = drawn(1, 1, 4 * dilation - 1, 8)
+    windows = ((3, 1), (dilation, 1), (dilation, 1))
+    widths = [(0, 0), (0, 0), (1, 1), (1, 0)]
+    padded_sum = xp.compile(lambda x: [xp.window_sum(xp.pad(x, widths, 0), *windows)])
+    expected = sum(views_of_windows(np.pad(x, widths), *windows))
+    with xp.scope():
+        assert_same(xp.fetch(padded_sum(xp.put(x))[0]), expected)
 
 
 def touched(windows: Windows) -> list[list[int]]:
