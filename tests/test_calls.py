@@ -197,6 +197,17 @@ def test_without_64_bits_jax_may_pass_the_narrow_types() -> None:
         loaded(X, np.array([2, 0], np.int32))  # NumPy has int64.
 
 
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin", "Hardmax", "NegativeLogLikelihoodLoss"])
+def test_64_bits_within_a_model_are_its_own_affair(op: str) -> None:
+    """What JAX lowers only after the trace, it lowers as the caller has set it up."""
+    labels = [node("ArgMax", ["x"], ["labels"], axis=1, keepdims=0)]
+    nodes = {"NegativeLogLikelihoodLoss": [*labels, node(op, ["x", "labels"], ["y"])]}
+    proto = model(nodes.get(op, [node(op, ["x"], ["y"])]), [value("x", None)], [value("y", None)])
+    loaded = sardonyx.load(proto, backend="jax")
+    with jax.enable_x64(False):
+        np.testing.assert_allclose(jax.jit(loaded)(jnp.asarray(X)), loaded(X), rtol=1e-6)
+
+
 def test_a_size_from_data_cannot_be_known_under_jit() -> None:
     proto = model(
         [node("Reshape", ["x", "shape"], ["y"])], ["x", value("shape", None, INT64)], ["y"]

@@ -253,6 +253,7 @@ def scale_and_bias(scale: Any, bias: Any) -> onnx.ModelProto:
         (np.float64(0.5), np.float64(3.0), ["ElementWiseIdentity"]),
         # Not float32 values, which is all that the operator's scale and bias can be.
         (np.float64(0.1), np.float64(3.0), ["Mul", "Add"]),
+        (np.float64(1e300), np.float64(-1e300), ["Mul", "Add"]),
         # An identity only but for -0.0.
         (np.float32(1.0), np.float32(0.0), ["Mul", "Add"]),
         # The result has another shape.

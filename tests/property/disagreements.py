@@ -236,6 +236,17 @@ DISAGREEMENTS = (
         Case("Cast", 21, (floats(3.75),), {"to": number_of(np.dtype(ml_dtypes.uint4))}),
     ),
     Disagreement(
+        ("Reshape",),
+        "`allowzero` with both 0 and -1: sardonyx refuses it, onnxruntime takes any size for -1 "
+        "that it can.",
+        "The standard calls it invalid, since -1 cannot be determined.",
+        SARDONYX,
+        lambda case: (
+            case.attributes.get("allowzero") == 1 and {0, -1} <= set(case.inputs[1].tolist())
+        ),
+        Case("Reshape", 14, (np.zeros((0, 1), np.float32), ints(-1, 0)), {"allowzero": 1}),
+    ),
+    Disagreement(
         ("Squeeze",),
         "An axis named twice: sardonyx refuses it, onnxruntime takes it for one.",
         "The standard does not say; elsewhere it forbids it.",
@@ -438,7 +449,8 @@ DISAGREEMENTS = (
     ),
     Disagreement(
         ("MatMul",),
-        "A batch axis of size 0 against one of size 1, or none: onnxruntime refuses it.",
+        "A batch axis of size 0 against one of size 1, or none, and a matrix of no rows by a "
+        "vector: onnxruntime refuses it.",
         "It behaves like numpy.matmul, which broadcasts 1 to 0.",
         SARDONYX,
         batch_of_none,

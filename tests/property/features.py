@@ -86,7 +86,11 @@ def lacks_a_bound(case: Case) -> bool:
 def inexact_power(case: Case) -> bool:
     """Whether an integer power is beyond what float64 holds, or has no value."""
     x, y = case.inputs
-    if x is None or y is None or not isdtype(x.dtype, "integral"):
+    if not isdtype(x.dtype, "integral"):
+        return False
+    try:
+        np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
         return False
     with np.errstate(all="ignore"):
         power = np.abs(np.power(x.astype(np.float64), y.astype(np.float64)))
@@ -157,8 +161,9 @@ def reduces_nothing(case: Case) -> bool:
 
 
 def batch_of_none(case: Case) -> bool:
-    """Whether a batch axis of size 0 meets one of size 1, or none."""
-    a, b = (shape_of(case, i)[:-2] for i in range(2))
+    """Whether a batch axis of size 0 meets one of size 1, or none; a vector makes rows a batch."""
+    whole = [shape_of(case, i) for i in range(2)]
+    a, b = whole[0][: -1 if len(whole[1]) == 1 else -2], whole[1][:-2]
     rank = max(len(a), len(b))
     pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
     return any(0 in pair and pair != (0, 0) for pair in pairs)

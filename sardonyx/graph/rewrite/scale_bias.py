@@ -53,9 +53,14 @@ def _scaled(step: Step, known: Known) -> tuple[int, float] | None:
     for register, value in zip(step.operands, reversed(values), strict=True):
         if isinstance(register, int) and register not in known and value is not None:
             scalar = float(value.reshape(()))
-            fits = value.ndim <= len(spec.shape) and float(np.float32(scalar)) == scalar
+            fits = value.ndim <= len(spec.shape) and _is_float32(scalar)
             return (register, scalar) if fits else None
     return None
+
+
+def _is_float32(scalar: float) -> bool:
+    with np.errstate(over="ignore"):
+        return float(np.float32(scalar)) == scalar
 
 
 def _constant(operand: Operand, known: Known) -> np.ndarray[Any, Any] | None:
