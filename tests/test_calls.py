@@ -208,6 +208,21 @@ def test_64_bits_within_a_model_are_its_own_affair(op: str) -> None:
         np.testing.assert_allclose(jax.jit(loaded)(jnp.asarray(X)), loaded(X), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("op", "indices"),
+    [("Gather", [2, -3]), ("GatherElements", [[2, -3], [0, 0]]), ("GatherND", [[2, -3], [-1, 2]])],
+)
+def test_gradients_through_indices_need_no_64_bits(op: str, indices: Any) -> None:
+    inputs = [value("x", None), value("i", None, INT64)]
+    loaded = sardonyx.load(model([node(op, ["x", "i"], ["y"])], inputs, ["y"]), backend="jax")
+    slope = jax.grad(lambda x: (loaded(x, np.asarray(indices)) ** 2).sum())
+    with jax.enable_x64(True):
+        expected = np.asarray(slope(jnp.asarray(X)))
+    with jax.enable_x64(False):
+        np.testing.assert_array_equal(slope(jnp.asarray(X)), expected)
+    assert np.count_nonzero(expected) == np.unique(loaded(X, np.asarray(indices))).size
+
+
 def test_a_size_from_data_cannot_be_known_under_jit() -> None:
     proto = model(
         [node("Reshape", ["x", "shape"], ["y"])], ["x", value("shape", None, INT64)], ["y"]

@@ -71,11 +71,10 @@ class JaxBackend(Backend):
     # An index that is out of range means the nearest element; libraries that can tell, raise.
 
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
-        indices = jnp.where(indices < 0, indices + x.shape[axis], indices)
-        return jnp.take(x, indices, axis=axis, mode="clip")
+        return jnp.take(x, _within(indices, x.shape[axis]), axis=axis, mode="clip")
 
     def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
-        indices = jnp.where(indices < 0, indices + x.shape[axis], indices)
+        indices = _within(indices, x.shape[axis])
         return jnp.take_along_axis(x, indices, axis=axis, mode="clip")
 
     def argmax(self, x: Any, **along: Any) -> Any:
@@ -85,7 +84,8 @@ class JaxBackend(Backend):
         return _place(lax.argmin, x, **along)
 
     def gather(self, x: Any, places: Any) -> Any:
-        return x.at[tuple(places)].get(mode="clip")
+        within = (_within(place, size) for place, size in zip(places, x.shape, strict=False))
+        return x.at[tuple(within)].get(mode="clip")
 
     def astype(self, x: Any, dtype: Any) -> Any:
         return prepared(x, np.dtype(dtype)).astype(dtype)
@@ -239,11 +239,23 @@ class JaxBackend(Backend):
         return None
 
 
+# A caller's jit or grad works on what has been traced where JAX's 64-bit mode may be off. There
+# some of JAX's own rules fail on places that are counted in 64 bits.
+
+
+def _counting(size: int) -> type[np.integer[Any]]:
+    return np.int32 if size < 2**31 else np.int64
+
+
 def _place(function: Callable[..., Any], x: Any, *, axis: int, keepdims: bool = False) -> Any:
-    # A caller's own jit may lower this where JAX's 64-bit mode is off; int64 places fail there.
-    index = np.int32 if x.shape[axis] < 2**31 else np.int64
-    place = function(x, axis, index).astype(np.int64)
+    place = function(x, axis, _counting(x.shape[axis])).astype(np.int64)
     return jnp.expand_dims(place, axis) if keepdims else place
+
+
+def _within(indices: Any, size: int) -> Any:
+    """The indices counted from the front, and those out of range moved to the nearest element."""
+    indices = jnp.where(indices < 0, indices + size, indices)
+    return jnp.clip(indices, 0, max(size - 1, 0)).astype(_counting(size))
 
 
 def _general_convolution(
