@@ -68,6 +68,9 @@ def _converted(xp: Backend, x: Array, to: DType, saturate: bool, round_mode: str
     elif is_low_precision(to) and isdtype(to, "integral"):
         # By way of an integer with bits to discard: libraries differ in what they do without.
         x = xp.astype(x, xp.dtype(np.dtype(np.int32)))
+    elif is_low_precision(to) and is_low_precision(xp.numpy_dtype(x.dtype)):
+        # By way of float32, which holds both: not every library converts each to each.
+        x = _widened(xp, x)
     return xp.astype(x, xp.dtype(to))
 
 

@@ -63,6 +63,15 @@ def test_float6_on_numpy(to: Any) -> None:
     assert cast(HOST, x.astype(to), np.float64).tolist() == [0.5, -1.25, greatest, greatest]
 
 
+@pytest.mark.parametrize("saturate", [0, 1])
+def test_every_narrow_type_goes_to_every_other_on_numpy(saturate: int) -> None:
+    everything = [*NARROW, *FLOAT6, E8M0]
+    for source in everything:
+        for to in everything:
+            found = cast(HOST, np.ones(2, np.float32).astype(source), to, saturate=saturate)
+            assert found.astype(np.float32).tolist() == [1, 1]
+
+
 def test_the_same_type_is_the_same_array(xp: Backend) -> None:
     x = xp.put(np.ones(3, np.float32))
     assert ops.Cast(xp, x, to=np.dtype(np.float32)) is x

@@ -38,8 +38,10 @@ def pool_for(source: DType, target: DType) -> Pool:
 
 def strings(target: DType) -> Pool:
     whole = ["0", "1", "12", "-7", "100"]
-    if target.kind == "b" or isdtype(target, "integral"):
-        return lambda _: np.array(whole[:3] if target.kind == "u" else whole, object)
+    if target.kind == "u" or "e8m0" in target.name:
+        whole = [word for word in whole if "-" not in word]
+    if target.kind in "bu" or isdtype(target, "integral") or "e8m0" in target.name:
+        return lambda _: np.array(whole, object)
     return lambda _: np.array([*whole, "1.5", "-2.25e-3", "NaN", "INF", "-INF", "+inf"], object)
 
 
