@@ -22,14 +22,16 @@ def load(
     *,
     backend: str | Backend | None = None,
     device: Any = None,
+    jit: bool = True,
     strict: bool = True,
 ) -> Model:
     """Load an ONNX model from a path, bytes, a file object or a `ModelProto`.
 
     `backend` is "jax", "cupy" or "numpy", or a `Backend` of your own; None takes the best that is
     present, and `model.backend` says which. `device` is "cpu", "cuda", "cuda:1", "tpu" or one of
-    JAX's own devices. With `strict=False` types that an operator's schema does not list are let
-    through.
+    JAX's own devices. With `jit=False` nothing is compiled, and operators run one by one, which is
+    slow but easy to follow. With `strict=False` types that an operator's schema does not list are
+    let through.
 
     >>> import sardonyx
     >>> sardonyx.load("examples/encoder.onnx", backend="numpy").backend
@@ -39,7 +41,7 @@ def load(
     loaded = load_source(proto, file)
     audit(loaded, strict=strict)
     chosen = backend if isinstance(backend, Backend) else find(backend, device)
-    return Model(loaded, chosen, strict=strict)
+    return Model(loaded, chosen if jit else chosen.uncompiled(), strict=strict)
 
 
 def run_op(
@@ -49,10 +51,13 @@ def run_op(
     opset: int | None = None,
     domain: str = "",
     outputs: int = 1,
+    backend: str | Backend | None = None,
     strict: bool = True,
     **attributes: Any,
 ) -> Any:
     """Run one operator on arrays of any library, at any opset (None: the newest).
+
+    It runs on the library of the first array that is not NumPy's, or on the `backend` named.
 
     >>> import numpy as np, sardonyx
     >>> sardonyx.run_op("Softmax", np.zeros((1, 2), np.float32), axis=-1, opset=13)
@@ -64,8 +69,10 @@ def run_op(
     audit(source, strict=strict)
     given = [array for array in arrays if array is not None]
     foreign = next((a for a in given if not isinstance(a, (np.ndarray, list))), None)
-    backend = find("numpy", None) if foreign is None else backend_of(foreign)
-    return Model(source, backend, strict=strict)(*given)
+    if backend is None:
+        backend = find("numpy") if foreign is None else backend_of(foreign)
+    chosen = backend if isinstance(backend, Backend) else find(backend)
+    return Model(source, chosen, strict=strict)(*given)
 
 
 def _as_array(value: Any) -> Any:

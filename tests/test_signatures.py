@@ -11,6 +11,7 @@ import pytest
 from onnx.defs import OpSchema
 
 import sardonyx
+from sardonyx.graph.standard.types import number_of
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Definition, DType, Op
 
@@ -64,7 +65,7 @@ def test_attributes_are_parameters_with_the_schemas_defaults(schema: OpSchema) -
         expected = onnx.helper.get_attribute_value(attribute.default_value)
         found = default_of(definition, name)
         if parameter.type == DType:
-            found = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(found))
+            found = number_of(np.dtype(found)) if found else onnx.TensorProto.UNDEFINED
         assert same(found, expected), f"{name}: {found} is not {expected}"
 
 
@@ -77,7 +78,9 @@ def same(found: Any, expected: Any) -> bool:
         expected = expected.decode()
     if isinstance(expected, float):
         return bool(np.float32(found) == np.float32(expected))
-    return list(found) == expected if isinstance(expected, list) else bool(found == expected)
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    return bool(found == expected)
 
 
 def test_a_float_by_default_is_the_one_that_a_file_would_hold() -> None:

@@ -18,9 +18,13 @@ from sardonyx.backends import fallback
 from sardonyx.backends.layout import dense_strides, same_layout
 from sardonyx.backends.limits import guarded, refuse_huge
 from sardonyx.backends.standard import Array, Operand, Standard
-from sardonyx.errors import BackendUnavailable
+from sardonyx.errors import BackendUnavailable, InvalidInput
 
 Replay = Callable[..., Sequence[Any]]
+
+
+class HoldsNoStrings(Exception):  # noqa: N818  (a signal, not an error)
+    """An op makes strings, and the backend's arrays cannot hold any."""
 
 
 class Spec(NamedTuple):
@@ -39,7 +43,7 @@ class Backend(Standard):
 
     name: ClassVar[str]
     # Whether segments are compiled as a whole; otherwise steps run one by one, while recording too.
-    compiled: ClassVar[bool] = False
+    compiled: bool = False
     # Whether programs take NumPy arrays as they are, so that none need be uploaded by hand.
     takes_numpy: bool = False
     # Whether its arrays can hold strings, so that they need not be computed on the host instead.
@@ -52,6 +56,7 @@ class Backend(Standard):
     largest_value: int = 2**34
 
     def __init__(self, namespace: Any) -> None:
+        self._namespace = namespace
         for function in Standard.__annotations__:
             if not hasattr(type(self), function):
                 made = guarded(self, function, getattr(namespace, function))
@@ -81,11 +86,43 @@ class Backend(Standard):
 
     def bitcast(self, x: Array, dtype: Any) -> Array:
         """The bits of `x` as another type of the same size."""
-        raise NotImplementedError
+        return fallback.bitcast(self, x, dtype)
 
     def gather(self, x: Array, places: Sequence[Array]) -> Array:
         """`x[places[0], places[1], ...]`, where the places are integers and may be negative."""
         return fallback.gather(self, x, places)
+
+    def scatter(
+        self, x: Array, places: Sequence[Array], updates: Array, combine: str | None = None
+    ) -> Array:
+        """A copy of `x` in which `updates` stand at `x[places[0], places[1], ...]`.
+
+        Or are combined with what is there, by "add", "mul", "max" or "min". Places may be negative.
+        """
+        return fallback.scatter(self, x, places, updates, combine)
+
+    def top_k(self, x: Array, k: int, *, axis: int, largest: bool) -> Array:
+        """Where the `k` largest (or least) along an axis are: in order, and equal ones in theirs.
+
+        NaN is greater than all numbers.
+        """
+        return fallback.top_k(self, x, k, axis=axis, largest=largest)
+
+    def fft(self, x: Array, *, axis: int, inverse: bool = False) -> Array:
+        """The discrete Fourier transform of complex numbers along an axis."""
+        transforms = self._namespace.fft
+        result: Array = (transforms.ifft if inverse else transforms.fft)(x, axis=axis)
+        return result
+
+    def solve_lower(self, a: Array, b: Array) -> Array:
+        """`x` such that `a @ x` is `b`; the matrix `a` has 1 on its diagonal and 0 above it."""
+        solution: Array = self._namespace.linalg.solve(a, b)
+        return solution
+
+    def det(self, x: Array) -> Array:
+        """The determinants of square matrices."""
+        determinants: Array = self._namespace.linalg.det(x)
+        return determinants
 
     def erf(self, x: Array) -> Array:
         """The error function, to the precision of `x`."""
@@ -94,6 +131,14 @@ class Backend(Standard):
     def fmod(self, a: Array, b: Array) -> Array:
         """What a division towards zero leaves: exact, and with the sign of `a`."""
         return fallback.fmod(self, a, b)
+
+    def quotient(self, a: Array, b: Operand) -> Array:
+        """`a / b`, rounded once to the dtype of `a`: a compiler may make less of `divide`."""
+        return self.divide(a, b)
+
+    def integer_matmul(self, a: Array, b: Array) -> Array:
+        """The product of matrices of 8-bit integers, signed or not, in int32 modulo 2**32."""
+        return fallback.integer_matmul(self, a, b)
 
     def convolution(
         self,
@@ -155,6 +200,39 @@ class Backend(Standard):
         """The result of one of two functions of no arguments, chosen by a scalar."""
         return when_true() if bool(predicate) else when_false()
 
+    def loop(
+        self,
+        condition: Callable[..., Array],
+        body: Callable[..., tuple[Array, ...]],
+        carry: tuple[Array, ...],
+    ) -> tuple[Array, ...]:
+        """`carry = body(*carry)` for as long as `condition(*carry)`, a boolean scalar, holds."""
+        while bool(condition(*carry)):
+            carry = body(*carry)
+        return carry
+
+    def scan(
+        self,
+        step: Callable[[Any, Any], tuple[Any, Any]],
+        carry: tuple[Array, ...],
+        inputs: tuple[Array, ...],
+        length: int,
+        *,
+        reverse: bool = False,
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """`carry, outputs = step(carry, slices)` for each slice of the inputs along axis 0.
+
+        The last carry, and the outputs stacked along axis 0, in the inputs' order.
+        """
+        return fallback.scan(self, step, carry, inputs, length, reverse=reverse)
+
+    def gradients(self, function: Any, arrays: Sequence[Array], count: int) -> tuple[Array, ...]:
+        """The derivatives by the first `count` arrays of the sum of what `function` makes of all.
+
+        `function.on(xp)` is the function in the terms of another backend.
+        """
+        return fallback.gradients(self, function, arrays, count)
+
     # -- for the graph ----------------------------------------------------------------------------
 
     def scope(self) -> AbstractContextManager[object]:
@@ -199,6 +277,18 @@ class Backend(Standard):
         """`value` on the backend's device. The result may share memory nobody writes to."""
         raise NotImplementedError
 
+    def key(self, value: Any) -> Any:
+        """Two uint32 from which to draw at random, of a number or of what is such a pair."""
+        if isinstance(value, (int, np.integer)):
+            value = np.asarray(divmod(int(value) % 2**64, 2**32), np.uint32)
+        if tuple(np.shape(value)) != (2,) or value.dtype != np.uint32:
+            raise InvalidInput(
+                "A key is a number or two uint32, and for JAX also one of its own keys; this is a "
+                f"{type(value).__name__}."
+            )
+        is_placed = self.owns(value) or (self.takes_numpy and isinstance(value, np.ndarray))
+        return value if is_placed else self.put(np.asarray(value))
+
     def fetch(self, value: Array) -> np.ndarray[Any, Any]:
         """`value` on the host, without a copy where the library allows it."""
         raise NotImplementedError
@@ -210,6 +300,10 @@ class Backend(Standard):
     def shield(self, value: Array) -> Array:
         """`value` in a form whose writing by its receiver cannot change the original."""
         return value
+
+    def uncompiled(self) -> Backend:
+        """The same library and device, with each step run by itself as soon as it is recorded."""
+        return self
 
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
         """Shapes and dtypes of `function`'s results without running it. Compiled backends only."""

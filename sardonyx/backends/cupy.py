@@ -11,7 +11,7 @@ import numpy as np
 from cupyx.scipy.special import erf
 
 from sardonyx.backends import fallback
-from sardonyx.backends.numpy import NumpyLike
+from sardonyx.backends.numpy import HOST, NumpyLike
 from sardonyx.backends.standard import Array
 from sardonyx.errors import BackendUnavailable
 
@@ -91,6 +91,15 @@ class CupyBackend(NumpyLike):
         if isinstance(value, cupy.ndarray):
             return fallback.pad(self, x, widths, value)
         return super().pad(x, widths, value)
+
+    def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
+        if combine is None or (
+            combine != "mul" and x.dtype.char in "iILQfd" and x.dtype != "int64"
+        ):
+            return super().scatter(x, places, updates, combine)
+        # CUDA's atomic operations know neither products nor the other types.
+        known = [self.fetch(place) for place in places]
+        return self.put(HOST.scatter(self.fetch(x), known, self.fetch(updates), combine))
 
     def erf(self, x: Any) -> Any:
         # CuPy has it for float32 and float64, and would give float64 for float16.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,11 @@ def padded_shape(shape: Sequence[int], widths: Sequence[tuple[int, int]]) -> tup
     return tuple(size + sum(width) for size, width in zip(shape, widths, strict=True))
 
 
+def bitcast(xp: Backend, x: Array, dtype: Any) -> Array:
+    """By way of the host: the standard has no way to look at bits."""
+    return xp.put(xp.fetch(x).view(xp.numpy_dtype(dtype)))
+
+
 def gather(xp: Backend, x: Array, places: Sequence[Array]) -> Array:
     sizes, rest = x.shape[: len(places)], x.shape[len(places) :]
     rows = xp.zeros((), dtype=places[0].dtype)
@@ -39,6 +44,76 @@ def gather(xp: Backend, x: Array, places: Sequence[Array]) -> Array:
         rows = rows * size + xp.where(place < 0, place + size, place)
     x = xp.reshape(x, (math.prod(sizes), *rest))
     return xp.reshape(xp.take(x, xp.reshape(rows, (-1,)), axis=0), (*rows.shape, *rest))
+
+
+def scatter(
+    xp: Backend, x: Array, places: Sequence[Array], updates: Array, combine: str | None
+) -> Array:
+    """One update after the other: the standard has no way to write to many places at once."""
+    sizes, rest = x.shape[: len(places)], x.shape[len(places) :]
+    chosen = xp.broadcast_arrays(*places)
+    count = math.prod(chosen[0].shape)
+    flat = [xp.fetch(xp.reshape(place, (-1,))).tolist() for place in chosen]
+    result = xp.asarray(x, copy=True)
+    updates = xp.reshape(updates, (count, *rest))
+    into = {"add": xp.add, "mul": xp.multiply, "max": xp.maximum, "min": xp.minimum}
+    for i, place in enumerate(zip(*flat, strict=True)):
+        if not all(-size <= p < size for p, size in zip(place, sizes, strict=True)):
+            raise ValueError(f"the index {list(place)} is out of bounds for {list(sizes)}")
+        key = (*place, ...)
+        value = updates[i, ...]
+        result[key] = value if combine is None else into[combine](result[key], value)  # type: ignore[index]
+    return result
+
+
+def top_k(xp: Backend, x: Array, k: int, *, axis: int, largest: bool) -> Array:
+    order = xp.argsort(x, axis=axis, descending=largest, stable=True)
+    first = order[(*(slice(None),) * axis, slice(0, k), ...)]
+    return xp.astype(first, xp.dtype(np.dtype(np.int64)))
+
+
+def scan(
+    xp: Backend,
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    carry: tuple[Array, ...],
+    inputs: tuple[Array, ...],
+    length: int,
+    *,
+    reverse: bool,
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    if not length:
+        # What a step would make tells the shapes of what no step makes.
+        blank = tuple(xp.zeros(x.shape[1:], dtype=x.dtype) for x in inputs)
+        _, made = step(carry, blank)
+        return carry, tuple(xp.zeros((0, *y.shape), dtype=y.dtype) for y in made)
+    made_by_step = []
+    for i in reversed(range(length)) if reverse else range(length):
+        carry, made = step(carry, tuple(x[i, ...] for x in inputs))
+        made_by_step.append(made)
+    ordered = made_by_step[::-1] if reverse else made_by_step
+    return carry, tuple(xp.stack(ys, axis=0) for ys in zip(*ordered, strict=True))
+
+
+def gradients(xp: Backend, function: Any, arrays: Sequence[Array], count: int) -> tuple[Array, ...]:
+    """By JAX, since no array library but it tells derivatives."""
+    from sardonyx.backends.jax import JaxBackend  # noqa: PLC0415  (imported only where it is used)
+
+    function.specs(*arrays)
+    jax = JaxBackend(jit=False)
+    with jax.scope():
+        moved = [jax.put(xp.fetch(array)) for array in arrays]
+        found = jax.gradients(function.on(jax), moved, count)
+        return tuple(xp.put(jax.fetch(gradient)) for gradient in found)
+
+
+def integer_matmul(xp: Backend, a: Array, b: Array) -> Array:
+    """Through floats, which libraries multiply fast, and which hold these sums exactly."""
+    largest = a.shape[-1] * 2**16
+    wide = xp.dtype(np.dtype(np.float32 if largest <= 2**24 else np.float64))
+    product = xp.matmul(xp.astype(a, wide), xp.astype(b, wide))
+    if largest > 2**31:
+        product = xp.astype(product, xp.dtype(np.dtype(np.int64)))
+    return xp.astype(product, xp.dtype(np.dtype(np.int32)))
 
 
 def elements_at(xp: Backend, x: Array, steps: Sequence[int]) -> Array:

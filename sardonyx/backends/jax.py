@@ -36,12 +36,12 @@ MOST_JOINED = 128
 
 class JaxBackend(Backend):
     name: ClassVar[str] = "jax"
-    compiled: ClassVar[bool] = True
     reshapes_are_views: ClassVar[bool] = False
     embeds_up_to: ClassVar[int] = 128
 
-    def __init__(self, device: jax.Device | None = None) -> None:
+    def __init__(self, device: jax.Device | None = None, *, jit: bool = True) -> None:
         super().__init__(jnp)
+        self.compiled = jit
         self.device = device
         # On a device of its own, what a call passes must be placed there as the weights are.
         self.takes_numpy = device is None
@@ -85,22 +85,76 @@ class JaxBackend(Backend):
 
     def gather(self, x: Any, places: Any) -> Any:
         within = (_within(place, size) for place, size in zip(places, x.shape, strict=False))
-        return x.at[tuple(within)].get(mode="clip")
+        return jnp.asarray(x).at[tuple(within)].get(mode="clip")
+
+    def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
+        x = jnp.asarray(x)
+        within = [_or_past_the_end(p, n) for p, n in zip(places, x.shape, strict=False)]
+        if combine == "mul":
+            return _multiplied(x, updates, *within)
+        at = x.at[tuple(within)]
+        write = at.set if combine is None else getattr(at, combine)
+        return write(updates, mode="drop")
+
+    def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
+        x = jnp.moveaxis(x, axis, -1)
+        kind = lax.FftType.IFFT if inverse else lax.FftType.FFT
+        return jnp.moveaxis(_transformed(x, kind), -1, axis)
+
+    def top_k(self, x: Any, k: int, *, axis: int, largest: bool) -> Any:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            key = x if largest else ~x
+        else:
+            # XLA tells the zeros apart, and puts NaN at either end by its sign.
+            plain = jnp.where(jnp.isnan(x), jnp.nan, jnp.where(x == 0, 0, x))
+            key = plain if largest else -plain
+        return lax.top_k(key, k, axis=axis)[1].astype(np.int64)
 
     def astype(self, x: Any, dtype: Any) -> Any:
         return prepared(x, np.dtype(dtype)).astype(dtype)
 
     def bitcast(self, x: Any, dtype: Any) -> Any:
+        if dtype == np.complex64:
+            # JAX would add the parts up, and lose what is infinite, subnormal or not a number.
+            parts = lax.bitcast_convert_type(x, np.float32)
+            return lax.complex(parts[..., 0], parts[..., 1])
         return x.view(dtype)
 
     def fmod(self, a: Any, b: Any) -> Any:
         return jnp.fmod(a, b)
 
     def matmul(self, a: Any, b: Any) -> Any:
+        if a.ndim == b.ndim == 2:
+            # The general form names its result's type, and derivatives may then not have float64.
+            return lax.dot(a, b, precision=lax.Precision.HIGHEST)
         return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+
+    def solve_lower(self, a: Any, b: Any) -> Any:
+        return lax.linalg.triangular_solve(a, b, left_side=True, lower=True, unit_diagonal=True)
 
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
         return jnp.tensordot(a, b, axes, precision=lax.Precision.HIGHEST)
+
+    def quotient(self, a: Any, b: Any) -> Any:
+        wide = jnp.promote_types(a.dtype, jnp.float32)
+        x, y = a.astype(wide), jnp.asarray(b, dtype=wide)
+        # Where one number divides many, XLA multiplies by its inverse: here no two are the same.
+        result = x / jnp.where(jnp.isnan(x), x, y)
+        if wide != a.dtype:
+            # To the mantissa alone: with a narrow exponent it would make small numbers zero.
+            form = jnp.finfo(a.dtype)  # type: ignore[no-untyped-call]
+            result = lax.reduce_precision(result, 8, form.nmant)
+        return result.astype(a.dtype)
+
+    def integer_matmul(self, a: Any, b: Any) -> Any:
+        """Signed by signed, for which there are instructions: x is (x - 128) + 128."""
+        if a.dtype == jnp.uint8:
+            below = 128 * jnp.sum(b, axis=-2, keepdims=True, dtype=jnp.int32)
+            return self.integer_matmul(_less_128(a), b) + below
+        if b.dtype == jnp.uint8:
+            below = 128 * jnp.sum(a, axis=-1, keepdims=True, dtype=jnp.int32)
+            return self.integer_matmul(a, _less_128(b)) + below
+        return jnp.matmul(a, b, preferred_element_type=jnp.int32)
 
     def convolution(self, x: Any, weight: Any, **layout: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -151,6 +205,22 @@ class JaxBackend(Backend):
     ) -> Any:
         return lax.cond(jnp.reshape(predicate, ()), when_true, when_false)
 
+    def loop(self, condition: Any, body: Any, carry: Any) -> Any:
+        return lax.while_loop(
+            lambda carried: jnp.reshape(condition(*carried), ()), lambda c: body(*c), carry
+        )
+
+    def scan(
+        self, step: Any, carry: Any, inputs: Any, length: int, *, reverse: bool = False
+    ) -> Any:
+        return lax.scan(step, carry, inputs, length, reverse=reverse)
+
+    def gradients(self, function: Any, arrays: Any, count: int) -> Any:
+        def total(*chosen: Any) -> Any:
+            return jnp.sum(function(*chosen, *arrays[count:])[0])
+
+        return jax.grad(total, argnums=tuple(range(count)))(*arrays[:count])
+
     # -- for the graph ----------------------------------------------------------------------------
 
     def scope(self) -> AbstractContextManager[object]:
@@ -196,6 +266,12 @@ class JaxBackend(Backend):
     def is_abstract(self, value: object) -> bool:
         return isinstance(value, jax.core.Tracer)
 
+    def key(self, value: Any) -> Any:
+        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            # Of whatever size the keys of its generator are.
+            return jax.random.bits(value, (2,), np.uint32)
+        return super().key(value)
+
     def narrowed(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         # Users of JAX rarely switch its 64-bit mode on, and then have no int64 to pass.
         return _WITHOUT_X64.get(dtype.name, dtype)
@@ -214,14 +290,30 @@ class JaxBackend(Backend):
         except (AttributeError, BufferError, TypeError, RuntimeError, ValueError):
             return self.put(np.asarray(value))
 
+    def uncompiled(self) -> Backend:
+        return JaxBackend(self.device, jit=False)
+
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
         stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
         stand_ins = (stand_in(*spec) for spec in specs)
         return [Spec(r.shape, r.dtype) for r in jax.eval_shape(function, *stand_ins)]
 
     def compile(self, replay: Replay) -> Replay:
-        compiled: Replay = jax.jit(replay)
-        return compiled
+        if not self.compiled:
+            return replay
+        # Each value has the type that its graph says: XLA would drop casts to narrow ones and back.
+        exact = jax.jit(replay, compiler_options={"xla_allow_excess_precision": False})
+
+        def run(*arrays: Any) -> Any:
+            try:
+                return exact(*arrays)
+            except ValueError as error:
+                if "compiler_options" not in str(error):
+                    raise
+                # Inside another jit, whose options hold for all.
+                return jax.jit(replay)(*arrays)
+
+        return run
 
     def explain(self, error: Exception) -> str | None:
         text = str(error)
@@ -258,6 +350,16 @@ def _within(indices: Any, size: int) -> Any:
     return jnp.clip(indices, 0, max(size - 1, 0)).astype(_counting(size))
 
 
+def _or_past_the_end(indices: Any, size: int) -> Any:
+    """The indices counted from the front, and those out of range moved behind the last element."""
+    indices = jnp.where(indices < 0, indices + size, indices)
+    return jnp.where((indices < 0) | (indices > size), size, indices).astype(_counting(size))
+
+
+def _less_128(x: Any) -> Any:
+    return lax.bitcast_convert_type(x ^ jnp.uint8(128), jnp.int8)
+
+
 def _general_convolution(
     x: Any,
     weight: Any,
@@ -282,11 +384,51 @@ def _window_reduce(
     combine: Callable[[Any, Any], Any], x: Any, initial: float, *window: Sequence[int]
 ) -> Any:
     neutral = x.dtype.type(initial)
+    if any(dilation > 1 for dilation in window[2]):
+        # JAX has no derivatives of a window with gaps.
+        return fallback.window_reduce(combine, x, *window)
     return lax.platform_dependent(
         x,
         cpu=lambda x: xla_cpu.window_reduce(combine, x, neutral, *window),
         default=lambda x: xla_cpu.general_window_reduce(combine, x, neutral, *window),
     )
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _transformed(x: Any, kind: lax.FftType) -> Any:
+    """JAX's own rule asks for complex128 by name, which its 32-bit mode does not let it have."""
+    return lax.fft(x, kind, x.shape[-1:])
+
+
+def _transposed_transform(kind: lax.FftType, _: None, slope: Any) -> tuple[Any]:
+    with jax.enable_x64(True):
+        return (_transformed(slope, kind),)
+
+
+_transformed.defvjp(lambda x, kind: (_transformed(x, kind), None), _transposed_transform)
+
+
+@jax.custom_jvp
+def _multiplied(x: Any, updates: Any, *places: Any) -> Any:
+    """JAX itself has derivatives of this only where no place is named twice."""
+    return x.at[places].multiply(updates, mode="drop")
+
+
+@_multiplied.defjvp
+def _multiplied_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """Of each update's companions at its place the product, where one of them may be zero."""
+    x, updates, *places = primals
+    dx, du, *_ = tangents
+    at = tuple(places)
+    is_zero = updates == 0
+    others = jnp.where(is_zero, 1, updates)
+    product = _multiplied(jnp.ones_like(x), others, *at).at[at].get(mode="clip")
+    zeros = jnp.zeros_like(x).at[at].add(is_zero.astype(x.dtype), mode="drop")
+    beside = zeros.at[at].get(mode="clip") - is_zero
+    companions = jnp.where(beside > 0, 0, product / others)
+    slopes = x.at[at].get(mode="clip") * companions * du
+    moved = dx * _multiplied(jnp.ones_like(x), updates, *at)
+    return _multiplied(x, updates, *at), moved.at[at].add(slopes, mode="drop")
 
 
 @cache

@@ -35,6 +35,15 @@ class NumpyLike(Backend):
     def gather(self, x: Any, places: Any) -> Any:
         return x[tuple(places)]
 
+    def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
+        result = x.copy()
+        if combine is None:
+            result[tuple(places)] = updates
+        else:
+            into = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}[combine]
+            getattr(self._np, into).at(result, tuple(places), updates)
+        return result
+
     def bitcast(self, x: Any, dtype: Any) -> Any:
         return x.view(dtype)
 
@@ -156,6 +165,10 @@ class NumpyBackend(NumpyLike):
     def gather(self, x: Any, places: Any) -> Any:
         with _clear_bounds():
             return x[tuple(places)]
+
+    def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
+        with _clear_bounds():
+            return super().scatter(x, places, updates, combine)
 
     def erf(self, x: Any) -> Any:
         if is_low_precision(x.dtype):

@@ -130,6 +130,8 @@ class Standard:
     argmax: Reduction
     argmin: Reduction
     argsort: Layout
+    nonzero: Callable[[Array], Sequence[Array]]
+    searchsorted: Layout
     sort: Layout
     take: Layout
     take_along_axis: Layout
@@ -160,6 +162,7 @@ class Standard:
     flip: Layout
     moveaxis: Layout
     permute_dims: Callable[[Array, Shape], Array]
+    repeat: Layout
     reshape: Callable[[Array, Shape], Array]
     roll: Layout
     squeeze: Layout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from sardonyx.backends.base import Backend, Spec, kind_of
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.standard.types import dtype_of_type, short_name
 from sardonyx.graph.structure import ValueInfo
+from sardonyx.ops.definition import Map
 
 Convert = Callable[[Any], Any]
 
@@ -26,6 +27,8 @@ def normalised(value: Any, info: ValueInfo) -> Any:
         if not isinstance(value, (list, tuple)):
             raise InvalidInput(f"The input '{info.name}' is a {info.type}: pass a list of arrays.")
         return [normalised(one, element_of(info)) for one in value]
+    if kind == "map":
+        return _map_of(value, info)
     if value is None:
         raise InvalidInput(f"The input '{info.name}' ({info}) is None: pass an array.")
     if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -33,15 +36,28 @@ def normalised(value: Any, info: ValueInfo) -> Any:
     return _array_of(value, info)
 
 
+def _map_of(value: Any, info: ValueInfo) -> Map:
+    """A dict with its keys in order, so that the order in which they came makes no new program."""
+    whole = info.type and "map(int64" in info.type
+    kinds = (int, np.integer) if whole else str
+    if not isinstance(value, Mapping) or not all(isinstance(key, kinds) for key in value):
+        named = "integers" if whole else "strings"
+        raise InvalidInput(f"The input '{info.name}' is a {info.type}: pass a dict from {named}.")
+    keys = sorted(value)
+    return Map(tuple(keys), _array_of([value[key] for key in keys], element_of(info)))
+
+
 def element_of(info: ValueInfo) -> ValueInfo:
-    """What is inside a sequence or an optional."""
+    """What is inside a sequence, an optional or a map."""
     inner = (info.type or "").partition("(")[2][:-1]
+    if (info.type or "").startswith("map("):
+        inner = inner.partition(",")[2]
     return ValueInfo(info.name, inner, dtype_of_type(inner), None)
 
 
 def leaf_of(info: ValueInfo) -> ValueInfo:
     """What each array inside an input must be."""
-    while (info.type or "").startswith(("optional(", "seq(")):
+    while (info.type or "").startswith(("optional(", "seq(", "map(")):
         info = element_of(info)
     return info
 
@@ -140,11 +156,16 @@ def exporter(given: Sequence[Any], backend: Backend) -> Convert:
     """What turns a program's arrays into the library of those that the caller passed."""
     foreign = next((array for array in given if not isinstance(array, np.ndarray)), None)
     if foreign is None:
-        return lambda array: backend.fetch(array) if backend.owns(array) else array
+        return partial(_as_numpy, backend)
     if backend.owns(foreign) or backend.is_abstract(foreign):
         return lambda array: _as_native(array, backend)
     into = _maker(foreign)
     return lambda array: _in_library(array, type(foreign), into, backend)
+
+
+def _as_numpy(backend: Backend, array: Any) -> Any:
+    # Of NumPy's arrays and a traced key nothing but traced arrays can come.
+    return backend.fetch(array) if backend.owns(array) and not backend.is_abstract(array) else array
 
 
 def _maker(foreign: Any) -> Any:

@@ -65,7 +65,10 @@ def _keywords(definition: Definition, given: Mapping[str, Any], dtype_of: Any) -
         if name not in definition.attributes:
             raise Misfit(f"the attribute '{name}' has no meaning here")
         parameter = definition.attributes[name]
-        keywords[name] = dtype_of(value) if parameter.type == DType else parameter.convert(value)
+        if parameter.type != DType:
+            keywords[name] = parameter.convert(value)
+        elif value or parameter.required:  # 0 is ONNX's word for no type at all
+            keywords[name] = dtype_of(value)
     for name, parameter in definition.attributes.items():
         if name in keywords:
             continue

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from sardonyx.backends import random
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.numpy import HOST
+from sardonyx.backends.standard import Array
 from sardonyx.graph.binding import Argument
-from sardonyx.graph.program import Block
 from sardonyx.graph.values import Device, Static, digest
-from sardonyx.ops.definition import Need
+from sardonyx.ops.definition import Arrays, Definition, Map, Need
 
 # Where an array goes that is only known when the program runs.
 HOLE = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Holes:
+    """Where a sequence of arrays goes."""
+
+    count: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -27,29 +34,44 @@ class OpCall:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     attributes: Mapping[str, Any]
+    # What the standard says the results are, where it says so.
     dtypes: tuple[np.dtype[Any] | None, ...]
+    outputs: int | None = None
+    makes_sequence: bool = False
+    is_unsized: bool = False
 
     @classmethod
     def of(
         cls,
-        function: Callable[..., Any],
+        definition: Definition,
         arguments: Sequence[Argument],
         attributes: Mapping[str, Any],
         dtypes: Sequence[np.dtype[Any] | None],
     ) -> OpCall:
         """Put what is known in its place, and leave holes for the arrays."""
-        return cls(function, tuple(_given(a) for a in arguments), attributes, tuple(dtypes))
+        return cls(
+            definition.function,
+            tuple(_given(a) for a in arguments),
+            attributes,
+            tuple(dtypes),
+            outputs=len(dtypes),
+            makes_sequence=definition.makes_sequence,
+            is_unsized=definition.is_unsized,
+        )
 
     def __call__(self, xp: Backend, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        results = self.unrounded(xp, arrays)[: len(self.dtypes)]
+        results = self.unrounded(xp, arrays)
+        if not self.makes_sequence:
+            results = results[: self.outputs]
         return tuple(self.rounded(xp, i, result) for i, result in enumerate(results))
 
     def unrounded(self, xp: Backend, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The op's results as it returns them."""
         given = iter(arrays)
-        arguments = [next(given) if a is HOLE else _native(xp, a) for a in self.arguments]
+        arguments = [_filled(xp, argument, given) for argument in self.arguments]
         results = self.function(xp, *arguments, **self.attributes)
-        return results if isinstance(results, tuple) else (results,)
+        several = self.makes_sequence or isinstance(results, tuple)
+        return tuple(results) if several else (results,)
 
     def rounded(self, xp: Backend, index: int, result: Any) -> Any:
         """A result in the dtype the standard gives it, where an op computed in a wider one."""
@@ -71,29 +93,27 @@ class OpCall:
         return self.function, known, tuple(self.attributes), self.dtypes
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ControlCall:
-    """An op that runs subgraphs: its own arrays come first, then those the subgraphs capture."""
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """An op that draws at random, given a key of its own: that of the call, and what tells it apart.
 
-    call: OpCall
-    blocks: Mapping[str, Block]
-    captures: tuple[int, ...]
+    The key comes last among the arguments, with the numbers of the iterations it is drawn in.
+    """
 
-    key = None
+    function: Callable[..., Any]
+    number: int
+    nested: int
 
-    def __call__(self, xp: Backend, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        own = len(arrays) - len(self.captures)
-        frame = dict(zip(self.captures, arrays[own:], strict=True))
-        bodies = {name: partial(block.run, xp, frame) for name, block in self.blocks.items()}
-        function = partial(self.call.function, **bodies)
-        call = OpCall(function, self.call.arguments, self.call.attributes, self.call.dtypes)
-        return call(xp, arrays[:own])
+    def __call__(self, xp: Backend, *arguments: Any, **attributes: Any) -> Any:
+        own = len(arguments) - self.nested - 1
+        key, *iterations = arguments[own:]
+        for part in (self.number, *iterations):
+            key = random.fold_in(xp, key, part)
+        return self.function(xp, *arguments[:own], key=key, **attributes)
 
 
-def makes_strings(call: OpCall | ControlCall) -> bool:
+def makes_strings(call: OpCall) -> bool:
     """Whether the call is told to make strings, which only the host can hold."""
-    if isinstance(call, ControlCall):
-        return False
     told = [*call.attributes.values(), *(a.dtype for a in call.arguments if isinstance(a, Spec))]
     return any(isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in told)
 
@@ -101,13 +121,13 @@ def makes_strings(call: OpCall | ControlCall) -> bool:
 class Probe:
     """A call that remembers which of its results are the very arguments they came from."""
 
-    def __init__(self, call: OpCall | ControlCall, xp: Backend) -> None:
+    def __init__(self, call: Callable[..., Any], xp: Backend) -> None:
         self.call = call
         self.xp = xp
         self.same: list[int | None] = []
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        results = self.call(self.xp, arrays)
+        results: tuple[Any, ...] = self.call(self.xp, arrays)
         self.same = [next((i for i, a in enumerate(arrays) if a is r), None) for r in results]
         return results
 
@@ -122,9 +142,26 @@ def _given(argument: Argument) -> Any:
         return Spec(value.shape, value.dtype) if isinstance(value, (Static, Device)) else value
     if parameter.need is Need.STATIC and isinstance(value, Static):
         return parameter.convert(value.value)
-    if isinstance(value, (Static, Device)):
+    if isinstance(value, (Static, Device)) and parameter.type is Array:
         return HOLE
-    raise TypeError(f"'{parameter.name}' takes an array, not a sequence")
+    if isinstance(value, list) and parameter.type == Arrays:
+        return Holes(len(value))
+    if isinstance(value, Map) and parameter.type is Map:
+        return replace(value, values=HOLE)
+    raise TypeError(f"'{parameter.name}' takes {_KINDS.get(parameter.type, 'an array')}")
+
+
+_KINDS = {Arrays: "a sequence of arrays", Map: "a map"}
+
+
+def _filled(xp: Backend, argument: Any, given: Iterator[Any]) -> Any:
+    if argument is HOLE:
+        return next(given)
+    if isinstance(argument, Holes):
+        return [next(given) for _ in range(argument.count)]
+    if isinstance(argument, Map) and argument.values is HOLE:
+        return replace(argument, values=next(given))
+    return _native(xp, argument)
 
 
 def _native(xp: Backend, argument: Any) -> Any:

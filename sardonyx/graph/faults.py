@@ -29,7 +29,9 @@ def described(value: Value) -> str:
     """A value's dtype and shape."""
     if isinstance(value, (Static, Device)):
         return f"{short_name(value.dtype)}{list(value.shape)}"
-    return "absent" if value is None else f"a sequence of {len(value)}"
+    if isinstance(value, list):
+        return f"a sequence of {len(value)}"
+    return "absent" if value is None else "a map"
 
 
 def placed(error: Exception, node: Node, opset: int, inputs: Sequence[Value]) -> Exception:

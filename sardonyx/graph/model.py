@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from secrets import randbits
 from threading import RLock
 from typing import Any
 
@@ -13,7 +16,6 @@ from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph import faults
 from sardonyx.graph.arrays import Convert, check_input, exporter, importer, leaf_of, normalised
-from sardonyx.graph.listing import spec_text
 from sardonyx.graph.params import Constants, Params
 from sardonyx.graph.program import Program
 from sardonyx.graph.replay import Recording
@@ -21,6 +23,7 @@ from sardonyx.graph.results import results_type
 from sardonyx.graph.structure import Source, ValueInfo
 from sardonyx.graph.tape import Tape
 from sardonyx.graph.trace import Tracer
+from sardonyx.graph.trees import as_dicts, described, each, flat, signature
 from sardonyx.graph.values import Static
 
 
@@ -57,6 +60,8 @@ class Model:
         self._entries: dict[Any, _Entry] = {}
         self._inferred: dict[Any, Any] = {}
         self._lock = RLock()
+        self._draws = count()
+        self._entropy = np.uint32(randbits(32))
         self.params = Params(source.graph.initializers, backend)
 
     # -- what it says of itself -------------------------------------------------------------------
@@ -100,8 +105,27 @@ class Model:
 
     def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
         """Run the model. One output comes bare, several as a tuple that is also read by name."""
+        return self._called(None, *inputs, **named_inputs)
+
+    def keyed(self, key: Any) -> Callable[..., Any]:
+        """The model as a function whose random operators draw from this key, at every call alike.
+
+        `key` is a number, a pair of uint32, or one of JAX's keys, which may be traced. Without one
+        each call draws anew; operators that have a seed always draw the same.
+
+        >>> import sardonyx
+        >>> from onnx import parser
+        >>> text = "<ir_version: 10, opset_import: ['': 22]> g () => (float[2] y) "
+        >>> text += "{ y = RandomNormal <shape = [2]> () }"
+        >>> model = sardonyx.load(parser.parse_model(text.replace(chr(39), chr(34))))
+        >>> bool((model.keyed(7)() == model.keyed(7)()).all()), bool((model() == model()).all())
+        (True, False)
+        """
+        return partial(self._called, self._backend.key(key))
+
+    def _called(self, key: Any, /, *inputs: Any, **named_inputs: Any) -> Any:
         form = self._form_for(inputs, named_inputs)
-        values = form._call(form._arranged(inputs, named_inputs))
+        values = form._call(form._arranged(inputs, named_inputs), key)
         return values[0] if len(values) == 1 else self._results(*values)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
@@ -124,7 +148,7 @@ class Model:
                     f"The model has no output '{name}'; it has {', '.join(self._output_names)}."
                 )
         form = self._form_for((), feeds)
-        made = form._call(form._arranged((), feeds), to_numpy=True)
+        made = form._call(form._arranged((), feeds), None, to_numpy=True)
         values = dict(zip(self._output_names, made, strict=True))
         return [values[name] for name in names]
 
@@ -136,7 +160,7 @@ class Model:
             for value, info in zip(form._arranged(inputs, named_inputs), form._infos, strict=True)
         ]
         entry = form._entry_for(given)
-        return form._record(entry, form._taken(given, entry), execute=False)[0]
+        return form._record(entry, form._taken(given, entry), None, execute=False)[0]
 
     # -- one call ---------------------------------------------------------------------------------
 
@@ -183,7 +207,7 @@ class Model:
             raise InvalidInput(f"The model also needs {'; '.join(missing)}.")
         return [given.get(name) for name in names]
 
-    def _call(self, given: list[Any], *, to_numpy: bool = False) -> Sequence[Any]:
+    def _call(self, given: list[Any], key: Any, *, to_numpy: bool = False) -> Sequence[Any]:
         try:
             entry = self._entries[tuple([(type(a), a.shape, a.dtype) for a in given])]
         except (KeyError, AttributeError, TypeError):
@@ -192,22 +216,34 @@ class Model:
         if entry.static_version != self.params.static_version:
             entry = self._renewed(given)
         arrays = given if entry.importers is None else self._taken(given, entry)
-        outputs = self._run(entry, arrays)
+        outputs = self._run(entry, arrays, key)
         if to_numpy:
             return [self._to_numpy(output) for output in outputs]
         return [self._exported(output, entry, given, arrays) for output in outputs]
 
     def _taken(self, given: Sequence[Any], entry: _Entry) -> list[Any]:
-        with self._backend.scope():
-            return _imported(given, entry)
+        if entry.importers is None:
+            return list(given)
+        converts = iter(entry.importers)
 
-    def _run(self, entry: _Entry, arrays: list[Any]) -> Sequence[Any]:
+        def taken(array: Any) -> Any:
+            convert = next(converts)
+            return array if convert is None else convert(array)
+
+        with self._backend.scope():
+            return [each(taken, value) for value in given]
+
+    def _run(self, entry: _Entry, arrays: list[Any], key: Any) -> Sequence[Any]:
         try:
             with self._backend.scope():
-                outputs = entry.recording.run(_flat(arrays))
+                inputs = flat(arrays)
+                if entry.recording.draws:
+                    key = self._next_key() if key is None else key
+                    inputs.append(key)
+                outputs = entry.recording.run(inputs)
                 if outputs is not None:
                     return outputs
-                return self._record(entry, arrays, execute=True)[1]
+                return self._record(entry, arrays, key, execute=True)[1]
         except SardonyxError:
             raise
         except Exception as error:
@@ -218,14 +254,14 @@ class Model:
         """Trace a call that failed once more: where a node is at fault, that names it."""
         recording = Recording(self._backend, self.params, entry.recording.inline)
         try:
-            self._record(replace(entry, recording=recording), arrays, execute=False)
+            self._record(replace(entry, recording=recording), arrays, None, execute=False)
         except SardonyxError:
             raise
         except Exception:
             return  # What failed is no node, so the first error says as much.
 
     def _record(
-        self, entry: _Entry, arrays: list[Any], *, execute: bool
+        self, entry: _Entry, arrays: list[Any], key: Any, *, execute: bool
     ) -> tuple[Program, Sequence[Any]]:
         recording = entry.recording
         with self._lock, self._backend.scope():
@@ -239,13 +275,18 @@ class Model:
                 execute=execute,
             )
             tracer = Tracer(self._source, tape, strict=self._strict)
-            program = tracer.trace(arrays, self._title(arrays))
+            key = self._next_key() if key is None else key
+            program = tracer.trace(arrays, key, self._title(arrays))
+            recording.draws |= tape.draws
             recording.settle()
             return program, tape.output_arrays() if execute else ()
 
+    def _next_key(self) -> Any:
+        return self._backend.key(np.asarray([self._entropy, next(self._draws)], np.uint32))
+
     def _title(self, arrays: Sequence[Any]) -> str:
         given = ", ".join(
-            f"{info.name}: {_described(array, self._backend)}"
+            f"{info.name}: {described(array, self._backend)}"
             for info, array in zip(self._infos, arrays, strict=True)
         )
         return f"{self._source.graph.name or 'graph'}({given}) on {self.backend}"
@@ -253,7 +294,7 @@ class Model:
     # -- signatures -------------------------------------------------------------------------------
 
     def _entry_for(self, given: Sequence[Any]) -> _Entry:
-        key = tuple(_signature(value) for value in given)
+        key = tuple(signature(value) for value in given)
         entry = self._entries.get(key)
         if entry is None or entry.static_version != self.params.static_version:
             self._entries[key] = entry = self._new_entry(given)
@@ -267,7 +308,7 @@ class Model:
         pairs = [
             (leaf, leaf_of(info))
             for value, info in zip(given, self._infos, strict=True)
-            for leaf in _flat([value])
+            for leaf in flat([value])
         ]
         importers = tuple(importer(leaf, info, self._backend) for leaf, info in pairs)
         sizes: dict[str, int] = {}
@@ -277,7 +318,7 @@ class Model:
                 check_input(self._backend.spec(array), info, sizes)
         leaves = [leaf for leaf, _ in pairs]
         return _Entry(
-            importers if any(importers) or len(pairs) != len(given) else None,
+            importers if any(importers) else None,
             Recording(
                 self._backend, self.params, any(self._backend.is_abstract(a) for a in leaves)
             ),
@@ -289,64 +330,24 @@ class Model:
     def _exported(
         self, output: Any, entry: _Entry, given: Sequence[Any], arrays: Sequence[Any]
     ) -> Any:
-        if isinstance(output, list):
-            return [self._exported(one, entry, given, arrays) for one in output]
-        if output is None:
-            return None
-        if isinstance(output, Static):
-            return output.value if entry.to_numpy else self._placed(output, entry)
-        if given is not arrays:
-            for original, imported in zip(_flat(given), _flat(arrays), strict=True):
-                if output is imported:
-                    return original
-        return entry.exporter(output)
+        def exported(array: Any) -> Any:
+            if isinstance(array, Static):
+                return array.value if entry.to_numpy else self._placed(array, entry)
+            if given is not arrays:
+                for original, imported in zip(flat(given), flat(arrays), strict=True):
+                    if array is imported:
+                        return original
+            return entry.exporter(array)
+
+        return as_dicts(each(exported, output))
 
     def _placed(self, output: Static, entry: _Entry) -> Any:
         return entry.exporter(self._constants.leaving(output.value))
 
     def _to_numpy(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._to_numpy(one) for one in value]
-        if isinstance(value, Static):
-            return value.value
-        return self._backend.fetch(value) if self._backend.owns(value) else value
+        def fetched(array: Any) -> Any:
+            if isinstance(array, Static):
+                return array.value
+            return self._backend.fetch(array) if self._backend.owns(array) else array
 
-
-def _signature(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_signature(one) for one in value)
-    return None if value is None else (type(value), tuple(value.shape), value.dtype)
-
-
-def _flat(values: Sequence[Any]) -> list[Any]:
-    flat: list[Any] = []
-    for value in values:
-        if isinstance(value, list):
-            flat += _flat(value)
-        elif value is not None:
-            flat.append(value)
-    return flat
-
-
-def _imported(given: Sequence[Any], entry: _Entry) -> list[Any]:
-    if entry.importers is None:
-        return list(given)
-    converts = iter(entry.importers)
-
-    def convert(value: Any) -> Any:
-        if value is None:
-            return None
-        if isinstance(value, list):
-            return [convert(one) for one in value]
-        function = next(converts)
-        return value if function is None else function(value)
-
-    return [convert(value) for value in given]
-
-
-def _described(value: Any, backend: Backend) -> str:
-    if isinstance(value, list):
-        return f"sequence of {len(value)}"
-    if value is None:
-        return "absent"
-    return spec_text(backend.spec(value))
+        return as_dicts(each(fetched, value))

@@ -9,7 +9,7 @@ one path through that tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ from sardonyx.backends.numpy import HOST
 from sardonyx.graph.listing import listing
 from sardonyx.graph.structure import Node
 from sardonyx.graph.values import Device, Value, Weight
+from sardonyx.ops.definition import Map, MapRows
 
 Frame: TypeAlias = dict[int, Any]
 Call: TypeAlias = Callable[[Backend, Sequence[Any]], Sequence[Any]]
@@ -50,6 +51,12 @@ class Step:
     # The op's name where a rewrite has replaced the node's.
     renamed: str | None = None
 
+    def with_blocks(self, call: Any) -> Step:
+        """This step, now that it is known what its subgraphs are and what they capture."""
+        blocks, captured = call.blocks, call.captures
+        operands = (*self.operands, *captured)
+        return replace(self, operands=operands, blocks=blocks, captured=captured)
+
     @property
     def title(self) -> str:
         return self.renamed or self.node.operator
@@ -78,12 +85,20 @@ class Block:
     steps: tuple[Step, ...]
     results: tuple[Operand, ...]
     specs: tuple[Spec, ...]
+    parameters: tuple[int, ...] = ()
 
-    def run(self, xp: Backend, frame: Mapping[int, Any]) -> tuple[Any, ...]:
-        local = dict(frame)
+    def run(
+        self, xp: Backend, frame: Mapping[int, Any], arguments: Sequence[Any] = ()
+    ) -> tuple[Any, ...]:
+        """The results. Those known while tracing are NumPy's arrays where the backend compiles."""
+        local = {register: frame[register] for register in self.captures}
+        local.update(zip(self.parameters, arguments, strict=True))
         for step in self.steps:
             step.run(xp, local)
-        return tuple(local[r] if isinstance(r, int) else xp.asarray(r.value) for r in self.results)
+        return tuple(
+            local[r] if isinstance(r, int) else r.value if xp.compiled else xp.asarray(r.value)
+            for r in self.results
+        )
 
     @property
     def captures(self) -> tuple[int, ...]:
@@ -91,6 +106,7 @@ class Block:
         read = [register for step in self.steps for register in step.reads]
         read += [r for r in self.results if isinstance(r, int)]
         made = {register for step in self.steps for register in step.results}
+        made.update(self.parameters)
         return tuple(dict.fromkeys(r for r in read if r not in made))
 
 
@@ -135,7 +151,8 @@ class Segment:
 
 def _replay_on_host(segment: Segment, backend: Backend, *arguments: Any) -> list[Any]:
     fetched = (backend.fetch(a) if backend.owns(a) else a for a in arguments)
-    results = segment.replay(HOST, *fetched)
+    with HOST.scope():
+        results = segment.replay(HOST, *fetched)
     return [r if r.dtype == object else backend.put(r) for r in results]
 
 
@@ -167,8 +184,9 @@ class Stage:
     segment: Segment | None = None
     weights: Mapping[int, str] = field(default_factory=dict)
     constants: Mapping[int, Any] = field(default_factory=dict)
-    # The registers whose values the rest of the program was recorded for.
+    # The registers whose values, or shapes, the rest of the program was recorded for.
     reads: tuple[int, ...] = ()
+    measures: tuple[int, ...] = ()
     following: dict[tuple[Any, ...], Stage] = field(default_factory=dict)
     # The model's outputs, in the last stage of a path: values whose arrays are in registers.
     outputs: tuple[Value, ...] | None = None
@@ -178,6 +196,8 @@ def output_of(value: Value, frame: Frame, backend: Backend) -> Any:
     """An output's arrays; a static one stays what it is, for the caller's library to take."""
     if isinstance(value, list):
         return [output_of(one, frame, backend) for one in value]
+    if isinstance(value, (Map, MapRows)):
+        return replace(value, values=output_of(value.values, frame, backend))
     if isinstance(value, Weight):
         return backend.shield(frame[value.register])
     return frame[value.register] if isinstance(value, Device) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sardonyx.backends.base import Backend
@@ -11,6 +11,7 @@ from sardonyx.graph.params import Params
 from sardonyx.graph.program import Frame, Stage, output_of
 from sardonyx.graph.tape import read_key
 from sardonyx.graph.values import Device, Value, Weight
+from sardonyx.ops.definition import Map, MapRows
 
 
 @dataclass(eq=False, slots=True)
@@ -20,6 +21,8 @@ class Recording:
     backend: Backend
     params: Params
     inline: bool
+    # Whether a call must bring a key, after its inputs, from which to draw at random.
+    draws: bool = False
     root: Stage = field(default_factory=Stage)
     # Set where the tree is a single stage on the device, which is nearly always.
     direct: Direct | None = None
@@ -39,12 +42,13 @@ class Recording:
                 stage.segment.run(self.backend, frame, inline=self.inline)
             if stage.outputs is not None:
                 return tuple(output_of(value, frame, self.backend) for value in stage.outputs)
-            stage = stage.following.get(read_key(self._read(stage, frame)))
+            stage = stage.following.get(self._key(stage, frame))
         return None
 
-    def _read(self, stage: Stage, frame: Frame) -> list[Any]:
+    def _key(self, stage: Stage, frame: Frame) -> tuple[Any, ...]:
         read = (frame[register] for register in stage.reads)
-        return [self.backend.fetch(a) if self.backend.owns(a) else a for a in read]
+        values = [self.backend.fetch(a) if self.backend.owns(a) else a for a in read]
+        return read_key(values, [tuple(frame[register].shape) for register in stage.measures])
 
     def settle(self) -> None:
         """Prepare the short way, once a recording is done, where the tree allows it."""
@@ -114,6 +118,8 @@ def _plan(value: Value, results: dict[int, int]) -> Any:
     """Where to find an output: ("result", i), ("input", i), ("weight", name), or the value."""
     if isinstance(value, list):
         return [_plan(one, results) for one in value]
+    if isinstance(value, (Map, MapRows)):
+        return replace(value, values=_plan(value.values, results))
     if isinstance(value, Weight):
         return "weight", value.name
     if isinstance(value, Device):
@@ -124,8 +130,11 @@ def _plan(value: Value, results: dict[int, int]) -> Any:
 
 def _pick(plan: Any, inputs: Sequence[Any], direct: Direct, results: Sequence[Any]) -> Any:
     if type(plan) is not tuple:
-        several = isinstance(plan, list)
-        return [_pick(one, inputs, direct, results) for one in plan] if several else plan
+        if isinstance(plan, list):
+            return [_pick(one, inputs, direct, results) for one in plan]
+        if isinstance(plan, (Map, MapRows)):
+            return replace(plan, values=_pick(plan.values, inputs, direct, results))
+        return plan
     kind, place = plan
     if kind == "result":
         return results[place]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sardonyx.graph.structure import AttributeReference
+from sardonyx.graph.structure import AttributeReference, Function, Graph
 from sardonyx.graph.values import Value
 
 
@@ -21,16 +21,21 @@ class Scope:
         attributes: Mapping[str, Any] | None = None,
         missing: Callable[[str], Value] | None = None,
         depth: int = 0,
+        place: str = "",
     ) -> None:
         self.opsets = opsets
         self.path = path
         self.depth = depth
+        # What tells this scope from all others of the model, by the values that nodes make.
+        self.place = place
         self._parent = parent
         self._values: dict[str, Value] = {}
         self._attributes = attributes or {}
         self._missing = missing
+        # What is being walked through.
+        self.graph: Graph | Function | None = None
 
-    def inner(self, path: str) -> Scope:
+    def inner(self, path: str, place: str) -> Scope:
         """A scope for a subgraph, which sees all that this one sees."""
         return Scope(
             self.opsets,
@@ -38,6 +43,7 @@ class Scope:
             path=f"{self.path}{path}/",
             attributes=self._attributes,
             depth=self.depth + 1,
+            place=place,
         )
 
     def bind(self, name: str, value: Value) -> None:
@@ -54,6 +60,13 @@ class Scope:
                 return value
             scope = scope._parent
         raise KeyError(name)
+
+    def __contains__(self, name: str) -> bool:
+        try:
+            self[name]
+        except KeyError:
+            return False
+        return True
 
     def release(self, names: tuple[str, ...]) -> None:
         """Let go of values that no node reads any more."""

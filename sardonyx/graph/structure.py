@@ -36,10 +36,14 @@ class Node:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     @property
+    def made(self) -> str:
+        """The first value that it makes: what tells it from all other nodes of its graph."""
+        return next((name for name in self.outputs if name), "")
+
+    @property
     def label(self) -> str:
         """How messages name this node: its name, or what it makes where it has none."""
-        made = next((name for name in self.outputs if name), "")
-        return f"node '{self.name}'" if self.name else f"the node that makes '{made}'"
+        return f"node '{self.name}'" if self.name else f"the node that makes '{self.made}'"
 
     @property
     def subgraphs(self) -> Iterator[Graph]:

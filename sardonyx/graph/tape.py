@@ -6,17 +6,17 @@ finished. On the others each step also runs at once, since that is how its resul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet, finalize
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend, HoldsNoStrings, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.calls import ControlCall, OpCall, Probe, makes_strings
+from sardonyx.graph.calls import OpCall, Probe, makes_strings
 from sardonyx.graph.params import Constants, Params
 from sardonyx.graph.program import (
     Block,
@@ -31,15 +31,19 @@ from sardonyx.graph.program import (
 )
 from sardonyx.graph.rewrite import rewrite
 from sardonyx.graph.structure import Node
+from sardonyx.graph.subgraphs import BodyCall
 from sardonyx.graph.values import Device, Hosted, Static, Value, Weight, digest, leaves, static
+from sardonyx.ops.definition import NeedsHost
 
 # The time to compile a segment grows faster than the number of its steps: XLA for CPU takes 3
 # seconds for 2,000 of them and 31 for 6,000.
 LONGEST_SEGMENT = 2048
 
 
-class NeedsHost(Exception):  # noqa: N818  (a signal between tape and tracer, not an error)
-    """Inside a block that runs on the device, something is needed that only the host can give."""
+_ABSTRACT = (
+    "but under a transformation such as jit or vmap only its shape is known: pass it as a NumPy "
+    "array, or call the model outside the transformation"
+)
 
 
 class Tape:
@@ -67,6 +71,7 @@ class Tape:
         # The caller's arrays whose values the program was recorded for.
         self.inputs_read: dict[int, np.ndarray[Any, Any]] = {}
         self._inputs: set[int] = set()
+        self._key_register = -1
         self._stage = root
         self._key: tuple[Any, ...] = ()
         self._frame: Frame = {}
@@ -94,6 +99,17 @@ class Tape:
         self._inputs.add(slot.register)
         return slot
 
+    def key(self, array: Any) -> Device:
+        """From what to draw at random; the caller passes it where `draws` turns out to be true."""
+        slot = self._slot(self.backend.spec(array))
+        self._frame[slot.register] = array
+        self._key_register = slot.register
+        return slot
+
+    @property
+    def draws(self) -> bool:
+        return self._key_register in self._introduced
+
     def weight(self, name: str) -> Weight:
         """An initializer, an argument of the program."""
         host = self.params.host(name)
@@ -103,24 +119,32 @@ class Tape:
         return slot
 
     def emit(
-        self,
-        node: Node,
-        call: OpCall | ControlCall,
-        sources: Sequence[Static | Device],
-        *,
-        captures: tuple[int, ...] = (),
-        blocks: tuple[Block, ...] = (),
+        self, node: Node, call: OpCall | BodyCall, sources: Sequence[Static | Device]
     ) -> list[Value]:
         """Write one step. A result that is the op's own argument is the argument: an alias."""
-        on_host = self._runs_on_host(call, sources)
-        if on_host and self._open_blocks:
+        if self._runs_on_host(call, sources):
+            return self._emit(node, call, sources, on_host=True)
+        try:
+            return self._emit(node, call, sources, on_host=False)
+        except HoldsNoStrings:
+            return self._emit(node, call, sources, on_host=True)
+
+    def _emit(
+        self,
+        node: Node,
+        call: OpCall | BodyCall,
+        sources: Sequence[Static | Device],
+        *,
+        on_host: bool,
+    ) -> list[Value]:
+        if self._open_blocks and (on_host or call.is_unsized):
             raise NeedsHost
         if self._steps and not self._open_blocks:
             full = self.backend.compiled and len(self._steps) >= LONGEST_SEGMENT
             if full or on_host != self._on_host:
                 self._close()
         self._on_host = on_host
-        operands = (*(self._operand(source) for source in sources), *captures)
+        operands = tuple(self._operand(source) for source in sources)
         specs, same, arrays = self._evaluate(call, operands)
         slots: list[Value] = []
         registers = []
@@ -136,10 +160,18 @@ class Tape:
                 self._made.add(fresh)
                 slots.append(fresh)
         if any(index is None for index in same):
-            self._steps.append(
-                Step(node, call, operands, tuple(registers), tuple(specs), blocks, captures)
-            )
+            step = Step(node, call, operands, tuple(registers), tuple(specs))
+            self._steps.append(step.with_blocks(call) if isinstance(call, BodyCall) else step)
+        if call.is_unsized:
+            self._measure([slot for slot in slots if isinstance(slot, Device)])
         return slots
+
+    def recalled(self, values: Sequence[Static | Device]) -> list[Static | Device]:
+        """The values, those that were read before as what they were read to be."""
+        return [self._recalled(value) for value in values]
+
+    def _recalled(self, value: Static | Device) -> Static | Device:
+        return self._known.get(value.register, value) if isinstance(value, Device) else value
 
     def fetch(self, values: Sequence[Value]) -> list[Value]:
         """The values with every array in them known: read, and the tape cut, where need be."""
@@ -156,16 +188,38 @@ class Tape:
         self._read([device for device in unknown if not isinstance(device, Weight)])
         return [self._known[v.register] if isinstance(v, Device) else v for v in values]
 
+    def parameter(self, array: Any) -> Device:
+        """What stands in a block for an array that it will be called with."""
+        slot = self._slot(self.backend.spec(array))
+        if not self.backend.compiled:
+            self._frame[slot.register] = array
+        return slot
+
+    def example(self, value: Value | Spec) -> Any:
+        """An array like the one that a value stands for; for a static value, itself."""
+        if isinstance(value, Spec):
+            return value
+        if isinstance(value, Static):
+            return value.value if self.backend.compiled else self.backend.asarray(value.value)
+        if not isinstance(value, Device):
+            raise NeedsHost
+        return value if self.backend.compiled else self._value(value.register)
+
+    def stand_ins(self) -> Mapping[int, Any]:
+        """Something to read captured values from, before it is known which are captured."""
+        return StandIns(self)
+
     @contextmanager
-    def block(self) -> Iterator[Callable[[Sequence[Value]], Block]]:
+    def block(self) -> Iterator[Callable[..., Block]]:
         """Steps written inside belong to a subgraph; call what is yielded with its results."""
         outer, self._steps = self._steps, []
+        on_host, self._on_host = self._on_host, False
         self._open_blocks += 1
         try:
             yield self._as_block
         finally:
             self._open_blocks -= 1
-            self._steps = outer
+            self._steps, self._on_host = outer, on_host
 
     def finish(self, outputs: Sequence[Value]) -> None:
         """Close the tape; these values are what the program returns."""
@@ -215,27 +269,32 @@ class Tape:
             self._sources[register] = value
         return self._placed[key]
 
-    def _runs_on_host(self, call: OpCall | ControlCall, sources: Sequence[Static | Device]) -> bool:
+    def _runs_on_host(self, call: OpCall | BodyCall, sources: Sequence[Static | Device]) -> bool:
+        if isinstance(call, BodyCall):
+            return False
+        if call.is_unsized and self.backend.compiled:
+            return True
         strings = makes_strings(call) or any(source.dtype == object for source in sources)
         return strings and not self.backend.holds_strings
 
     # -- steps ------------------------------------------------------------------------------------
 
     def _evaluate(
-        self, call: OpCall | ControlCall, operands: Sequence[Operand]
+        self, call: OpCall | BodyCall, operands: Sequence[Operand]
     ) -> tuple[Sequence[Spec], Sequence[int | None], Sequence[Any] | None]:
         if self.backend.compiled and not self._on_host:
             return (*self._infer(call, operands), None)
         probe = Probe(call, HOST if self._on_host else self.backend)
         arrays = [self._value(operand) for operand in operands]
-        results = probe(*arrays)
+        with probe.xp.scope():
+            results = probe(*arrays)
         specs = [probe.xp.spec(result) for result in results]
         if self._on_host:
             results = tuple(r if r.dtype == object else self.backend.put(r) for r in results)
         return specs, probe.same, results
 
     def _infer(
-        self, call: OpCall | ControlCall, operands: Sequence[Operand]
+        self, call: OpCall | BodyCall, operands: Sequence[Operand]
     ) -> tuple[Sequence[Spec], Sequence[int | None]]:
         """Ask the backend, once for all calls that are alike: real networks repeat themselves."""
         key = None
@@ -260,15 +319,25 @@ class Tape:
         if operand not in self._frame:
             self._frame[operand] = self.params[self._weights[operand]]
         value = self._frame[operand]
+        if self._on_host and self.backend.is_abstract(value):
+            raise InvalidInput(f"it runs on the host, {_ABSTRACT}")
         return self.backend.fetch(value) if self._on_host and self.backend.owns(value) else value
 
-    def _as_block(self, results: Sequence[Value]) -> Block:
+    def stand_in(self, register: int) -> Any:
+        """An array like the one that the register will hold; where steps run at once, that one."""
+        if not self.backend.compiled:
+            return self._value(register)
+        shape, dtype = self._specs[register]
+        return self.backend.zeros(shape, dtype=self.backend.dtype(dtype))
+
+    def _as_block(self, results: Sequence[Value], parameters: Sequence[Device] = ()) -> Block:
         if any(not isinstance(r, (Static, Device)) or r.dtype == object for r in results):
             raise NeedsHost
         operands = tuple(self._operand(r) for r in results if isinstance(r, (Static, Device)))
         specs = tuple(Spec(r.shape, r.dtype) for r in results if isinstance(r, (Static, Device)))
         registers = [o for o in operands if isinstance(o, int)]
-        return Block(tuple(without_dead_steps(self._steps, registers)), operands, specs)
+        steps = tuple(without_dead_steps(self._steps, registers))
+        return Block(steps, operands, specs, tuple(slot.register for slot in parameters))
 
     # -- cutting ----------------------------------------------------------------------------------
 
@@ -283,11 +352,7 @@ class Tape:
         for register in registers:
             value = self._frame[register]
             if self.backend.is_abstract(value):
-                raise InvalidInput(
-                    "its value decides a shape or a branch, but under a transformation such as "
-                    "jit or vmap only its shape is known: pass it as a NumPy array, or call the "
-                    "model outside the transformation"
-                )
+                raise InvalidInput(f"its value decides a shape or a branch, {_ABSTRACT}")
             host = self.backend.fetch(value) if self.backend.owns(value) else value
             # A copy, since the caller may write to the array after the call.
             self._known[register] = static(np.array(host))
@@ -295,6 +360,12 @@ class Tape:
                 self.inputs_read[register] = self._known[register].value
         self._stage.reads = tuple(registers)
         self._key = read_key([self._known[r].value for r in registers])
+
+    def _measure(self, devices: Sequence[Device]) -> None:
+        """Cut the tape where shapes depend on data; the program goes on for these shapes alone."""
+        self._close()
+        self._stage.measures = tuple(device.register for device in devices)
+        self._key = read_key([], [device.shape for device in devices])
 
     def _close(self, outputs: tuple[Value, ...] | None = None) -> None:
         """End the segment: run it, and begin the next one."""
@@ -344,9 +415,22 @@ class Tape:
         return register in self._weights or register in self._constants, register
 
 
-def read_key(values: Sequence[np.ndarray[Any, Any]]) -> tuple[Any, ...]:
-    """What tells two calls apart that read different values at the same cut."""
-    return tuple(digest(value) for value in values)
+class StandIns(dict[int, Any]):
+    """Registers' arrays, made up when they are asked for."""
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()
+        self._tape = tape
+
+    def __missing__(self, register: int) -> Any:
+        return self._tape.stand_in(register)
+
+
+def read_key(
+    values: Sequence[np.ndarray[Any, Any]], shapes: Sequence[tuple[int, ...]] = ()
+) -> tuple[Any, ...]:
+    """What tells two calls apart that find different values or shapes at the same cut."""
+    return (*(digest(value) for value in values), *shapes)
 
 
 def _with_embedded(probe: Probe, operands: Sequence[Operand]) -> Callable[..., Sequence[Any]]:

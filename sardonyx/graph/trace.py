@@ -7,30 +7,34 @@ the segment so far runs, the value is read, and the walk goes on knowing it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from sardonyx.backends.base import Spec
 from sardonyx.backends.numpy import FoldingBackend, TooLarge
+from sardonyx.backends.standard import Array
 from sardonyx.errors import LimitExceeded, SardonyxError
 from sardonyx.graph import faults
 from sardonyx.graph.binding import Argument, Bound, bind
-from sardonyx.graph.calls import ControlCall, OpCall
+from sardonyx.graph.calls import Drawing, OpCall
 from sardonyx.graph.expand import standard_function
 from sardonyx.graph.params import is_static
-from sardonyx.graph.program import Named, Program
+from sardonyx.graph.program import Block, Named, Program
 from sardonyx.graph.scope import Scope
 from sardonyx.graph.standard.schema import bind_types, check_result, signature
 from sardonyx.graph.standard.types import dtype_of, dtype_of_type, type_name
 from sardonyx.graph.structure import Function, Graph, Node, Source
-from sardonyx.graph.tape import NeedsHost, Tape
-from sardonyx.graph.values import Device, Hosted, Static, Value, static
+from sardonyx.graph.subgraphs import Subgraph
+from sardonyx.graph.tape import Tape
+from sardonyx.graph.values import Device, Hosted, Static, Value, as_value, leaves, static
+from sardonyx.graph.walk import NodeWalk
 from sardonyx.ops import OPS
-from sardonyx.ops.definition import Definition, Need
+from sardonyx.ops.definition import Definition, Map, MapRows, Need, NeedsHost, Parameter
 
 DTypes = tuple[np.dtype[Any] | None, ...]
 
@@ -46,15 +50,18 @@ class Tracer:
         self._names: dict[str, Named] = {}
         self._first_names: dict[int, tuple[str, int]] = {}
         self._views: dict[int, str] = {}
+        # The numbers of the iterations that the walk is in, one for each loop around it.
+        self._iterations: list[Static | Device] = []
 
-    def trace(self, given: Sequence[Any], title: str) -> Program:
-        """Trace the graph for inputs like these: arrays, lists of arrays, or None."""
+    def trace(self, given: Sequence[Any], key: Any, title: str) -> Program:
+        """Trace the graph for inputs like these: arrays, maps or lists of them, or None."""
         graph = self.source.graph
         scope = Scope(self.source.opsets, missing=self._initializer)
         for info, value in zip(graph.required_inputs, given, strict=True):
             slot = self._input(value)
             scope.bind(info.name, slot)
             self._note(info.name, slot)
+        self._key = self.tape.key(key)
         outputs = self._walk(graph, scope)
         self.tape.finish(outputs)
         return Program(
@@ -66,6 +73,8 @@ class Tracer:
             return None
         if isinstance(value, list):
             return [self._input(one) for one in value]
+        if isinstance(value, Map):
+            return replace(value, values=self._input(value.values))
         return self.tape.input(value)
 
     def _initializer(self, name: str) -> Value:
@@ -77,6 +86,7 @@ class Tracer:
     # -- graphs and nodes -------------------------------------------------------------------------
 
     def _walk(self, graph: Graph | Function, scope: Scope) -> list[Value]:
+        scope.graph = graph
         for node, releases in zip(graph.nodes, graph.last_reads, strict=True):
             for name, value in zip(node.outputs, self._node(node, scope), strict=False):
                 if name:
@@ -128,6 +138,7 @@ class Tracer:
             path=path,
             attributes={**function.defaults, **attributes},
             depth=scope.depth + 1,
+            place=f"{scope.place}/{node.made}",
         )
         for i, name in enumerate(function.inputs):
             inner.bind(name, inputs[i] if i < len(inputs) else None)
@@ -154,19 +165,46 @@ class Tracer:
         self, node: Node, definition: Definition, bound: Bound, dtypes: DTypes, scope: Scope
     ) -> Sequence[Value]:
         arguments = self._fetched(bound.arguments, Need.STATIC)
-        if definition.bodies:
-            return self._control(node, definition, arguments, bound.attributes, dtypes, scope)
+        walk = NodeWalk(self, node, scope)
+        bodies = {
+            name: self.subgraph(node, graph, scope, name)
+            for name, graph in bound.attributes.items()
+            if isinstance(graph, Graph)
+        }
+        if definition.walks:
+            values = [argument.value for argument in arguments]
+            made = definition.function(walk, *values, **{**bound.attributes, **bodies})
+            return [as_value(value) for value in made]
+        if definition.draws:
+            place = f"{scope.place}/{node.made}"
+            definition, arguments = self._drawing(definition, arguments, place)
         arrays = _arrays(arguments)
-        call = OpCall.of(definition.function, arguments, bound.attributes, dtypes)
+        if bodies:
+            others = {name: v for name, v in bound.attributes.items() if name not in bodies}
+            call = OpCall.of(definition, arguments, others, dtypes)
+            return walk.step(call, arrays, bodies)
+        call = OpCall.of(definition, arguments, bound.attributes, dtypes)
+        slots = self.emit(node, call, arrays)
+        if definition.is_view and isinstance(arrays[0], Device):
+            self._note_view(slots[0], arrays[0])
+        return [slots] if definition.makes_sequence else slots
+
+    def emit(self, node: Node, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
+        """What a call makes: known at once if its arrays are, otherwise by a step of its own."""
         if not any(isinstance(array, Device) for array in arrays):
             try:
                 return self._fold(call, arrays)
             except TooLarge:
                 pass  # Too large to keep on the host: the device makes it at each call instead.
-        slots = self.tape.emit(node, call, arrays)
-        if definition.is_view and isinstance(arrays[0], Device):
-            self._note_view(slots[0], arrays[0])
-        return slots
+        return self.tape.emit(node, call, arrays)
+
+    def _drawing(
+        self, definition: Definition, arguments: list[Argument], place: str
+    ) -> tuple[Definition, list[Argument]]:
+        """The op with a key of its own, out of that of the call and all that tells it apart."""
+        drawing = Drawing(definition.function, crc32(place.encode()), len(self._iterations))
+        keys = [Argument(_KEY, part) for part in (self._key, *self._iterations)]
+        return replace(definition, function=drawing), arguments + keys
 
     def _fold(self, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
         """All is known: the op runs now, on NumPy. What it hands through stays what it is."""
@@ -177,7 +215,7 @@ class Tracer:
             results = call.unrounded(xp, known)
         folded: list[Value] = []
         for i, result in enumerate(results):
-            if isinstance(result, (Static, Device, list)) or result is None:
+            if isinstance(result, (Static, Device, Map, MapRows, list)) or result is None:
                 folded.append(result)
                 continue
             same = next((a for a in arrays if isinstance(a, Static) and a.value is result), None)
@@ -197,46 +235,55 @@ class Tracer:
             fetched[i] = Argument(arguments[i].parameter, value)
         return fetched
 
-    def _control(
-        self,
-        node: Node,
-        definition: Definition,
-        arguments: Sequence[Argument],
-        attributes: Mapping[str, Any],
-        dtypes: DTypes,
-        scope: Scope,
-    ) -> Sequence[Value]:
-        """An op with subgraphs: on the device where they allow it, else one path is traced."""
-        graphs = {name: attributes[name] for name in definition.bodies}
-        others = {name: value for name, value in attributes.items() if name not in graphs}
-        arrays = _arrays(arguments)
-        if self.tape.backend.compiled and any(isinstance(array, Device) for array in arrays):
-            try:
-                blocks = {name: self._block(node, g, scope, name) for name, g in graphs.items()}
-                if len({block.specs for block in blocks.values()}) == 1:
-                    own = OpCall.of(definition.function, arguments, others, dtypes)
-                    captures = tuple(
-                        dict.fromkeys(r for block in blocks.values() for r in block.captures)
-                    )
-                    call = ControlCall(own, blocks, captures)
-                    held = tuple(blocks.values())
-                    return self.tape.emit(node, call, arrays, captures=captures, blocks=held)
-            except NeedsHost:
-                pass  # A branch cannot run on the device, so the host chooses the branch.
-        known = self._fetched(arguments, Need.ARRAY)
-        bodies = {name: partial(self._inlined, node, g, scope, name) for name, g in graphs.items()}
-        chosen = OpCall.of(definition.function, known, {**others, **bodies}, ())
-        return self._fold(chosen, _arrays(known))
+    # -- subgraphs --------------------------------------------------------------------------------
 
-    def _block(self, node: Node, graph: Graph, scope: Scope, branch: str) -> Any:
+    def subgraph(self, node: Node, graph: Graph, scope: Scope, name: str) -> Subgraph:
+        """A graph that is an attribute of the node, as a function."""
+        path = f"{node.name or node.op_type}/{name}"
+
+        def walk(arguments: Sequence[Value], iteration: Value) -> tuple[Value, ...]:
+            inner = scope.inner(path, f"{scope.place}/{node.made}/{name}")
+            return self._inlined(graph, inner, arguments, iteration)
+
+        def record(arguments: Sequence[Any], iteration: Any) -> Block:
+            return self._recorded(walk, arguments, iteration)
+
+        return Subgraph(graph, self.tape.backend, walk, record, self.tape.example)
+
+    def _recorded(self, walk: Any, arguments: Sequence[Any], iteration: Any) -> Block:
+        given = [*arguments] if iteration is None else [*arguments, iteration]
         with self.tape.block() as as_block:
-            return as_block(self._inlined(node, graph, scope, branch))
+            known = [self.tape.backend.compiled and isinstance(a, np.ndarray) for a in given]
+            slots = [
+                static(array) if is_known else self.tape.parameter(array)
+                for array, is_known in zip(given, known, strict=True)
+            ]
+            results = walk(slots[: len(arguments)], None if iteration is None else slots[-1])
+            return as_block(results, [slot for slot in slots if isinstance(slot, Device)])
 
-    def _inlined(self, node: Node, graph: Graph, scope: Scope, branch: str) -> tuple[Value, ...]:
-        inner = scope.inner(f"{node.name or node.op_type}/{branch}")
+    def _inlined(
+        self, graph: Graph, inner: Scope, arguments: Sequence[Value], iteration: Value
+    ) -> tuple[Value, ...]:
         for name, array in graph.initializers.items():
             inner.bind(name, static(array))
-        return tuple(self._walk(graph, inner))
+        taken = [info.name for info in graph.inputs if info.name not in graph.initializers]
+        if len(arguments) != len(taken):
+            raise ValueError(
+                f"its subgraph '{graph.name}' takes {len(taken)} inputs, and gets {len(arguments)}"
+            )
+        for name, value in zip(taken, arguments, strict=True):
+            inner.bind(name, value)
+        with self._in_iteration(iteration):
+            return tuple(self._walk(graph, inner))
+
+    @contextmanager
+    def _in_iteration(self, number: Value) -> Iterator[None]:
+        outer = self._iterations
+        self._iterations = [*outer, *leaves(number)]
+        try:
+            yield
+        finally:
+            self._iterations = outer
 
     # -- what became of each name -----------------------------------------------------------------
 
@@ -291,9 +338,8 @@ class Tracer:
         return {first.get(id(v), f"constant {i}"): a for i, (v, a) in enumerate(used)}
 
 
+_KEY = Parameter("key", Need.ARRAY, Array, required=True)
+
+
 def _arrays(arguments: Sequence[Argument]) -> list[Static | Device]:
-    return [
-        a.value
-        for a in arguments
-        if a.parameter.need is Need.ARRAY and isinstance(a.value, (Static, Device))
-    ]
+    return [array for a in arguments if a.parameter.need is Need.ARRAY for array in leaves(a.value)]

@@ -1,7 +1,8 @@
 """The kinds of value that tracing tells apart.
 
 A name in a graph is bound to one of these. Two names bound to the very same object are aliases:
-that is all an alias is. A sequence is a Python list of values, an absent optional is None.
+that is all an alias is. A sequence is a Python list of values, an absent optional is None; a map's
+keys are known, and its values are one array.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sardonyx.backends.base import Spec
+from sardonyx.ops.definition import Map, MapRows
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -60,7 +62,7 @@ class Hosted(Device):
     """Computed on the host at each call: strings."""
 
 
-Value: TypeAlias = "Static | Device | list[Value] | None"
+Value: TypeAlias = "Static | Device | Map | MapRows | list[Value] | None"
 
 
 def static(value: Any) -> Static:
@@ -72,10 +74,17 @@ def static(value: Any) -> Static:
     return Static(array)
 
 
+def as_value(value: Any) -> Value:
+    """What an op that runs subgraphs has computed itself is static; all else is a value already."""
+    return static(value) if isinstance(value, np.ndarray) else value
+
+
 def leaves(value: Value) -> list[Static | Device]:
     """The arrays inside a value, in order."""
     if isinstance(value, list):
         return [leaf for one in value for leaf in leaves(one)]
+    if isinstance(value, (Map, MapRows)):
+        return leaves(value.values)
     return [] if value is None else [value]
 
 

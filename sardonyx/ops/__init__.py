@@ -22,7 +22,11 @@ _MODULES = (
     "convolution",
     "pooling",
     "normalization",
+    "random",
     "control",
+    "loops",
+    "scans",
+    "sequence",
     "directml",
 )
 

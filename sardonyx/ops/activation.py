@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
-from sardonyx.ops.definition import Ints, Outputs, op
+from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.early import aligned, consumes_inputs
 from sardonyx.ops.precision import at_least_float32
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 # -- linear on either side ------------------------------------------------------------------------
 
@@ -166,6 +169,19 @@ def Swish(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
     return X * Sigmoid(xp, alpha * X)  # type: ignore[no-any-return]
 
 
+@op
+def SwiGLU(xp: Backend, A: Array, B: Array, *, alpha: float = 1.0) -> Array:
+    """The gate `A`, by Swish, times `B`."""
+    if A.shape != B.shape:
+        raise ValueError(f"A has shape {A.shape} and B {B.shape}; they must have the same")
+    return _gated(xp, A, B, alpha=alpha)
+
+
+@at_least_float32
+def _gated(xp: Backend, gate: Array, x: Array, *, alpha: float) -> Array:
+    return Swish(xp, gate, alpha=alpha) * x  # type: ignore[no-any-return]
+
+
 # -- along an axis --------------------------------------------------------------------------------
 
 
@@ -201,15 +217,42 @@ def hardmax_of_flattened(xp: Backend, input: Array, *, axis: int = 1) -> Array:
     return _flattened_along(xp, input, axis, _hardmax)
 
 
-@at_least_float32
 def _softmax(xp: Backend, x: Array, *, axis: int) -> Array:
-    e = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
-    return e / xp.sum(e, axis=axis, keepdims=True)
+    return softmax_below(xp, x, xp.max(x, axis=axis, keepdims=True), axis=axis)
+
+
+def softmax_below(xp: Backend, x: Array, top: Array, *, axis: int) -> Array:
+    """The softmax, given what to subtract; a row of which nothing is left then stays zero.
+
+    In float16 each step is rounded, as the standard's own body says; bfloat16 has too few digits.
+    """
+    if xp.numpy_dtype(x.dtype) == BFLOAT16:
+        return _softmax_of_bfloat16(xp, x, top, axis=axis)
+    e = xp.exp(_less(xp, x, top))
+    return _parts(xp, e, xp.sum(e, axis=axis, keepdims=True))
+
+
+_softmax_of_bfloat16 = at_least_float32(softmax_below)
+
+
+def _less(xp: Backend, x: Array, top: Array) -> Array:
+    """`x - top`, and never more than 0.
+
+    A compiler may join the difference with the product that makes `x`, and round only then: what is
+    left of large numbers is then not 0 but up to half the distance between them.
+    """
+    is_top = xp.equal(x, top) & xp.isfinite(top)
+    return xp.where(is_top, xp.zeros_like(x), x - top)
+
+
+@at_least_float32
+def _parts(xp: Backend, x: Array, total: Array) -> Array:
+    return x / xp.where(xp.equal(total, 0), xp.ones_like(total), total)
 
 
 @at_least_float32
 def _log_softmax(xp: Backend, x: Array, *, axis: int) -> Array:
-    x = x - xp.max(x, axis=axis, keepdims=True)
+    x = _less(xp, x, xp.max(x, axis=axis, keepdims=True))
     return x - xp.log(xp.sum(xp.exp(x), axis=axis, keepdims=True))
 
 
@@ -233,58 +276,3 @@ def _flattened_along(xp: Backend, x: Array, axis: int, normalise: Callable[..., 
     rows = math.prod(x.shape[:axis])
     flat = xp.reshape(x, (rows, x.size // rows))
     return xp.reshape(normalise(xp, flat, axis=1), x.shape)
-
-
-# -- dropout --------------------------------------------------------------------------------------
-
-
-@op
-def Dropout(
-    xp: Backend,
-    data: Array,
-    ratio: float = 0.5,
-    training_mode: bool = False,
-    *,
-    seed: int | None = None,
-    outputs: Outputs,
-) -> Array | tuple[Array, Array]:
-    """In inference the data itself; the mask says which elements were kept."""
-    if training_mode:
-        _check_nothing_drops(ratio)
-    return data if outputs == 1 else (data, xp.ones(data.shape, dtype=xp.dtype(np.dtype(bool))))
-
-
-@Dropout.before(12)
-def dropout_in_inference(
-    xp: Backend, data: Array, *, ratio: float = 0.5, outputs: Outputs
-) -> Array | tuple[Array, Array]:
-    return Dropout(xp, data, outputs=outputs)  # type: ignore[no-any-return]
-
-
-@Dropout.before(10)
-def dropout_with_mask_of_numbers(
-    xp: Backend, data: Array, *, ratio: float = 0.5, outputs: Outputs
-) -> Array | tuple[Array, Array]:
-    return data if outputs == 1 else (data, xp.ones(data.shape, dtype=data.dtype))
-
-
-@Dropout.before(7)
-def dropout_unless_tested(
-    xp: Backend,
-    data: Array,
-    *,
-    ratio: float = 0.5,
-    is_test: int = 0,
-    consumed_inputs: Ints | None = None,
-    outputs: Outputs,
-) -> Array | tuple[Array, Array]:
-    if not is_test:
-        _check_nothing_drops(ratio)
-    return dropout_with_mask_of_numbers(xp, data, outputs=outputs)  # type: ignore[no-any-return]
-
-
-def _check_nothing_drops(ratio: float) -> None:
-    if not 0 <= ratio < 1:
-        raise ValueError(f"ratio is {ratio}, but must be at least 0 and less than 1")
-    if ratio > 0:
-        raise ValueError("dropping at random, as in training, is not supported; use inference mode")

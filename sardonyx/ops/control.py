@@ -1,14 +1,51 @@
-"""Operators that choose which of their subgraphs runs."""
+"""Control flow: on the device where it can be, walked through by the tracer where not."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Body, Value, op
+from sardonyx.ops.definition import Body, Strings, Value, Walk, op
 
 
 @op
-def If(xp: Backend, cond: Array, *, then_branch: Body, else_branch: Body) -> Value:
-    if cond.size != 1:
-        raise ValueError(f"the condition has {cond.size} elements; it must have one")
+def If(walk: Walk, cond: Value, *, then_branch: Body, else_branch: Body) -> Value:
+    if not walk.knows(cond):
+        shapes = walk.shapes(then_branch)
+        if shapes is not None and shapes == walk.shapes(else_branch):
+            made = walk.on_device(_chosen, cond, then_branch=then_branch, else_branch=else_branch)
+            if made is not None:
+                return made
+    return then_branch() if bool(walk.read(cond).all()) else else_branch()
+
+
+def _chosen(xp: Backend, cond: Array, *, then_branch: Body, else_branch: Body) -> Any:
     return xp.cond(cond, then_branch, else_branch)
+
+
+@op
+def SequenceMap(walk: Walk, input_sequence: Value, *additional_inputs: Value, body: Body) -> Value:
+    def of(value: Value, place: int) -> Value:
+        return value[place] if isinstance(value, list) else value
+
+    lengths = {len(v) for v in (input_sequence, *additional_inputs) if isinstance(v, list)}
+    if not isinstance(input_sequence, list) or len(lengths) > 1:
+        raise ValueError(f"its sequences must be of one length, and are of {sorted(lengths)}")
+    made = [
+        body(*(of(value, i) for value in (input_sequence, *additional_inputs)))
+        for i in range(len(input_sequence))
+    ]
+    return tuple([results[i] for results in made] for i in range(body.outputs))
+
+
+@op(domain="ai.onnx.preview.training")
+def Gradient(walk: Walk, *Inputs: Value, xs: Strings, y: str, zs: Strings = ()) -> Value:
+    names = (*xs, *zs)
+    if len(Inputs) != len(names):
+        raise ValueError(f"it has {len(Inputs)} inputs for the {len(names)} names of xs and zs")
+    return walk.with_body(_gradients, *Inputs, body=walk.between(names, y), count=len(xs))
+
+
+def _gradients(xp: Backend, *arrays: Array, body: Body, count: int) -> tuple[Array, ...]:
+    return xp.gradients(body, arrays, count)

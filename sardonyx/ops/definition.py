@@ -2,8 +2,9 @@
 
 The parameters' annotations are the whole declaration. `Array` is on the device; of a `Shaped` only
 shape and dtype are read; `Ints`, `int`, `Host` and their like are known before tracing; a `Value`
-is handed through unseen, be it an array, a sequence, an optional or strings. Whoever calls an op
-reads this from `Definition.inputs` and `Definition.attributes`, and needs no other knowledge of it.
+is handed through unseen, be it an array, a sequence, an optional or strings. What is returned says
+what may be assumed of it: an `Alias` is the input or a view of it, of what is `Unsized` the shape
+depends on data. Whoever calls an op reads this from its `Definition`, and needs no other knowledge.
 """
 
 from __future__ import annotations
@@ -37,8 +38,12 @@ Host: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 DType: TypeAlias = np.dtype[Any]
 Value: TypeAlias = Annotated[Any, "value"]
 Alias: TypeAlias = Annotated[Any, "alias"]
-Body: TypeAlias = Callable[..., Any]
+Arrays: TypeAlias = list[Array]
+Unsized: TypeAlias = Annotated[Array, "unsized"]
+# How many outputs the node has.
 Outputs = NewType("Outputs", int)
+# Two numbers of 32 bits from which to draw others: new ones for each node and call.
+Key: TypeAlias = Annotated[Any, "key"]
 
 
 class Shaped(Protocol):
@@ -48,6 +53,75 @@ class Shaped(Protocol):
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> Any: ...
+
+
+class Body(Protocol):
+    """A subgraph: a function of what its inputs are bound to."""
+
+    @property
+    def outputs(self) -> int:
+        """How many results it has."""
+
+    def __call__(self, *arguments: Any, iteration: Any = None) -> tuple[Any, ...]:
+        """Its results. What it draws at random differs with the number of the iteration."""
+
+    def specs(self, *arguments: Any, iteration: Any = None) -> tuple[Any, ...]:
+        """Shape and dtype of each result."""
+
+
+class Walk(Protocol):
+    """What an op that runs subgraphs gets in place of a backend: a hold on the tracer's walk.
+
+    Such an op sees no arrays but what stands for them, and decides what is walked through now, step
+    by step, and what is left to the device.
+    """
+
+    def knows(self, value: Value) -> bool:
+        """Whether the value can be read without waiting for the device."""
+
+    def read(self, value: Value) -> Host:
+        """The value. If it was not known, the program goes on for this value alone."""
+
+    def apply(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
+        """What `function(xp, *arrays, **options)` makes of arrays, as one more step."""
+
+    def shapes(self, body: Body, *values: Any, iteration: Any = None) -> Any:
+        """Shape and dtype of what a body makes of these values, or of what has their shapes.
+
+        None if it cannot run on the device as a whole.
+        """
+
+    def on_device(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
+        """Like `apply`, for a function that is also given bodies to call.
+
+        None if this cannot run on the device as a whole: the op then walks through it itself.
+        """
+
+    def with_body(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
+        """Like `apply`, for a function that is also given bodies to call, and has no other form."""
+
+    def between(self, inputs: Strings, output: str) -> Body:
+        """The part of the graph around this node that leads from some of its values to another."""
+
+
+class NeedsHost(Exception):  # noqa: N818  (a signal, not an error)
+    """In the midst of work for the device, something is needed that only the host can give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A map: its keys are known while tracing, and their values are one array."""
+
+    keys: tuple[int | str, ...]
+    values: Any
+
+
+@dataclass(frozen=True, slots=True)
+class MapRows:
+    """A sequence of maps with the same keys: one for each row of an array."""
+
+    keys: tuple[int | str, ...]
+    values: Any
 
 
 class Need(Enum):
@@ -72,7 +146,7 @@ class Parameter:
 
     def convert(self, value: Any) -> Any:
         """A NumPy array or an attribute's value as the annotated type."""
-        if value is None or self.type in (Host, DType, Body, Outputs):
+        if value is None or self.type in (Host, DType, Body, Value):
             return value
         if self.type in (Ints, Floats, Strings):
             element = get_args(self.type)[0]
@@ -91,25 +165,42 @@ class Definition:
     is_view: bool
     # Whether the result follows from the attributes alone.
     is_static: bool
-    counts_outputs: bool
+    counts_outputs: bool = False
+    # Whether the shape of a result depends on data.
+    is_unsized: bool = False
+    makes_sequence: bool = False
+    draws: bool = False
+    # Whether the function takes a `Walk` in place of a backend.
+    walks: bool = False
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Definition:
         hints = resolve_annotations(function, include_extras=True)
-        _, *rest = inspect.signature(function).parameters.values()
+        first, *rest = inspect.signature(function).parameters.values()
         inputs, attributes = [], {}
-        counts_outputs = False
+        special = set()
         for parameter in rest:
             described = _describe(parameter, hints[parameter.name])
-            if described.type is Outputs:
-                counts_outputs = True
+            if described.type in (Outputs, Key):
+                special.add(described.type)
             elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 attributes[parameter.name] = described
             else:
                 inputs.append(described)
         is_view = hints["return"] == Alias and any(p.need is Need.ARRAY for p in inputs)
         is_static = hints["return"] == Host and not inputs
-        return cls(function, tuple(inputs), attributes, is_view, is_static, counts_outputs)
+        return cls(
+            function,
+            tuple(inputs),
+            attributes,
+            is_view,
+            is_static,
+            counts_outputs=Outputs in special,
+            is_unsized=Unsized in (hints["return"], *get_args(hints["return"])),
+            makes_sequence=hints["return"] == Arrays,
+            draws=Key in special,
+            walks=hints[first.name] is Walk,
+        )
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -171,7 +262,13 @@ def op(
     return Op(function, domain)
 
 
-_NEEDS = {Array: Need.ARRAY, Shaped: Need.SHAPED, Value: Need.VALUE}
+_NEEDS = {
+    Array: Need.ARRAY,
+    Arrays: Need.ARRAY,
+    Map: Need.ARRAY,
+    Shaped: Need.SHAPED,
+    Value: Need.VALUE,
+}
 
 
 def _describe(parameter: inspect.Parameter, annotation: Any) -> Parameter:

@@ -13,18 +13,29 @@ from sardonyx.ops.definition import Ints, Op
 
 def consumes_inputs(op: Op) -> Op:
     """Until opset 6 `consumed_inputs` told whose memory may be reused; no result differs."""
+    return _hinted(op, 6, "consumed_inputs", Ints | None, None)
+
+
+def outputs_sequence(op: Op) -> Op:
+    """Until opset 7 `output_sequence` told whether Y is wanted, which the node's outputs tell."""
+    return _hinted(op, 7, "output_sequence", int, 0)
+
+
+def _hinted(op: Op, until: int, name: str, annotation: Any, default: Any) -> Op:
+    """Before that opset the op had one attribute more, which changes nothing."""
     today = op.at(1).function
 
     @wraps(today)
-    def consuming(*inputs: Any, consumed_inputs: Ints | None = None, **attributes: Any) -> Any:
+    def hinted(*inputs: Any, **attributes: Any) -> Any:
+        attributes.pop(name, None)
         return today(*inputs, **attributes)
 
-    hint = inspect.Parameter("consumed_inputs", inspect.Parameter.KEYWORD_ONLY, default=None)
+    hint = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
     signature = inspect.signature(today)
     parameters = [*signature.parameters.values(), hint]
-    consuming.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    consuming.__annotations__ = today.__annotations__ | {hint.name: Ints | None}
-    op.before(6)(consuming)
+    hinted.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    hinted.__annotations__ = today.__annotations__ | {name: annotation}
+    op.before(until)(hinted)
     return op
 
 
@@ -55,6 +66,7 @@ def aligned(xp: Backend, A: Array, B: Array, axis: int | None, broadcast: int) -
     if B.size == 1:
         return xp.reshape(B, ())
     first = A.ndim - B.ndim if axis is None else axis + (A.ndim if axis < 0 else 0)
-    if first < 0 or A.shape[first : first + B.ndim] != B.shape:
+    beside = A.shape[max(first, 0) : first + B.ndim]
+    if len(beside) < B.ndim or any(b not in (1, a) for a, b in zip(beside, B.shape, strict=True)):
         raise ValueError(f"shape {B.shape} is no part of {A.shape} from axis {first} on")
     return xp.reshape(B, (*B.shape, *(1,) * (A.ndim - first - B.ndim)))

@@ -15,18 +15,24 @@ from sardonyx.backends.standard import Array
 def at_least_float32(function: Callable[..., Array]) -> Callable[..., Array]:
     """Compute in float32 what comes in a narrower float, and round once, at the end.
 
-    The inputs that are arrays must have one dtype, which is the result's.
+    The inputs that are given must be arrays of one dtype, which is the result's.
     """
 
     @wraps(function)
-    def widened(xp: Backend, *inputs: Array, **attributes: Any) -> Array:
+    def widened(xp: Backend, *inputs: Any, **attributes: Any) -> Array:
         dtype = inputs[0].dtype
         if not is_narrow(xp, dtype):
             return function(xp, *inputs, **attributes)
-        wide = (xp.astype(x, xp.dtype(np.dtype(np.float32))) for x in inputs)
-        return xp.astype(function(xp, *wide, **attributes), dtype)
+        float32 = xp.dtype(np.dtype(np.float32))
+        wider = (None if x is None else xp.astype(x, float32) for x in inputs)
+        return xp.astype(function(xp, *wider, **attributes), dtype)
 
     return widened
+
+
+def wide(xp: Backend, x: Array) -> Array:
+    """`x` in float32 where it is in a narrower float."""
+    return xp.astype(x, xp.dtype(np.dtype(np.float32))) if is_narrow(xp, x.dtype) else x
 
 
 def is_narrow(xp: Backend, dtype: Any) -> bool:

@@ -13,13 +13,18 @@ from sardonyx.ops.definition import Op
 
 
 def run(xp: Backend, op: Op, *inputs: Any, opset: int = 99, **attributes: Any) -> Any:
-    """What `op` makes of NumPy inputs, traced and compiled where the backend compiles."""
+    """What `op` makes of NumPy inputs, traced and compiled where the backend compiles.
+
+    None stands for an optional input that is absent.
+    """
     function = op.at(opset).function
     with xp.scope(), np.errstate(all="ignore"):
-        arrays = [xp.put(value) for value in inputs]
+        arrays = [xp.put(value) for value in inputs if value is not None]
 
         def replay(*arguments: Any) -> list[Any]:
-            result = function(xp, *arguments, **attributes)
+            given = iter(arguments)
+            each = (None if value is None else next(given) for value in inputs)
+            result = function(xp, *each, **attributes)
             return list(result) if isinstance(result, tuple) else [result]
 
         results = [xp.fetch(result) for result in xp.compile(replay)(*arrays)]
@@ -27,26 +32,32 @@ def run(xp: Backend, op: Op, *inputs: Any, opset: int = 99, **attributes: Any) -
 
 
 def onnxruntime_run(
-    op: str, *inputs: np.ndarray, opset: int, outputs: int = 1, **attributes: Any
+    op: str,
+    *inputs: np.ndarray | None,
+    opset: int,
+    domain: str = "",
+    outputs: int = 1,
+    **attributes: Any,
 ) -> Any:
     """The only output, or all of them where several are asked for."""
-    names = [f"x{i}" for i in range(len(inputs))]
+    names = ["" if value is None else f"x{i}" for i, value in enumerate(inputs)]
+    feeds = {name: value for name, value in zip(names, inputs, strict=True) if value is not None}
     typed = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
         )
-        for name, value in zip(names, inputs, strict=True)
+        for name, value in feeds.items()
     ]
     made = [f"y{i}" for i in range(outputs)]
-    node = helper.make_node(op, names, made, **attributes)
+    node = helper.make_node(op, names, made, domain=domain, **attributes)
     graph = helper.make_graph([node], op, typed, [ValueInfoProto(name=name) for name in made])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    version = helper.make_opsetid(domain, opset)
+    model = helper.make_model(graph, opset_imports=[version], ir_version=8)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    feeds = dict(zip(names, inputs, strict=True))
     results = session.run(None, feeds)
     return results[0] if outputs == 1 else tuple(results)
 

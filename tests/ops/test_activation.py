@@ -161,30 +161,20 @@ def test_normalised_at_the_edges(xp: Backend, op: Any) -> None:
         assert_same(run(xp, op, x), oracle, ulps=1)
 
 
-def test_dropout_in_inference_is_its_input(xp: Backend) -> None:
-    x = np.arange(6, dtype=F32).reshape(2, 3)
-    with xp.scope():
-        data = xp.put(x)
-        assert ops.Dropout(xp, data, 0.9, outputs=1) is data
-        assert ops.Dropout(xp, data, 0.0, True, outputs=2)[0] is data
-        assert ops.Dropout.at(7).function(xp, data, ratio=0.9, outputs=1) is data
-        assert ops.Dropout.at(1).function(xp, data, is_test=1, outputs=1) is data
+def test_short_rows_of_narrow_floats_are_rounded_step_by_step(xp: Backend) -> None:
+    for dtype in narrow_floats(xp):
+        x = (np.random.default_rng(4).normal(size=(200, 6)) * 3).astype(dtype)
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        assert_same(run(xp, ops.Softmax, x), e / e.sum(axis=1, keepdims=True), ulps=0)
 
 
-@pytest.mark.parametrize(("opset", "dtype"), [(7, F32), (10, bool), (12, bool), (22, bool)])
-def test_dropout_keeps_everything_in_its_mask(xp: Backend, opset: int, dtype: Any) -> None:
-    x = np.zeros((2, 3), F32)
-    output, mask = run(xp, ops.Dropout, x, opset=opset, outputs=2)
-    assert_same(output, x)
-    assert_same(mask, np.ones((2, 3), dtype))
-
-
-def test_dropout_in_training_says_so(xp: Backend) -> None:
-    x = np.zeros(3, F32)
-    with xp.scope():
-        data = xp.put(x)
-        for ratio, message in ((0.5, "not supported"), (1.0, "less than 1"), (-1.0, "at least 0")):
-            with pytest.raises(ValueError, match=message):
-                ops.Dropout(xp, data, ratio, True, outputs=1)
-        with pytest.raises(ValueError, match="not supported"):
-            ops.Dropout.at(6).function(xp, data, outputs=1)
+def test_SwiGLU(xp: Backend) -> None:
+    gate, x = np.random.default_rng(5).normal(size=(2, 3, 40))
+    wanted = gate / (1 + np.exp(-1.5 * gate)) * x
+    assert_same(run(xp, ops.SwiGLU, gate, x, alpha=1.5), wanted)
+    for dtype in narrow_floats(xp):
+        low = [gate.astype(dtype), x.astype(dtype)]
+        oracle = run(HOST, ops.SwiGLU, *(v.astype(np.float64) for v in low)).astype(dtype)
+        assert_same(run(xp, ops.SwiGLU, *low), oracle, ulps=1)
+    with pytest.raises(ValueError, match="they must have the same"):
+        run(xp, ops.SwiGLU, gate, x[:1])

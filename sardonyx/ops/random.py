@@ -1,0 +1,265 @@
+"""Operators that draw at random: the same numbers by the same seed, others at each call without."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sardonyx.backends import random
+from sardonyx.backends.base import Backend, isdtype
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import DType, Ints, Key, Outputs, Shaped, op
+from sardonyx.ops.precision import at_least_float32, is_narrow
+
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
+INT32 = np.dtype(np.int32)
+INT64 = np.dtype(np.int64)
+
+# -- tensors of numbers ---------------------------------------------------------------------------
+
+
+@op
+def RandomUniform(
+    xp: Backend,
+    *,
+    shape: Ints,
+    dtype: DType = FLOAT32,
+    high: float = 1.0,
+    low: float = 0.0,
+    seed: float | None = None,
+    key: Key,
+) -> Array:
+    """At least `low`, and less than `high` where the type has a number in between."""
+    if not low <= high or math.isinf(high - low):
+        raise ValueError(f"there are no numbers from {low} to {high} to draw from")
+    _check_drawn(shape, dtype)
+    drawn = random.uniform(xp, _seeded(xp, seed, key), shape, dtype)
+    scaled = _affine(xp, drawn, high - low, low)
+    below = np.nextafter(dtype.type(high), dtype.type(low))
+    bounded = xp.minimum(scaled, xp.full((), float(below), dtype=scaled.dtype))
+    return xp.astype(bounded, xp.dtype(dtype))
+
+
+@op
+def RandomNormal(
+    xp: Backend,
+    *,
+    shape: Ints,
+    dtype: DType = FLOAT32,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+    key: Key,
+) -> Array:
+    _check_drawn(shape, dtype)
+    wide = dtype if dtype.itemsize >= 4 else FLOAT32
+    drawn = random.normal(xp, _seeded(xp, seed, key), shape, wide)
+    return xp.astype(_affine(xp, drawn, scale, mean), xp.dtype(dtype))
+
+
+@op
+def RandomUniformLike(
+    xp: Backend,
+    input: Shaped,
+    *,
+    dtype: DType | None = None,
+    high: float = 1.0,
+    low: float = 0.0,
+    seed: float | None = None,
+    key: Key,
+) -> Array:
+    kind = _kind_like(xp, input, dtype)
+    return RandomUniform(  # type: ignore[no-any-return]
+        xp, shape=input.shape, dtype=kind, high=high, low=low, seed=seed, key=key
+    )
+
+
+@op
+def RandomNormalLike(
+    xp: Backend,
+    input: Shaped,
+    *,
+    dtype: DType | None = None,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+    key: Key,
+) -> Array:
+    kind = _kind_like(xp, input, dtype)
+    return RandomNormal(  # type: ignore[no-any-return]
+        xp, shape=input.shape, dtype=kind, mean=mean, scale=scale, seed=seed, key=key
+    )
+
+
+def _seeded(xp: Backend, seed: float | None, key: Key) -> Array:
+    """The seed's own key, or that of the call. A seed that is no number is none."""
+    if seed is None or math.isnan(seed):
+        return key  # type: ignore[no-any-return]
+    return xp.asarray(random.key_of(seed))
+
+
+def _check_drawn(shape: Ints, dtype: DType) -> None:
+    if min(shape, default=0) < 0:
+        raise ValueError(f"shape {shape} has a negative size")
+    if not isdtype(dtype, "real floating"):
+        raise ValueError(f"dtype {dtype} is no floating-point type; say which one to draw")
+
+
+def _kind_like(xp: Backend, input: Shaped, dtype: DType | None) -> DType:
+    return xp.numpy_dtype(input.dtype) if dtype is None else dtype
+
+
+def _affine(xp: Backend, drawn: Array, scale: float, shift: float) -> Array:
+    """`drawn * scale + shift`, in float32 at least."""
+    if is_narrow(xp, drawn.dtype):
+        drawn = xp.astype(drawn, xp.dtype(FLOAT32))
+    return drawn * float(scale) + float(shift)
+
+
+# -- choices by probability -----------------------------------------------------------------------
+
+
+@op
+def Bernoulli(
+    xp: Backend,
+    input: Array,
+    *,
+    dtype: DType | None = None,
+    seed: float | None = None,
+    key: Key,
+) -> Array:
+    """One with the probability that `input` says, else zero."""
+    wide = FLOAT64 if xp.numpy_dtype(input.dtype) == FLOAT64 else FLOAT32
+    drawn = random.uniform(xp, _seeded(xp, seed, key), input.shape, wide)
+    ones = drawn < xp.astype(input, drawn.dtype)
+    return xp.astype(ones, input.dtype if dtype is None else xp.dtype(dtype))
+
+
+@op
+def Multinomial(
+    xp: Backend,
+    input: Array,
+    *,
+    dtype: DType = INT32,
+    sample_size: int = 1,
+    seed: float | None = None,
+    key: Key,
+) -> Array:
+    """Classes drawn by their logarithmic probabilities, which need not sum to one."""
+    if input.ndim != 2 or not input.shape[1]:
+        raise ValueError(f"shape {input.shape} is not [batch, classes] with a class to draw")
+    if sample_size < 0:
+        raise ValueError(f"sample_size is {sample_size}, but cannot be negative")
+    if dtype not in (INT32, INT64):
+        raise ValueError(f"dtype is {dtype}, but must be int32 or int64")
+    bounds = xp.cumulative_sum(_shares(xp, input), axis=1)
+    drawn = random.uniform(xp, _seeded(xp, seed, key), (input.shape[0], sample_size), FLOAT64)
+    points = xp.astype(drawn * xp.astype(bounds[:, -1:], drawn.dtype), bounds.dtype)
+    return xp.astype(_counts_up_to(xp, bounds, points), xp.dtype(dtype))
+
+
+def _shares(xp: Backend, logarithms: Array) -> Array:
+    """Of each class, whole numbers in proportion to its probability; in each row below 2**52.
+
+    Their sums are exact, so that a class of no probability is never drawn.
+    """
+    x = xp.astype(logarithms, xp.dtype(FLOAT64))
+    top = xp.max(x, axis=1, keepdims=True)
+    # A row may be infinite, at its top or throughout.
+    odds = xp.where(xp.equal(x, top), xp.ones_like(x), xp.exp(x - top))
+    whole = 2.0 ** (52 - x.shape[1].bit_length())
+    return xp.astype(xp.where(odds > 0, odds * whole, xp.zeros_like(x)), xp.dtype(INT64))
+
+
+def _counts_up_to(xp: Backend, bounds: Array, points: Array) -> Array:
+    """For each point how many of its row's ascending bounds, less the last, it has reached.
+
+    By bisection, in all rows at once.
+    """
+    last = bounds.shape[1] - 1
+    found = xp.zeros_like(points)
+    for power in reversed(range(last.bit_length())):
+        further = xp.minimum(found + 2**power, xp.full_like(found, last))
+        reached = xp.take_along_axis(bounds, further - 1, axis=1) <= points
+        found = xp.where(reached, further, found)
+    return found
+
+
+# -- dropout --------------------------------------------------------------------------------------
+
+
+@op
+def Dropout(
+    xp: Backend,
+    data: Array,
+    ratio: float = 0.5,
+    training_mode: bool = False,
+    *,
+    seed: int | None = None,
+    outputs: Outputs,
+    key: Key,
+) -> Array | tuple[Array, Array]:
+    """In inference the data itself; the mask says which elements were kept."""
+    if not training_mode or not _drops(ratio):
+        return data if outputs == 1 else (data, _all_kept(xp, data))
+    mask = _drawn_mask(xp, data, ratio, seed, key)
+    output = _kept(xp, data, mask=mask, ratio=ratio)
+    return output if outputs == 1 else (output, mask)
+
+
+@Dropout.before(12)
+def dropout_in_inference(
+    xp: Backend, data: Array, *, ratio: float = 0.5, outputs: Outputs
+) -> Array | tuple[Array, Array]:
+    return data if outputs == 1 else (data, _all_kept(xp, data))
+
+
+@Dropout.before(10)
+def dropout_with_mask_of_numbers(
+    xp: Backend, data: Array, *, ratio: float = 0.5, outputs: Outputs
+) -> Array | tuple[Array, Array]:
+    return data if outputs == 1 else (data, xp.ones_like(data))
+
+
+@Dropout.before(7)
+def dropout_unless_tested(
+    xp: Backend,
+    data: Array,
+    *,
+    ratio: float = 0.5,
+    is_test: int = 0,
+    consumed_inputs: Ints | None = None,
+    outputs: Outputs,
+    key: Key,
+) -> Array | tuple[Array, Array]:
+    if is_test or not _drops(ratio):
+        return data if outputs == 1 else (data, xp.ones_like(data))
+    mask = _drawn_mask(xp, data, ratio, None, key)
+    output = _kept(xp, data, mask=mask, ratio=ratio)
+    return output if outputs == 1 else (output, xp.astype(mask, data.dtype))
+
+
+def _drops(ratio: float) -> bool:
+    if not 0 <= ratio < 1:
+        raise ValueError(f"ratio is {ratio}, but must be at least 0 and less than 1")
+    return ratio > 0
+
+
+def _all_kept(xp: Backend, data: Array) -> Array:
+    return xp.ones(data.shape, dtype=xp.dtype(np.dtype(bool)))
+
+
+def _drawn_mask(xp: Backend, data: Array, ratio: float, seed: int | None, key: Key) -> Array:
+    if seed is None:
+        return random.uniform(xp, key, data.shape, FLOAT32) >= ratio
+    # The numbers that ONNX's expected values for a seed were drawn from.
+    xp.allow(data.shape, FLOAT64)
+    drawn = np.random.RandomState(seed % 2**32).uniform(size=data.shape)
+    return xp.asarray(drawn >= ratio)
+
+
+@at_least_float32
+def _kept(xp: Backend, data: Array, *, mask: Array, ratio: float) -> Array:
+    return data * (xp.astype(mask, data.dtype) * (1 / (1 - ratio)))

@@ -1,0 +1,215 @@
+"""Scan: a loop over slices, on the device where what it carries keeps its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import axis_within
+from sardonyx.ops.definition import Body, Ints, Value, Walk, op
+from sardonyx.ops.loops import FEW_ITERATIONS
+
+
+@op
+def Scan(
+    walk: Walk,
+    *initial_state_and_scan_inputs: Value,
+    body: Body,
+    num_scan_inputs: int,
+    scan_input_axes: Ints | None = None,
+    scan_input_directions: Ints | None = None,
+    scan_output_axes: Ints | None = None,
+    scan_output_directions: Ints | None = None,
+) -> Value:
+    values = initial_state_and_scan_inputs
+    states = _states(values, num_scan_inputs)
+    rows = body.outputs - states
+    if rows < 0:
+        raise ValueError(f"its body has {body.outputs} outputs for {states} carried values")
+    scanned = values[states:]
+    taken = _along(scan_input_axes, scan_input_directions, [len(v.shape) for v in scanned], "input")
+    made = _along(scan_output_axes, scan_output_directions, [None] * rows, "output")
+    length = _common_length([v.shape[axis] for v, (axis, _) in zip(scanned, taken, strict=True)])
+    if (length > FEW_ITERATIONS or not length) and _keeps_shape(walk, values, taken, body):
+        on_device = walk.on_device(
+            _scanned, *values, body=body, taken=taken, made=made, length=length
+        )
+        if on_device is not None:
+            return on_device
+    return _scan_by_steps(walk, values, body, taken, made, length)
+
+
+def _states(values: Sequence[Value], scanned: int) -> int:
+    """How many of the values are carried from step to step: those before the scan inputs."""
+    if not 1 <= scanned <= len(values):
+        raise ValueError(f"it has {len(values)} inputs, and num_scan_inputs is {scanned}")
+    if not all(hasattr(value, "shape") for value in values):
+        raise ValueError("its inputs must be tensors; sequences and optionals cannot be scanned")
+    return len(values) - scanned
+
+
+Way = tuple[int, bool]
+
+
+def _along(
+    axes: Ints | None, directions: Ints | None, ranks: Sequence[int | None], what: str
+) -> tuple[Way, ...]:
+    """Along which axis each array is gone through, and whether backwards."""
+    axes = (0,) * len(ranks) if axes is None else axes
+    directions = (0,) * len(ranks) if directions is None else directions
+    if not len(axes) == len(directions) == len(ranks):
+        raise ValueError(f"scan_{what}_axes and _directions must name all {len(ranks)} {what}s")
+    if not set(directions) <= {0, 1}:
+        raise ValueError(f"scan_{what}_directions may be 0 or 1, and are {directions}")
+    counted = (a if r is None else axis_within(a, r) for a, r in zip(axes, ranks, strict=True))
+    return tuple((axis, bool(d)) for axis, d in zip(counted, directions, strict=True))
+
+
+def _common_length(lengths: Sequence[int]) -> int:
+    if len(set(lengths)) > 1:
+        raise ValueError(f"its scan inputs have the lengths {', '.join(map(str, lengths))}")
+    return lengths[0]
+
+
+def _keeps_shape(walk: Walk, values: Sequence[Value], taken: Sequence[Way], body: Body) -> bool:
+    """Whether all that is carried comes out of the body as it went in."""
+    states = len(values) - len(taken)
+    state = [Spec(tuple(value.shape), value.dtype) for value in values[:states]]
+    slices = [
+        Spec((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype)
+        for x, (axis, _) in zip(values[states:], taken, strict=True)
+    ]
+    number = Spec((), np.dtype(np.int64))
+    made = walk.shapes(body, *state, *slices, iteration=number)
+    return made is not None and [*made[:states]] == state
+
+
+def _scanned(
+    xp: Backend,
+    *values: Array,
+    body: Body,
+    taken: Sequence[Way],
+    made: Sequence[Way],
+    length: int,
+) -> tuple[Array, ...]:
+    states = len(values) - len(taken)
+    state = values[:states]
+    inputs = [
+        _in_order(xp, xp.moveaxis(x, axis, 0), backwards)
+        for x, (axis, backwards) in zip(values[states:], taken, strict=True)
+    ]
+    numbers = xp.arange(length, dtype=xp.dtype(np.dtype(np.int64)))
+
+    def step(carried: Any, slices: Any) -> Any:
+        number, *given = slices
+        results = [xp.asarray(r) for r in body(*carried, *given, iteration=number)]
+        return tuple(results[:states]), tuple(results[states:])
+
+    last, rows = xp.scan(step, state, (numbers, *inputs), length)
+    placed = (
+        xp.moveaxis(_in_order(xp, row, backwards), 0, axis_within(axis, row.ndim))
+        for row, (axis, backwards) in zip(rows, made, strict=True)
+    )
+    return (*last, *placed)
+
+
+def _in_order(xp: Backend, x: Array, backwards: bool) -> Array:
+    return xp.flip(x, axis=0) if backwards else x
+
+
+def _scan_by_steps(
+    walk: Walk,
+    values: Sequence[Value],
+    body: Body,
+    taken: Sequence[Way],
+    made: Sequence[Way],
+    length: int,
+) -> tuple[Value, ...]:
+    states = len(values) - len(taken)
+    state, inputs = list(values[:states]), values[states:]
+    rows: list[list[Value]] = [[] for _ in made]
+    for i in range(length):
+        slices = [
+            walk.apply(_slice, x, axis=axis, place=length - 1 - i if backwards else i)[0]
+            for x, (axis, backwards) in zip(inputs, taken, strict=True)
+        ]
+        results = body(*state, *slices, iteration=np.asarray(i))
+        state = list(results[:states])
+        for row, result in zip(rows, results[states:], strict=True):
+            row.append(result)
+    if not length:
+        slices = [
+            walk.apply(_blank, x, axis=axis)[0] for x, (axis, _) in zip(inputs, taken, strict=True)
+        ]
+        specs = body.specs(*state, *slices)[states:]
+        return (*state, *(_no_rows(s, axis) for s, (axis, _) in zip(specs, made, strict=True)))
+    ordered = (r[::-1] if backwards else r for r, (_, backwards) in zip(rows, made, strict=True))
+    return (
+        *state,
+        *(walk.apply(_stacked, *r, axis=a)[0] for r, (a, _) in zip(ordered, made, strict=True)),
+    )
+
+
+def _slice(xp: Backend, x: Array, *, axis: int, place: int) -> Array:
+    return x[(*(slice(None),) * axis, place, ...)]
+
+
+def _blank(xp: Backend, x: Array, *, axis: int) -> Array:
+    return xp.zeros((*x.shape[:axis], *x.shape[axis + 1 :]), dtype=x.dtype)
+
+
+def _no_rows(spec: Any, axis: int) -> Any:
+    axis = axis_within(axis, len(spec.shape) + 1)
+    return np.zeros((*spec.shape[:axis], 0, *spec.shape[axis:]), spec.dtype)
+
+
+@Scan.before(9)
+def scan_of_batch(
+    walk: Walk,
+    sequence_lens: Value = None,
+    *initial_state_and_scan_inputs: Value,
+    body: Body,
+    num_scan_inputs: int,
+    directions: Ints | None = None,
+) -> Value:
+    """The first axis of all counts sequences, which are gone through one after the other."""
+    values = initial_state_and_scan_inputs
+    states = _states(values, num_scan_inputs)
+    batch = _common_length([value.shape[0] for value in values])
+    longest = values[-1].shape[1]
+    lengths = [longest] * batch
+    if sequence_lens is not None:
+        lengths = [int(length) for length in walk.read(sequence_lens).ravel()]
+    if len(lengths) != batch or not all(0 <= length <= longest for length in lengths):
+        raise ValueError(f"sequence_lens is {lengths} for {batch} sequences of {longest} steps")
+    done = []
+    for i, length in enumerate(lengths):
+        given = [walk.apply(_slice, value, axis=0, place=i)[0] for value in values]
+        given[states:] = [walk.apply(_first, x, count=length)[0] for x in given[states:]]
+        results = Scan(
+            walk,
+            *given,
+            body=body,
+            num_scan_inputs=num_scan_inputs,
+            scan_input_directions=directions,
+        )
+        padded = (walk.apply(_padded, row, length=longest)[0] for row in results[states:])
+        done.append((*results[:states], *padded))
+    return tuple(walk.apply(_stacked, *column)[0] for column in zip(*done, strict=True))
+
+
+def _first(xp: Backend, x: Array, *, count: int) -> Array:
+    return x[:count, ...]
+
+
+def _stacked(xp: Backend, *rows: Array, axis: int = 0) -> Array:
+    return xp.stack(rows, axis=axis)
+
+
+def _padded(xp: Backend, rows: Array, *, length: int) -> Array:
+    beyond = [(0, length - rows.shape[0]), *[(0, 0)] * (rows.ndim - 1)]
+    return rows if rows.shape[0] == length else xp.pad(rows, beyond, 0)

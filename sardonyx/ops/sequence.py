@@ -1,0 +1,125 @@
+"""Sequences and optionals: Python lists and None while tracing, so that most of this is free."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import axis_within
+from sardonyx.ops.definition import Arrays, DType, Host, Value, op
+
+FLOAT = np.dtype(np.float32)
+
+
+@op
+def SequenceConstruct(xp: Backend, *inputs: Value) -> Value:
+    return list(inputs)
+
+
+@op
+def SequenceEmpty(xp: Backend, *, dtype: DType = FLOAT) -> Value:
+    return []
+
+
+@op
+def SequenceLength(xp: Backend, input_sequence: Value) -> Host:
+    return np.asarray(len(_sequence(input_sequence)), dtype=np.int64)
+
+
+@op
+def SequenceAt(xp: Backend, input_sequence: Value, position: int) -> Value:
+    values = _sequence(input_sequence)
+    return values[_place(position, len(values))]
+
+
+@op
+def SequenceErase(xp: Backend, input_sequence: Value, position: int = -1) -> Value:
+    values = _sequence(input_sequence)
+    place = _place(position, len(values))
+    return [*values[:place], *values[place + 1 :]]
+
+
+@op
+def SequenceInsert(
+    xp: Backend, input_sequence: Value, tensor: Value, position: int | None = None
+) -> Value:
+    values = _sequence(input_sequence)
+    size = len(values)
+    place = size if position is None else _place(position, size, last=size)
+    if values and values[0].dtype != tensor.dtype:
+        raise ValueError(f"a {tensor.dtype} does not go into a sequence of {values[0].dtype}")
+    return [*values[:place], tensor, *values[place:]]
+
+
+@op
+def ConcatFromSequence(
+    xp: Backend, input_sequence: Arrays, *, axis: int, new_axis: int = 0
+) -> Array:
+    if not input_sequence:
+        raise ValueError("the sequence is empty, and there is nothing to concatenate")
+    rank = input_sequence[0].ndim
+    if new_axis:
+        return xp.stack(input_sequence, axis=axis_within(axis, rank + 1))
+    return xp.concat(input_sequence, axis=axis_within(axis, rank))
+
+
+@op
+def SplitToSequence(
+    xp: Backend, input: Array, split: Host | None = None, *, axis: int = 0, keepdims: int = 1
+) -> Arrays:
+    axis = axis_within(axis, input.ndim)
+    size = input.shape[axis]
+    if split is None:
+        parts = [1] * size
+    elif split.ndim:
+        parts = [int(part) for part in split]
+    else:
+        parts = _equal_parts(size, int(split))
+    if sum(parts) != size or min(parts, default=0) < 0:
+        raise ValueError(f"the parts {parts} do not add up to the size {size} of axis {axis}")
+    ends = np.cumsum([0, *parts]).tolist()
+    cut = (slice(None),) * axis
+    pieces = [input[(*cut, slice(a, b), ...)] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    if split is None and not keepdims:
+        return [xp.squeeze(piece, axis=axis) for piece in pieces]
+    return pieces
+
+
+def _equal_parts(size: int, part: int) -> list[int]:
+    if part <= 0:
+        raise ValueError(f"a part of {part} is none")
+    whole, rest = divmod(size, part)
+    return [part] * whole + [rest] * (rest > 0)
+
+
+@op
+def Optional(xp: Backend, input: Value = None, *, type: Value = None) -> Value:
+    return input
+
+
+@op
+def OptionalHasElement(xp: Backend, input: Value = None) -> Host:
+    return np.asarray(input is not None)
+
+
+@op
+def OptionalGetElement(xp: Backend, input: Value) -> Value:
+    if input is None:
+        raise ValueError("the optional is empty; OptionalHasElement tells whether it is")
+    return input
+
+
+def _sequence(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("it takes a sequence, and gets a tensor or an absent optional")
+    return value
+
+
+def _place(position: int, size: int, last: int | None = None) -> int:
+    last = size - 1 if last is None else last
+    if not -size <= position <= last:
+        raise ValueError(f"position {position} is out of range for a sequence of {size}")
+    return position + size if position < 0 else position
