@@ -40,6 +40,27 @@ def CastLike(
     return _cast(xp, input, to, saturate=bool(saturate), round_mode=round_mode)
 
 
+@op
+def BitCast(xp: Backend, input: Array, *, to: DType) -> Array:
+    source = xp.numpy_dtype(input.dtype)
+    if source == to:
+        return input
+    if "O" in (source.kind, to.kind) or _bits(source) != _bits(to):
+        raise ValueError(f"{source.name} and {to.name} do not have the same number of bits")
+    if to.kind == "b":
+        # Whatever is not 0 is true, and is to have the bits of true.
+        return xp.not_equal(BitCast(xp, input, to=UINT8), 0)
+    return xp.bitcast(input, xp.dtype(to))
+
+
+def _bits(dtype: DType) -> int:
+    """Those of an element, of which several may share a byte in a file."""
+    if not is_low_precision(dtype):
+        return 8 * dtype.itemsize
+    info = ml_dtypes.iinfo if isdtype(dtype, "integral") else ml_dtypes.finfo
+    return int(info(dtype).bits)
+
+
 def _cast(
     xp: Backend, x: Any, to: DType, *, saturate: bool = True, round_mode: str = "up"
 ) -> Array:

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Products of matrices, and their determinants."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import op
+from sardonyx.ops.precision import at_least_float32
 
 
 @op
@@ -75,3 +76,11 @@ def _check_broadcasts(C: Array, Y: Array) -> None:
     tail = Y.shape[Y.ndim - C.ndim :]
     if C.ndim > Y.ndim or any(n not in (1, m) for n, m in zip(C.shape, tail, strict=True)):
         raise ValueError(f"C of shape {C.shape} does not broadcast to {Y.shape}")
+
+
+@op
+@at_least_float32
+def Det(xp: Backend, X: Array) -> Array:
+    if X.ndim < 2 or X.shape[-1] != X.shape[-2]:
+        raise ValueError(f"shape {X.shape} holds no square matrices")
+    return xp.det(X)

@@ -11,7 +11,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axes_within, axis_within
 from sardonyx.ops.definition import Ints, Op, op
-from sardonyx.ops.precision import at_least_float32
+from sardonyx.ops.precision import at_least_float32, wide
 
 FLOAT64 = np.dtype(np.float64)
 
@@ -185,20 +185,27 @@ def _place(
     return size - 1 - place if last else place
 
 
-# -- sums so far ----------------------------------------------------------------------------------
+# -- sums and products so far ---------------------------------------------------------------------
 
 
 @op
 def CumSum(xp: Backend, x: Array, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Array:
+    return _so_far(xp, xp.cumulative_sum, x, axis, exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@op
+def CumProd(xp: Backend, x: Array, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Array:
+    return _so_far(
+        xp, xp.cumulative_prod, x, axis, exclusive=bool(exclusive), reverse=bool(reverse)
+    )
+
+
+def _so_far(
+    xp: Backend, function: Reduction, x: Array, axis: int, *, exclusive: bool, reverse: bool
+) -> Array:
     axis = axis_within(axis, x.ndim)
-    return _sums_so_far(xp, x, axis=axis, exclusive=bool(exclusive), reverse=bool(reverse))
-
-
-@at_least_float32
-def _sums_so_far(xp: Backend, x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    x = xp.flip(x, axis=axis) if reverse else x
-    sums = xp.cumulative_sum(x, axis=axis, dtype=x.dtype, include_initial=exclusive)
+    wider = wide(xp, xp.flip(x, axis=axis) if reverse else x)
+    found = function(wider, axis=axis, dtype=wider.dtype, include_initial=exclusive)
     if exclusive:
-        lead = (slice(None),) * axis
-        sums = sums[(*lead, slice(0, x.shape[axis]), ...)]
-    return xp.flip(sums, axis=axis) if reverse else sums
+        found = found[(*(slice(None),) * axis, slice(0, x.shape[axis]), ...)]
+    return xp.astype(xp.flip(found, axis=axis) if reverse else found, x.dtype)

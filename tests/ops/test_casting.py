@@ -298,3 +298,53 @@ def test_what_is_written_reads_back(dtype: Any) -> None:
         random = np.abs(np.rint(random))
     x = random.astype(dtype)
     assert (cast(HOST, cast(HOST, x, object), dtype) == x).all()
+
+
+# -- bits under another type ----------------------------------------------------------------------
+
+BY_BITS: dict[int, list[Any]] = {
+    64: [np.uint64, np.int64, np.float64, np.complex64],
+    32: [np.uint32, np.int32, np.float32],
+    16: [np.uint16, np.int16, np.float16, ml_dtypes.bfloat16],
+    8: [np.uint8, np.int8, *FLOAT8, E8M0],
+    4: [ml_dtypes.uint4, ml_dtypes.int4, ml_dtypes.float4_e2m1fn],
+    2: [ml_dtypes.uint2, ml_dtypes.int2],
+}
+OF_ONE_SIZE = [(bits, *pair) for bits, types in BY_BITS.items() for pair in product(types, types)]
+
+
+@pytest.mark.parametrize(("bits", "source", "to"), OF_ONE_SIZE, ids=str)
+def test_bits_stay_what_they_are(xp: Backend, bits: int, source: Any, to: Any) -> None:
+    """Those of NaN with a message and of subnormal numbers too."""
+    if xp.name == "strict" and not {source, to} <= set(PLAIN):
+        pytest.xfail("array_api_strict lacks the type")
+    words = np.random.default_rng(0).integers(0, 2**64, 99, np.uint64)
+    words = np.concatenate([words, np.arange(16, dtype=np.uint64), ~words[:9] >> 54])
+    words = (words & np.uint64(2**bits - 1)).astype(f"u{max(bits // 8, 1)}").reshape(2, -1)
+    result = run(xp, ops.BitCast, words.view(source), to=np.dtype(to))
+    assert result.dtype == np.dtype(to)
+    np.testing.assert_array_equal(result.view(words.dtype), words)
+
+
+def test_bits_of_truth(xp: Backend) -> None:
+    words = np.array([0, 1, 2, 255], np.uint8)
+    truth = run(xp, ops.BitCast, words, to=np.dtype(bool))
+    assert truth.dtype == bool
+    assert truth.view(np.uint8).tolist() == [0, 1, 1, 1]
+    assert run(xp, ops.BitCast, truth, to=np.dtype(np.int8)).tolist() == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [
+        (np.float32, np.float16),
+        (np.float64, np.complex128),
+        (np.uint8, ml_dtypes.uint4),
+        (ml_dtypes.int4, ml_dtypes.int2),
+        (np.uint64, object),
+        (object, np.uint64),
+    ],
+)
+def test_bits_of_another_size_are_refused(source: Any, to: Any) -> None:
+    with pytest.raises(ValueError, match="same number of bits"):
+        run(HOST, ops.BitCast, np.zeros(2).astype(source), to=np.dtype(to))

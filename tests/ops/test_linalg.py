@@ -9,7 +9,7 @@ import pytest
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax import JaxBackend
 from sardonyx.backends.numpy import HOST
-from sardonyx.ops.linalg import Gemm, MatMul
+from sardonyx.ops.linalg import Det, Gemm, MatMul
 from tests.ops.oracle import assert_same, run
 
 
@@ -119,3 +119,36 @@ def test_Gemm_refuses_what_does_not_fit_though_it_is_scaled_by_zero(xp: Backend)
 def test_Gemm_refuses(xp: Backend, shapes: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         run(xp, Gemm, *map(np.ones, shapes))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1), (2, 2), (3, 3), (7, 7), (2, 4, 4), (3, 2, 5, 5), (0, 3, 3), (2, 0, 0)],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_Det(xp: Backend, shape: Any, dtype: Any) -> None:
+    x = drawn(*shape, dtype=dtype)
+    expected = np.asarray(np.linalg.det(x.astype(np.float64)), dtype)
+    assert_same(run(xp, Det, x), expected, ulps=64)
+
+
+def test_Det_of_what_has_none_and_of_many_swaps(xp: Backend) -> None:
+    singular = np.array([[1.0, 2], [2, 4]])
+    assert run(xp, Det, singular) == 0
+    assert run(xp, Det, np.eye(6)[::-1].copy()) == -1
+    assert np.isnan(run(xp, Det, np.full((4, 4), np.nan)))
+
+
+@pytest.mark.parametrize("backend", [HOST, JaxBackend()], ids=lambda backend: backend.name)
+@pytest.mark.parametrize("dtype", NARROW_TYPES, ids=str)
+def test_Det_of_narrow_floats(backend: Backend, dtype: Any) -> None:
+    x = drawn(5, 4, 4).astype(dtype)
+    expected = np.linalg.det(x.astype(np.float64)).astype(dtype)
+    assert_same(run(backend, Det, x), expected, ulps=1)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (3, 3, 2)], ids=str)
+def test_Det_refuses(xp: Backend, shape: Any) -> None:
+    with pytest.raises(ValueError, match="no square matrices"):
+        run(xp, Det, np.ones(shape))

@@ -216,7 +216,7 @@ def test_places_that_are_not_there(op: Any) -> None:
         op(HOST, np.ones((2, 0)), axis=1)
 
 
-# -- CumSum ---------------------------------------------------------------------------------------
+# -- CumSum and CumProd --------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.data(), st.booleans(), st.booleans())
@@ -243,7 +243,32 @@ def test_cumsum_in_every_type(
     assert_same(result, np.array([expected], dtype))
 
 
-def test_cumsum_of_no_axis_is_refused(xp: Backend) -> None:
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
+@pytest.mark.parametrize(
+    ("exclusive", "reverse", "expected"),
+    [(0, 0, [2, 6, 24]), (1, 0, [1, 2, 6]), (0, 1, [24, 12, 4]), (1, 1, [12, 4, 1])],
+)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_cumprod(
+    xp: Backend, dtype: Any, exclusive: int, reverse: int, expected: list[int], axis: int
+) -> None:
+    x, y = np.array([[2, 3, 4]], dtype), np.array([expected], dtype)
+    if not axis:
+        x, y = x.T.copy(), y.T.copy()
+    result = run(xp, ops.CumProd, x, axis=axis, exclusive=exclusive, reverse=reverse)
+    assert_same(result, y)
+
+
+@pytest.mark.parametrize("backend", [HOST, JaxBackend()], ids=lambda backend: backend.name)
+@pytest.mark.parametrize("op", [ops.CumSum, ops.CumProd], ids=lambda op: op.name)
+def test_narrow_floats_are_rounded_once_so_far(backend: Backend, op: Any) -> None:
+    x = np.linspace(0.99, 1.0125, 300).astype(ml_dtypes.bfloat16)
+    exact = {ops.CumSum: np.cumsum, ops.CumProd: np.cumprod}[op](x.astype(np.float64))
+    assert_same(run(backend, op, x, axis=0), exact.astype(ml_dtypes.bfloat16), ulps=1)
+
+
+@pytest.mark.parametrize("op", [ops.CumSum, ops.CumProd], ids=lambda op: op.name)
+def test_no_axis_to_go_along_is_refused(xp: Backend, op: Any) -> None:
     with pytest.raises(ValueError, match="out of range"):
-        run(xp, ops.CumSum, np.ones(3), axis=1)
-    assert run(xp, ops.CumSum, np.ones((2, 0)), axis=1, exclusive=1).shape == (2, 0)
+        run(xp, op, np.ones(3), axis=1)
+    assert run(xp, op, np.ones((2, 0)), axis=1, exclusive=1).shape == (2, 0)

@@ -1,0 +1,89 @@
+"""Losses: how unlikely a prediction held what came true."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.activation import LogSoftmax
+from sardonyx.ops.definition import op
+from sardonyx.ops.precision import wide
+
+
+@op
+def NegativeLogLikelihoodLoss(
+    xp: Backend,
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Array:
+    loss = _loss(xp, wide(xp, input), target, weight, ignore_index, reduction)
+    return xp.astype(loss, input.dtype)
+
+
+@op
+def SoftmaxCrossEntropyLoss(
+    xp: Backend,
+    scores: Array,
+    labels: Array,
+    weights: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> tuple[Array, Array]:
+    if scores.ndim < 2:
+        raise ValueError(f"scores of shape {scores.shape} have no axis of classes after the first")
+    log_prob = LogSoftmax(xp, wide(xp, scores), axis=1)
+    output = _loss(xp, log_prob, labels, weights, ignore_index, reduction)
+    return xp.astype(output, scores.dtype), xp.astype(log_prob, scores.dtype)
+
+
+def _loss(
+    xp: Backend,
+    log_prob: Array,
+    target: Array,
+    weight: Array | None,
+    ignore_index: int | None,
+    reduction: str,
+) -> Array:
+    """Where a class is ignored, loss and weight are 0, so that no sum and no mean counts them."""
+    _check(log_prob, target, weight, reduction)
+    target = xp.astype(target, xp.dtype(np.dtype(np.int64)))
+    heard = None if ignore_index is None else xp.not_equal(target, ignore_index)
+    # An ignored class need not exist; a negative one is none, and not one counted from the end.
+    target = target if heard is None else xp.where(heard, target, 0)
+    target = xp.where(target < 0, log_prob.shape[1], target)
+    chosen = xp.take_along_axis(log_prob, xp.expand_dims(target, axis=1), axis=1)
+    loss = _only(xp, heard, -xp.squeeze(chosen, axis=1))
+    weights = xp.ones_like(loss)
+    if weight is not None:
+        each = xp.take(wide(xp, weight), xp.reshape(target, (-1,)), axis=0)
+        weights = xp.reshape(each, target.shape)
+        loss = loss * weights
+    if reduction == "none":
+        return loss
+    total = xp.sum(loss)
+    return total if reduction == "sum" else total / xp.sum(_only(xp, heard, weights))
+
+
+def _check(log_prob: Array, target: Array, weight: Array | None, reduction: str) -> None:
+    if reduction not in ("none", "sum", "mean"):
+        raise ValueError(f"reduction {reduction!r} is not one of none, sum and mean")
+    shape = log_prob.shape
+    if len(shape) < 2 or target.shape != (shape[0], *shape[2:]):
+        raise ValueError(
+            f"classes of shape {target.shape} do not fit predictions of shape {shape}: they have "
+            "all axes but the second"
+        )
+    if not shape[1]:
+        raise ValueError(f"predictions of shape {shape} know no classes")
+    if weight is not None and weight.shape != (shape[1],):
+        raise ValueError(f"a weight of shape {weight.shape} does not fit {shape[1]} classes")
+
+
+def _only(xp: Backend, heard: Array | None, x: Array) -> Array:
+    return x if heard is None else xp.where(heard, x, xp.zeros_like(x))

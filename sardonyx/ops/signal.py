@@ -1,0 +1,236 @@
+"""Signals and their spectra: Fourier transforms, windows, and the mel scale."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import axis_within
+from sardonyx.ops.definition import DType, Host, op
+from sardonyx.ops.precision import wide
+
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
+
+# -- spectra --------------------------------------------------------------------------------------
+
+
+@op
+def DFT(
+    xp: Backend,
+    input: Array,
+    dft_length: int | None = None,
+    axis: int = -2,
+    *,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Array:
+    axis = _signal_axis(input, axis)
+    if onesided and (input.shape[-1] == 2) != bool(inverse):
+        raise ValueError(
+            f"shape {input.shape} is wrong for onesided {onesided} and inverse {inverse}: a "
+            "spectrum has one side where its signal is real"
+        )
+    size = input.shape[axis]
+    length = 2 * (size - 1) if onesided and inverse else size
+    length = length if dft_length is None else dft_length
+    if length < 1:
+        raise ValueError(f"there is no transform over {length} elements")
+    x = _complex(xp, input, double=not inverse)
+    if onesided and inverse:
+        half = _resized(xp, x, axis, length // 2 + 1)
+        signal = _transformed(xp, _both_sides(xp, half, axis, length), axis, inverse=True)
+        return xp.astype(xp.expand_dims(xp.real(signal), axis=-1), input.dtype)
+    spectrum = _transformed(xp, _resized(xp, x, axis, length), axis, inverse=bool(inverse))
+    return _parts(xp, _one_side(spectrum, axis) if onesided else spectrum, input.dtype)
+
+
+@DFT.before(20)
+def dft_along_attribute(
+    xp: Backend,
+    input: Array,
+    dft_length: int | None = None,
+    *,
+    axis: int = 1,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Array:
+    return DFT(  # type: ignore[no-any-return]
+        xp, input, dft_length, axis, inverse=inverse, onesided=onesided
+    )
+
+
+@op
+def STFT(
+    xp: Backend,
+    signal: Array,
+    frame_step: int,
+    window: Array | None = None,
+    frame_length: int | None = None,
+    *,
+    onesided: int = 1,
+) -> Array:
+    if signal.ndim != 3:
+        raise ValueError(f"shape {signal.shape} is not that of a batch of signals")
+    _signal_axis(signal, 1)
+    batch, size, parts = signal.shape
+    if frame_length is None:
+        frame_length = size if window is None else window.size
+    if window is not None and window.shape != (frame_length,):
+        raise ValueError(f"a window of shape {window.shape} does not fit frames of {frame_length}")
+    if not 1 <= frame_length <= size or frame_step < 1:
+        raise ValueError(
+            f"frames of {frame_length} every {frame_step} elements do not fit a signal of {size}"
+        )
+    count = (size - frame_length) // frame_step + 1
+    xp.allow((batch, count, frame_length), np.dtype(np.complex128))
+    starts = xp.reshape(xp.arange(count) * frame_step, (-1, 1))
+    places = xp.reshape(starts + xp.arange(frame_length), (-1,))
+    frames = xp.reshape(xp.take(signal, places, axis=1), (batch, count, frame_length, parts))
+    x = _complex(xp, frames, double=True)
+    if window is not None:
+        x = x * xp.astype(window, x.dtype)
+    spectrum = _transformed(xp, x, 2, inverse=False)
+    return _parts(xp, _one_side(spectrum, 2) if onesided else spectrum, signal.dtype)
+
+
+def _signal_axis(x: Array, axis: int) -> int:
+    """The axis counted from the front; the last is no signal's, but holds the parts."""
+    if x.ndim < 2 or x.shape[-1] not in (1, 2):
+        raise ValueError(f"shape {x.shape} does not end in 1 or 2, for real and imaginary parts")
+    axis = axis_within(axis, x.ndim)
+    if axis == x.ndim - 1:
+        raise ValueError(f"axis {axis} holds the real and imaginary parts, and no signal")
+    return axis
+
+
+def _complex(xp: Backend, x: Array, *, double: bool) -> Array:
+    """The parts in one, in double precision for spectra and in that of `x` for signals.
+
+    In the cases that ONNX publishes, what is next to nothing in a spectrum is so because it was
+    computed in double precision, and in a signal it has the rounding errors of single precision.
+    """
+    double = double or xp.numpy_dtype(x.dtype).itemsize == 8
+    dtype = xp.dtype(np.dtype(np.complex128 if double else np.complex64))
+    x = wide(xp, x)
+    real, *imaginary = (xp.astype(x[..., i], dtype) for i in range(x.shape[-1]))
+    return real + xp.multiply(imaginary[0], xp.asarray(1j, dtype=dtype)) if imaginary else real
+
+
+def _parts(xp: Backend, x: Array, dtype: DType) -> Array:
+    if xp.numpy_dtype(dtype).itemsize < 8:
+        x = xp.astype(x, xp.dtype(np.dtype(np.complex64)))
+    return xp.astype(xp.stack([xp.real(x), xp.imag(x)], axis=-1), dtype)
+
+
+def _transformed(xp: Backend, x: Array, axis: int, *, inverse: bool) -> Array:
+    return xp.fft(x, axis=axis, inverse=inverse) if x.size else x
+
+
+def _resized(xp: Backend, x: Array, axis: int, size: int) -> Array:
+    """Cut off, or filled up with zeros."""
+    missing = size - x.shape[axis]
+    if missing > 0:
+        return xp.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)], 0)
+    return _cut(x, axis, 0, size)
+
+
+def _one_side(x: Array, axis: int) -> Array:
+    return _cut(x, axis, 0, x.shape[axis] // 2 + 1)
+
+
+def _both_sides(xp: Backend, half: Array, axis: int, length: int) -> Array:
+    """The spectrum of a real signal: its second half mirrors the first."""
+    mirrored = xp.flip(_cut(half, axis, 1, (length + 1) // 2), axis=axis)
+    return xp.concat([half, xp.conj(mirrored)], axis=axis)
+
+
+def _cut(x: Array, axis: int, start: int, end: int) -> Array:
+    return x[(*(slice(None),) * axis, slice(start, end), ...)]
+
+
+# -- windows --------------------------------------------------------------------------------------
+
+
+@op
+def HannWindow(
+    xp: Backend, size: int, *, output_datatype: DType = FLOAT32, periodic: int = 1
+) -> Array:
+    return _window(xp, size, (0.5, -0.5), output_datatype, periodic=bool(periodic))
+
+
+@op
+def HammingWindow(
+    xp: Backend, size: int, *, output_datatype: DType = FLOAT32, periodic: int = 1
+) -> Array:
+    return _window(xp, size, (25 / 46, -21 / 46), output_datatype, periodic=bool(periodic))
+
+
+@op
+def BlackmanWindow(
+    xp: Backend, size: int, *, output_datatype: DType = FLOAT32, periodic: int = 1
+) -> Array:
+    return _window(xp, size, (0.42, -0.5, 0.08), output_datatype, periodic=bool(periodic))
+
+
+def _window(
+    xp: Backend, size: int, cosines: tuple[float, ...], dtype: DType, *, periodic: bool
+) -> Array:
+    """A sum of cosines over one period, which ends with the window or one element after it."""
+    if size < 0:
+        raise ValueError(f"size is {size}, but must not be negative")
+    xp.allow((size,), FLOAT64)
+    period = size if periodic else size - 1
+    if period == 0:
+        # One element that is both ends of a window, and its middle.
+        return xp.ones(size, dtype=xp.dtype(dtype))
+    angles = np.arange(size) * (2 * math.pi / period)
+    values = sum(weight * np.cos(k * angles) for k, weight in enumerate(cosines))
+    return xp.astype(xp.asarray(values), xp.dtype(dtype))
+
+
+# -- the mel scale --------------------------------------------------------------------------------
+
+
+@op
+def MelWeightMatrix(
+    xp: Backend,
+    num_mel_bins: int,
+    dft_length: int,
+    sample_rate: int,
+    lower_edge_hertz: float,
+    upper_edge_hertz: float,
+    *,
+    output_datatype: DType = FLOAT32,
+) -> Array:
+    """Triangles that stand at equal distances in mel, with their corners on bins of the DFT."""
+    if min(num_mel_bins, dft_length) < 0 or sample_rate < 1:
+        raise ValueError(
+            f"num_mel_bins {num_mel_bins}, dft_length {dft_length} and sample_rate {sample_rate} "
+            "must not be negative, nor the last 0"
+        )
+    if not -700 < lower_edge_hertz <= upper_edge_hertz < math.inf:
+        raise ValueError(f"there are no frequencies {lower_edge_hertz} to {upper_edge_hertz} Hz")
+    shape = (dft_length // 2 + 1, num_mel_bins)
+    xp.allow(shape, FLOAT64)
+    corners = _corners(num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz)
+    low, centre, high = corners[:-2], corners[1:-1], corners[2:]
+    place = np.arange(shape[0])[:, None]
+    # A triangle without a left side begins with its peak, and one without a right side ends in it.
+    rising = np.where(place < centre, (place - low) / np.maximum(centre - low, 1), 1.0)
+    falling = (high - place) / np.maximum(high - centre, 1)
+    weights = np.where(place <= centre, rising, falling)
+    weights = np.where((place >= low) & (place <= np.maximum(centre, high)), weights, 0.0)
+    return xp.astype(xp.asarray(weights), xp.dtype(output_datatype))
+
+
+def _corners(bins: int, length: int, rate: int, lower: float, upper: float) -> Host:
+    """In which bin of the spectrum each triangle begins, and the two before it end and peak."""
+    lowest, highest = (2595 * math.log1p(f / 700) / math.log(10) for f in (lower, upper))
+    mels = lowest + np.arange(bins + 2) * ((highest - lowest) / (bins + 2))
+    hertz = 700 * np.expm1(mels / 2595 * math.log(10))
+    corners: Host = np.floor((length + 1) * hertz / rate).astype(np.int64)
+    return corners
