@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Ints, op
-from sardonyx.ops.windows import check_auto_pad, pad_pairs, positive, split_padding, windows_over
+from sardonyx.ops.windows import (
+    Windows,
+    check_auto_pad,
+    pad_pairs,
+    positive,
+    split_padding,
+    windows_over,
+)
 
 
 @op
@@ -22,18 +31,15 @@ def Conv(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Array:
-    _check_filters(X, W, group, kernel_shape)
-    if X.shape[1] != W.shape[1] * group or W.shape[0] % group:
-        raise ValueError(
-            f"filters of shape {W.shape} in {group} groups do not fit {X.shape[1]} channels"
-        )
-    windows = windows_over(
-        X.shape[2:],
-        W.shape[2:],
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
+    windows = windows_of_filters(
+        X,
+        W,
         auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
     )
     Y = xp.convolution(
         X,
@@ -43,7 +49,19 @@ def Conv(
         dilations=windows.dilations,
         groups=group,
     )
-    return _with_bias(xp, Y, B)
+    return with_bias(xp, Y, B)
+
+
+def windows_of_filters(
+    X: Array, W: Array, *, group: int, kernel_shape: Ints | None, **layout: Any
+) -> Windows:
+    """Where the filters stand over an input whose channels they fit."""
+    _check_filters(X, W, group, kernel_shape)
+    if X.shape[1] != W.shape[1] * group or W.shape[0] % group:
+        raise ValueError(
+            f"filters of shape {W.shape} in {group} groups do not fit {X.shape[1]} channels"
+        )
+    return windows_over(X.shape[2:], W.shape[2:], **layout)
 
 
 @op
@@ -91,7 +109,7 @@ def ConvTranspose(
         dilations=dilations,
         groups=group,
     )
-    return _with_bias(xp, Y, B)
+    return with_bias(xp, Y, B)
 
 
 def _cuts(
@@ -168,7 +186,7 @@ def _check_filters(X: Array, W: Array, group: int, kernel_shape: Ints | None) ->
         raise ValueError(f"kernel_shape {kernel_shape} is not that of W, {W.shape[2:]}")
 
 
-def _with_bias(xp: Backend, Y: Array, B: Array | None) -> Array:
+def with_bias(xp: Backend, Y: Array, B: Array | None) -> Array:
     if B is None:
         return Y
     if B.shape != (Y.shape[1],):

@@ -1,0 +1,117 @@
+"""Convolution whose filters' taps stand where the input says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import reduce
+from itertools import product
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.fallback import product_of_columns
+from sardonyx.backends.standard import Array
+from sardonyx.ops.convolution import windows_of_filters, with_bias
+from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.precision import at_least_float32
+from sardonyx.ops.windows import Windows
+
+INT64 = np.dtype(np.int64)
+
+# A place has neighbours as many as the power of two by the axes.
+MOST_AXES = 8
+
+
+@op
+@at_least_float32
+def DeformConv(
+    xp: Backend,
+    X: Array,
+    W: Array,
+    offset: Array,
+    B: Array | None = None,
+    mask: Array | None = None,
+    *,
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    offset_group: int = 1,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """Taps between elements are interpolated linearly, with zeros all around the input."""
+    if X.ndim - 2 > MOST_AXES or not X.size:
+        raise ValueError(f"X has shape {X.shape}; it needs elements, on 1 to {MOST_AXES} axes")
+    windows = windows_of_filters(
+        X,
+        W,
+        auto_pad="NOTSET",
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    batch, channels, *spatial = X.shape
+    rank, taps, places = len(spatial), math.prod(windows.kernel), math.prod(windows.sizes)
+    if offset_group < 1 or channels % offset_group:
+        raise ValueError(f"{channels} channels are not {offset_group} groups of equal size")
+    _check_shape("offset", offset, (batch, offset_group * taps * rank, *windows.sizes))
+    shifts = xp.reshape(offset, (batch, offset_group, taps, rank, places))
+    # Rows of one group's channels, which lie side by side, at each element.
+    X = xp.reshape(X, (batch, offset_group, channels // offset_group, *spatial))
+    rows = xp.moveaxis(X, 2, -1)
+    at = [shifts[:, :, :, i, :] + base for i, base in enumerate(_unshifted(xp, windows, X.dtype))]
+    sampled = _interpolated(xp, rows, at)
+    if mask is not None:
+        _check_shape("mask", mask, (batch, offset_group * taps, *windows.sizes))
+        sampled = sampled * xp.reshape(mask, (batch, offset_group, taps, places, 1))
+    columns = xp.reshape(
+        xp.moveaxis(sampled, -1, 2), (batch, channels, *windows.kernel, *windows.sizes)
+    )
+    return with_bias(xp, product_of_columns(xp, columns, W, group), B)
+
+
+def _check_shape(name: str, x: Array, shape: Ints) -> None:
+    if x.shape != shape:
+        raise ValueError(f"{name} has shape {x.shape}, but must have shape {shape}")
+
+
+def _unshifted(xp: Backend, windows: Windows, dtype: object) -> Iterator[Array]:
+    """Where each tap of each window would stand: one array (taps, windows) per axis."""
+    taps, places = np.indices(windows.kernel), np.indices(windows.sizes)
+    for tap, place, dilation, stride, (head, _) in zip(
+        taps, places, windows.dilations, windows.strides, windows.pads, strict=True
+    ):
+        within, start = tap.reshape(-1, 1) * dilation, place.reshape(1, -1) * stride - head
+        yield xp.astype(xp.asarray(within), dtype) + xp.astype(xp.asarray(start), dtype)
+
+
+def _interpolated(xp: Backend, rows: Array, at: list[Array]) -> Array:
+    """`rows` (batch, group, *spatial, channels) at the places (batch, group, taps, windows)."""
+    outer = [xp.arange(n, dtype=xp.dtype(INT64)) for n in rows.shape[:2]]
+    outer = [xp.reshape(n, (-1, *(1,) * (3 - i))) for i, n in enumerate(outer)]
+    neighbours = [
+        _neighbours(xp, x, length) for x, length in zip(at, rows.shape[2:-1], strict=True)
+    ]
+    parts = []
+    for corner in product(*neighbours):
+        places, shares, inside = zip(*corner, strict=True)
+        row = xp.gather(rows, (*outer, *places))
+        # Not times zero, since what is read may be infinite.
+        row = xp.where(xp.expand_dims(reduce(xp.logical_and, inside), axis=-1), row, 0.0)
+        parts.append(row * xp.expand_dims(math.prod(shares[1:], start=shares[0]), axis=-1))
+    return reduce(xp.add, parts)
+
+
+def _neighbours(xp: Backend, at: Array, length: int) -> list[tuple[Array, Array, Array]]:
+    """The two elements around each place: where they are, their shares, and if they have any."""
+    at = xp.minimum(xp.maximum(at, -2.0), length + 1.0)
+    below = xp.floor(at)
+    found = []
+    for side, share in ((below, 1 - (at - below)), (below + 1, at - below)):
+        is_inside = (side >= 0) & (side < length) & xp.not_equal(share, 0)
+        place = xp.astype(xp.where(is_inside, side, 0.0), xp.dtype(INT64))
+        found.append((place, share, is_inside))
+    return found

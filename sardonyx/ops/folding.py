@@ -1,0 +1,131 @@
+"""Back to the image: from its columns, and from what pooling has left of it."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Host, Ints, op
+from sardonyx.ops.precision import wide
+from sardonyx.ops.windows import pad_pairs, positive
+
+
+@op
+def Col2Im(
+    xp: Backend,
+    input: Array,
+    image_shape: Ints,
+    block_shape: Ints,
+    *,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """Where blocks overlap they are added: truth values by "or", strings end to end."""
+    rank = len(image_shape)
+    image_shape, block_shape, strides, dilations = (
+        positive(name, values, rank)
+        for name, values in (
+            ("image_shape", image_shape),
+            ("block_shape", block_shape),
+            ("strides", strides),
+            ("dilations", dilations),
+        )
+    )
+    padding = pad_pairs(pads, rank)
+    counts = [
+        (size + sum(ends) - dilation * (side - 1) - 1) // stride + 1
+        for size, ends, side, stride, dilation in zip(
+            image_shape, padding, block_shape, strides, dilations, strict=True
+        )
+    ]
+    per_channel, blocks = math.prod(block_shape), math.prod(counts)
+    if input.ndim != 3 or min(counts) < 1 or input.shape[2] != blocks:
+        raise ValueError(
+            f"an image of shape {image_shape} has blocks {block_shape} as many as {counts}: the "
+            f"input must be of shape (batch, channels * {per_channel}, {blocks}), not {input.shape}"
+        )
+    if input.shape[1] % per_channel:
+        raise ValueError(f"{input.shape[1]} rows do not make channels of blocks {block_shape}")
+    batch, channels = input.shape[0], input.shape[1] // per_channel
+    shape = (batch, channels, *image_shape)
+    xp.allow(shape, xp.numpy_dtype(input.dtype))
+    x = xp.reshape(wide(xp, input), (batch * channels, *block_shape, *counts))
+    # One axis after the other: the next two are a side of the block and the count of blocks on it,
+    # and become the last one, a side of the image.
+    for i in range(rank):
+        side, count = x.shape[1], x.shape[1 + rank - i]
+        x = xp.moveaxis(x, 1 + rank - i, 2)
+        x = xp.reshape(x, (x.shape[0], side * count, *x.shape[3:]))
+        sources = _sources(side, count, image_shape[i], padding[i][0], strides[i], dilations[i])
+        x = xp.moveaxis(_sum_of_sources(xp, x, sources), 1, -1)
+    return xp.astype(xp.reshape(x, shape), input.dtype)
+
+
+def _sources(side: int, count: int, size: int, head: int, stride: int, dilation: int) -> Host:
+    """Which elements of a (side, count) plane meet at each pixel; one past the last is none."""
+    taps, starts = np.arange(side) * dilation, np.arange(count) * stride
+    at = (taps[:, None] + starts - head).reshape(-1)
+    source = np.flatnonzero((at >= 0) & (at < size))
+    source = source[np.argsort(at[source], kind="stable")]
+    at = at[source]
+    nth = np.arange(at.size) - np.searchsorted(at, at)
+    table = np.full((nth.max(initial=0) + 1, size), side * count)
+    table[nth, at] = source
+    return table
+
+
+def _sum_of_sources(xp: Backend, x: Array, sources: Host) -> Array:
+    """The elements of axis 1 that `sources` names in each column, added up."""
+    is_text, is_bool = xp.numpy_dtype(x.dtype).kind == "O", xp.isdtype(x.dtype, "bool")
+    widths = [(0, 0), (0, 1), *((0, 0) for _ in x.shape[2:])]
+    padded = xp.pad(x, widths, "" if is_text else 0)  # type: ignore[arg-type]
+    found = xp.take(padded, xp.asarray(sources.reshape(-1)), axis=1)
+    found = xp.reshape(found, (x.shape[0], *sources.shape, *x.shape[2:]))
+    if sources.shape[0] == 1 or is_text:
+        return reduce(xp.add, xp.unstack(found, axis=1))
+    return xp.any(found, axis=1) if is_bool else xp.sum(found, axis=1, dtype=x.dtype)
+
+
+@op
+def MaxUnpool(
+    xp: Backend,
+    X: Array,
+    I: Array,  # noqa: E741  (ONNX's name)
+    output_shape: Ints | None = None,
+    *,
+    kernel_shape: Ints,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """Indices count the elements of what the windows span, of which a larger output is filled up.
+
+    A smaller output says how much of it is padding, whatever `pads` say.
+    """
+    if X.shape != I.shape:
+        raise ValueError(f"X has shape {X.shape} and I has shape {I.shape}; both need the same")
+    rank = X.ndim - 2
+    kernel_shape, strides = (
+        positive("kernel_shape", kernel_shape, rank),
+        positive("strides", strides, rank),
+    )
+    padding = pad_pairs(pads, rank) if output_shape is None else [(0, 0)] * rank
+    spanned = [
+        (size - 1) * stride + side - sum(ends)
+        for size, stride, side, ends in zip(
+            X.shape[2:], strides, kernel_shape, padding, strict=True
+        )
+    ]
+    if output_shape is None:
+        output_shape = (*X.shape[:2], *spanned)
+    if len(output_shape) != X.ndim or output_shape[:2] != X.shape[:2] or min(output_shape[2:]) < 1:
+        raise ValueError(f"X of shape {X.shape} cannot be unpooled to shape {output_shape}")
+    inner = [min(sizes) for sizes in zip(spanned, output_shape[2:], strict=True)]
+    flat = xp.zeros((math.prod((*X.shape[:2], *inner)),), dtype=X.dtype)
+    flat = xp.scatter(flat, (xp.reshape(I, (-1,)),), xp.reshape(X, (-1,)))
+    widths = [(0, size - n) for size, n in zip(output_shape[2:], inner, strict=True)]
+    return xp.pad(xp.reshape(flat, (*X.shape[:2], *inner)), [(0, 0), (0, 0), *widths], 0)

@@ -1,0 +1,464 @@
+"""Numbers as few bits: quantization and what undoes it, and products of what is quantized."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from sardonyx.backends.base import Backend, isdtype
+from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import axis_within
+from sardonyx.ops.casting import Cast
+from sardonyx.ops.convolution import windows_of_filters, with_bias
+from sardonyx.ops.definition import DType, Ints, op
+from sardonyx.ops.precision import wide
+from sardonyx.ops.windows import Windows
+
+INT32 = np.dtype(np.int32)
+UINT8 = np.dtype(np.uint8)
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
+
+# -- element by element ---------------------------------------------------------------------------
+
+
+@op
+def QuantizeLinear(
+    xp: Backend,
+    x: Array,
+    y_scale: Array,
+    y_zero_point: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: DType | None = None,
+    precision: DType | None = None,
+    saturate: int = 1,
+) -> Array:
+    to = _quantized_type(xp, y_zero_point, output_dtype)
+    dtype = xp.dtype(_dtype_of_division(xp, x, y_scale, precision))
+    _check_granularity(y_scale, y_zero_point)
+    scale = _spread(xp, xp.astype(y_scale, dtype), x.shape, axis, block_size)
+    quotient = wide(xp, xp.quotient(xp.astype(x, dtype), scale))
+    if y_zero_point is not None:
+        zero = xp.astype(y_zero_point, quotient.dtype)
+        y_zero_point = _spread(xp, zero, x.shape, axis, block_size)
+    return _quantized(xp, quotient, y_zero_point, to, saturate=saturate)
+
+
+@op
+def DequantizeLinear(
+    xp: Backend,
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: DType | None = None,
+) -> Array:
+    """Multiplied in float32, which holds every difference of short integers, and rounded once."""
+    to = output_dtype or xp.numpy_dtype(x_scale.dtype)
+    if not _is_precise(to):
+        raise ValueError(f"the result cannot be of type {to}: name another as output_dtype")
+    _check_granularity(x_scale, x_zero_point)
+    is_integral = xp.isdtype(x.dtype, "integral")
+    exact, float32 = xp.dtype(INT32 if is_integral else FLOAT32), xp.dtype(FLOAT32)
+    difference = xp.astype(x, exact)
+    if x_zero_point is not None:
+        zero = xp.astype(x_zero_point, exact)
+        difference = difference - _spread(xp, zero, x.shape, axis, block_size)
+    scale = _spread(xp, xp.astype(x_scale, float32), x.shape, axis, block_size)
+    return xp.astype(xp.astype(difference, float32) * scale, xp.dtype(to))
+
+
+@op
+def DynamicQuantizeLinear(xp: Backend, x: Array) -> tuple[Array, Array, Array]:
+    """To uint8, with the scale and the zero point by which zero and all of `x` fit."""
+    nothing = xp.zeros((), dtype=x.dtype)
+    least = xp.minimum(xp.min(x), nothing) if x.size else nothing
+    greatest = xp.maximum(xp.max(x), nothing) if x.size else nothing
+    scale = xp.quotient(greatest - least, 255.0)
+    # Zeros alone have no range, and any scale serves them.
+    scale = xp.where(xp.equal(greatest, least), xp.ones_like(scale), scale)
+    zero = _quantized(xp, xp.quotient(-least, scale), None, UINT8)
+    return QuantizeLinear(xp, x, scale, zero), scale, zero
+
+
+QUANTIZED_TYPES = frozenset(
+    np.dtype(getattr(ml_dtypes, name, name))
+    for name in (
+        *("int2", "int4", "int8", "int16", "uint2", "uint4", "uint8", "uint16"),
+        *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    )
+)
+
+
+def _quantized_type(xp: Backend, zero_point: Array | None, asked: DType | None) -> DType:
+    found = asked or UINT8 if zero_point is None else xp.numpy_dtype(zero_point.dtype)
+    if asked not in (None, found):
+        raise ValueError(f"output_dtype is {asked}, but the zero point is of type {found}")
+    if found not in QUANTIZED_TYPES:
+        raise ValueError(f"nothing is quantized to {found}")
+    return found
+
+
+def _dtype_of_division(xp: Backend, x: Array, scale: Array, asked: DType | None) -> DType:
+    """The scale's, unless that is a type in which nobody divides."""
+    dtype = asked or xp.numpy_dtype(scale.dtype)
+    if _is_precise(dtype):
+        return dtype
+    if asked is not None:
+        raise ValueError(f"precision is {asked}, in which nothing can be divided")
+    return FLOAT64 if xp.isdtype(x.dtype, "integral") else FLOAT32
+
+
+def _is_precise(dtype: DType) -> bool:
+    return isdtype(dtype, "real floating") and dtype.itemsize > 1
+
+
+def _quantized(
+    xp: Backend, x: Array, zero_point: Array | None, to: DType, *, saturate: int = 1
+) -> Array:
+    """Floats in units of the scale as `to`; the zero point comes in their type."""
+    if not isdtype(to, "integral"):
+        moved = x if zero_point is None else x + zero_point
+        return Cast(xp, moved, to=to, saturate=saturate)  # type: ignore[no-any-return]
+    x = xp.round(x)
+    moved = x if zero_point is None else x + zero_point
+    bounds = ml_dtypes.iinfo(to)  # type: ignore[no-untyped-call]
+    within = xp.minimum(xp.maximum(moved, float(bounds.min)), float(bounds.max))
+    return Cast(xp, within, to=to)  # type: ignore[no-any-return]
+
+
+# -- how many elements share a scale --------------------------------------------------------------
+
+
+def _check_granularity(scale: Array, zero_point: Array | None) -> None:
+    if zero_point is None or scale.shape == zero_point.shape:
+        return
+    if scale.size != 1 or zero_point.size != 1:
+        raise ValueError(
+            f"the scale's shape {scale.shape} is not that of the zero point, {zero_point.shape}"
+        )
+
+
+def _spread(xp: Backend, value: Array, shape: Ints, axis: int, block_size: int) -> Array:
+    """A scale or a zero point in a form that broadcasts to `shape`.
+
+    One number serves all elements, a vector the axis, and anything else has one for each block.
+    """
+    if block_size < 0:
+        raise ValueError(f"block_size is {block_size}, but must not be negative")
+    if value.shape in ((), (1,)):
+        return xp.reshape(value, ())
+    axis = axis_within(axis, len(shape))
+    length = shape[axis]
+    if not block_size:
+        if value.shape != (length,):
+            raise ValueError(
+                f"a scale or zero point of shape {value.shape} does not fit axis {axis} of "
+                f"{shape}: without block_size it needs shape {(length,)}"
+            )
+        return xp.reshape(value, (length, *(1,) * (len(shape) - axis - 1)))
+    blocks = (*shape[:axis], -(-length // block_size), *shape[axis + 1 :])
+    if value.shape != blocks:
+        raise ValueError(
+            f"a scale or zero point of shape {value.shape} does not fit {shape} in blocks of "
+            f"{block_size} along axis {axis}: it needs shape {blocks}"
+        )
+    repeated = xp.repeat(value, min(block_size, max(length, 1)), axis=axis)
+    return repeated[(slice(None),) * axis + (slice(0, length), ...)]
+
+
+# -- products of matrices -------------------------------------------------------------------------
+
+
+@op
+def MatMulInteger(
+    xp: Backend,
+    A: Array,
+    B: Array,
+    a_zero_point: Array | None = None,
+    b_zero_point: Array | None = None,
+) -> Array:
+    a, b = _matrices(xp, A, B)
+    a_zero_point, b_zero_point = _per_row(xp, a_zero_point, a), _per_column(xp, b_zero_point, b)
+    return _as_product(xp, _centred_product(xp, a, a_zero_point, b, b_zero_point), A, B)
+
+
+@op
+def QLinearMatMul(
+    xp: Backend,
+    a: Array,
+    a_scale: Array,
+    a_zero_point: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero_point: Array,
+    y_scale: Array,
+    y_zero_point: Array,
+) -> Array:
+    rows, columns = _matrices(xp, a, b)
+    product = _centred_product(
+        xp, rows, _per_row(xp, a_zero_point, rows), columns, _per_column(xp, b_zero_point, columns)
+    )
+    y = _requantized(
+        xp,
+        product,
+        _per_row(xp, a_scale, rows),
+        _per_column(xp, b_scale, columns),
+        _per_row(xp, y_scale, product),
+        _per_row(xp, y_zero_point, product),
+    )
+    return _as_product(xp, y, a, b)
+
+
+def _matrices(xp: Backend, a: Array, b: Array) -> tuple[Array, Array]:
+    """A vector before a product is one row, and after it one column."""
+    if a.ndim == 0 or b.ndim == 0:
+        raise ValueError(f"shapes {a.shape} and {b.shape}: a scalar is no matrix")
+    rows = xp.reshape(a, (1, -1)) if a.ndim == 1 else a
+    columns = xp.reshape(b, (-1, 1)) if b.ndim == 1 else b
+    if rows.shape[-1] != columns.shape[-2]:
+        raise ValueError(f"shapes {a.shape} and {b.shape} do not fit each other in a product")
+    return rows, columns
+
+
+def _as_product(xp: Backend, y: Array, a: Array, b: Array) -> Array:
+    """`y` without the axes that `_matrices` gave to vectors."""
+    rows = y.shape[-2:-1] if a.ndim > 1 else ()
+    columns = y.shape[-1:] if b.ndim > 1 else ()
+    return xp.reshape(y, (*y.shape[:-2], *rows, *columns))
+
+
+def _per_row(xp: Backend, value: Any, matrices: Array) -> Any:
+    """A scale or zero point for each row of matrices, or for all of them."""
+    return _along(xp, value, (*matrices.shape[:-1], 1), vector=(-1, 1))
+
+
+def _per_column(xp: Backend, value: Any, matrices: Array) -> Any:
+    return _along(xp, value, (*matrices.shape[:-2], 1, matrices.shape[-1]), vector=(1, -1))
+
+
+def _along(xp: Backend, value: Any, shape: Ints, *, vector: Ints) -> Any:
+    if value is None:
+        return None
+    shaped = xp.reshape(value, vector) if value.ndim < 2 else value
+    pairs = zip(shaped.shape[::-1], shape[::-1], strict=False)
+    if shaped.ndim > len(shape) or any(n not in (1, m) for n, m in pairs):
+        raise ValueError(f"a scale or zero point of shape {value.shape} does not fit {shape}")
+    return shaped
+
+
+def _centred_product(
+    xp: Backend,
+    a: Array,
+    a_zero_point: Array | None,
+    b: Array,
+    b_zero_point: Array | None,
+    sums_of_b: Array | None = None,
+) -> Array:
+    """(a - a_zero_point) (b - b_zero_point): for integers exactly, modulo 2**32.
+
+    Multiplied out, so that the product that costs most is one of 8-bit integers.
+    """
+    if not xp.isdtype(a.dtype, "integral"):
+        return xp.matmul(_difference(xp, a, a_zero_point), _difference(xp, b, b_zero_point))
+    int32 = xp.dtype(INT32)
+    product = xp.integer_matmul(a, b)
+    if b_zero_point is not None:
+        b_zero_point = xp.astype(b_zero_point, int32)
+        sums = xp.sum(xp.astype(a, int32), axis=-1, keepdims=True, dtype=int32)
+        product = product - b_zero_point * sums
+    if a_zero_point is not None:
+        if sums_of_b is None:
+            sums_of_b = xp.sum(xp.astype(b, int32), axis=-2, keepdims=True, dtype=int32)
+        if b_zero_point is not None:
+            sums_of_b = sums_of_b - a.shape[-1] * b_zero_point
+        product = product - xp.astype(a_zero_point, int32) * sums_of_b
+    return product
+
+
+def _difference(xp: Backend, x: Array, zero_point: Array | None) -> Array:
+    dtype = xp.dtype(INT32 if xp.isdtype(x.dtype, "integral") else FLOAT32)
+    x = xp.astype(x, dtype)
+    return x if zero_point is None else x - xp.astype(zero_point, dtype)
+
+
+def _requantized(
+    xp: Backend, x: Array, one: Array, other: Array, scale: Array, zero_point: Array
+) -> Array:
+    """A product, in units of two scales, in those of a third."""
+    one, other, scale, zero = (
+        xp.astype(v, xp.dtype(FLOAT32)) for v in (one, other, scale, zero_point)
+    )
+    factor = xp.quotient(one * other, scale)
+    x = xp.astype(x, xp.dtype(FLOAT32)) * factor
+    return _quantized(xp, x, zero, xp.numpy_dtype(zero_point.dtype))
+
+
+# -- convolution ----------------------------------------------------------------------------------
+
+
+@op
+def ConvInteger(
+    xp: Backend,
+    x: Array,
+    w: Array,
+    x_zero_point: Array | None = None,
+    w_zero_point: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    return _centred_convolution(
+        xp,
+        x,
+        w,
+        x_zero_point,
+        w_zero_point,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+
+
+@op
+def QLinearConv(
+    xp: Backend,
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero_point: Array,
+    y_scale: Array,
+    y_zero_point: Array,
+    B: Array | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    y = _centred_convolution(
+        xp,
+        x,
+        w,
+        x_zero_point,
+        w_zero_point,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    if B is not None:
+        y = with_bias(xp, y, B)
+    return _requantized(
+        xp,
+        y,
+        _single(xp, x_scale),
+        _per_filter(xp, w_scale, w.shape[0], axes=y.ndim - 1),
+        _single(xp, y_scale),
+        _single(xp, y_zero_point),
+    )
+
+
+def _centred_convolution(
+    xp: Backend,
+    x: Array,
+    w: Array,
+    x_zero_point: Array | None,
+    w_zero_point: Array | None,
+    *,
+    group: int,
+    **layout: Any,
+) -> Array:
+    """Exact, modulo 2**32. Padding stands for zero, and so is made of zero points."""
+    windows = windows_of_filters(x, w, group=group, **layout)
+    filters, taps = w.shape[0], math.prod(w.shape[1:])
+    x_zero_point = None if x_zero_point is None else _single(xp, x_zero_point)
+    if w_zero_point is not None:
+        w_zero_point = _per_filter(xp, w_zero_point, filters, axes=w.ndim)
+    if w.shape[1] == 1 and taps * 2**16 <= 2**24:
+        # Float32 holds the sums, and libraries have better ways for this than many small products.
+        centred = (_difference(xp, x, x_zero_point), _difference(xp, w, w_zero_point))
+        y = xp.convolution(
+            *(xp.astype(v, xp.dtype(FLOAT32)) for v in centred),
+            strides=windows.strides,
+            pads=windows.pads,
+            dilations=windows.dilations,
+            groups=group,
+        )
+        return xp.astype(y, xp.dtype(INT32))
+    padded = windows.padded(xp, x, 0 if x_zero_point is None else x_zero_point)
+    places = math.prod(windows.sizes)
+    columns = xp.reshape(_columns(xp, padded, windows), (x.shape[0], group, taps, places))
+    rows = xp.reshape(w, (group, filters // group, taps))
+    sums = None
+    if w_zero_point is not None:
+        grouped = xp.reshape(padded, (x.shape[0], group, -1, *padded.shape[2:]))
+        sums = xp.sum(grouped, axis=2, dtype=xp.dtype(INT32))
+        sums = xp.window_sum(sums, windows.kernel, windows.strides, windows.dilations)
+        sums = xp.reshape(sums, (x.shape[0], group, 1, places))
+        if w_zero_point.size > 1:
+            w_zero_point = xp.reshape(w_zero_point, (group, filters // group, 1))
+    product = _centred_product(xp, rows, w_zero_point, columns, x_zero_point, sums)
+    return xp.reshape(product, (x.shape[0], filters, *windows.sizes))
+
+
+# What is compiled takes long to compile where it is put together of many slices.
+MOST_SLICES = 8
+
+
+def _columns(xp: Backend, x: Array, windows: Windows) -> Array:
+    """The windows over (N, C, *spatial) as (N, C, *kernel, *sizes), axis by axis.
+
+    That costs the sum of the kernel's sides and not their product.
+    """
+    layout = zip(windows.kernel, windows.strides, windows.dilations, windows.sizes, strict=True)
+    for i, (side, stride, dilation, size) in enumerate(layout):
+        axis, taps = 2 + 2 * i, np.arange(side) * dilation
+        if side > MOST_SLICES:
+            places = taps[:, None] + np.arange(size) * stride
+            x = xp.take(x, xp.asarray(places.reshape(-1)), axis=axis)
+            x = xp.reshape(x, (*x.shape[:axis], side, size, *x.shape[axis + 1 :]))
+            x = xp.moveaxis(x, axis, 2 + i)
+            continue
+        ends = (slice(tap, tap + (size - 1) * stride + 1, stride) for tap in taps.tolist())
+        before = (slice(None),) * axis
+        x = xp.stack([x[(*before, cut, ...)] for cut in ends], axis=2 + i)
+    return x
+
+
+def _single(xp: Backend, value: Array) -> Array:
+    if value.size != 1:
+        raise ValueError(f"a scale or zero point of shape {value.shape} must be a single number")
+    return xp.reshape(value, ())
+
+
+def _per_filter(xp: Backend, value: Array, filters: int, *, axes: int) -> Array:
+    """One number, or a vector of one for each filter with `axes` axes, the filters' first."""
+    if value.size == 1:
+        return xp.reshape(value, ())
+    if value.shape != (filters,):
+        raise ValueError(
+            f"a scale or zero point of shape {value.shape} does not fit {filters} filters"
+        )
+    return xp.reshape(value, (filters, *(1,) * (axes - 1)))

@@ -1,0 +1,320 @@
+"""Pooling over regions of interest, each of which is cut into the same number of bins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.precision import wide
+
+INT64 = np.dtype(np.int64)
+
+# -- of points between the pixels -----------------------------------------------------------------
+
+# More points on a side of a bin than this are a mistake or an attack.
+MOST_POINTS = 128
+
+
+@op
+def RoiAlign(
+    xp: Backend,
+    X: Array,
+    rois: Array,
+    batch_indices: Array,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Array:
+    """Mean over a grid of points in each bin, interpolated between their four neighbours.
+
+    Or the maximum of the neighbours, each times its weight. If `sampling_ratio` does not say how
+    many points there are, the size of the region does.
+    """
+    if coordinate_transformation_mode not in ("half_pixel", "output_half_pixel"):
+        raise ValueError(
+            f"coordinate_transformation_mode is {coordinate_transformation_mode!r}, but must be "
+            "half_pixel or output_half_pixel"
+        )
+    shift = 0.5 if coordinate_transformation_mode == "half_pixel" else 0.0
+    return _aligned(
+        xp,
+        X,
+        rois,
+        batch_indices,
+        mode=mode,
+        bins=(output_height, output_width),
+        sampling_ratio=sampling_ratio,
+        spatial_scale=spatial_scale,
+        shift=shift,
+    )
+
+
+@RoiAlign.before(16)
+def roi_align_without_shift(
+    xp: Backend,
+    X: Array,
+    rois: Array,
+    batch_indices: Array,
+    *,
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Array:
+    return _aligned(
+        xp,
+        X,
+        rois,
+        batch_indices,
+        mode=mode,
+        bins=(output_height, output_width),
+        sampling_ratio=sampling_ratio,
+        spatial_scale=spatial_scale,
+        shift=0.0,
+    )
+
+
+def _aligned(
+    xp: Backend,
+    X: Array,
+    rois: Array,
+    batch_indices: Array,
+    *,
+    mode: str,
+    bins: Ints,
+    sampling_ratio: int,
+    spatial_scale: float,
+    shift: float,
+) -> Array:
+    if mode not in ("avg", "max"):
+        raise ValueError(f"mode is {mode!r}, but must be avg or max")
+    if not 0 <= sampling_ratio <= MOST_POINTS:
+        raise ValueError(f"sampling_ratio is {sampling_ratio}, but must be 0 to {MOST_POINTS}")
+    _check_regions(X, rois, 4, bins)
+    if batch_indices.shape != rois.shape[:1]:
+        raise ValueError(
+            f"batch_indices of shape {batch_indices.shape} do not fit {rois.shape[0]} regions"
+        )
+    if not (rois.size and X.size):
+        return xp.zeros((rois.shape[0], X.shape[1], *bins), dtype=X.dtype)
+    corners = wide(xp, rois) * spatial_scale - shift
+    down, across = (
+        _points(
+            xp,
+            *(xp.reshape(corners[:, i], (-1, 1, 1)) for i in (1 - axis, 3 - axis)),
+            places=_counted(xp, bins[axis], axis, corners.dtype),
+            length=X.shape[2 + axis],
+            count=sampling_ratio,
+            least=0.0 if shift else 1.0,
+        )
+        for axis in range(2)
+    )
+    pixels = wide(xp, xp.permute_dims(X, (0, 2, 3, 1)))
+    image = xp.reshape(batch_indices, (-1, 1, 1))
+    combine = xp.maximum if mode == "max" else xp.add
+
+    def visit(i: Array, j: Array, pooled: Array) -> Array:
+        y, x = _neighbours(xp, down, i), _neighbours(xp, across, j)
+        products = [
+            xp.gather(pixels, (image, row, column)) * xp.expand_dims(weight * share, axis=-1)
+            for row, weight in ((y.lower, 1 - y.fraction), (y.upper, y.fraction))
+            for column, share in ((x.lower, 1 - x.fraction), (x.upper, x.fraction))
+        ]
+        # What lies outside counts, but as zero, whatever the border's pixels hold.
+        is_inside = xp.expand_dims(y.is_inside & x.is_inside, axis=-1)
+        value = xp.where(is_inside, reduce(combine, products), 0.0)
+        is_there = xp.expand_dims(y.is_there & x.is_there, axis=-1)
+        return xp.where(is_there, combine(pooled, value), pooled)
+
+    shape = (rois.shape[0], *bins, X.shape[1])
+    start = xp.full(shape, -math.inf if mode == "max" else 0.0, dtype=pixels.dtype)
+    pooled = _over_grid(xp, down.visits, across.visits, visit, start, known=sampling_ratio)
+    if mode == "max":
+        pooled = _zero_if_empty(xp, pooled, down.visits, across.visits)
+    else:
+        pooled = pooled / xp.expand_dims(xp.maximum(down.number * across.number, 1.0), axis=-1)
+    return xp.astype(xp.permute_dims(pooled, (0, 3, 1, 2)), X.dtype)
+
+
+class _Points(NamedTuple):
+    """The points of each bin along one axis, in the form (regions, rows, columns)."""
+
+    first: Array
+    step: Array
+    # How many there are in each bin; which of them to begin with; and how many to go through.
+    number: Array
+    begin: Array
+    visits: Array
+    length: int
+
+
+def _points(
+    xp: Backend, low: Array, high: Array, *, places: Array, length: int, count: int, least: float
+) -> _Points:
+    extent = high - low
+    side = xp.quotient(xp.maximum(extent, least) if least else extent, float(places.size))
+    number = xp.full_like(side, count) if count else xp.ceil(side)
+    step = xp.quotient(side, xp.maximum(number, 1.0))
+    first = low + places * side + step / 2
+    if count:
+        begin = xp.zeros_like(first)
+        return _Points(first, step, number, begin, begin + count, length)
+    # A region may be far larger than the input. Outside of it two points at either end are enough,
+    # and those inside are never closer than half a pixel, unless each bin has but one.
+    begin = xp.maximum(xp.ceil((-1 - first) / step) - 2, 0.0)
+    end = xp.minimum(xp.floor((length - first) / step) + 2, number - 1)
+    visits = xp.minimum(end - begin + 1, 2.0 * length + 8)
+    visits = xp.where(xp.isfinite(visits), visits, 0.0)
+    return _Points(first, step, number, begin, visits, length)
+
+
+class _Neighbours(NamedTuple):
+    """The pixels between which a point lies, and how far it is from the lower to the upper."""
+
+    lower: Array
+    upper: Array
+    fraction: Array
+    is_inside: Array
+    is_there: Array
+
+
+def _neighbours(xp: Backend, points: _Points, i: Array) -> _Neighbours:
+    number = xp.astype(i, points.first.dtype)
+    at = points.first + (points.begin + number) * points.step
+    is_inside = (at >= -1) & (at <= points.length)
+    last = points.length - 1
+    at = xp.minimum(xp.maximum(xp.where(is_inside, at, 0.0), 0.0), float(last))
+    lower = xp.floor(at)
+    place = xp.astype(lower, xp.dtype(INT64))
+    upper = xp.minimum(place + 1, last)
+    return _Neighbours(place, upper, at - lower, is_inside, number < points.visits)
+
+
+# -- of whole pixels ------------------------------------------------------------------------------
+
+
+@op
+def MaxRoiPool(
+    xp: Backend, X: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: float = 1.0
+) -> Array:
+    """Bins reach from pixel to pixel, so that neighbours may share some; an empty one is 0."""
+    _check_regions(X, rois, 5, pooled_shape)
+    if not (rois.size and X.size):
+        return xp.zeros((rois.shape[0], X.shape[1], *pooled_shape), dtype=X.dtype)
+    corners = _pixel_nearest(xp, wide(xp, rois[:, 1:]) * spatial_scale)
+    down, across = (
+        _pixels(
+            xp,
+            *(xp.reshape(corners[:, i], (-1, 1, 1)) for i in (1 - axis, 3 - axis)),
+            places=_counted(xp, pooled_shape[axis], axis, xp.dtype(INT64)),
+            length=X.shape[2 + axis],
+        )
+        for axis in range(2)
+    )
+    pixels = xp.permute_dims(X, (0, 2, 3, 1))
+    image = xp.reshape(xp.astype(rois[:, 0], xp.dtype(INT64)), (-1, 1, 1))
+
+    def visit(i: Array, j: Array, pooled: Array) -> Array:
+        row = xp.minimum(down.begin + i, X.shape[2] - 1)
+        column = xp.minimum(across.begin + j, X.shape[3] - 1)
+        value = xp.gather(pixels, (image, row, column))
+        is_there = xp.expand_dims((i < down.visits) & (j < across.visits), axis=-1)
+        return xp.where(is_there, xp.maximum(pooled, value), pooled)
+
+    shape = (rois.shape[0], *pooled_shape, X.shape[1])
+    start = xp.full(shape, -math.inf, dtype=X.dtype)
+    pooled = _over_grid(xp, down.visits, across.visits, visit, start)
+    pooled = _zero_if_empty(xp, pooled, down.visits, across.visits)
+    return xp.permute_dims(pooled, (0, 3, 1, 2))
+
+
+def _pixel_nearest(xp: Backend, x: Array) -> Array:
+    """Halves go away from zero; what is beyond all images stays countable."""
+    nearest = xp.copysign(xp.floor(xp.abs(x) + 0.5), x)
+    nearest = xp.minimum(xp.maximum(nearest, -(2.0**24)), 2.0**24)
+    return xp.astype(xp.where(xp.isnan(x), 0.0, nearest), xp.dtype(INT64))
+
+
+class _Pixels(NamedTuple):
+    """The pixels of each bin along one axis, in the form (regions, rows, columns)."""
+
+    begin: Array
+    visits: Array
+
+
+def _pixels(xp: Backend, low: Array, high: Array, *, places: Array, length: int) -> _Pixels:
+    """In whole numbers, since quotients that are a little off reach one pixel too far."""
+    extent, bins = xp.maximum(high - low + 1, 1), places.size
+    begin = low + places * extent // bins
+    end = low + ((places + 1) * extent + bins - 1) // bins
+    begin, end = (xp.minimum(xp.maximum(v, 0), length) for v in (begin, end))
+    return _Pixels(begin, end - begin)
+
+
+# -- of both --------------------------------------------------------------------------------------
+
+
+def _check_regions(X: Array, rois: Array, numbers: int, bins: Ints) -> None:
+    if X.ndim != 4 or rois.ndim != 2 or rois.shape[1] != numbers:
+        raise ValueError(
+            f"X of shape {X.shape} and rois of shape {rois.shape} must have 4 axes, and "
+            f"{numbers} numbers for each region"
+        )
+    if len(bins) != 2 or min(bins) < 1:
+        raise ValueError(f"a region cannot be cut into {bins} bins: say two positive numbers")
+    if rois.shape[0] and X.shape[1] and not X.size:
+        raise ValueError(f"X of shape {X.shape} has no pixels to pool")
+
+
+def _counted(xp: Backend, bins: int, axis: int, dtype: object) -> Array:
+    """0, 1, 2, ... along the rows or the columns of (regions, rows, columns)."""
+    return xp.reshape(xp.arange(bins, dtype=dtype), (1, -1, 1) if axis == 0 else (1, 1, -1))
+
+
+def _over_grid(
+    xp: Backend,
+    rows: Array,
+    columns: Array,
+    visit: Callable[[Array, Array, Array], Array],
+    value: Array,
+    *,
+    known: int = 0,
+) -> Array:
+    """`value = visit(i, j, value)` for all i and j that any bin has; `known` if all have as many.
+
+    One point of each bin is held at a time, since bins may be as large as the input. Unless the
+    number is known, JAX cannot differentiate backwards through this.
+    """
+    if known:
+        places = xp.arange(known * known, dtype=xp.dtype(INT64))
+        (value,), _ = xp.scan(
+            lambda carry, at: ((visit(at[0] // known, at[0] % known, *carry),), ()),
+            (value,),
+            (places,),
+            known * known,
+        )
+        return value
+    height, width = (xp.max(xp.astype(v, xp.dtype(INT64))) for v in (rows, columns))
+    _, value = xp.loop(
+        lambda i, _: i < xp.maximum(height, 0) * width,
+        lambda i, value: (i + 1, visit(i // width, i % width, value)),
+        (xp.zeros((), dtype=xp.dtype(INT64)), value),
+    )
+    return value
+
+
+def _zero_if_empty(xp: Backend, pooled: Array, rows: Array, columns: Array) -> Array:
+    has_any = xp.expand_dims((rows > 0) & (columns > 0), axis=-1)
+    return xp.where(has_any, pooled, xp.zeros_like(pooled))
