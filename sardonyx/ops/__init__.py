@@ -30,6 +30,8 @@ _MODULES = (
     "loss",
     "einsum",
     "signal",
+    "resampling",
+    "grid",
     "random",
     "control",
     "loops",

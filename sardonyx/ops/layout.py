@@ -196,6 +196,21 @@ def _blank(xp: Backend, x: Array) -> int | bool | str:
     return "" if dtype.kind == "O" else dtype.kind != "b" and 0
 
 
+@op
+def CenterCropPad(
+    xp: Backend, input_data: Array, shape: Ints, *, axes: Ints | None = None
+) -> Array:
+    axes = axes_within(range(input_data.ndim) if axes is None else axes, input_data.ndim)
+    if len(shape) != len(axes) or any(size < 0 for size in shape):
+        raise ValueError(f"shape {shape} must be {len(axes)} sizes, none of them negative")
+    widths = [(0, 0)] * input_data.ndim
+    for axis, size in zip(axes, shape, strict=True):
+        more = abs(size - input_data.shape[axis])
+        sign = 1 if size > input_data.shape[axis] else -1
+        widths[axis] = (sign * (more // 2), sign * (more - more // 2))
+    return _padded(xp, input_data, widths, "constant", _blank(xp, input_data))
+
+
 def _widths(x: Array, pads: Ints, axes: Sequence[int]) -> list[tuple[int, int]]:
     if len(pads) != 2 * len(axes):
         raise ValueError(f"pads {pads} are not two numbers for each of {len(axes)} axes")

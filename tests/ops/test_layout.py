@@ -324,3 +324,19 @@ def test_bools_are_padded_with_false(xp: Backend) -> None:
     result = run(xp, ops.Pad, np.array([True]), pads=(1, 0))
     assert result.dtype == np.bool_
     assert result.tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(0, []), (1, [2]), (2, [1, 2]), (3, [1, 2, 3]), (5, [0, 1, 2, 3, 0]), (6, [0, 1, 2, 3, 0, 0])],
+)
+def test_what_is_cropped_or_padded_stays_in_the_middle(
+    xp: Backend, size: int, expected: Any
+) -> None:
+    x = np.tile(np.arange(1, 4), (2, 1))
+    assert run(xp, ops.CenterCropPad, x, shape=(size,), axes=(-1,)).tolist() == [expected] * 2
+    words = np.array([["a", "b"]], object)
+    assert ops.CenterCropPad(HOST, words, (1, 4)).tolist() == [["", "a", "b", ""]]
+    for sizes in [(1,), (1, -1)]:
+        with pytest.raises(ValueError, match="none of them negative"):
+            ops.CenterCropPad(HOST, words, sizes)

@@ -1,0 +1,293 @@
+"""Resize, and Upsample before it: every axis for itself is resampled at evenly spaced positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from math import floor
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import axes_within
+from sardonyx.ops.definition import DType, Floats, Host, Ints, op
+from sardonyx.ops.interpolation import (
+    FLOAT64,
+    Taps,
+    cubic_taps,
+    linear_taps,
+    narrowed,
+    nearest_tap,
+    resampled,
+    widened,
+)
+
+
+class Span(NamedTuple):
+    """An axis of `length` elements that becomes one of `size`."""
+
+    length: int
+    size: int
+    # What was asked for; `size` is a whole number, and may be less.
+    scale: Fraction
+    # Which part of the axis is resized, where that is not all of it.
+    start: float = 0
+    end: float = 1
+
+
+@op
+def Resize(
+    xp: Backend,
+    X: Array,
+    roi: Floats | None = None,
+    scales: Floats | None = None,
+    sizes: Ints | None = None,
+    *,
+    antialias: int = 0,
+    axes: Ints | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Array:
+    axes = axes_within(range(X.ndim) if axes is None else axes, X.ndim)
+    lengths = [X.shape[axis] for axis in axes]
+    if scales and sizes:
+        raise ValueError("scales and sizes are both given, but only one of them may be")
+    if sizes:
+        spans = _sized(lengths, sizes, keep_aspect_ratio_policy)
+    else:
+        spans = _scaled(lengths, scales or ())
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    if crops and roi:
+        spans = _cropped(spans, roi)
+    positions = _one_of(_POSITIONS, coordinate_transformation_mode)
+    to_nearest = _one_of(_NEAREST, nearest_mode)
+    interpolates = _one_of({"nearest": False, "linear": True, "cubic": True}, mode)
+
+    def taps(span: Span) -> Taps:
+        if not interpolates:
+            return nearest_tap(to_nearest(positions(span)), span.length)
+        stretch = max(1.0, float(1 / span.scale)) if antialias else 1.0
+        options: Any = {"stretch": stretch, "exclude": bool(exclude_outside)}
+        if mode == "cubic":
+            return cubic_taps(positions(span), span.length, cubic_coeff_a, **options)
+        return linear_taps(positions(span), span.length, **options)
+
+    along = dict(zip(axes, spans, strict=True))
+    Y = _resized(xp, X, along, taps, interpolates=interpolates)
+    return _extrapolated(xp, Y, along, extrapolation_value) if crops else Y
+
+
+@Resize.before(11)
+def resize_from_the_corner(
+    xp: Backend, X: Array, scales: Floats, *, mode: str = "nearest"
+) -> Array:
+    """Positions are multiples of 1 / scale; the nearest element is the last before, or else next.
+
+    The next where an axis shrinks; so had it the cases that the standard shipped at the time.
+    """
+    spans = _scaled(X.shape, scales)
+    interpolates = _one_of({"nearest": False, "linear": True}, mode)
+
+    def taps(span: Span) -> Taps:
+        positions = _asymmetric(span)
+        if interpolates:
+            return linear_taps(positions, span.length)
+        to_nearest = np.ceil if span.scale < 1 else np.floor
+        return nearest_tap(to_nearest(positions), span.length)
+
+    return _resized(xp, X, dict(enumerate(spans)), taps, interpolates=interpolates)
+
+
+@op
+def Upsample(xp: Backend, X: Array, scales: Floats, *, mode: str = "nearest") -> Array:
+    if any(scale < 1 for scale in scales):
+        raise ValueError(f"scales {scales} must be at least 1; Resize takes smaller ones")
+    Y: Array = resize_from_the_corner(xp, X, scales, mode=mode)
+    return Y
+
+
+@Upsample.before(7)
+def upsample_height_and_width(
+    xp: Backend, X: Array, *, height_scale: float, width_scale: float, mode: str = "nearest"
+) -> Array:
+    if X.ndim != 4:
+        raise ValueError(f"X has {X.ndim} axes, but must have four")
+    mode = _one_of({"nearest": "nearest", "bilinear": "linear"}, mode)
+    Y: Array = Upsample(xp, X, (1.0, 1.0, height_scale, width_scale), mode=mode)
+    return Y
+
+
+def _resized(
+    xp: Backend,
+    X: Array,
+    spans: Mapping[int, Span],
+    taps: Callable[[Span], Taps],
+    *,
+    interpolates: bool,
+) -> Array:
+    sizes = list(X.shape)
+    for axis, span in spans.items():
+        if span.size and not span.length:
+            raise ValueError(f"axis {axis} of size 0 has nothing of which to make {span.size}")
+        xp.allow((span.size,), FLOAT64)
+        sizes[axis] = span.size
+    dtype = xp.numpy_dtype(X.dtype)
+    xp.allow(tuple(sizes), dtype)
+    if 0 in sizes:
+        return xp.zeros(tuple(sizes), dtype=X.dtype)
+    Y = widened(xp, X) if interpolates else X
+    # What shrinks most goes first, and leaves less for the others to do.
+    for axis in sorted(spans, key=lambda axis: spans[axis].scale):
+        if spans[axis] != Span(X.shape[axis], X.shape[axis], Fraction(1)):
+            Y = resampled(xp, Y, axis, taps(spans[axis]))
+    return narrowed(xp, Y, dtype)
+
+
+def _extrapolated(xp: Backend, Y: Array, spans: Mapping[int, Span], value: float) -> Array:
+    """`Y` with `value` wherever a position lies outside the axis."""
+    for axis, span in spans.items():
+        positions = _in_crop(span)
+        outside = (positions < 0) | (positions > span.length - 1)
+        if np.any(outside):
+            along = (-1, *(1,) * (Y.ndim - axis - 1))
+            filling = _as_element(xp, value, xp.numpy_dtype(Y.dtype))
+            Y = xp.where(xp.reshape(xp.asarray(outside), along), filling, Y)
+    return Y
+
+
+def _as_element(xp: Backend, value: float, dtype: DType) -> Array:
+    if dtype.kind == "O":
+        raise ValueError(f"extrapolation_value {value} is no string, of which X consists")
+    return narrowed(xp, xp.asarray(np.asarray(value, FLOAT64)), dtype)
+
+
+# -- sizes ----------------------------------------------------------------------------------------
+
+
+def _scaled(lengths: Sequence[int], scales: Floats) -> list[Span]:
+    if len(scales) != len(lengths) or not all(0 < scale < np.inf for scale in scales):
+        raise ValueError(f"scales {scales} must be {len(lengths)} positive numbers, one per axis")
+    exact = map(_meant, scales)
+    return [Span(n, floor(n * scale), scale) for n, scale in zip(lengths, exact, strict=True)]
+
+
+def _meant(scale: float) -> Fraction:
+    """The simplest fraction that is `scale` in float32.
+
+    A scale of 1/3 or 0.7 comes rounded to float32. Taken literally it would make 6 elements of 10
+    times 0.7, and position 5.9999998 of twice 3: the element before the one that is meant.
+    """
+    for bits in range(13):
+        simple = Fraction(scale).limit_denominator(2**bits)
+        if np.float32(float(simple)) == np.float32(scale):
+            return simple
+    return Fraction(scale)
+
+
+def _sized(lengths: Sequence[int], sizes: Ints, policy: str) -> list[Span]:
+    if len(sizes) != len(lengths) or min(sizes) < 0:
+        raise ValueError(f"sizes {sizes} must be {len(lengths)} numbers, none of them negative")
+    choose = _one_of({"stretch": None, "not_larger": min, "not_smaller": max}, policy)
+    ratios = [
+        Fraction(size, n) if n else Fraction(0) for n, size in zip(lengths, sizes, strict=True)
+    ]
+    if choose is None:
+        return [Span(*both) for both in zip(lengths, sizes, ratios, strict=True)]
+    ratio = choose(ratios)
+    return [Span(n, floor(n * ratio + Fraction(1, 2)), ratio) for n in lengths]
+
+
+_FARTHEST = 1e30
+
+
+def _cropped(spans: Sequence[Span], roi: Floats) -> list[Span]:
+    """The sizes stay, as in ONNX's own shape inference, though its text multiplies them."""
+    if len(roi) != 2 * len(spans) or not all(abs(end) < _FARTHEST for end in roi):
+        raise ValueError(f"roi {roi} must be {2 * len(spans)} numbers, a start and an end per axis")
+    ends = zip(spans, roi[: len(spans)], roi[len(spans) :], strict=True)
+    return [span._replace(start=start, end=end) for span, start, end in ends]
+
+
+# -- positions ------------------------------------------------------------------------------------
+# Each with a single division, so that whole numbers and halves come out as such and are rounded the
+# right way.
+
+
+def _half_pixel(span: Span) -> Host:
+    scale, one = _terms(span)
+    return ((2 * np.arange(span.size) + 1) * one - scale) / (2 * scale)
+
+
+def _half_pixel_symmetric(span: Span) -> Host:
+    """The middle of what was asked for lies in the middle of what it became."""
+    scale, one = _terms(span)
+    offset = span.length * scale - span.size * one
+    return ((2 * np.arange(span.size) + 1) * one - scale + offset) / (2 * scale)
+
+
+def _half_pixel_of_pytorch(span: Span) -> Host:
+    return _half_pixel(span) if span.size > 1 else np.zeros(span.size)
+
+
+def _half_pixel_of_tensorflow(span: Span) -> Host:
+    scale, one = _terms(span)
+    return (2 * np.arange(span.size) + 1) * one / (2 * scale)
+
+
+def _align_corners(span: Span) -> Host:
+    """The last corner is that of the size that was asked for, be it a whole number or not."""
+    scale, one = _terms(span)
+    steps = span.length * scale - one
+    return np.arange(span.size) * ((span.length - 1) * one) / (steps if span.size > 1 else 1)
+
+
+def _asymmetric(span: Span) -> Host:
+    scale, one = _terms(span)
+    return np.arange(span.size) * one / scale
+
+
+def _in_crop(span: Span) -> Host:
+    first, last = span.start * (span.length - 1), span.end * (span.length - 1)
+    if span.size == 1:
+        return np.full(1, (first + last) / 2)
+    positions = first + np.arange(span.size) * (last - first) / (span.size - 1)
+    # Not outside the axis by a rounding error alone.
+    return np.clip(positions, min(first, last), max(first, last))
+
+
+def _terms(span: Span) -> tuple[float, float]:
+    """The scale, and 1, both multiplied so that they are whole."""
+    return float(span.scale.numerator), float(span.scale.denominator)
+
+
+_POSITIONS: Mapping[str, Callable[[Span], Host]] = {
+    "half_pixel": _half_pixel,
+    "half_pixel_symmetric": _half_pixel_symmetric,
+    "pytorch_half_pixel": _half_pixel_of_pytorch,
+    "tf_half_pixel_for_nn": _half_pixel_of_tensorflow,
+    "align_corners": _align_corners,
+    "asymmetric": _asymmetric,
+    "tf_crop_and_resize": _in_crop,
+}
+
+_NEAREST: Mapping[str, Callable[[Host], Host]] = {
+    "round_prefer_floor": lambda positions: np.ceil(positions - 0.5),
+    "round_prefer_ceil": lambda positions: np.floor(positions + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+Choice = TypeVar("Choice")
+
+
+def _one_of(choices: Mapping[str, Choice], name: str) -> Choice:
+    if name not in choices:
+        raise ValueError(f"{name!r} is not one of {', '.join(choices)}")
+    return choices[name]
