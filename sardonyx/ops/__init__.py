@@ -37,6 +37,12 @@ _MODULES = (
     "loops",
     "scans",
     "sequence",
+    "ml.trees",
+    "ml.linear",
+    "ml.svm",
+    "ml.preprocessing",
+    "ml.labels",
+    "ml.maps",
     "directml",
 )
 

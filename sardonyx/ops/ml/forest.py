@@ -1,0 +1,329 @@
+"""Decision trees laid out as arrays, and the walk of all rows down all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.limits import refuse_huge
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import DType, Host
+
+INT32 = np.dtype(np.int32)
+INT64 = np.dtype(np.int64)
+
+# On which side of its split a node leads to its second child: bit 0 where the feature is less,
+# bit 1 where it is equal, bit 2 where it is greater, bit 3 where it is missing.
+SIDES = {
+    "BRANCH_LEQ": 0b011,
+    "BRANCH_LT": 0b001,
+    "BRANCH_GTE": 0b110,
+    "BRANCH_GT": 0b100,
+    "BRANCH_EQ": 0b010,
+    "BRANCH_NEQ": 0b101,
+    "BRANCH_MEMBER": 0b000,
+}
+MISSING = 0b1000
+SIDE_BITS = 4
+
+AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+
+# Of so many places in trees the walk keeps track; trees beyond that take turns.
+AT_ONCE = 2**19
+
+LARGEST_TABLE = 2**32
+
+
+class Trees(NamedTuple):
+    """Trees as a model describes them. Children from `len(features)` on are leaves."""
+
+    features: Host
+    splits: Host
+    sides: Host
+    # Pairs of a node and a member of its set.
+    member_nodes: Host
+    members: Host
+    # Where each node leads if its comparison is false, and if it is true.
+    children: Host
+    roots: Host
+    leaves: int
+    # The weights, each for a leaf and a target.
+    vote_leaves: Host
+    vote_targets: Host
+    weights: Host
+    targets: int
+
+
+class Sets(NamedTuple):
+    """For each node a bit for each value that is in any set, after one for those in none."""
+
+    members: Host
+    bits: Host
+    # Which row of the bits is the node's, and of how many words it is.
+    rows: Host
+    words: int
+
+
+class Forest(NamedTuple):
+    """Tables for the walk: inner nodes, then leaves, which lead to themselves, then a blank one."""
+
+    # The feature and the sides of each node in one number.
+    tests: Host
+    splits: Host
+    children: Host
+    sets: Sets | None
+    # The sides, where they are those of all nodes.
+    common: int | None
+    inner: int
+    depth: int
+    features: int
+    # A column for each target, if each tree votes for one; otherwise a single column.
+    roots: Host
+    # What a leaf votes, for its tree's target or for each.
+    votes: Host
+    trees: int
+
+
+# -- from trees to tables -------------------------------------------------------------------------
+
+
+def planted(trees: Trees, aggregate: str, dtype: DType) -> Forest:
+    """The tables of trees, once they are found to be trees."""
+    levels = _levels(trees.children)
+    inner, blank = len(trees.features), len(trees.features) + trees.leaves
+    behind = np.arange(inner, blank + 1)
+    kinds = set(trees.sides.tolist())
+    grouped = _by_target(trees, _targets(trees, levels)[trees.roots], blank)
+    return Forest(
+        tests=_with(trees.features << SIDE_BITS | trees.sides, 0, behind).astype(INT32),
+        splits=_with(trees.splits, np.nan, behind).astype(dtype),
+        children=np.concatenate([trees.children, _pairs(behind, behind)]).astype(INT32).ravel(),
+        sets=_sets(trees, blank + 1, dtype) if trees.members.size else None,
+        common=kinds.pop() if len(kinds) == 1 and not kinds & {0, MISSING} else None,
+        inner=inner,
+        depth=len(levels),
+        features=int(trees.features.max(initial=-1)) + 1,
+        roots=(trees.roots[:, None] if grouped is None else grouped).astype(INT32),
+        votes=_votes(trees, aggregate, dtype, dense=grouped is None),
+        trees=len(trees.roots),
+    )
+
+
+def _with(of_nodes: Host, of_leaves: float, behind: Host) -> Host:
+    return np.concatenate([of_nodes, np.full(len(behind), of_leaves, of_nodes.dtype)])
+
+
+def _pairs(first: Host, second: Host) -> Host:
+    return np.stack([first, second], axis=1)
+
+
+def _levels(children: Host) -> list[Host]:
+    """The nodes, each after all that lead to it."""
+    count = len(children)
+    parents = np.bincount(children[children < count], minlength=count)
+    levels = [np.flatnonzero(parents == 0)]
+    while levels[-1].size:
+        below = children[levels[-1]]
+        below = below[below < count]
+        np.subtract.at(parents, below, 1)
+        below = np.unique(below)
+        levels.append(below[parents[below] == 0])
+    if sum(map(len, levels)) < count:
+        raise ValueError("the nodes lead in a circle, so that some rows would never reach a leaf")
+    return levels[:-1]
+
+
+NO_TARGET, SEVERAL = -1, -2
+
+
+def _targets(trees: Trees, levels: Sequence[Host]) -> Host:
+    """For which target each node's leaves vote."""
+    inner = len(trees.features)
+    targets = np.full(inner + trees.leaves, NO_TARGET)
+    leaves = inner + trees.vote_leaves
+    targets[leaves] = trees.vote_targets
+    targets[leaves[targets[leaves] != trees.vote_targets]] = SEVERAL
+    for level in reversed(levels):
+        one, other = targets[trees.children[level]].T
+        both = np.where((one == other) | (other == NO_TARGET), one, SEVERAL)
+        targets[level] = np.where(one == NO_TARGET, other, both)
+    return targets
+
+
+def _by_target(trees: Trees, targets: Host, blank: int) -> Host | None:
+    """The roots, those that vote for the same target in one column; None if they do not fit."""
+    if SEVERAL in targets:
+        return None
+    targets = np.maximum(targets, 0)
+    order = np.argsort(targets, kind="stable")
+    _, first, counts = np.unique(targets[order], return_index=True, return_counts=True)
+    if counts.max() * trees.targets > 4 * len(targets) + 64:
+        return None
+    grouped = np.full((counts.max(), trees.targets), blank)
+    grouped[np.arange(len(order)) - np.repeat(first, counts), targets[order]] = trees.roots[order]
+    return grouped
+
+
+def _votes(trees: Trees, aggregate: str, dtype: DType, *, dense: bool) -> Host:
+    shape = (trees.leaves + 1, trees.targets) if dense else (trees.leaves + 1,)
+    refuse_huge(shape, dtype, LARGEST_TABLE)
+    votes = np.full(shape, neutral(aggregate), dtype)
+    combine: Any = {"MIN": np.minimum, "MAX": np.maximum}.get(aggregate, np.add)
+    places = (trees.vote_leaves, trees.vote_targets) if dense else trees.vote_leaves
+    combine.at(votes, places, trees.weights.astype(dtype))
+    return votes
+
+
+def neutral(aggregate: str) -> float:
+    return {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
+
+
+def _sets(trees: Trees, nodes: int, dtype: DType) -> Sets:
+    members, places = np.unique(trees.members.astype(dtype), return_inverse=True)
+    owners, sets = np.unique(trees.member_nodes, return_inverse=True)
+    words = len(members) // 32 + 1
+    refuse_huge((len(owners) + 1, words), INT32, LARGEST_TABLE)
+    bits = np.zeros((len(owners) + 1, words), np.uint32)
+    place = places + 1
+    np.bitwise_or.at(bits, (sets + 1, place // 32), np.uint32(1) << (place % 32).astype(np.uint32))
+    rows = np.zeros(nodes, INT32)
+    rows[owners] = np.arange(1, len(owners) + 1)
+    return Sets(members, bits.view(INT32).ravel(), rows, words)
+
+
+# -- the walk -------------------------------------------------------------------------------------
+
+
+def walked(xp: Backend, forest: Forest, X: Array, aggregate: str) -> Array:
+    """The votes of the leaves that each row reaches, aggregated for each target."""
+    rows = X.shape[0]
+    if forest.features > X.shape[1]:
+        raise ValueError(f"the trees read {forest.features} features, but X has {X.shape[1]}")
+    turns = _turns(forest, rows)
+    leaves_of = _Walk(xp, forest, X, turns.shape[1])
+    votes = xp.put(forest.votes)
+    columns = forest.roots.shape[1]
+    shape = (rows, *votes.shape[1:]) if votes.ndim == 2 else (columns, rows)
+    xp.allow(shape, xp.numpy_dtype(X.dtype))
+
+    def turn(carry: tuple[Array], roots: tuple[Array]) -> tuple[tuple[Array], tuple[()]]:
+        found = xp.take(votes, leaves_of(roots[0]), axis=0)
+        together = xp.reshape(found, (turns.shape[1] // columns, *shape))
+        return (_combined(xp, aggregate, carry[0], together),), ()
+
+    start = (xp.full(shape, neutral(aggregate), dtype=X.dtype),)
+    if len(turns) == 1:
+        (total,), _ = turn(start, (xp.put(turns[0]),))
+    else:
+        (total,), _ = xp.scan(turn, start, (xp.put(turns),), len(turns))
+    total = total if votes.ndim == 2 else xp.matrix_transpose(total)
+    if aggregate == "AVERAGE":
+        return total / forest.trees
+    if aggregate == "SUM":
+        return total
+    # No leaf has voted for these targets.
+    return xp.where(xp.equal(total, neutral(aggregate)), xp.zeros_like(total), total)
+
+
+def _turns(forest: Forest, rows: int) -> Host:
+    """The roots, in as many rows of equal length as it takes to walk not too many at once."""
+    count, columns = forest.roots.shape
+    width = max(rows, 1) * columns * forest.votes[0].size
+    together = min(max(AT_ONCE // width, 1), count)
+    turns = -(-count // together)
+    blank = forest.inner + len(forest.votes) - 1
+    padded = np.full((turns * together, columns), blank, INT32)
+    padded[:count] = forest.roots
+    return padded.reshape(turns, together * columns)
+
+
+def _combined(xp: Backend, aggregate: str, before: Array, votes: Array) -> Array:
+    if aggregate == "MIN":
+        return xp.minimum(before, xp.min(votes, axis=0))
+    if aggregate == "MAX":
+        return xp.maximum(before, xp.max(votes, axis=0))
+    return before + xp.sum(votes, axis=0)
+
+
+class _Walk:
+    """From the roots of some trees to the leaves where all rows arrive: first tree, first row."""
+
+    def __init__(self, xp: Backend, forest: Forest, X: Array, trees: int) -> None:
+        self.xp = xp
+        self.forest = forest
+        self.rows = X.shape[0]
+        self.flat = xp.reshape(X, (-1,))
+        counted = INT32 if self.flat.size < 2**31 else INT64
+        starts = xp.arange(self.rows, dtype=xp.dtype(counted)) * X.shape[1]
+        self.starts = xp.reshape(xp.broadcast_to(starts, (trees, self.rows)), (-1,))
+        self.tests, self.splits, self.children = map(
+            xp.put, (forest.tests, forest.splits, forest.children)
+        )
+        if forest.sets is not None:
+            self.bits, self.set_rows = xp.put(forest.sets.bits), xp.put(forest.sets.rows)
+            self.member_places = self._member_places(forest.sets.members)
+
+    def __call__(self, roots: Array) -> Array:
+        xp = self.xp
+        each = xp.broadcast_to(xp.expand_dims(roots, axis=1), (roots.shape[0], self.rows))
+        nodes = xp.reshape(each, (-1,))
+        if self.forest.depth:
+            (nodes,), _ = xp.scan(self._step, (nodes,), (), self.forest.depth)
+        return nodes - self.forest.inner
+
+    def _step(self, carry: tuple[Array], _: tuple[()]) -> tuple[tuple[Array], tuple[()]]:
+        (nodes,) = carry
+        xp = self.xp
+        tests = xp.take(self.tests, nodes, axis=0)
+        places = self.starts + xp.astype(tests >> SIDE_BITS, self.starts.dtype)
+        x = xp.take(self.flat, places, axis=0)
+        split = xp.take(self.splits, nodes, axis=0)
+        if self.forest.common is None:
+            goes = (tests >> self._side(x, split)) & 1
+        else:
+            goes = self._number(_compare(xp, self.forest.common, x, split))
+        if self.forest.sets is not None:
+            goes = goes | self._is_member(nodes, places)
+        return (xp.take(self.children, 2 * nodes + goes, axis=0),), ()
+
+    def _side(self, x: Array, split: Array) -> Array:
+        """0 for less, 1 for equal, 2 for greater, 3 for missing."""
+        missing = self._number(self.xp.isnan(x)) * 3
+        return self._number(x >= split) + self._number(x > split) + missing
+
+    def _is_member(self, nodes: Array, places: Array) -> Array:
+        xp, sets = self.xp, self.forest.sets
+        assert sets is not None
+        member = xp.take(self.member_places, places, axis=0)
+        word = xp.take(self.set_rows, nodes, axis=0) * sets.words + (member >> 5)
+        return (xp.take(self.bits, word, axis=0) >> (member & 31)) & 1
+
+    def _member_places(self, members: Host) -> Array:
+        """Which of the members each value of X is, counted from 1; 0 if it is none."""
+        xp = self.xp
+        found = xp.searchsorted(xp.put(members), self.flat)
+        found = xp.minimum(xp.astype(found, xp.dtype(INT32)), len(members) - 1)
+        is_one = xp.equal(xp.take(xp.put(members), found, axis=0), self.flat)
+        return xp.where(is_one, found + 1, xp.zeros_like(found))
+
+    def _number(self, truth: Array) -> Array:
+        return self.xp.astype(truth, self.xp.dtype(INT32))
+
+
+def _compare(xp: Backend, sides: int, x: Array, split: Array) -> Array:
+    """Whether `x` is on one of the sides, where all nodes have the same."""
+    comparisons: dict[int, Any] = {
+        SIDES["BRANCH_LEQ"]: xp.less_equal,
+        SIDES["BRANCH_LT"]: xp.less,
+        SIDES["BRANCH_GTE"]: xp.greater_equal,
+        SIDES["BRANCH_GT"]: xp.greater,
+        SIDES["BRANCH_EQ"]: xp.equal,
+        SIDES["BRANCH_NEQ"]: xp.not_equal,
+    }
+    truth: Array = comparisons[sides & ~MISSING](x, split)
+    if sides & MISSING:
+        return truth | xp.isnan(x)
+    return truth & ~xp.isnan(x) if sides == SIDES["BRANCH_NEQ"] else truth

@@ -1,0 +1,74 @@
+"""Finding numbers or strings among those that a model knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Host
+from sardonyx.ops.ml import rows
+from sardonyx.ops.ml.tables import once
+
+
+def looked_up(xp: Backend, X: Array, keys: Host, values: Host, default: Host) -> Array:
+    """`values[i]` for what is `keys[i]`, the last of several; `default` for what is no key."""
+    if len(keys) != len(values):
+        raise ValueError(f"there are {len(keys)} keys, but {len(values)} values")
+    return rows.chosen(xp, np.append(values, default), places_among(xp, X, keys))
+
+
+def places_among(xp: Backend, X: Array, keys: Host) -> Array:
+    """Where each element stands among the keys; behind them, if it is none. NaN equals NaN."""
+    if xp.numpy_dtype(X.dtype) != keys.dtype:
+        raise ValueError(f"the keys are of type {_named(keys)}, but X is not")
+    if rows.are_strings(xp, X):
+        return _places_of_strings(X, keys)
+    return _places_of_numbers(xp, X, keys)
+
+
+def _named(keys: Host) -> str:
+    return "string" if keys.dtype == rows.STRING else keys.dtype.name
+
+
+def _places_of_strings(X: Any, keys: Host) -> Array:
+    known = {key: place for place, key in enumerate(keys.tolist())}
+    found: Any = np.asarray([known.get(x, len(keys)) for x in X.reshape(-1).tolist()], rows.INT64)
+    return found.reshape(X.shape)  # type: ignore[no-any-return]
+
+
+def _places_of_numbers(xp: Backend, X: Array, keys: Host) -> Array:
+    ordered, places = _ordered(keys)
+    flat, known = xp.reshape(X, (-1,)), xp.put(ordered)
+    near = xp.astype(xp.searchsorted(known, flat), xp.dtype(rows.INT64))
+    near = xp.minimum(near, len(ordered) - 1)
+    key = xp.take(known, near, axis=0)
+    same = xp.equal(key, flat)
+    if xp.isdtype(X.dtype, "real floating"):
+        same = same | (xp.isnan(key) & xp.isnan(flat))
+    place = xp.take(xp.put(places), near, axis=0)
+    return xp.reshape(xp.where(same, place, xp.full_like(place, len(keys))), X.shape)
+
+
+@once
+def _ordered(keys: Host) -> tuple[Host, Host]:
+    """The different keys in ascending order, and where each stands last."""
+    ordered, first = np.unique(keys[::-1], return_index=True)
+    return ordered, len(keys) - 1 - first.astype(rows.INT64)
+
+
+@once
+def one_of(name: str, *lists: tuple[float | str, ...] | Host | None) -> Host:
+    """The only list that is given: of floats, of integers, of strings, or a tensor."""
+    given = [(i, one) for i, one in enumerate(lists) if one is not None and np.size(one)]
+    if len(given) != 1:
+        raise ValueError(f"{len(given)} of the lists {name} are given, but must be exactly one")
+    ((kind, values),) = given
+    if isinstance(values, np.ndarray):
+        return values.reshape(-1)
+    return np.asarray(values, dtype=_KINDS[kind])
+
+
+_KINDS = (rows.FLOAT32, rows.INT64, rows.STRING)

@@ -1,0 +1,108 @@
+"""From maps to arrays and back. The keys of a map are known before its values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Host, Ints, Map, MapRows, Strings, Value, op
+from sardonyx.ops.ml.lookup import one_of
+from sardonyx.ops.ml.rows import (
+    FLOAT32,
+    INT64,
+    STRING,
+    are_strings,
+    class_labels,
+    require_strings,
+    to_float32,
+)
+
+
+@op(domain="ai.onnx.ml")
+def CastMap(
+    xp: Backend, X: Map, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
+) -> Array:
+    """The values as one row in the order of their keys, or each at the place that its key says."""
+    if map_form not in ("DENSE", "SPARSE") or cast_to not in _CASTS:
+        raise ValueError(f"map_form {map_form!r} with cast_to {cast_to!r} is unknown")
+    keys = np.asarray(X.keys, INT64)
+    values = _CASTS[cast_to](xp, X.values)
+    if map_form == "DENSE":
+        return xp.expand_dims(_placed(xp, values, np.argsort(keys), "0.f"), axis=0)
+    if max_map < 1 or (keys.size and not 0 <= keys.min() <= keys.max() < max_map):
+        raise ValueError(f"the keys {X.keys} do not fit a row of max_map {max_map}")
+    xp.allow((1, max_map), INT64)
+    places = np.full(max_map, len(keys))
+    places[keys] = np.arange(len(keys))
+    return xp.expand_dims(_placed(xp, values, places, "0.f"), axis=0)
+
+
+@op(domain="ai.onnx.ml")
+def DictVectorizer(
+    xp: Backend,
+    X: Map,
+    *,
+    int64_vocabulary: Ints | None = None,
+    string_vocabulary: Strings | None = None,
+) -> Array:
+    """The values in the order of the vocabulary, and zeros, or empty strings, for missing keys."""
+    vocabulary = one_of("*_vocabulary", None, int64_vocabulary, string_vocabulary).tolist()
+    place = {key: i for i, key in enumerate(X.keys)}
+    unknown = [key for key in X.keys if key not in set(vocabulary)]
+    if unknown:
+        raise ValueError(f"the key {unknown[0]!r} is not in the vocabulary")
+    places = np.asarray([place.get(word, len(place)) for word in vocabulary])
+    return _placed(xp, X.values, places, "")
+
+
+@op(domain="ai.onnx.ml")
+def ZipMap(
+    xp: Backend,
+    X: Value,
+    *,
+    classlabels_int64s: Ints | None = None,
+    classlabels_strings: Strings | None = None,
+) -> Value:
+    """A map for each row, with the labels as its keys; a vector is one row."""
+    labels = class_labels(classlabels_int64s, classlabels_strings)
+    if len(X.shape) not in (1, 2) or X.shape[-1] != len(labels):
+        raise ValueError(f"X of shape {X.shape} must have a column for each of {len(labels)} keys")
+    return MapRows(tuple(labels.tolist()), X)
+
+
+def _placed(xp: Backend, values: Array, places: Host, blank: str) -> Array:
+    """The values at some places, one behind the last being a zero, or `blank`."""
+    nothing = np.asarray([blank if are_strings(xp, values) else 0], xp.numpy_dtype(values.dtype))
+    return xp.take(xp.concat([values, xp.put(nothing)], axis=0), xp.put(places), axis=0)
+
+
+# -- casts, in which strings are numbers as C++ writes them ---------------------------------------
+
+
+def _to_float(xp: Backend, values: Array) -> Array:
+    if are_strings(xp, values):
+        return xp.asarray([float(text) for text in _texts(values)], dtype=FLOAT32)
+    return to_float32(xp, values)
+
+
+def _to_int64(xp: Backend, values: Array) -> Array:
+    if are_strings(xp, values):
+        return xp.asarray([int(text) for text in _texts(values)], dtype=INT64)
+    return xp.astype(values, xp.dtype(INT64))
+
+
+def _to_string(xp: Backend, values: Array) -> Array:
+    if are_strings(xp, values):
+        return values
+    require_strings(xp, np.empty(0, STRING))
+    return xp.asarray([f"{number:f}" for number in _texts(values)], dtype=STRING)
+
+
+def _texts(values: Any) -> list[Any]:
+    return values.tolist()  # type: ignore[no-any-return]
+
+
+_CASTS = {"TO_FLOAT": _to_float, "TO_INT64": _to_int64, "TO_STRING": _to_string}

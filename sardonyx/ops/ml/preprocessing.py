@@ -1,0 +1,145 @@
+"""What is done to features before a model sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Floats, Ints, Strings, op
+from sardonyx.ops.ml.lookup import one_of, places_among
+from sardonyx.ops.ml.rows import FLOAT32, INT64, STRING, in_float, to_float32, vector
+
+
+@op(domain="ai.onnx.ml")
+def ArrayFeatureExtractor(xp: Backend, X: Array, Y: Array) -> Array:
+    """Elements of the last axis; a vector is taken for one row."""
+    if not X.ndim:
+        raise ValueError("X is a scalar, which has no features to extract")
+    if Y.size and not X.shape[-1]:
+        raise ValueError("the last axis of X has no elements to extract")
+    rows = X if X.ndim > 1 else xp.expand_dims(X, axis=0)
+    return xp.take(rows, xp.reshape(Y, (-1,)), axis=rows.ndim - 1)
+
+
+@op(domain="ai.onnx.ml")
+def Binarizer(xp: Backend, X: Array, *, threshold: float = 0.0) -> Array:
+    return xp.astype(in_float(xp, X) > threshold, X.dtype)
+
+
+@op(domain="ai.onnx.ml")
+def FeatureVectorizer(xp: Backend, *X: Array, inputdimensions: Ints | None = None) -> Array:
+    """Each input has as many columns as is said: others are cut off, and zeros make up for none."""
+    matrices = [x if x.ndim == 2 else xp.reshape(x, (1, -1)) for x in X if x.ndim in (1, 2)]
+    rows = {x.shape[0] for x in matrices}
+    if len(matrices) < len(X) or len(rows) != 1:
+        raise ValueError("the inputs must be matrices, or vectors, with the same number of rows")
+    widths = inputdimensions or tuple(x.shape[1] for x in matrices)
+    if len(widths) != len(X) or min(widths) < 0:
+        raise ValueError(f"inputdimensions {widths} do not fit {len(X)} inputs")
+    fitted = (_columns(xp, x, width) for x, width in zip(matrices, widths, strict=True))
+    return xp.concat([*fitted], axis=1)
+
+
+def _columns(xp: Backend, x: Array, width: int) -> Array:
+    kept = to_float32(xp, x[:, : min(width, x.shape[1])])
+    return xp.pad(kept, [(0, 0), (0, width - kept.shape[1])], 0.0)
+
+
+@op(domain="ai.onnx.ml")
+def Imputer(
+    xp: Backend,
+    X: Array,
+    *,
+    imputed_value_floats: Floats | None = None,
+    imputed_value_int64s: Ints | None = None,
+    replaced_value_float: float = 0.0,
+    replaced_value_int64: int = 0,
+) -> Array:
+    """What equals the replaced value becomes the imputed one, of all features or each its own."""
+    is_float = xp.isdtype(X.dtype, "real floating")
+    imputed = imputed_value_floats if is_float else imputed_value_int64s
+    replaced = replaced_value_float if is_float else replaced_value_int64
+    kind = "imputed_value_floats" if is_float else "imputed_value_int64s"
+    _require_fitting(kind, imputed, X)
+    known = xp.numpy_dtype(X.dtype)
+    if not is_float and not _holds(known, (replaced, *(imputed or ()))):
+        raise ValueError(f"{kind} {imputed} and what they replace do not fit the type {known}")
+    missing = xp.isnan(X) if is_float and np.isnan(replaced) else xp.equal(X, replaced)
+    return xp.where(missing, vector(xp, imputed or (), X), X)
+
+
+def _holds(dtype: Any, values: Any) -> bool:
+    return all(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max for value in values)
+
+
+@op(domain="ai.onnx.ml")
+def Normalizer(xp: Backend, X: Array, *, norm: str = "MAX") -> Array:
+    """Rows divided by their greatest element, their sum of sizes, or their length.
+
+    A row for which that is zero stays as it is.
+    """
+    if norm not in ("MAX", "L1", "L2") or X.ndim not in (1, 2):
+        raise ValueError(
+            f"norm is {norm!r} and X has {X.ndim} axes: MAX, L1 or L2, and 1 or 2, fit"
+        )
+    x = in_float(xp, X)
+    if norm == "L1":
+        divisor = xp.sum(xp.abs(x), axis=-1, keepdims=True)
+    elif norm == "L2":
+        divisor = _length(xp, x)
+    else:
+        divisor = xp.max(x, axis=-1, keepdims=True) if x.size else x
+    return to_float32(xp, x / xp.where(xp.equal(divisor, 0), xp.ones_like(divisor), divisor))
+
+
+def _length(xp: Backend, x: Array) -> Array:
+    return xp.sqrt(xp.sum(xp.square(x), axis=-1, keepdims=True))
+
+
+@op(domain="ai.onnx.ml")
+def OneHotEncoder(
+    xp: Backend,
+    X: Array,
+    *,
+    cats_int64s: Ints | None = None,
+    cats_strings: Strings | None = None,
+    zeros: int = 1,
+) -> Array:
+    """Where a category must be known, one that is not raises; in a compiled program it is NaN."""
+    categories = one_of("cats_*", None, cats_int64s, cats_strings)
+    x = X if categories.dtype == STRING else xp.astype(X, xp.dtype(INT64))
+    xp.allow((*X.shape, len(categories)), FLOAT32)
+    places = xp.expand_dims(places_among(xp, x, categories), axis=X.ndim)
+    chosen = to_float32(xp, xp.equal(places, xp.arange(len(categories), dtype=xp.dtype(INT64))))
+    if zeros:
+        return chosen
+    unknown = xp.equal(places, len(categories))
+    if not xp.is_abstract(unknown) and bool(xp.any(unknown)):
+        raise ValueError("X has a category that is not listed, and zeros is 0")
+    return xp.where(unknown, xp.full_like(chosen, np.nan), chosen)
+
+
+@op(domain="ai.onnx.ml")
+def Scaler(
+    xp: Backend, X: Array, *, offset: Floats | None = None, scale: Floats | None = None
+) -> Array:
+    """First shifted, then scaled: all features alike, or each as its own numbers say."""
+    x = in_float(xp, X)
+    if offset:
+        x = x - _fitting("offset", offset, xp, x)
+    return to_float32(xp, x * _fitting("scale", scale, xp, x) if scale else x)
+
+
+def _fitting(name: str, values: Floats, xp: Backend, x: Array) -> Array:
+    _require_fitting(name, values, x)
+    return vector(xp, values, x)
+
+
+def _require_fitting(name: str, values: Any, X: Array) -> None:
+    """One number for all features, or one for each."""
+    features = X.shape[-1] if X.ndim else 1
+    if len(values or ()) not in (1, features):
+        raise ValueError(f"{name} has {len(values or ())} numbers, but X {features} features")

@@ -1,0 +1,150 @@
+"""What a model of rows of features takes and gives: features in, scores and labels out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend, HoldsNoStrings
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Floats, Host, Ints, Strings
+
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
+INT64 = np.dtype(np.int64)
+STRING = np.dtype(object)
+
+
+def rows_of(xp: Backend, X: Array) -> Array:
+    """`X` as a matrix; a vector is one row. Integers, too, in float64, which holds them."""
+    if X.ndim not in (1, 2):
+        raise ValueError(f"X of shape {X.shape} must have one axis or two: rows of features")
+    rows = X if X.ndim == 2 else xp.expand_dims(X, axis=0)
+    return in_float(xp, rows)
+
+
+def in_float(xp: Backend, X: Array) -> Array:
+    """`X` as a float32 or float64, the narrowest that holds its values."""
+    if X.dtype in (xp.dtype(FLOAT32), xp.dtype(FLOAT64)):
+        return X
+    is_half = xp.isdtype(X.dtype, "real floating")
+    return xp.astype(X, xp.dtype(FLOAT32 if is_half else FLOAT64))
+
+
+def vector(xp: Backend, values: Floats | Ints | Host, like: Array) -> Array:
+    """Numbers of an attribute in the dtype of `like`."""
+    return xp.put(np.asarray(values, xp.numpy_dtype(like.dtype)).reshape(-1))
+
+
+def matrix(xp: Backend, name: str, values: Floats, rows: int, like: Array) -> Array:
+    """Numbers of an attribute as a matrix with as many columns as `like` has features."""
+    columns = like.shape[1]
+    if len(values) != rows * columns:
+        raise ValueError(f"{name} are {len(values)} numbers, but {rows} x {columns} are needed")
+    return xp.reshape(vector(xp, values, like), (rows, columns))
+
+
+def to_float32(xp: Backend, scores: Array) -> Array:
+    return xp.astype(scores, xp.dtype(FLOAT32))
+
+
+# -- labels ---------------------------------------------------------------------------------------
+
+
+def class_labels(integers: Ints | None, strings: Strings | None) -> Host:
+    """The labels of the classes, of which a model has either integers or strings."""
+    if bool(integers) == bool(strings):
+        raise ValueError("give the labels of the classes either as integers or as strings")
+    return np.asarray(integers, INT64) if integers else np.asarray(strings, STRING)
+
+
+def are_strings(xp: Backend, x: Array) -> bool:
+    return xp.numpy_dtype(x.dtype) == STRING
+
+
+def require_strings(xp: Backend, values: Host) -> None:
+    """Leave strings to a backend that can hold them."""
+    if values.dtype == STRING and not xp.holds_strings:
+        raise HoldsNoStrings
+
+
+def chosen(xp: Backend, values: Host, places: Array) -> Array:
+    """`values[places]`."""
+    require_strings(xp, values)
+    flat = xp.take(xp.put(values), xp.reshape(places, (-1,)), axis=0)
+    return xp.reshape(flat, places.shape)
+
+
+def top_labels(xp: Backend, scores: Array, labels: Host) -> Array:
+    """The label of each row's highest score; of a single score, whether it is positive."""
+    if scores.shape[1] == 1:
+        truth = np.asarray(["0", "1"] if labels.dtype == STRING else [0, 1], labels.dtype)
+        return chosen(xp, truth, xp.astype(scores[:, 0] > 0, xp.dtype(INT64)))
+    return chosen(xp, labels, xp.argmax(scores, axis=1))
+
+
+# -- scores ---------------------------------------------------------------------------------------
+
+
+def two_sided(xp: Backend, score: Array, *, is_probability: bool) -> Array:
+    """Scores of both classes, out of that of the second alone."""
+    return xp.stack([1 - score if is_probability else -score, score], axis=1)
+
+
+def transformed(xp: Backend, scores: Array, post_transform: str) -> Array:
+    """Each row of the scores after a `post_transform`."""
+    if post_transform not in _TRANSFORMS:
+        raise ValueError(
+            f"post_transform is {post_transform!r}, but must be one of {', '.join(_TRANSFORMS)}"
+        )
+    return _TRANSFORMS[post_transform](xp, scores)  # type: ignore[no-any-return]
+
+
+def logistic(xp: Backend, scores: Array) -> Array:
+    """Without an overflow on either side."""
+    small = xp.exp(-xp.abs(scores))
+    return xp.where(scores < 0, small, xp.ones_like(small)) / (1 + small)
+
+
+def _as_they_are(xp: Backend, scores: Array) -> Array:
+    return scores
+
+
+def _softmax(xp: Backend, scores: Array) -> Array:
+    powers = xp.exp(scores - xp.max(scores, axis=1, keepdims=True))
+    return powers / xp.sum(powers, axis=1, keepdims=True)
+
+
+def _softmax_of_others_than_zero(xp: Backend, scores: Array) -> Array:
+    """What is zero stays it, and does not count; where all are, each is 0.5 by convention."""
+    is_zero = xp.abs(scores) <= 1e-7
+    powers = xp.exp(scores - xp.max(scores, axis=1, keepdims=True))
+    powers = xp.where(is_zero, xp.zeros_like(powers), powers)
+    total = xp.sum(powers, axis=1, keepdims=True)
+    empty = xp.all(is_zero, axis=1, keepdims=True)
+    shares = powers / xp.where(empty, xp.ones_like(total), total)
+    return xp.where(empty, xp.full_like(shares, 0.5), shares)
+
+
+def _probit(xp: Backend, scores: Array) -> Array:
+    """By Winitzki's formula for the inverse error function, as every runtime has it."""
+    x = 2 * scores - 1
+    log = xp.where(xp.abs(x) < 0.5, xp.log1p(-x * x), xp.log((1 - x) * (1 + x)))
+    half, rest = 2 / (math.pi * 0.147) + 0.5 * log, log / 0.147
+    root = xp.sqrt(half * half - rest)
+    # Of two forms of the same the one in which nothing cancels.
+    return math.sqrt(2) * xp.copysign(
+        xp.sqrt(xp.where(half > 0, -rest / (root + half), root - half)), x
+    )
+
+
+_TRANSFORMS: dict[str, Any] = {
+    "NONE": _as_they_are,
+    "SOFTMAX": _softmax,
+    "LOGISTIC": logistic,
+    "SOFTMAX_ZERO": _softmax_of_others_than_zero,
+    "PROBIT": _probit,
+}
+TRANSFORMS = tuple(_TRANSFORMS)

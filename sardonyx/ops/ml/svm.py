@@ -1,0 +1,167 @@
+"""Support vector machines: one score per pair of classes, or one in all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Floats, Ints, Strings, op
+from sardonyx.ops.ml import rows
+from sardonyx.ops.ml.coupling import coupled, pair_places, square
+
+FLOAT64 = rows.FLOAT64
+KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
+
+
+@op(domain="ai.onnx.ml")
+def SVMClassifier(
+    xp: Backend,
+    X: Array,
+    *,
+    classlabels_ints: Ints | None = None,
+    classlabels_strings: Strings | None = None,
+    coefficients: Floats | None = None,
+    kernel_params: Floats | None = None,
+    kernel_type: str = "LINEAR",
+    post_transform: str = "NONE",
+    prob_a: Floats | None = None,
+    prob_b: Floats | None = None,
+    rho: Floats | None = None,
+    support_vectors: Floats | None = None,
+    vectors_per_class: Ints | None = None,
+) -> tuple[Array, Array]:
+    """With support vectors each pair of classes has a score and a vote; otherwise each class has.
+
+    The scores are those of the pairs, or the classes' probabilities if the model can tell them.
+    """
+    labels = rows.class_labels(classlabels_ints, classlabels_strings)
+    rows.require_strings(xp, labels)
+    x = rows.rows_of(xp, X)
+    if not sum(vectors_per_class or ()):
+        scores = _linear(xp, x, coefficients or (), _bias(rho), len(labels))
+        top = rows.chosen(xp, labels, xp.argmax(scores, axis=1))
+        return top, rows.to_float32(xp, rows.transformed(xp, scores, post_transform))
+    counts = _counts(vectors_per_class, len(labels))
+    kernels = _kernels(xp, x, support_vectors, sum(counts), kernel_type, kernel_params)
+    pairs = _pair_scores(xp, kernels, coefficients or (), counts)
+    pairs = pairs + _of_pairs(xp, "rho", rho, pairs)
+    wins = square(xp, xp.astype(pairs > 0, x.dtype), len(labels))
+    top = rows.chosen(xp, labels, xp.argmax(xp.sum(wins, axis=2), axis=1))
+    if prob_a:
+        steepness, offset = (
+            _of_pairs(xp, name, values, pairs)
+            for name, values in (("prob_a", prob_a), ("prob_b", prob_b))
+        )
+        likely = rows.logistic(xp, -(pairs * steepness + offset))
+        pairs = coupled(xp, likely, len(labels))
+    elif len(labels) == 2:
+        pairs = rows.two_sided(xp, pairs[:, 0], is_probability=post_transform == "PROBIT")
+    return top, rows.to_float32(xp, rows.transformed(xp, pairs, post_transform))
+
+
+@op(domain="ai.onnx.ml")
+def SVMRegressor(
+    xp: Backend,
+    X: Array,
+    *,
+    coefficients: Floats | None = None,
+    kernel_params: Floats | None = None,
+    kernel_type: str = "LINEAR",
+    n_supports: int = 0,
+    one_class: int = 0,
+    post_transform: str = "NONE",
+    rho: Floats | None = None,
+    support_vectors: Floats | None = None,
+) -> Array:
+    """With one class, 1 for what belongs to it and -1 for what does not."""
+    x = rows.rows_of(xp, X)
+    if n_supports > 0:
+        kernels = _kernels(xp, x, support_vectors, n_supports, kernel_type, kernel_params)
+        scores = _linear(xp, kernels, coefficients or (), _bias(rho), 1)
+    else:
+        scores = _linear(xp, x, coefficients or (), _bias(rho), 1)
+    if one_class:
+        scores = xp.where(scores > 0, xp.ones_like(scores), -xp.ones_like(scores))
+    return rows.to_float32(xp, rows.transformed(xp, scores, post_transform))
+
+
+def _bias(rho: Floats | None) -> float:
+    if not rho:
+        raise ValueError("rho is missing")
+    return rho[0]
+
+
+def _linear(xp: Backend, x: Array, coefficients: Floats, bias: float, scores: int) -> Array:
+    weights = rows.matrix(xp, "coefficients", coefficients, scores, x)
+    return xp.matmul(x, xp.matrix_transpose(weights)) + bias
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+def _kernels(
+    xp: Backend,
+    x: Array,
+    support_vectors: Floats | None,
+    count: int,
+    kernel_type: str,
+    kernel_params: Floats | None,
+) -> Array:
+    """How alike each row is to each support vector."""
+    if kernel_type not in KERNELS:
+        raise ValueError(f"kernel_type is {kernel_type!r}, but must be one of {', '.join(KERNELS)}")
+    if kernel_params and len(kernel_params) != 3:
+        raise ValueError(f"kernel_params are {len(kernel_params)} numbers, but must be 3")
+    gamma, offset, degree = kernel_params or (0.0, 0.0, 0.0)
+    vectors = rows.matrix(xp, "support_vectors", support_vectors or (), count, x)
+    if kernel_type == "RBF":
+        return xp.exp(-gamma * xp.astype(_squared_distances(xp, x, vectors), x.dtype))
+    alike = xp.matmul(x, xp.matrix_transpose(vectors))
+    if kernel_type == "LINEAR":
+        return alike
+    alike = alike * gamma + offset
+    return alike**degree if kernel_type == "POLY" else xp.tanh(alike)
+
+
+def _squared_distances(xp: Backend, x: Array, vectors: Array) -> Array:
+    """In float64, in which the squares may be subtracted from each other."""
+    x, vectors = (xp.astype(v, xp.dtype(FLOAT64)) for v in (x, vectors))
+    squares = xp.sum(xp.square(x), axis=1, keepdims=True)
+    others = xp.sum(xp.square(vectors), axis=1)
+    between = squares + others - 2 * xp.matmul(x, xp.matrix_transpose(vectors))
+    return xp.maximum(between, 0.0)
+
+
+# -- pairs of classes -----------------------------------------------------------------------------
+
+
+def _counts(vectors_per_class: Ints | None, classes: int) -> Ints:
+    counts = vectors_per_class or ()
+    if classes < 2 or len(counts) != classes or min(counts) < 0:
+        raise ValueError(f"vectors_per_class {counts} do not fit {classes} classes")
+    return counts
+
+
+def _pair_scores(xp: Backend, kernels: Array, coefficients: Floats, counts: Ints) -> Array:
+    """Each support vector has a coefficient against each of the other classes."""
+    others = len(counts) - 1
+    weights = xp.matrix_transpose(rows.matrix(xp, "coefficients", coefficients, others, kernels))
+    ends = np.cumsum(counts).tolist()
+    against = [
+        xp.matmul(kernels[:, end - count : end], weights[end - count : end, :])
+        for end, count in zip(ends, counts, strict=True)
+    ]
+    first, second = pair_places(len(counts))
+    flat = xp.concat(against, axis=1)
+    one, other = (
+        xp.take(flat, xp.put(places), axis=1)
+        for places in (first * others + second - 1, second * others + first)
+    )
+    return one + other
+
+
+def _of_pairs(xp: Backend, name: str, values: Floats | None, pairs: Array) -> Array:
+    if len(values or ()) != pairs.shape[1]:
+        raise ValueError(f"{name} has {len(values or ())} numbers for {pairs.shape[1]} pairs")
+    return rows.vector(xp, values or (), pairs)

@@ -1,0 +1,214 @@
+"""Ensembles of decision trees: as targets since version 5, as classes and as regression before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Floats, Host, Ints, Strings, op
+from sardonyx.ops.ml import rows
+from sardonyx.ops.ml.forest import AGGREGATES, walked
+from sardonyx.ops.ml.nodes import forest_of_ids, forest_of_nodes
+from sardonyx.ops.ml.rows import FLOAT64
+from sardonyx.ops.ml.tables import once
+
+
+@op(domain="ai.onnx.ml")
+def TreeEnsemble(
+    xp: Backend,
+    X: Array,
+    *,
+    aggregate_function: int = 1,
+    leaf_targetids: Ints,
+    leaf_weights: Host,
+    membership_values: Host | None = None,
+    n_targets: int | None = None,
+    nodes_falseleafs: Ints,
+    nodes_falsenodeids: Ints,
+    nodes_featureids: Ints,
+    nodes_hitrates: Host | None = None,
+    nodes_missing_value_tracks_true: Ints | None = None,
+    nodes_modes: Host,
+    nodes_splits: Host,
+    nodes_trueleafs: Ints,
+    nodes_truenodeids: Ints,
+    post_transform: int = 0,
+    tree_roots: Ints,
+) -> Array:
+    """A missing feature goes where its node says, whatever the comparison."""
+    numbers = (nodes_splits, leaf_weights, membership_values)
+    x = _at_least_as_exact(xp, rows.rows_of(xp, X), *numbers)
+    aggregate = _named("aggregate_function", aggregate_function, AGGREGATES)
+    forest = forest_of_nodes(
+        nodes_featureids,
+        nodes_splits,
+        nodes_modes,
+        nodes_missing_value_tracks_true,
+        membership_values,
+        nodes_falsenodeids,
+        nodes_falseleafs,
+        nodes_truenodeids,
+        nodes_trueleafs,
+        tree_roots,
+        leaf_targetids,
+        leaf_weights,
+        n_targets,
+        aggregate,
+        xp.numpy_dtype(x.dtype),
+    )
+    votes = walked(xp, forest, x, aggregate)
+    transform = _named("post_transform", post_transform, rows.TRANSFORMS)
+    return xp.astype(rows.transformed(xp, votes, transform), X.dtype)
+
+
+@op(domain="ai.onnx.ml")
+def TreeEnsembleClassifier(
+    xp: Backend,
+    X: Array,
+    *,
+    base_values: Floats | None = None,
+    base_values_as_tensor: Host | None = None,
+    class_ids: Ints | None = None,
+    class_nodeids: Ints | None = None,
+    class_treeids: Ints | None = None,
+    class_weights: Floats | None = None,
+    class_weights_as_tensor: Host | None = None,
+    classlabels_int64s: Ints | None = None,
+    classlabels_strings: Strings | None = None,
+    nodes_falsenodeids: Ints | None = None,
+    nodes_featureids: Ints | None = None,
+    nodes_hitrates: Floats | None = None,
+    nodes_hitrates_as_tensor: Host | None = None,
+    nodes_missing_value_tracks_true: Ints | None = None,
+    nodes_modes: Strings | None = None,
+    nodes_nodeids: Ints | None = None,
+    nodes_treeids: Ints | None = None,
+    nodes_truenodeids: Ints | None = None,
+    nodes_values: Floats | None = None,
+    nodes_values_as_tensor: Host | None = None,
+    post_transform: str = "NONE",
+) -> tuple[Array, Array]:
+    """Of two classes, the weights may be for one alone: then it is the second's score."""
+    labels = rows.class_labels(classlabels_int64s, classlabels_strings)
+    rows.require_strings(xp, labels)
+    thresholds = _either("nodes_values", nodes_values, nodes_values_as_tensor)
+    weights = _either("class_weights", class_weights, class_weights_as_tensor)
+    base = _either("base_values", base_values, base_values_as_tensor)
+    x = _at_least_as_exact(xp, rows.rows_of(xp, X), thresholds, weights, base)
+    forest = forest_of_ids(
+        nodes_treeids,
+        nodes_nodeids,
+        nodes_modes,
+        nodes_featureids,
+        thresholds,
+        nodes_missing_value_tracks_true,
+        nodes_falsenodeids,
+        nodes_truenodeids,
+        class_treeids,
+        class_nodeids,
+        class_ids,
+        weights,
+        len(labels),
+        "SUM",
+        xp.numpy_dtype(x.dtype),
+    )
+    scores = _based(xp, walked(xp, forest, x, "SUM"), base)
+    sole, are_positive = _sole_class(class_ids, weights)
+    if len(labels) == 2 and sole is not None:
+        # Weights that are all positive are taken for probabilities.
+        likely = post_transform == "PROBIT" or (post_transform == "NONE" and are_positive)
+        scores = rows.two_sided(xp, scores[:, sole], is_probability=likely)
+    top = rows.top_labels(xp, scores, labels)
+    return top, rows.to_float32(xp, rows.transformed(xp, scores, post_transform))
+
+
+@once
+def _sole_class(class_ids: Ints | None, weights: Any) -> tuple[int | None, bool]:
+    """The only class with weights, if there is only one, and whether none of them is negative."""
+    classes = set(class_ids or ())
+    return classes.pop() if len(classes) == 1 else None, bool(np.min(weights, initial=0) >= 0)
+
+
+@op(domain="ai.onnx.ml")
+def TreeEnsembleRegressor(
+    xp: Backend,
+    X: Array,
+    *,
+    aggregate_function: str = "SUM",
+    base_values: Floats | None = None,
+    base_values_as_tensor: Host | None = None,
+    n_targets: int | None = None,
+    nodes_falsenodeids: Ints | None = None,
+    nodes_featureids: Ints | None = None,
+    nodes_hitrates: Floats | None = None,
+    nodes_hitrates_as_tensor: Host | None = None,
+    nodes_missing_value_tracks_true: Ints | None = None,
+    nodes_modes: Strings | None = None,
+    nodes_nodeids: Ints | None = None,
+    nodes_treeids: Ints | None = None,
+    nodes_truenodeids: Ints | None = None,
+    nodes_values: Floats | None = None,
+    nodes_values_as_tensor: Host | None = None,
+    post_transform: str = "NONE",
+    target_ids: Ints | None = None,
+    target_nodeids: Ints | None = None,
+    target_treeids: Ints | None = None,
+    target_weights: Floats | None = None,
+    target_weights_as_tensor: Host | None = None,
+) -> Array:
+    """The base values are added to what the trees have aggregated."""
+    if aggregate_function not in AGGREGATES:
+        raise ValueError(f"aggregate_function is {aggregate_function!r}, not one of {AGGREGATES}")
+    thresholds = _either("nodes_values", nodes_values, nodes_values_as_tensor)
+    weights = _either("target_weights", target_weights, target_weights_as_tensor)
+    base = _either("base_values", base_values, base_values_as_tensor)
+    x = _at_least_as_exact(xp, rows.rows_of(xp, X), thresholds, weights, base)
+    forest = forest_of_ids(
+        nodes_treeids,
+        nodes_nodeids,
+        nodes_modes,
+        nodes_featureids,
+        thresholds,
+        nodes_missing_value_tracks_true,
+        nodes_falsenodeids,
+        nodes_truenodeids,
+        target_treeids,
+        target_nodeids,
+        target_ids,
+        weights,
+        n_targets,
+        aggregate_function,
+        xp.numpy_dtype(x.dtype),
+    )
+    votes = walked(xp, forest, x, aggregate_function)
+    scores = _based(xp, votes, base)
+    return rows.to_float32(xp, rows.transformed(xp, scores, post_transform))
+
+
+def _named(name: str, number: int, names: tuple[str, ...]) -> str:
+    if not 0 <= number < len(names):
+        raise ValueError(f"{name} is {number}, but must be one of 0 to {len(names) - 1}")
+    return names[number]
+
+
+def _either(name: str, floats: Floats | None, tensor: Host | None) -> Any:
+    """Numbers that are given as floats, or as a tensor for the sake of float64."""
+    if floats and tensor is not None and tensor.size:
+        raise ValueError(f"give {name} or {name}_as_tensor, not both")
+    return tensor if not floats and tensor is not None else floats or ()
+
+
+def _at_least_as_exact(xp: Backend, x: Array, *numbers: Any) -> Array:
+    """`x`, in float64 if it shall be compared with or lead to numbers that are."""
+    exact = any(isinstance(n, np.ndarray) and n.dtype == FLOAT64 for n in numbers)
+    return xp.astype(x, xp.dtype(FLOAT64)) if exact else x
+
+
+def _based(xp: Backend, scores: Array, base: Any) -> Array:
+    size = np.size(base)
+    if size not in (0, 1, scores.shape[1]):
+        raise ValueError(f"base_values are {size} numbers for {scores.shape[1]} scores")
+    return scores + rows.vector(xp, base, scores) if size else scores
