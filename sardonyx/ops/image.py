@@ -1,0 +1,64 @@
+"""ImageDecoder, by way of Pillow."""
+
+from __future__ import annotations
+
+import io
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.errors import LimitExceeded
+from sardonyx.ops.definition import Host, Unsized, op
+
+# Pillow reads more, some of it by calling other programs; these are the standard's.
+FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+CHANNELS = {"RGB": 3, "BGR": 3, "Grayscale": 1}
+
+
+@op
+def ImageDecoder(xp: Backend, encoded_stream: Array, *, pixel_format: str = "RGB") -> Unsized:
+    """Height, width and channels; no pixels at all of what cannot be decoded."""
+    if pixel_format not in CHANNELS:
+        raise ValueError(f"pixel_format is {pixel_format!r}, but must be RGB, BGR or Grayscale")
+    if encoded_stream.ndim != 1:
+        raise ValueError(f"encoded_stream has shape {encoded_stream.shape}; one axis is needed")
+    stream = io.BytesIO(xp.fetch(encoded_stream).tobytes())
+    decoded = _decoded(stream, "L" if pixel_format == "Grayscale" else "RGB")
+    if decoded is None:
+        return xp.zeros((0, 0, CHANNELS[pixel_format]), dtype=xp.dtype(np.dtype(np.uint8)))
+    pixels = decoded.reshape(*decoded.shape[:2], CHANNELS[pixel_format])
+    return xp.put(pixels[..., ::-1].copy() if pixel_format == "BGR" else pixels)
+
+
+def _decoded(stream: io.BytesIO, mode: str) -> Host | None:
+    """The image's pixels, or None. Its size is looked at before any pixel is decoded."""
+    pillow = _pillow()
+    try:
+        with pillow.open(stream, formats=FORMATS) as image:
+            return np.asarray(_in_eight_bits(pillow, image).convert(mode))
+    except pillow.DecompressionBombError as error:
+        raise LimitExceeded(
+            f"{error}: send a smaller image, or raise PIL.Image.MAX_IMAGE_PIXELS if it is to be "
+            "trusted"
+        ) from None
+    except MemoryError:
+        raise
+    except Exception:  # Of whatever kind: the standard asks for an empty image, not for an error.
+        return None
+
+
+def _in_eight_bits(pillow: Any, image: Any) -> Any:
+    """Of 16 bits the upper ones, as Pillow has it for colours; of greys it would clip the rest."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
+        return pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image
+
+
+def _pillow() -> Any:
+    try:
+        return import_module("PIL.Image")
+    except ImportError as error:
+        raise ValueError("it needs Pillow: pip install 'sardonyx[images]'") from error

@@ -1,0 +1,137 @@
+"""Operators on strings. They work on the host, where strings are NumPy arrays of Python's."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Host, Strings, Unsized, op
+from sardonyx.ops.regex import matcher
+
+OBJECT = np.dtype(object)
+BYTE = np.dtype(np.uint8)
+
+
+@op
+def StringConcat(xp: Backend, X: Array, Y: Array) -> Array:
+    first, second = np.asarray(X), np.asarray(Y)
+    xp.allow(np.broadcast_shapes(first.shape, second.shape), OBJECT)
+    # What is joined to itself again and again soon takes more memory than there is.
+    xp.allow((int(np.sum(_lengths(first) + _lengths(second))),), BYTE)
+    return xp.asarray(np.asarray(first + second, OBJECT))
+
+
+def _lengths(words: Host) -> Host:
+    lengths = np.fromiter(map(len, words.reshape(-1)), np.int64, words.size)
+    return lengths.reshape(words.shape)
+
+
+# -- splitting ------------------------------------------------------------------------------------
+
+
+@op
+def StringSplit(
+    xp: Backend, X: Array, *, delimiter: str | None = None, maxsplit: int | None = None
+) -> tuple[Unsized, Unsized]:
+    """The parts of each string, filled up with empty ones, and how many they are."""
+    words = np.asarray(X)
+    most = -1 if maxsplit is None else maxsplit
+    parts = [_parts(word, delimiter, most) for word in words.reshape(-1)]
+    counts = np.asarray([len(each) for each in parts], np.int64)
+    widest = int(np.max(counts, initial=0))
+    xp.allow((*words.shape, widest), OBJECT)
+    table = np.full((words.size, widest), "", OBJECT)
+    table[np.arange(widest) < counts[:, None]] = np.asarray([*chain.from_iterable(parts)], OBJECT)
+    shape = words.shape
+    return xp.asarray(table.reshape(*shape, widest)), xp.asarray(counts.reshape(shape))
+
+
+def _parts(word: str, delimiter: str | None, most: int) -> list[str]:
+    # White space at the end is not kept, not even behind the last split.
+    return word.split(delimiter, most) if delimiter else word.strip().split(None, most)
+
+
+# -- normalising ----------------------------------------------------------------------------------
+
+
+@op
+def StringNormalizer(
+    xp: Backend,
+    X: Array,
+    *,
+    case_change_action: str = "NONE",
+    is_case_sensitive: int = 0,
+    locale: str | None = None,
+    stopwords: Strings | None = None,
+) -> Unsized:
+    """Without the stop words, in upper or lower case; where none is left, one empty string."""
+    words = np.asarray(X)
+    if words.shape[:-1] not in ((), (1,)) or not words.ndim:
+        raise ValueError(f"X has shape {words.shape}, but must be [C] or [1, C]")
+    casing = _casing(locale or "en_US")
+    changes: dict[str, Callable[[str], str]]
+    changes = {"NONE": str, "LOWER": casing.lower, "UPPER": casing.upper}
+    if case_change_action not in changes:
+        raise ValueError(f"case_change_action is {case_change_action!r}, not NONE, LOWER or UPPER")
+    compared = str if is_case_sensitive else casing.folded
+    stops = {compared(word) for word in stopwords or ()}
+    kept = [word for word in words.reshape(-1) if compared(word) not in stops]
+    changed = [changes[case_change_action](word) for word in kept]
+    return xp.asarray(np.asarray(changed or [""], OBJECT).reshape(*words.shape[:-1], -1))
+
+
+class Casing(NamedTuple):
+    """What upper and lower case are in a language."""
+
+    lower: Callable[[str], str]
+    upper: Callable[[str], str]
+    # What is the same for words that differ in case alone.
+    folded: Callable[[str], str]
+
+
+def _casing(locale: str) -> Casing:
+    """By the language that a locale such as `tr_TR.UTF-8` begins with."""
+    named = re.fullmatch(r"([A-Za-z]+)([-_.@].*)?", locale)
+    if named is None:
+        raise ValueError(f"locale is {locale!r}, but must begin with a language, as in 'en_US'")
+    return CASINGS.get(named[1].lower(), Casing(str.lower, str.upper, str.casefold))
+
+
+def _lower_with_dotless_i(word: str) -> str:
+    for upper, lower in (("I\u0307", "i"), ("\u0130", "i"), ("I", "\u0131")):
+        word = word.replace(upper, lower)
+    return word.lower()
+
+
+TURKISH = Casing(
+    _lower_with_dotless_i,
+    lambda word: word.replace("i", "\u0130").upper(),
+    lambda word: _lower_with_dotless_i(word).casefold(),
+)
+_ascii_lower = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+_ascii_upper = str.maketrans(string.ascii_lowercase, string.ascii_uppercase)
+ASCII = Casing(
+    lambda word: word.translate(_ascii_lower),
+    lambda word: word.translate(_ascii_upper),
+    lambda word: word.translate(_ascii_lower),
+)
+CASINGS = {"tr": TURKISH, "az": TURKISH, "c": ASCII, "posix": ASCII}
+
+
+# -- matching -------------------------------------------------------------------------------------
+
+
+@op
+def RegexFullMatch(xp: Backend, X: Array, *, pattern: str | None = None) -> Array:
+    if pattern is None:
+        raise ValueError("the attribute 'pattern' is missing")
+    match, words = matcher(pattern), np.asarray(X)
+    found = np.fromiter(map(match, words.reshape(-1)), np.bool_, words.size)
+    return xp.asarray(found.reshape(words.shape))

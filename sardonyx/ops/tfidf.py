@@ -1,0 +1,194 @@
+"""TfIdfVectorizer: how often each n-gram of a pool occurs in rows of tokens."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import Floats, Host, Ints, Strings, op
+
+INT32 = np.dtype(np.int32)
+INT64 = np.dtype(np.int64)
+FLOAT32 = np.dtype(np.float32)
+
+# Integers, or strings.
+Tokens: TypeAlias = tuple[Any, ...]
+
+
+@op
+def TfIdfVectorizer(
+    xp: Backend,
+    X: Array,
+    *,
+    max_gram_length: int,
+    max_skip_count: int,
+    min_gram_length: int,
+    mode: str,
+    ngram_counts: Ints,
+    ngram_indexes: Ints,
+    pool_int64s: Ints | None = None,
+    pool_strings: Strings | None = None,
+    weights: Floats | None = None,
+) -> Array:
+    """The tokens of an n-gram may lie apart, all with the same number of others between them."""
+    _check(mode, min_gram_length, max_gram_length, max_skip_count)
+    if X.ndim not in (1, 2):
+        raise ValueError(f"X of shape {X.shape} is neither a row of tokens nor a batch of rows")
+    has_words = xp.numpy_dtype(X.dtype) == np.dtype(object)
+    pool = _pool_of(pool_int64s or (), pool_strings or (), has_words=has_words)
+    grams = _grams(pool, ngram_counts)
+    columns, factors = _per_gram(len(grams), ngram_indexes, weights or (1.0,) * len(grams))
+    trie = _trie(grams, min_gram_length, max_gram_length)
+    rows = X if X.ndim == 2 else xp.expand_dims(X, axis=0)
+    Y = xp.zeros((rows.shape[0], max(ngram_indexes) + 1), dtype=xp.dtype(FLOAT32))
+    if trie.keys.size and X.size:
+        counts = _counts(xp, _numbered(xp, rows, trie.tokens), trie, max_skip_count)
+        if mode == "IDF":
+            counts = xp.minimum(counts, xp.ones_like(counts))
+        counts = xp.astype(counts, Y.dtype)
+        if mode != "TF":
+            counts = counts * xp.asarray(factors[trie.grams])
+        Y = xp.scatter(Y, _cells(xp, Y, columns[trie.grams]), counts, "add")
+    return Y if X.ndim == 2 else Y[0, :]
+
+
+# -- what the attributes say ----------------------------------------------------------------------
+
+
+def _check(mode: str, shortest: int, longest: int, skips: int) -> None:
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise ValueError(f"mode is {mode!r}, but must be TF, IDF or TFIDF")
+    if not 1 <= shortest <= longest or skips < 0:
+        raise ValueError(
+            f"n-grams of {shortest} to {longest} tokens with up to {skips} skipped make no sense"
+        )
+
+
+def _pool_of(numbers: Ints, words: Strings, *, has_words: bool) -> Tokens:
+    if bool(numbers) == bool(words):
+        raise ValueError("exactly one of pool_int64s and pool_strings must hold n-grams")
+    if has_words != bool(words):
+        raise ValueError("X and the pool must both be integers or both be strings")
+    return words or numbers
+
+
+@lru_cache(maxsize=16)
+def _grams(pool: Tokens, starts: Ints) -> tuple[Tokens, ...]:
+    """The pool's n-grams; those of n tokens begin at `starts[n - 1]`."""
+    bounds = list(pairwise((*starts, len(pool))))
+    if starts[:1] != (0,) or any(
+        (end - at) % n or end < at for n, (at, end) in enumerate(bounds, 1)
+    ):
+        raise ValueError(f"ngram_counts {starts} do not cut a pool of {len(pool)} into n-grams")
+    return tuple(
+        pool[i : i + n] for n, (at, end) in enumerate(bounds, 1) for i in range(at, end, n)
+    )
+
+
+def _per_gram(count: int, indexes: Ints, weights: Floats) -> tuple[Host, Host]:
+    """Column and factor of each n-gram."""
+    if len(indexes) != count or len(weights) != count or min(indexes) < 0:
+        raise ValueError(
+            f"{count} n-grams need as many ngram_indexes, none of them negative, and weights; "
+            f"there are {len(indexes)} and {len(weights)}"
+        )
+    return np.asarray(indexes, INT64), np.asarray(weights, FLOAT32)
+
+
+class Trie(NamedTuple):
+    """The n-grams sought, as a tree of tokens."""
+
+    # The number of a token is its place here; what is not here has the next number.
+    tokens: Tokens
+    # Node i + 1 hangs on node `keys[i] // (tokens + 1)` by token `keys[i] % (tokens + 1)`. Node 0
+    # is the root. The keys ascend.
+    keys: Host
+    # The n-grams that are in the tree, and the nodes at which they end.
+    grams: Host
+    ends: Host
+    sizes: frozenset[int]
+
+
+@lru_cache(maxsize=16)
+def _trie(grams: tuple[Tokens, ...], shortest: int, longest: int) -> Trie:
+    chosen = [i for i, gram in enumerate(grams) if shortest <= len(gram) <= longest]
+    tokens = tuple(sorted({token for i in chosen for token in grams[i]}))
+    number = {token: place for place, token in enumerate(tokens)}
+    ends = np.zeros(len(chosen), INT64)
+    levels, nodes = [np.zeros(0, INT64)], 0
+    longer = list(range(len(chosen)))
+    for depth in range(max((len(grams[i]) for i in chosen), default=0)):
+        longer = [i for i in longer if len(grams[chosen[i]]) > depth]
+        steps = np.asarray([number[grams[chosen[i]][depth]] for i in longer], INT64)
+        # Nodes are numbered level by level, so that the keys of deeper ones are greater.
+        keys, places = np.unique(ends[longer] * (len(tokens) + 1) + steps, return_inverse=True)
+        ends[longer] = places + nodes + 1
+        levels.append(keys)
+        nodes += len(keys)
+    sizes = frozenset(len(grams[i]) for i in chosen)
+    return Trie(tokens, np.concatenate(levels), np.asarray(chosen, INT64), ends, sizes)
+
+
+# -- counting -------------------------------------------------------------------------------------
+
+
+def _numbered(xp: Backend, rows: Array, tokens: Tokens) -> Array:
+    if isinstance(tokens[0], str):
+        number = {token: place for place, token in enumerate(tokens)}
+        words = np.asarray(rows).reshape(-1).tolist()
+        found = [number.get(word, len(tokens)) for word in words]
+        return xp.asarray(np.reshape(np.asarray(found, INT64), rows.shape))
+    return _places(xp, np.asarray(tokens, INT64), xp.astype(rows, xp.dtype(INT64)))
+
+
+def _places(xp: Backend, table: Host, x: Array) -> Array:
+    """Where each of `x` stands in an ascending table; behind its end if it does not."""
+    known, flat = xp.asarray(table), xp.reshape(x, (-1,))
+    last = xp.asarray(table.size - 1, dtype=known.dtype)
+    at = xp.minimum(xp.astype(xp.searchsorted(known, flat), known.dtype), last)
+    at = xp.where(xp.equal(xp.take(known, at, axis=0), flat), at, last + 1)
+    return xp.reshape(at, x.shape)
+
+
+def _counts(xp: Backend, rows: Array, trie: Trie, skips: int) -> Array:
+    """How often each n-gram of the tree occurs in each row of numbered tokens."""
+    batch, length = rows.shape
+    base, beyond = len(trie.tokens) + 1, trie.keys.size + 1
+    ones = xp.ones(rows.shape, dtype=xp.dtype(INT32))
+    position = xp.arange(length, dtype=rows.dtype)
+    last = xp.full((), length, dtype=rows.dtype)
+    padded = xp.pad(rows, [(0, 0), (0, 1)], len(trie.tokens))
+    alone = _places(xp, trie.keys, rows) + 1
+
+    def counted(counts: Array, nodes: Array, size: int) -> Array:
+        if size not in trie.sizes:
+            return counts
+        return xp.scatter(counts, _cells(xp, counts, nodes), ones, "add")
+
+    def walk(carry: tuple[Array], distance: tuple[Array]) -> tuple[tuple[Array], tuple[()]]:
+        counts, nodes = carry[0], alone
+        for size in range(2, min(max(trie.sizes), length) + 1):
+            there = xp.minimum(position + distance[0] * (size - 1), last)
+            keys = nodes * base + xp.take(padded, there, axis=1)
+            nodes = _places(xp, trie.keys, keys) + 1
+            counts = counted(counts, nodes, size)
+        return (counts,), ()
+
+    counts = xp.zeros((batch, beyond + 1), dtype=ones.dtype)
+    counts = counted(counts, alone, 1)
+    farthest = min(skips + 1, length - 1) if max(trie.sizes) > 1 else 0
+    if farthest:
+        distances = xp.arange(1, farthest + 1, dtype=rows.dtype)
+        (counts,), _ = xp.scan(walk, (counts,), (distances,), farthest)
+    return xp.take(counts, xp.asarray(trie.ends), axis=1)
+
+
+def _cells(xp: Backend, table: Array, columns: Array | Host) -> tuple[Array, Array]:
+    """The places of `columns` in each row of a table."""
+    row = xp.arange(table.shape[0], dtype=xp.dtype(INT64))
+    return xp.expand_dims(row, axis=1), xp.asarray(columns)

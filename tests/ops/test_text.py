@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import re2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sardonyx
+from sardonyx.backends.numpy import HOST
+from sardonyx.errors import LimitExceeded
+from sardonyx.ops import regex
+from sardonyx.ops import text as ops
+from tests.ops.oracle import onnxruntime_run, run
+
+
+def strings(*words: Any) -> np.ndarray:
+    return np.array(words, object)
+
+
+# -- StringConcat ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("left", "right"), [((), ()), ((), (2,)), ((2, 1), (3,)), ((0, 2), (2,))])
+def test_concat_broadcasts(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    x, y = (np.full(shape, word, object) for shape, word in ((left, "añ"), (right, "\0b")))
+    result = run(HOST, ops.StringConcat, x, y)
+    assert result.dtype == object
+    assert result.shape == np.broadcast_shapes(left, right)
+    assert set(result.ravel().tolist()) <= {"añ\0b"}
+
+
+def test_concat_of_ever_longer_strings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(HOST), "largest_value", 2**20)
+    x = strings("x" * 2**20)
+    with pytest.raises(LimitExceeded):
+        run(HOST, ops.StringConcat, x, x)
+    with pytest.raises(LimitExceeded):
+        run(HOST, ops.StringConcat, strings(*["x"] * 600)[:, None], strings(*["x"] * 600))
+
+
+# -- StringSplit ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "attributes"),
+    [
+        (["a,b", ",", "a,,b,", "c"], {"delimiter": ","}),
+        (["aXYbXYXY", "XXYY"], {"delimiter": "XY"}),
+        (["a,b,c", "d"], {"delimiter": ",", "maxsplit": 1}),
+        (["a,b,c"], {"delimiter": ",", "maxsplit": 0}),
+        ([" a  b c ", "", "d"], {}),
+        ([" a  b  c "], {"maxsplit": 1}),
+        ([" a  b  c "], {"maxsplit": 0}),
+        ([" a b"], {"maxsplit": 7, "delimiter": ""}),
+        (["", " "], {}),
+        ([["a b", "c"], ["", "d e f"]], {"maxsplit": -1}),
+    ],
+)
+def test_split_as_onnxruntime_does(words: Any, attributes: Any) -> None:
+    x = strings(*words)
+    parts, counts = run(HOST, ops.StringSplit, x, **attributes)
+    expected = onnxruntime_run("StringSplit", x, opset=20, outputs=2, **attributes)
+    assert parts.tolist() == expected[0].tolist()
+    assert parts.shape == expected[0].shape
+    np.testing.assert_array_equal(counts, expected[1])
+    assert counts.dtype == np.int64
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0)])
+def test_split_keeps_the_shape_before_the_parts(shape: tuple[int, ...]) -> None:
+    x = np.empty(shape, object)
+    x.fill("a b\0")
+    parts, counts = run(HOST, ops.StringSplit, x)
+    assert counts.shape == shape
+    assert parts.shape == (*shape, 0 if 0 in shape else 2)
+    assert set(parts.ravel().tolist()) <= {"a", "b\0"}
+
+
+def test_split_takes_any_white_space() -> None:
+    """As the standard's word for it does; onnxruntime looks for spaces alone."""
+    parts, counts = run(HOST, ops.StringSplit, strings("\ta\n\u2003b\r "))
+    assert parts.tolist() == [["a", "b"]]
+    assert counts.tolist() == [2]
+
+
+def test_split_makes_one_part_of_an_empty_string() -> None:
+    """As a delimiter that does not occur leaves a string whole; onnxruntime counts none."""
+    parts, counts = run(HOST, ops.StringSplit, strings("", ","), delimiter=",")
+    assert parts.tolist() == [["", ""], ["", ""]]
+    assert counts.tolist() == [1, 2]
+
+
+def test_split_is_refused_where_its_table_would_be_huge() -> None:
+    x = strings("," * 2**18, *[""] * 2**14)
+    with pytest.raises(LimitExceeded):
+        run(HOST, ops.StringSplit, x, delimiter=",")
+
+
+# -- StringNormalizer -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "attributes", "expected"),
+    [
+        (["a", "B", "b", ""], {"stopwords": ("B",)}, ["a", ""]),
+        (["a", "B", "b"], {"stopwords": ("B",), "is_case_sensitive": 1}, ["a", "b"]),
+        (["a b", "b"], {"stopwords": ("b",)}, ["a b"]),
+        (["É", "é", "e"], {"stopwords": ("é",)}, ["e"]),
+        (["ΟΔΟΣ", "Straße"], {"stopwords": ("οδος", "STRASSE")}, [""]),
+        (["straße", "çé"], {"case_change_action": "UPPER"}, ["STRASSE", "ÇÉ"]),
+        (["I\u0130\u0131i"], {"case_change_action": "LOWER"}, ["ii\u0307\u0131i"]),
+        (
+            ["I\u0130\u0131i"],
+            {"case_change_action": "LOWER", "locale": "tr_TR.UTF-8"},
+            ["\u0131i\u0131i"],
+        ),
+        (["I\u0307x"], {"case_change_action": "LOWER", "locale": "az"}, ["ix"]),
+        (
+            ["I\u0130\u0131i"],
+            {"case_change_action": "UPPER", "locale": "tr-TR"},
+            ["I\u0130I\u0130"],
+        ),
+        (["I", "i", "\u0130"], {"stopwords": ("\u0131",), "locale": "tr"}, ["i", "\u0130"]),
+        (["Éa"], {"case_change_action": "UPPER", "locale": "C"}, ["ÉA"]),
+        (["É", "é"], {"stopwords": ("É",), "locale": "POSIX"}, ["é"]),
+        (["x", "x"], {"stopwords": ("X",)}, [""]),
+        ([], {}, [""]),
+    ],
+)
+def test_normalizer(words: Any, attributes: Any, expected: Any) -> None:
+    result = run(HOST, ops.StringNormalizer, strings(*words), **attributes)
+    assert result.tolist() == expected
+    row = run(HOST, ops.StringNormalizer, strings(*words).reshape(1, -1), **attributes)
+    assert row.tolist() == [expected]
+    assert row.dtype == object
+
+
+@pytest.mark.parametrize(
+    ("words", "attributes", "message"),
+    [
+        ([["a"], ["b"]], {}, "must be"),
+        ([[["a"]]], {}, "must be"),
+        (["a"], {"case_change_action": "Title"}, "'Title'"),
+        (["a"], {"locale": "./etc"}, "must begin with a language"),
+    ],
+)
+def test_normalizer_refuses(words: Any, attributes: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(HOST, ops.StringNormalizer, strings(*words), **attributes)
+    with pytest.raises(ValueError, match="must be"):
+        run(HOST, ops.StringNormalizer, np.array("a", object))
+
+
+# -- RegexFullMatch -------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["google-re2", "own"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """With RE2 itself, and as if it were not installed."""
+    if request.param == "own":
+        monkeypatch.setitem(sys.modules, "re2", None)
+    regex.matcher.cache_clear()
+    yield request.param
+    regex.matcher.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("a.b", "a\nb", False),
+        ("a|ab", "ab", True),
+        ("(a|b)*?c", "abbac", True),
+        ("a$", "a\n", False),
+        (r"a$\n", "a\n", False),
+        (r"\s+", " \t\n\f\r", True),
+        (r"\s", "\v", False),
+        (r"\s", "\u00a0", False),
+        (r"\w\d", "é1", False),
+        (r"\w\d", "_٣", False),
+        (r"[^\d]", "٣", True),
+        (r"\bé\b", "é", False),
+        (r"a\b.\Bb", "a--b", False),
+        (r"a\b-\b\wb", "a-_b", True),
+        ("[]a]+", "]a", True),
+        ("[^]a]", "]", False),
+        ("[a-]", "-", True),
+        (r"[\d-z]+", "5-z", True),
+        (r"[\]\-x]+", "]-x", True),
+        ("[[]", "[", True),
+        ("a{2}b{0,1}c{1,}", "aacc", True),
+        ("a{2,3}", "aaaa", False),
+        ("x{,2}", "x{,2}", True),
+        ("(^|a){2}", "a", True),
+        ("(|a)+", "aa", True),
+        ("(?:a|b)(?P<n>c)(?<m>d)", "bcd", True),
+        ("", "", True),
+        ("^*", "", True),
+        (".", "😀", True),
+        ("}]", "}]", True),
+        (r"\.\_\/", "._/", True),
+    ],
+)
+def test_patterns_mean_what_re2_says(engine: str, pattern: str, text: str, expected: bool) -> None:
+    assert run(HOST, ops.RegexFullMatch, strings(text), pattern=pattern).tolist() == [expected]
+    theirs = onnxruntime_run("RegexFullMatch", strings(text), opset=20, pattern=pattern)
+    assert theirs.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(", ")", "*", "a**", "a|*", "(a", "[a", "[z-a]", r"[a-\d]", r"\1", r"\Z", "(?=a)"),
+        *("(?<!a)b", "a{1001}", "(a{10}){101}", "a{2,1}", "\\", "\\é", "(?z)", "a{2}{3}"),
+        *("a*+", "(?#x)"),
+    ],
+)
+def test_what_re2_lacks_is_refused(engine: str, pattern: str) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        run(HOST, ops.RegexFullMatch, strings("a"), pattern=pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(?i)a", r"\pL", "[[:alpha:]]", r"\x41", r"\Qa\E"])
+def test_what_needs_re2_says_so(engine: str, pattern: str) -> None:
+    if engine == "own":
+        with pytest.raises(ValueError, match=r"pip install 'sardonyx\[text\]'"):
+            run(HOST, ops.RegexFullMatch, strings("a"), pattern=pattern)
+    else:
+        run(HOST, ops.RegexFullMatch, strings("a"), pattern=pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a*)*b", "(a|a)*b", "((a?)*)*b", "(a|aa)+b", "a*a*a*a*a*a*a*b", "(a?){500}b"]
+)
+def test_no_pattern_runs_away(engine: str, pattern: str) -> None:
+    began = time.process_time()
+    assert not run(HOST, ops.RegexFullMatch, strings("a" * 2000), pattern=pattern).any()
+    assert time.process_time() - began < 10
+
+
+def test_a_pattern_is_needed() -> None:
+    with pytest.raises(ValueError, match="'pattern' is missing"):
+        run(HOST, ops.RegexFullMatch, strings("a"))
+
+
+def test_nesting_has_an_end() -> None:
+    deep = "(" * 50 + "a" + ")" * 50
+    assert regex.matches(regex.read(deep + "?"), "a")
+    with pytest.raises(ValueError, match="no syntax"):
+        regex.read("(" + deep + ")")
+
+
+atoms = st.sampled_from(
+    ["a", "b", "-", ".", "^", "$", r"\b", r"\B", r"\w", r"\W", r"\d", "[ab]", "[^a]", "[a-]", r"\n"]
+)
+patterns = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map("({0[0]}|{0[1]})".format),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,2}", "{0}", "{2,}", "*?"])).map(
+            "(?:{0[0]}){0[1]}".format
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@given(patterns, st.lists(st.text("ab-_1\né", max_size=6), min_size=20, max_size=20))
+@settings(deadline=None, max_examples=300)
+def test_without_re2_the_meaning_is_the_same(pattern: str, texts: list[str]) -> None:
+    compiled, parts = re2.compile(pattern), regex.read(pattern)
+    for text in texts:
+        assert regex.matches(parts, text) == (compiled.fullmatch(text) is not None), text
+
+
+# -- in programs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_strings_pass_through_programs(backend: str) -> None:
+    x = strings("a b", "c")
+    joined = sardonyx.run_op("StringConcat", x, strings("!"), backend=backend)
+    assert joined.tolist() == ["a b!", "c!"]
+    parts, counts = sardonyx.run_op("StringSplit", x, outputs=2, backend=backend)
+    assert parts.tolist() == [["a", "b"], ["c", ""]]
+    assert np.asarray(counts).tolist() == [2, 1]
+    kept = sardonyx.run_op("StringNormalizer", x, stopwords=["C"], backend=backend)
+    assert kept.tolist() == ["a b"]
+    matched = sardonyx.run_op("RegexFullMatch", x, pattern="[a-c]", backend=backend)
+    assert np.asarray(matched).tolist() == [False, True]
