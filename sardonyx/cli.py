@@ -1,4 +1,4 @@
-"""The command line: `sardonyx demo`, and `sardonyx show MODEL`."""
+"""The command line: `sardonyx demo`, `sardonyx show MODEL` and `sardonyx ops`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from sardonyx.backends import find
+from sardonyx.coverage import page
 from sardonyx.demo import demo
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.loading.audit import all_nodes, audit
@@ -28,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.command == "demo":
             return demo(given.backend, given.device)
+        if given.command == "ops":
+            print(page(), end="")
+            return 0
         show(given.model, given.backend)
     except SardonyxError as error:
         print(f"sardonyx: {printable(str(error))}", file=sys.stderr)
@@ -81,4 +85,5 @@ def _parser() -> argparse.ArgumentParser:
     looking = commands.add_parser("show", help="print what a model takes, returns and is made of")
     looking.add_argument("model", metavar="MODEL", help="the path of an ONNX file")
     looking.add_argument("--backend", help="jax, cupy or numpy: the one that shall run it")
+    commands.add_parser("ops", help="print a page of all operators, their types and where they run")
     return parser

@@ -15,10 +15,14 @@ def backends_present() -> tuple[Backend, ...]:
     return (*(find(name) for name in available()), StrictBackend())
 
 
-def as_parameter(backend: Backend, *values: object, name: str = "") -> object:
+def as_parameter(
+    backend: Backend, *values: object, name: str = "", label: str = "", slow: bool = False
+) -> object:
     """A test's parameters on this backend; what runs on CuPy is a GPU test."""
     marks = [pytest.mark.gpu] if backend.name == "cupy" else []
-    label = f"{name}-{backend.name}" if name else backend.name
+    marks += [pytest.mark.slow] if slow else []
+    label = label or backend.name
+    label = f"{name}-{label}" if name else label
     return pytest.param(*values, backend, marks=marks, id=label)
 
 

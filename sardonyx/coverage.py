@@ -1,0 +1,137 @@
+"""Which operators there are, in which versions and for which types, and where they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+from onnx.defs import OpSchema
+
+from sardonyx.graph.standard.bodies import has_body
+from sardonyx.ops import OPS
+from sardonyx.ops.definition import Definition, Need, Op
+
+_OPENING = """# Operators
+
+Of the {total} operators of onnx {version}, {built} have a definition here. Where the others have a body
+in the standard, they run by that. This page is what `python -m sardonyx ops` prints.
+
+The last two columns say where an operator runs, as far as what it works on is not known before: on
+the *device*; on the *host*, between the compiled parts of a program; or while *tracing*, so that it
+costs nothing at a call. *walked* means on the device where all that is carried keeps its shape, and
+step by step where not. Strings are always the host's. On NumPy the device is the host, and CuPy has
+none of the types of fewer than 16 bits but int8, uint8 and bool.
+"""
+
+DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
+
+# What the types of an operator are called together, where it has all of them.
+_GROUPS = (
+    ("floats", ("float16", "bfloat16", "float", "double")),
+    ("integers", ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")),
+    ("signed", ("int8", "int16", "int32", "int64")),
+    ("unsigned", ("uint8", "uint16", "uint32", "uint64")),
+    ("complex", ("complex64", "complex128")),
+    ("float8", ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz")),
+    ("4 and 2 bits", ("int4", "uint4", "int2", "uint2")),
+    ("4 bits", ("int4", "uint4")),
+)
+
+
+def page() -> str:
+    """The whole page, in Markdown.
+
+    >>> "| [Relu](https://onnx.ai/onnx/operators/onnx__Relu.html) |" in page()
+    True
+    """
+    histories = {domain: dict(_histories(domain)) for domain in DOMAINS}
+    total = sum(map(len, histories.values()))
+    built = sum((domain, name) in OPS for domain, names in histories.items() for name in names)
+    lines = [_OPENING.format(version=_release(), total=total, built=built)]
+    for domain, names in histories.items():
+        lines += [f"## {domain or 'ai.onnx'}: {len(names)}", ""]
+        lines += ["| operator | versions | types | JAX | CuPy |", "|---|---|---|---|---|"]
+        lines += [_row(domain, name, schemas) for name, schemas in sorted(names.items())]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def missing() -> list[str]:
+    """The operators of the standard that cannot be run at all."""
+    return [
+        f"{domain or 'ai.onnx'}::{name}"
+        for domain in DOMAINS
+        for name, schemas in _histories(domain)
+        if (domain, name) not in OPS and not has_body(name, domain, schemas[-1].since_version)
+    ]
+
+
+def _release() -> str:
+    return str(onnx.__version__)
+
+
+def _histories(domain: str) -> Iterator[tuple[str, list[OpSchema]]]:
+    """Each operator of the domain with its schemas, the oldest first."""
+    found: dict[str, list[OpSchema]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == domain:
+            found.setdefault(schema.name, []).append(schema)
+    for name in found:
+        yield name, sorted(found[name], key=lambda schema: schema.since_version)
+
+
+def _row(domain: str, name: str, schemas: list[OpSchema]) -> str:
+    versions = ", ".join(str(schema.since_version) for schema in schemas)
+    if schemas[-1].deprecated:
+        versions += " (deprecated)"
+    op = OPS.get((domain, name))
+    alive = [s for s in schemas if not s.deprecated]
+    places = ("by its body" if has_body(name, domain, alive[-1].since_version) else "missing",) * 2
+    if op is not None:
+        places = _places(op, alive[-1])
+    cells = (f"[{name}]({_link(domain, name)})", versions, _types(alive[-1]), *places)
+    return f"| {' | '.join(cells)} |"
+
+
+def _link(domain: str, name: str) -> str:
+    return f"https://onnx.ai/onnx/operators/onnx_{domain.replace('.', '')}_{name}.html"
+
+
+def _places(op: Op, schema: OpSchema) -> tuple[str, str]:
+    """Where the operator runs on JAX, and on CuPy."""
+    definition = op.at(schema.since_version)
+    if not _reads_data(definition):
+        return "tracing", "tracing"
+    taken = {text for slot in schema.inputs for text in slot.types}
+    if taken and all("string" in text for text in taken):
+        return "host", "host"
+    if definition.walks:
+        return "walked", "walked"
+    return ("host", "device") if definition.is_unsized else ("device", "device")
+
+
+def _reads_data(definition: Definition) -> bool:
+    reads = any(parameter.need is Need.ARRAY for parameter in definition.inputs)
+    return reads or definition.draws or definition.walks
+
+
+def _types(schema: OpSchema) -> str:
+    slots = (*schema.inputs, *schema.outputs)
+    names = {_element(text) for slot in slots for text in slot.types}
+    names |= {_element(t) for c in schema.type_constraints for t in c.allowed_type_strs}
+    return ", ".join(_grouped(names - {""}))
+
+
+def _element(text: str) -> str:
+    """The type of the elements, of whatever kind of value."""
+    inner = text.rpartition("(")[2].rstrip(")") if "tensor(" in text else text
+    return inner if "(" not in inner else ""
+
+
+def _grouped(names: set[str]) -> Iterable[str]:
+    left = set(names)
+    for title, members in _GROUPS:
+        if left.issuperset(members):
+            yield title
+            left.difference_update(members)
+    yield from sorted(left)
