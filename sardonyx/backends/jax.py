@@ -52,6 +52,9 @@ class JaxBackend(Backend):
         self.allow(fallback.padded_shape(x.shape, widths), np.dtype(x.dtype))
         return jnp.pad(x, widths, constant_values=value)
 
+    def detached(self, x: Any) -> Any:
+        return lax.stop_gradient(x)
+
     def erf(self, x: Any) -> Any:
         return lax.erf(x)
 

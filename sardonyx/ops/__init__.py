@@ -26,6 +26,8 @@ _MODULES = (
     "folding",
     "pooling",
     "normalization",
+    "attention",
+    "linear_attention",
     "recurrent",
     "loss",
     "einsum",

@@ -13,7 +13,7 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.early import aligned, consumes_inputs
-from sardonyx.ops.precision import at_least_float32
+from sardonyx.ops.precision import at_least_float32, is_narrow
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -221,18 +221,23 @@ def _softmax(xp: Backend, x: Array, *, axis: int) -> Array:
     return softmax_below(xp, x, xp.max(x, axis=axis, keepdims=True), axis=axis)
 
 
+# Beyond this float16 cannot count: the sum of a longer row would lose terms, or become infinite.
+COUNTABLE = 2**11
+
+
 def softmax_below(xp: Backend, x: Array, top: Array, *, axis: int) -> Array:
     """The softmax, given what to subtract; a row of which nothing is left then stays zero.
 
     In float16 each step is rounded, as the standard's own body says; bfloat16 has too few digits.
     """
-    if xp.numpy_dtype(x.dtype) == BFLOAT16:
-        return _softmax_of_bfloat16(xp, x, top, axis=axis)
+    is_coarse = xp.numpy_dtype(x.dtype) == BFLOAT16 or x.shape[axis] > COUNTABLE
+    if is_coarse and is_narrow(xp, x.dtype):
+        return _softmax_in_float32(xp, x, top, axis=axis)
     e = xp.exp(_less(xp, x, top))
     return _parts(xp, e, xp.sum(e, axis=axis, keepdims=True))
 
 
-_softmax_of_bfloat16 = at_least_float32(softmax_below)
+_softmax_in_float32 = at_least_float32(softmax_below)
 
 
 def _less(xp: Backend, x: Array, top: Array) -> Array:
@@ -242,7 +247,9 @@ def _less(xp: Backend, x: Array, top: Array) -> Array:
     left of large numbers is then not 0 but up to half the distance between them.
     """
     is_top = xp.equal(x, top) & xp.isfinite(top)
-    return xp.where(is_top, xp.zeros_like(x), x - top)
+    below = x - xp.detached(top)
+    # Also where it is 0 it grows as `x` does, or equal numbers would get no gradient.
+    return xp.where(is_top, below - xp.detached(below), below)
 
 
 @at_least_float32

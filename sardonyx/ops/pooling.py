@@ -161,9 +161,7 @@ def _root(xp: Backend, powers: Array, p: float) -> Array:
 @op
 @at_least_float32
 def GlobalAveragePool(xp: Backend, X: Array) -> Array:
-    # XLA makes a product of a mean, and fuses it with a difference that comes next: unrounded.
-    total = xp.sum(X, axis=_spatial_axes(X), keepdims=True)
-    return xp.quotient(total, float(math.prod(X.shape[2:])))
+    return xp.mean(X, axis=_spatial_axes(X), keepdims=True)
 
 
 @op

@@ -1,0 +1,364 @@
+"""Attention: queries look at keys, and what they find there mixes the values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.activation import Softmax, softmax_below
+from sardonyx.ops.definition import Body, DType, Ints, op
+from sardonyx.ops.precision import at_least_float32, is_narrow
+
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+# Beyond any sequence, and small enough that positions do not overflow when it is added.
+UNBOUNDED = 2**40
+
+
+@op
+def Attention(
+    xp: Backend,
+    Q: Array,
+    K: Array,
+    V: Array,
+    attn_mask: Array | None = None,
+    past_key: Array | None = None,
+    past_value: Array | None = None,
+    nonpad_kv_seqlen: Array | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int | None = None,
+    left_window_size: int = -1,
+    q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: DType | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """A row of queries that may see no key at all gives zeros.
+
+    What is disallowed is out, whatever its score: NaN and infinities do not come back through the
+    mask.
+    """
+    if not 0 <= qk_matmul_output_mode <= 3:
+        raise ValueError(f"qk_matmul_output_mode is {qk_matmul_output_mode}, not 0, 1, 2 or 3")
+    if (past_key is None) != (past_value is None):
+        raise ValueError("past_key and past_value go together; one of them is missing")
+    if past_key is not None and nonpad_kv_seqlen is not None:
+        raise ValueError("nonpad_kv_seqlen cannot be used together with past_key and past_value")
+    q = _by_head(xp, Q, q_num_heads, "q_num_heads")
+    k = _by_head(xp, K, kv_num_heads, "kv_num_heads")
+    v = _by_head(xp, V, kv_num_heads, "kv_num_heads")
+    key, value = _after(xp, past_key, k), _after(xp, past_value, v)
+    _check_heads(q, key, value)
+
+    shape = (*q.shape[:3], key.shape[2])
+    offset: Array | int = key.shape[2] - k.shape[2]
+    if nonpad_kv_seqlen is not None:
+        nonpad_kv_seqlen = _by_sample(xp, nonpad_kv_seqlen, shape[0])
+        offset = nonpad_kv_seqlen - shape[2]
+    allowed = _window(xp, shape, offset, left_window_size, right_window_size, is_causal)
+    if nonpad_kv_seqlen is not None:
+        allowed.append(xp.arange(shape[3]) < nonpad_kv_seqlen)
+
+    scores = _scores(xp, q, key, scale)
+    capped = _softcapped(xp, scores, softcap)
+    biased = _masked(xp, capped, attn_mask, allowed)
+    weights = xp.astype(_softmax(xp, biased, softmax_precision), Q.dtype)
+    Y = _mixed(xp, weights, value)
+    if Q.ndim == 3:
+        Y = xp.reshape(xp.permute_dims(Y, (0, 2, 1, 3)), (*Q.shape[:2], q.shape[1] * v.shape[3]))
+    return Y, key, value, (scores, capped, biased, weights)[qk_matmul_output_mode]
+
+
+@Attention.before(24)
+def attention_with_mask_of_full_length(
+    xp: Backend,
+    Q: Array,
+    K: Array,
+    V: Array,
+    attn_mask: Array | None = None,
+    past_key: Array | None = None,
+    past_value: Array | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int | None = None,
+    q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: DType | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """A mask of one key is that of all keys; a shorter one is not filled up."""
+    if attn_mask is not None and attn_mask.ndim:
+        total = sum(x.shape[-2] for x in (K, past_key) if x is not None and x.ndim > 1)
+        if attn_mask.shape[-1] not in (1, total):
+            raise ValueError(f"attn_mask of shape {attn_mask.shape} does not fit {total} keys")
+        attn_mask = xp.broadcast_to(attn_mask, (*attn_mask.shape[:-1], total))
+    return Attention(  # type: ignore[no-any-return]
+        xp,
+        Q,
+        K,
+        V,
+        attn_mask,
+        past_key,
+        past_value,
+        is_causal=is_causal,
+        kv_num_heads=kv_num_heads,
+        q_num_heads=q_num_heads,
+        qk_matmul_output_mode=qk_matmul_output_mode,
+        scale=scale,
+        softcap=softcap,
+        softmax_precision=softmax_precision,
+    )
+
+
+@op(domain="ai.onnx.preview")
+def FlexAttention(
+    xp: Backend,
+    Q: Array,
+    K: Array,
+    V: Array,
+    *,
+    prob_mod: Body | None = None,
+    scale: float | None = None,
+    score_mod: Body | None = None,
+    softmax_precision: DType | None = None,
+) -> Array:
+    """From the scores to the result in float32 or wider, unless told otherwise."""
+    if not Q.ndim == K.ndim == V.ndim == 4:
+        raise ValueError(f"Q, K and V have {Q.ndim}, {K.ndim} and {V.ndim} axes, but need four")
+    _check_heads(Q, K, V)
+    if softmax_precision is None:
+        softmax_precision = FLOAT32 if is_narrow(xp, Q.dtype) else xp.numpy_dtype(Q.dtype)
+    precision = _floating(xp, softmax_precision)
+    scores = _modified(xp, xp.astype(_scores(xp, Q, K, scale), precision), score_mod, "score_mod")
+    weights = Softmax(xp, scores, axis=-1)
+    weights = _modified(xp, weights, prob_mod, "prob_mod")
+    return xp.astype(_mixed(xp, weights, xp.astype(V, precision)), Q.dtype)
+
+
+def _modified(xp: Backend, x: Array, change: Body | None, name: str) -> Array:
+    if change is None:
+        return x
+    (changed,) = change(x)
+    if changed.shape != x.shape or changed.dtype != x.dtype:
+        raise ValueError(
+            f"{name} makes {changed.dtype} of shape {changed.shape} of {x.dtype} of shape "
+            f"{x.shape}, but must keep both"
+        )
+    return changed  # type: ignore[no-any-return]
+
+
+@op
+def RotaryEmbedding(
+    xp: Backend,
+    X: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    position_ids: Array | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int | None = None,
+    rotary_embedding_dim: int = 0,
+) -> Array:
+    """Pairs of elements turned by an angle that tells the position; the rest passes through."""
+    by_head = X.ndim == 4
+    x = X if by_head else _split_in_heads(xp, X, num_heads, "num_heads")
+    heads_axis, size = 1 if by_head else 2, x.shape[3]
+    turned = rotary_embedding_dim or size
+    if turned % 2 or not 0 < turned <= size:
+        raise ValueError(f"{turned} elements of a head of {size} cannot be turned in pairs")
+    angles = (x.shape[0], x.shape[3 - heads_axis], turned // 2)
+    cos, sin = (
+        xp.expand_dims(_at_positions(xp, cache, position_ids, angles), axis=heads_axis)
+        for cache in (cos_cache, sin_cache)
+    )
+    y = _turned(xp, x[..., :turned], cos, sin, interleaved=interleaved)
+    if turned < size:
+        y = xp.concat([y, x[..., turned:]], axis=-1)
+    return xp.reshape(y, X.shape)
+
+
+@at_least_float32
+def _turned(xp: Backend, x: Array, cos: Array, sin: Array, *, interleaved: int) -> Array:
+    half = x.shape[-1] // 2
+    if interleaved:
+        a, b = x[..., 0::2], x[..., 1::2]
+    else:
+        a, b = x[..., :half], x[..., half:]
+    pair = [a * cos - b * sin, a * sin + b * cos]
+    return xp.reshape(xp.stack(pair, axis=-1), x.shape) if interleaved else xp.concat(pair, axis=-1)
+
+
+def _at_positions(xp: Backend, cache: Array, position_ids: Array | None, shape: Ints) -> Array:
+    """One row of the cache for each token; without ids, the cache is that already."""
+    if position_ids is not None:
+        if position_ids.shape != shape[:2] or cache.ndim != 2:
+            raise ValueError(
+                f"position_ids of shape {position_ids.shape} and a cache of shape {cache.shape} do "
+                f"not fit {shape[:2]} tokens; two axes are needed for either"
+            )
+        cache = xp.gather(cache, [position_ids])
+    if cache.ndim != 3 or cache.shape[0] not in (1, shape[0]) or cache.shape[1:] != shape[1:]:
+        raise ValueError(f"a cache of shape {cache.shape} does not fit angles of shape {shape}")
+    return cache
+
+
+# -- heads ----------------------------------------------------------------------------------------
+
+
+def _by_head(xp: Backend, x: Array, heads: int | None, name: str) -> Array:
+    """(batch, heads, sequence, size), from that or from (batch, sequence, heads * size)."""
+    if x.ndim != 4:
+        return xp.permute_dims(_split_in_heads(xp, x, heads, name), (0, 2, 1, 3))
+    if heads not in (None, x.shape[1]):
+        raise ValueError(f"{name} is {heads}, but the input has {x.shape[1]} heads; leave it")
+    return x
+
+
+def _split_in_heads(xp: Backend, x: Array, heads: int | None, name: str) -> Array:
+    if x.ndim != 3:
+        raise ValueError(f"an input has {x.ndim} axes, but needs three or four")
+    if heads is None:
+        raise ValueError(f"inputs of three axes need the attribute {name}")
+    if heads < 1 or x.shape[2] % heads:
+        raise ValueError(f"{name} is {heads}, which does not divide a hidden size of {x.shape[2]}")
+    return xp.reshape(x, (*x.shape[:2], heads, x.shape[2] // heads))
+
+
+def _after(xp: Backend, past: Array | None, x: Array) -> Array:
+    if past is None:
+        return x
+    if past.ndim != 4 or (*past.shape[:2], past.shape[3]) != (*x.shape[:2], x.shape[3]):
+        raise ValueError(f"a past of shape {past.shape} does not go on with {x.shape}")
+    return xp.concat([past, x], axis=2)
+
+
+def _check_heads(q: Array, k: Array, v: Array) -> None:
+    if not q.shape[0] == k.shape[0] == v.shape[0] or k.shape[1:3] != v.shape[1:3]:
+        raise ValueError(f"K of shape {k.shape} and V of shape {v.shape} do not fit {q.shape}")
+    if q.shape[3] != k.shape[3]:
+        raise ValueError(f"queries have size {q.shape[3]}, but keys {k.shape[3]}")
+    if not k.shape[1] or q.shape[1] % k.shape[1]:
+        raise ValueError(f"{q.shape[1]} heads of queries cannot share {k.shape[1]} heads of keys")
+
+
+def _shared(xp: Backend, x: Array, other: Array) -> Array:
+    """`x` with the heads that share one of `other`'s heads put one below the other."""
+    heads = other.shape[1]
+    if x.shape[1] == heads:
+        return x
+    return xp.reshape(x, (x.shape[0], heads, x.shape[1] // heads * x.shape[2], x.shape[3]))
+
+
+# -- scores ---------------------------------------------------------------------------------------
+
+
+def _scores(xp: Backend, q: Array, k: Array, scale: float | None) -> Array:
+    """Queries times keys. Narrow floats overflow less if either bears the root of the scale."""
+    if scale is None:
+        scale = 1 / math.sqrt(max(q.shape[3], 1))
+    if is_narrow(xp, q.dtype):
+        root = math.sqrt(abs(scale))
+        q, k = q * _constant(xp, math.copysign(root, scale), q), k * _constant(xp, root, k)
+    else:
+        q = q * scale
+    shape = (*q.shape[:3], k.shape[2])
+    return xp.reshape(xp.matmul(_shared(xp, q, k), xp.matrix_transpose(k)), shape)
+
+
+def _constant(xp: Backend, value: float, like: Array) -> Array:
+    return xp.asarray(value, dtype=like.dtype)
+
+
+def _softcapped(xp: Backend, scores: Array, softcap: float) -> Array:
+    if not softcap >= 0:
+        raise ValueError(f"softcap is {softcap}, but must not be negative")
+    if not softcap:
+        return scores
+    cap = _constant(xp, softcap, scores)
+    return xp.tanh(scores / cap) * cap
+
+
+def _mixed(xp: Backend, weights: Array, v: Array) -> Array:
+    """Weights times values, in the type of the weights."""
+    dtype, product = weights.dtype, (*weights.shape[:3], v.shape[3])
+    weights = _shared(xp, weights, v)
+    if v.dtype != dtype:
+        sizes = (xp.numpy_dtype(dtype).itemsize, xp.numpy_dtype(v.dtype).itemsize)
+        wide = xp.dtype(FLOAT64 if max(sizes) == 8 else FLOAT32)
+        weights, v = xp.astype(weights, wide), xp.astype(v, wide)
+    return xp.astype(xp.reshape(xp.matmul(weights, v), product), dtype)
+
+
+def _softmax(xp: Backend, scores: Array, precision: DType | None) -> Array:
+    if precision is not None:
+        scores = xp.astype(scores, _floating(xp, precision))
+    if not scores.size:
+        return scores
+    top = xp.max(scores, axis=-1, keepdims=True)
+    nothing = xp.equal(top, -math.inf)
+    return softmax_below(xp, scores, xp.where(nothing, xp.zeros_like(top), top), axis=-1)
+
+
+def _floating(xp: Backend, precision: DType) -> DType:
+    dtype = xp.dtype(precision)
+    if not xp.isdtype(dtype, "real floating"):
+        raise ValueError(f"softmax_precision is {precision}, but must be a float")
+    return dtype  # type: ignore[no-any-return]
+
+
+# -- masks ----------------------------------------------------------------------------------------
+
+
+def _by_sample(xp: Backend, lengths: Array, batch: int) -> Array:
+    if lengths.shape != (batch,):
+        raise ValueError(f"nonpad_kv_seqlen has shape {lengths.shape}, but must have {(batch,)}")
+    return xp.reshape(lengths, (batch, 1, 1, 1))
+
+
+def _window(
+    xp: Backend, shape: Ints, offset: Array | int, left: int, right: int, is_causal: int
+) -> list[Array]:
+    """Which keys lie within reach of each query; the first query stands at `offset`."""
+    if left < -1 or right < -1:
+        raise ValueError(f"window sizes {left} and {right} must be -1 or more")
+    queries, keys = xp.reshape(xp.arange(shape[2]), (-1, 1)) + offset, xp.arange(shape[3])
+    allowed = []
+    if left >= 0:
+        allowed.append(queries - min(left, UNBOUNDED) <= keys)
+    if is_causal or right >= 0:
+        allowed.append(keys <= queries + (0 if is_causal else min(right, UNBOUNDED)))
+    return allowed
+
+
+def _masked(xp: Backend, scores: Array, mask: Array | None, allowed: Sequence[Array]) -> Array:
+    """The scores with the mask added, and minus infinity where something is not allowed."""
+    allowed = list(allowed)
+    if mask is not None and xp.isdtype(mask.dtype, "bool"):
+        allowed.append(_filled(xp, mask, scores.shape, False))
+    elif mask is not None:
+        bias = _filled(xp, xp.astype(mask, scores.dtype), scores.shape, -math.inf)
+        allowed.append(xp.not_equal(bias, -math.inf))
+        scores = scores + bias
+    if not allowed:
+        return scores
+    together = allowed[0]
+    for one in allowed[1:]:
+        together = together & one
+    return xp.where(together, scores, _constant(xp, -math.inf, scores))
+
+
+def _filled(xp: Backend, mask: Array, shape: Ints, value: float) -> Array:
+    """A mask that fits the scores: keys that it does not reach are masked."""
+    missing = shape[3] - mask.shape[-1] if mask.ndim else 0
+    whole = (*mask.shape[:-1], shape[3])
+    beyond = any(n not in (1, m) for n, m in zip(whole, shape[4 - mask.ndim :], strict=False))
+    if mask.ndim > 4 or missing < 0 or (mask.ndim and beyond):
+        raise ValueError(f"attn_mask of shape {mask.shape} does not fit scores of shape {shape}")
+    return xp.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], value) if missing else mask
