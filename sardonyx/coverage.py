@@ -13,8 +13,8 @@ from sardonyx.ops.definition import Definition, Need, Op
 
 _OPENING = """# Operators
 
-Of the {total} operators of onnx {version}, {built} have a definition here. Where the others have a body
-in the standard, they run by that. This page is what `python -m sardonyx ops` prints.
+Of the {total} operators of onnx {version}, {built} have a definition here. Where the others have a
+body in the standard, they run by that. This page is what `python -m sardonyx ops` prints.
 
 The last two columns say where an operator runs, as far as what it works on is not known before: on
 the *device*; on the *host*, between the compiled parts of a program; or while *tracing*, so that it
@@ -47,7 +47,7 @@ def page() -> str:
     histories = {domain: dict(_histories(domain)) for domain in DOMAINS}
     total = sum(map(len, histories.values()))
     built = sum((domain, name) in OPS for domain, names in histories.items() for name in names)
-    lines = [_OPENING.format(version=_release(), total=total, built=built)]
+    lines = [_OPENING.format(version=onnx.__version__, total=total, built=built)]
     for domain, names in histories.items():
         lines += [f"## {domain or 'ai.onnx'}: {len(names)}", ""]
         lines += ["| operator | versions | types | JAX | CuPy |", "|---|---|---|---|---|"]
@@ -66,18 +66,14 @@ def missing() -> list[str]:
     ]
 
 
-def _release() -> str:
-    return str(onnx.__version__)
-
-
 def _histories(domain: str) -> Iterator[tuple[str, list[OpSchema]]]:
     """Each operator of the domain with its schemas, the oldest first."""
     found: dict[str, list[OpSchema]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == domain:
             found.setdefault(schema.name, []).append(schema)
-    for name in found:
-        yield name, sorted(found[name], key=lambda schema: schema.since_version)
+    for name, schemas in found.items():
+        yield name, sorted(schemas, key=lambda schema: schema.since_version)
 
 
 def _row(domain: str, name: str, schemas: list[OpSchema]) -> str:

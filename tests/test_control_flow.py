@@ -123,6 +123,23 @@ SEQUENCES = {
             y = ConcatFromSequence<axis = 0>(u) }""",
         (PAIRS,),
     ),
+    "names of what comes after are free inside": (
+        """g (float[3] x, bool which) => (float[3] y, float[3] z) {
+            y = If(which) <then_branch = a () => (float[3] y) { z = Neg(x) y = Exp(z) },
+                           else_branch = b () => (float[3] y) { y = Add(x, x) }>
+            z = Mul(x, y) }""",
+        (ROW, np.asarray(True)),
+    ),
+    "rows that were never made have their shape": (
+        """g (float[m] x, int64 n) => (float[m] y, float[q,p] z) {
+            yes = Constant<value = bool {1}>() zero = Constant<value = int64[1] {0}>()
+            y, ys = Loop(n, yes, x) <body = b
+                (int64 i, bool c, float[m] s) => (bool co, float[m] so, float[p] r) {
+                    places = NonZero(s) t = Transpose(places) f = GatherND(s, t)
+                    sum = ReduceSum(f) so = Add(s, sum) r = Mul(so, so) co = Identity(c) }>
+            row = Unsqueeze(x, zero) z = Concat<axis = 0>(ys, row) }""",
+        (ROW, np.asarray(0)),
+    ),
     "either of two": (
         """g (float[3] x, bool which) => (float[3] y) {
             y = If(which) <then_branch = a () => (float[3] p) { p = Neg(x) },
@@ -233,6 +250,25 @@ def test_gradients_go_through_scans() -> None:
     model = sardonyx.load(model_of(text), backend="jax")
     slope = jax.grad(lambda w: model(x, w)[0].sum())(w)
     np.testing.assert_allclose(slope, 12 * x.sum(axis=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("trips", [0, 3, 12])
+def test_gradients_go_through_loops_whose_count_the_caller_knows(trips: int) -> None:
+    text, _ = LOOPS["while on the device"]
+    model = sardonyx.load(model_of(text), backend="jax")
+    shape = jax.jit(model)(np.asarray(trips), ROW).shape  # Here it does not: this must not bind.
+    assert shape == ROW.shape
+    x = np.full(3, 1.0001, np.float32)
+    slope = jax.grad(lambda x: model(np.asarray(trips), x).sum())(x)
+    power = 2.0**trips
+    np.testing.assert_allclose(slope, power * x ** (power - 1), rtol=1e-3)
+
+
+def test_of_a_branch_that_the_caller_knows_only_that_one_is_traced() -> None:
+    text, _ = SEQUENCES["either of two sizes"]
+    model = sardonyx.load(model_of(text), backend="jax")
+    for which, size in ((True, 3), (False, 6)):
+        assert jax.jit(lambda x, which=which: model(x, np.asarray(which)))(ROW).shape == (size,)
 
 
 def test_a_loop_that_no_condition_ends_is_refused_when_it_cannot_run_on_the_device() -> None:

@@ -26,14 +26,13 @@ UNDEFINED = {
 
 def cases_of_undefined() -> list[Case]:
     prefixes = tuple(UNDEFINED.values())
-    found = [c for c in cases() if c.name.startswith(prefixes) and "expanded" not in c.name]
-    return found
+    return [c for c in cases() if c.name.startswith(prefixes) and "expanded" not in c.name]
 
 
 @pytest.mark.parametrize(
     ("case", "backend"),
     [
-        as_parameter(backend, case, name=case.name)
+        as_parameter(backend, case, name=case.name, slow=backend.compiled)
         for case in cases_of_undefined()
         for backend in backends_present()
         if runs_on(case, backend)

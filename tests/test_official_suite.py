@@ -18,12 +18,17 @@ def parameters() -> list[object]:
             case,
             name=f"{case.category}-{case.name}",
             label=label(backend),
-            slow=backend is eager_jax(),
+            slow=backend is eager_jax() or is_compiled_again(case, backend),
         )
         for case in cases()
         for backend in backends()
         if case.name not in EXCLUDED and runs_on(case, backend)
     ]
+
+
+def is_compiled_again(case: Case, backend: Backend) -> bool:
+    """Whether it is an operator's expansion into others, which are compiled for their own cases."""
+    return backend.compiled and case.name.endswith("_expanded")
 
 
 @pytest.mark.parametrize(("case", "backend"), parameters())

@@ -44,6 +44,8 @@ def bind(
     given = dict(attributes)
     for i, parameter in enumerate(definition.inputs):
         if parameter.variadic:
+            if None in inputs[i:] and parameter.need is not Need.VALUE:
+                raise Misfit(f"one of its inputs '{parameter.name}' is missing")
             arguments += [Argument(parameter, value) for value in inputs[i:]]
             break
         value = inputs[i] if i < len(inputs) else None

@@ -11,10 +11,9 @@ import numpy as np
 from sardonyx.backends import random
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.numpy import HOST
-from sardonyx.backends.standard import Array
 from sardonyx.graph.binding import Argument
-from sardonyx.graph.values import Device, Static, digest
-from sardonyx.ops.definition import Arrays, Definition, Map, Need
+from sardonyx.graph.values import Device, Static, Value, digest
+from sardonyx.ops.definition import Arrays, Definition, Map, Need, Parameter
 
 # Where an array goes that is only known when the program runs.
 HOLE = object()
@@ -95,7 +94,7 @@ class OpCall:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """An op that draws at random, given a key of its own: that of the call, and what tells it apart.
+    """An op that draws at random, given a key of its own: the call's, and what tells it apart.
 
     The key comes last among the arguments, with the numbers of the iterations it is drawn in.
     """
@@ -142,16 +141,18 @@ def _given(argument: Argument) -> Any:
         return Spec(value.shape, value.dtype) if isinstance(value, (Static, Device)) else value
     if parameter.need is Need.STATIC and isinstance(value, Static):
         return parameter.convert(value.value)
-    if isinstance(value, (Static, Device)) and parameter.type is Array:
+    return _hole_for(parameter, value)
+
+
+def _hole_for(parameter: Parameter, value: Value) -> Any:
+    if isinstance(value, (Static, Device)) and parameter.type not in (Arrays, Map):
         return HOLE
     if isinstance(value, list) and parameter.type == Arrays:
         return Holes(len(value))
     if isinstance(value, Map) and parameter.type is Map:
         return replace(value, values=HOLE)
-    raise TypeError(f"'{parameter.name}' takes {_KINDS.get(parameter.type, 'an array')}")
-
-
-_KINDS = {Arrays: "a sequence of arrays", Map: "a map"}
+    wanted = {Arrays: "a sequence of arrays", Map: "a map"}.get(parameter.type, "an array")
+    raise TypeError(f"'{parameter.name}' takes {wanted}")
 
 
 def _filled(xp: Backend, argument: Any, given: Iterator[Any]) -> Any:

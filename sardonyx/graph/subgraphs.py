@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sardonyx.backends.base import Backend, Spec
+from sardonyx.errors import SardonyxError
 from sardonyx.graph.calls import OpCall
 from sardonyx.graph.program import Block
 from sardonyx.graph.structure import Graph, ValueInfo
-from sardonyx.graph.values import Value, as_value, digest
+from sardonyx.graph.values import Device, Static, Value, as_value, digest
 from sardonyx.ops.definition import NeedsHost
 
 Walked = Callable[[Sequence[Value], Value], tuple[Value, ...]]
@@ -43,7 +44,26 @@ class Subgraph:
         try:
             return self.shapes(*arguments, iteration=iteration)
         except NeedsHost:
-            return tuple(_declared(info) for info in self.graph.outputs)
+            declared = tuple(_declared(info) for info in self.graph.outputs)
+        if all(_tells_its_shape(info) for info in self.graph.outputs):
+            return declared
+        return self._found(arguments, iteration, declared)
+
+    def _found(
+        self, arguments: Sequence[Any], iteration: Any, declared: Sequence[Spec]
+    ) -> tuple[Spec, ...]:
+        """What the results are like where only a run can tell, of which no more than that is kept.
+
+        There may be none: the values need not be such as the body was written for.
+        """
+        try:
+            made = self(*arguments, iteration=iteration)
+        except SardonyxError:
+            return tuple(declared)
+        return tuple(
+            Spec(value.shape, value.dtype) if isinstance(value, (Static, Device)) else spec
+            for value, spec in zip(made, declared, strict=True)
+        )
 
     def shapes(self, *arguments: Any, iteration: Any = None) -> tuple[Spec, ...]:
         """As `specs`, but only if it can run on the device as a whole."""
@@ -55,6 +75,10 @@ class Subgraph:
         if key not in self.blocks:
             self.blocks[key] = self.recorder(arguments, iteration)
         return self.blocks[key]
+
+
+def _tells_its_shape(info: ValueInfo) -> bool:
+    return info.shape is not None and all(isinstance(size, int) for size in info.shape)
 
 
 def _declared(info: ValueInfo) -> Spec:

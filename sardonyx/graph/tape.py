@@ -173,6 +173,14 @@ class Tape:
     def _recalled(self, value: Static | Device) -> Static | Device:
         return self._known.get(value.register, value) if isinstance(value, Device) else value
 
+    def is_at_hand(self, value: Device) -> bool:
+        """Whether it is what a call under a transformation gives as it is, not transformed.
+
+        Nothing has to run before it is read, and a loop whose end is known can be differentiated.
+        """
+        given = self.inline and not self._open_blocks and value.register in self._inputs
+        return given and not self.backend.is_abstract(self._frame[value.register])
+
     def fetch(self, values: Sequence[Value]) -> list[Value]:
         """The values with every array in them known: read, and the tape cut, where need be."""
         unknown = [

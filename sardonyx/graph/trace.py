@@ -52,6 +52,8 @@ class Tracer:
         self._views: dict[int, str] = {}
         # The numbers of the iterations that the walk is in, one for each loop around it.
         self._iterations: list[Static | Device] = []
+        # How many nodes of subgraphs have been walked through.
+        self._walked = 0
 
     def trace(self, given: Sequence[Any], key: Any, title: str) -> Program:
         """Trace the graph for inputs like these: arrays, maps or lists of them, or None."""
@@ -271,6 +273,12 @@ class Tracer:
             raise ValueError(
                 f"its subgraph '{graph.name}' takes {len(taken)} inputs, and gets {len(arguments)}"
             )
+        self._walked += 1 + len(graph.nodes)
+        if self._walked > MOST_WALKED:
+            raise LimitExceeded(
+                f"the subgraphs that are walked through one iteration after the other have come to "
+                f"{self._walked:,} nodes; at most {MOST_WALKED:,} are allowed"
+            )
         for name, value in zip(taken, arguments, strict=True):
             inner.bind(name, value)
         with self._in_iteration(iteration):
@@ -338,6 +346,8 @@ class Tracer:
         return {first.get(id(v), f"constant {i}"): a for i, (v, a) in enumerate(used)}
 
 
+# Each node of a body counts anew in each iteration that is traced by itself.
+MOST_WALKED = 2**20
 _KEY = Parameter("key", Need.ARRAY, Array, required=True)
 
 

@@ -27,8 +27,9 @@ class NodeWalk:
         self._scope = scope
 
     def knows(self, value: Value) -> bool:
-        found = self._tracer.tape.recalled(leaves(as_value(value)))
-        return all(isinstance(leaf, Static) for leaf in found)
+        tape = self._tracer.tape
+        found = tape.recalled(leaves(as_value(value)))
+        return all(isinstance(leaf, Static) or tape.is_at_hand(leaf) for leaf in found)
 
     def read(self, value: Value) -> np.ndarray[Any, Any]:
         (known,) = self._tracer.tape.fetch(_arrays([value]))

@@ -11,6 +11,7 @@ import numpy as np
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.standard import Array
 from sardonyx.errors import LimitExceeded
+from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Body, NeedsHost, Outputs, Value, Walk, op
 
 # Up to here it is quicker to compile each iteration by itself than to compile a loop.
@@ -134,8 +135,8 @@ class _Loop:
             status, going, *rest = made
             count, goes_on = self.walk.read(status).tolist()
             state, buffers = rest[: len(state)], rest[len(state) :]
-            for piece, buffer in zip(pieces, buffers, strict=True):
-                piece += [buffer] if count == room else self.walk.apply(_first, buffer, count=count)
+            for i, buffer in enumerate(buffers):
+                pieces[i] += self.walk.apply(_first, buffer, count=count)
             done, size = done + count, 2 * size
             if not goes_on or done >= trips:
                 break
@@ -163,7 +164,7 @@ class _Loop:
             done += 1
         if rows and not done:
             return (*state, *self.no_rows())
-        return (*state, *(self.walk.apply(_stacked, *row)[0] for row in rows))
+        return (*state, *(self.walk.apply(stacked, *row)[0] for row in rows))
 
     def no_rows(self) -> list[Value]:
         specs = self.body.specs(np.asarray(0), YES, *self.state)[1 + len(self.state) :]
@@ -213,7 +214,7 @@ def _for(xp: Backend, *state: Array, body: Body, trips: int, ignored: bool) -> t
 def _chunk(
     xp: Backend, done: Array, going: Array, *state: Array, body: Body, room: int, ignored: bool
 ) -> tuple[Array, ...]:
-    """At most `room` iterations: how many there were and whether it goes on, then what they made."""
+    """At most `room` iterations: how many they were, whether it goes on, and what they made."""
     done = xp.reshape(done, ())
     going = xp.reshape(going, ())
     specs = body.specs(done, going, *state, iteration=done)
@@ -239,12 +240,17 @@ def _chunk(
 
 
 def _first(xp: Backend, buffer: Array, *, count: int) -> Array:
-    return buffer[:count, ...]
+    return buffer if buffer.shape[0] == count else buffer[:count, ...]
 
 
 def _joined(xp: Backend, *pieces: Array) -> Array:
     return xp.concat(pieces, axis=0)
 
 
-def _stacked(xp: Backend, *rows: Array) -> Array:
-    return xp.stack(rows, axis=0)
+def stacked(xp: Backend, *rows: Array, axis: int = 0) -> Array:
+    """What the iterations have made, as one array with an axis that counts them."""
+    shapes = {row.shape: None for row in rows}
+    if len(shapes) > 1:
+        one, other, *_ = shapes
+        raise ValueError(f"its iterations make results of different shapes, {one} and {other}")
+    return xp.stack(rows, axis=axis_within(axis, rows[0].ndim + 1))

@@ -11,7 +11,7 @@ from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Body, Ints, Value, Walk, op
-from sardonyx.ops.loops import FEW_ITERATIONS
+from sardonyx.ops.loops import FEW_ITERATIONS, stacked
 
 
 @op
@@ -150,7 +150,7 @@ def _scan_by_steps(
     ordered = (r[::-1] if backwards else r for r, (_, backwards) in zip(rows, made, strict=True))
     return (
         *state,
-        *(walk.apply(_stacked, *r, axis=a)[0] for r, (a, _) in zip(ordered, made, strict=True)),
+        *(walk.apply(stacked, *r, axis=a)[0] for r, (a, _) in zip(ordered, made, strict=True)),
     )
 
 
@@ -199,15 +199,11 @@ def scan_of_batch(
         )
         padded = (walk.apply(_padded, row, length=longest)[0] for row in results[states:])
         done.append((*results[:states], *padded))
-    return tuple(walk.apply(_stacked, *column)[0] for column in zip(*done, strict=True))
+    return tuple(walk.apply(stacked, *column)[0] for column in zip(*done, strict=True))
 
 
 def _first(xp: Backend, x: Array, *, count: int) -> Array:
     return x[:count, ...]
-
-
-def _stacked(xp: Backend, *rows: Array, axis: int = 0) -> Array:
-    return xp.stack(rows, axis=axis)
 
 
 def _padded(xp: Backend, rows: Array, *, length: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def SplitToSequence(
         raise ValueError(f"the parts {parts} do not add up to the size {size} of axis {axis}")
     ends = np.cumsum([0, *parts]).tolist()
     cut = (slice(None),) * axis
-    pieces = [input[(*cut, slice(a, b), ...)] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    pieces = [input[(*cut, slice(a, b), ...)] for a, b in pairwise(ends)]
     if split is None and not keepdims:
         return [xp.squeeze(piece, axis=axis) for piece in pieces]
     return pieces

@@ -187,7 +187,14 @@ class _Loader:
                 "an initializer or an outer value already."
             )
         visible = known.union(made)
-        nodes = [self.node(proto, visible, where, in_function) for proto in protos]
+        earlier = set(known)
+        nodes = []
+        for proto in protos:
+            # A subgraph does not see what comes after it, and may use such names for its own.
+            hidden = visible.intersection(_inner_names(proto)).difference(earlier)
+            seen = visible - hidden if hidden else visible
+            nodes.append(self.node(proto, seen, where, in_function))
+            earlier.update(proto.output)
         return in_order(nodes, known, where)
 
     def node(
@@ -259,6 +266,19 @@ _PLAIN: Mapping[int, Callable[[_Loader, AttributeProto], Any]] = {
     AttributeProto.SPARSE_TENSOR: lambda loader, proto: loader.sparse_tensor(proto.sparse_tensor),
     AttributeProto.TYPE_PROTO: lambda _, proto: type_text(proto.tp),
 }
+
+
+def _inner_names(proto: onnx.NodeProto) -> set[str]:
+    """The names of values that the subgraphs of a node make, at any depth."""
+    names: set[str] = set()
+    nodes = [proto]
+    while nodes:
+        for attribute in nodes.pop().attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                names.update(value.name for value in (*graph.input, *graph.initializer))
+                names.update(name for node in graph.node for name in node.output)
+                nodes.extend(graph.node)
+    return names
 
 
 def type_text(proto: onnx.TypeProto) -> str | None:
