@@ -116,6 +116,16 @@ def integer_matmul(xp: Backend, a: Array, b: Array) -> Array:
     return xp.astype(product, xp.dtype(np.dtype(np.int32)))
 
 
+def solve_lower(xp: Backend, a: Array, b: Array) -> Array:
+    """The upper half first. What is infinite or NaN then harms only what comes after it."""
+    half = a.shape[-1] // 2
+    if not half:
+        return b
+    above = solve_lower(xp, a[..., :half, :half], b[..., :half, :])
+    rest = b[..., half:, :] - xp.matmul(a[..., half:, :half], above)
+    return xp.concat([above, solve_lower(xp, a[..., half:, half:], rest)], axis=-2)
+
+
 def elements_at(xp: Backend, x: Array, steps: Sequence[int]) -> Array:
     places = np.zeros((), np.int64)
     for size, step in zip(x.shape, steps, strict=True):

@@ -327,6 +327,11 @@ class JaxBackend(Backend):
                 "its arrays lie on different devices; move them with jax.device_put, or load the "
                 "model with device= for the device where they are"
             )
+        if "Invalid XLA PrimitiveType" in text or "translate module to LLVM" in text:
+            return (
+                "XLA cannot compute here with one of the types, such as a float of six bits; cast "
+                "to another type, or load the model with backend='numpy'"
+            )
         if "Disallowed" in text:
             return text.splitlines()[0]
         if "RESOURCE_EXHAUSTED" in text:

@@ -26,6 +26,10 @@ def refuse_huge(shape: Shape, dtype: np.dtype[Any], most: int) -> None:
             f"most {most:,} are allowed. Make it smaller, or raise "
             "sardonyx.backends.base.Backend.largest_value"
         )
+    if math.prod(filter(None, shape)) * dtype.itemsize >= 2**63:
+        raise LimitExceeded(
+            f"a value of shape {list(shape)} has no elements, but axes too large to be counted"
+        )
 
 
 def guarded(backend: Backend, name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -206,6 +206,7 @@ class FoldingBackend(NumpyBackend):
     def allow(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         if math.prod(shape) > max(min(self.largest, self._left), self.always):
             raise TooLarge
+        super().allow(shape, dtype)
 
     def allow_operands(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Refuse operands of which too much could come: broadcast, multiplied or joined."""

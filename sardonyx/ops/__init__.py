@@ -17,6 +17,8 @@ _MODULES = (
     "reduction",
     "layout",
     "indexing",
+    "scattering",
+    "selection",
     "generation",
     "linalg",
     "convolution",

@@ -203,6 +203,8 @@ def _at_positions(xp: Backend, cache: Array, position_ids: Array | None, shape: 
                 f"position_ids of shape {position_ids.shape} and a cache of shape {cache.shape} do "
                 f"not fit {shape[:2]} tokens; two axes are needed for either"
             )
+        if position_ids.size and not cache.shape[0]:
+            raise ValueError(f"a cache of shape {cache.shape} has no positions")
         cache = xp.gather(cache, [position_ids])
     if cache.ndim != 3 or cache.shape[0] not in (1, shape[0]) or cache.shape[1:] != shape[1:]:
         raise ValueError(f"a cache of shape {cache.shape} does not fit angles of shape {shape}")

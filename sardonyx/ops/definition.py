@@ -10,6 +10,7 @@ depends on data. Whoever calls an op reads this from its `Definition`, and needs
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -150,8 +151,13 @@ class Parameter:
             return value
         if self.type in (Ints, Floats, Strings):
             element = get_args(self.type)[0]
-            return tuple(element(v) for v in np.ravel(np.asarray(value)).tolist())
-        return self.type(np.asarray(value).reshape(()).item())
+            return tuple(self._as(element, v) for v in np.ravel(np.asarray(value)).tolist())
+        return self._as(self.type, np.asarray(value).reshape(()).item())
+
+    def _as(self, kind: Any, value: Any) -> Any:
+        if kind is int and isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"'{self.name}' is {value}, but must be a whole number")
+        return kind(value)
 
 
 @dataclass(frozen=True, slots=True)

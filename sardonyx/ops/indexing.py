@@ -45,11 +45,11 @@ def GatherND(xp: Backend, data: Array, indices: Array, *, batch_dims: int = 0) -
     if shape[:batch_dims] != places[:batch_dims]:
         raise ValueError(f"shapes {shape} and {places} differ in their {batch_dims} batch axes")
     _require_elements(math.prod(shape[batch_dims : batch_dims + places[-1]]), indices)
-    batch = (_along(xp, places[i], i, len(places) - 1) for i in range(batch_dims))
+    batch = (along(xp, places[i], i, len(places) - 1) for i in range(batch_dims))
     return xp.gather(data, (*batch, *(indices[..., i] for i in range(places[-1]))))
 
 
-def _along(xp: Backend, size: int, axis: int, rank: int) -> Array:
+def along(xp: Backend, size: int, axis: int, rank: int) -> Array:
     """0, 1, 2, ... along one axis of several."""
     shape = tuple(size if i == axis else 1 for i in range(rank))
     return xp.reshape(xp.arange(size, dtype=xp.dtype(np.dtype(np.int64))), shape)

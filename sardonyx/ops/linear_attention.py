@@ -193,6 +193,8 @@ def CausalConvWithState(
         past_state = xp.zeros(past, dtype=input.dtype)
     elif past_state.shape != past:
         raise ValueError(f"past_state has shape {past_state.shape}, but must have shape {past}")
+    if not length:
+        return input, past_state
     known = xp.concat([past_state, input], axis=2)
     inputs = (known, weight) if bias is None else (known, weight, bias)
     return _filtered(xp, *inputs, activation=activation), known[:, :, length:]

@@ -226,6 +226,9 @@ def _matrices(xp: Backend, a: Array, b: Array) -> tuple[Array, Array]:
     columns = xp.reshape(b, (-1, 1)) if b.ndim == 1 else b
     if rows.shape[-1] != columns.shape[-2]:
         raise ValueError(f"shapes {a.shape} and {b.shape} do not fit each other in a product")
+    stacks = zip(rows.shape[-3::-1], columns.shape[-3::-1], strict=False)
+    if any(n != m and 1 not in (n, m) for n, m in stacks):
+        raise ValueError(f"shapes {a.shape} and {b.shape} do not broadcast before their last axes")
     return rows, columns
 
 

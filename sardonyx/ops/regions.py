@@ -14,6 +14,7 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.precision import wide
 
+FLOAT32 = np.dtype(np.float32)
 INT64 = np.dtype(np.int64)
 
 # -- of points between the pixels -----------------------------------------------------------------
@@ -102,7 +103,7 @@ def _aligned(
         raise ValueError(f"mode is {mode!r}, but must be avg or max")
     if not 0 <= sampling_ratio <= MOST_POINTS:
         raise ValueError(f"sampling_ratio is {sampling_ratio}, but must be 0 to {MOST_POINTS}")
-    _check_regions(X, rois, 4, bins)
+    _check_regions(xp, X, rois, 4, bins)
     if batch_indices.shape != rois.shape[:1]:
         raise ValueError(
             f"batch_indices of shape {batch_indices.shape} do not fit {rois.shape[0]} regions"
@@ -210,7 +211,7 @@ def MaxRoiPool(
     xp: Backend, X: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: float = 1.0
 ) -> Array:
     """Bins reach from pixel to pixel, so that neighbours may share some; an empty one is 0."""
-    _check_regions(X, rois, 5, pooled_shape)
+    _check_regions(xp, X, rois, 5, pooled_shape)
     if not (rois.size and X.size):
         return xp.zeros((rois.shape[0], X.shape[1], *pooled_shape), dtype=X.dtype)
     corners = _pixel_nearest(xp, wide(xp, rois[:, 1:]) * spatial_scale)
@@ -266,7 +267,7 @@ def _pixels(xp: Backend, low: Array, high: Array, *, places: Array, length: int)
 # -- of both --------------------------------------------------------------------------------------
 
 
-def _check_regions(X: Array, rois: Array, numbers: int, bins: Ints) -> None:
+def _check_regions(xp: Backend, X: Array, rois: Array, numbers: int, bins: Ints) -> None:
     if X.ndim != 4 or rois.ndim != 2 or rois.shape[1] != numbers:
         raise ValueError(
             f"X of shape {X.shape} and rois of shape {rois.shape} must have 4 axes, and "
@@ -274,6 +275,7 @@ def _check_regions(X: Array, rois: Array, numbers: int, bins: Ints) -> None:
         )
     if len(bins) != 2 or min(bins) < 1:
         raise ValueError(f"a region cannot be cut into {bins} bins: say two positive numbers")
+    xp.allow((rois.shape[0], X.shape[1], *bins), FLOAT32)
     if rois.shape[0] and X.shape[1] and not X.size:
         raise ValueError(f"X of shape {X.shape} has no pixels to pool")
 

@@ -66,6 +66,8 @@ def Resize(
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     if crops and roi:
         spans = _cropped(spans, roi)
+    if not np.isfinite(cubic_coeff_a):
+        raise ValueError(f"cubic_coeff_a is {cubic_coeff_a}, but must be a finite number")
     positions = _one_of(_POSITIONS, coordinate_transformation_mode)
     to_nearest = _one_of(_NEAREST, nearest_mode)
     interpolates = _one_of({"nearest": False, "linear": True, "cubic": True}, mode)

@@ -179,6 +179,8 @@ def scan_of_batch(
     """The first axis of all counts sequences, which are gone through one after the other."""
     values = initial_state_and_scan_inputs
     states = _states(values, num_scan_inputs)
+    if any(len(v.shape) < 1 + (i >= states) for i, v in enumerate(values)):
+        raise ValueError("its inputs need a first axis for the batch, and scan inputs one more")
     batch = _common_length([value.shape[0] for value in values])
     longest = values[-1].shape[1]
     lengths = [longest] * batch

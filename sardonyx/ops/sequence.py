@@ -73,6 +73,8 @@ def SplitToSequence(
 ) -> Arrays:
     axis = axis_within(axis, input.ndim)
     size = input.shape[axis]
+    if split is not None and split.ndim > 1:
+        raise ValueError(f"split has shape {split.shape}, but must be a number or a list of them")
     if split is None:
         parts = [1] * size
     elif split.ndim:

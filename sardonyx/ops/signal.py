@@ -152,6 +152,9 @@ def _cut(x: Array, axis: int, start: int, end: int) -> Array:
     return x[(*(slice(None),) * axis, slice(start, end), ...)]
 
 
+# How many arrays of its size a window or a matrix takes while it is made.
+ON_THE_WAY = 8
+
 # -- windows --------------------------------------------------------------------------------------
 
 
@@ -182,7 +185,7 @@ def _window(
     """A sum of cosines over one period, which ends with the window or one element after it."""
     if size < 0:
         raise ValueError(f"size is {size}, but must not be negative")
-    xp.allow((size,), FLOAT64)
+    xp.allow((ON_THE_WAY, size), FLOAT64)
     period = size if periodic else size - 1
     if period == 0:
         # One element that is both ends of a window, and its middle.
@@ -215,7 +218,7 @@ def MelWeightMatrix(
     if not -700 < lower_edge_hertz <= upper_edge_hertz < math.inf:
         raise ValueError(f"there are no frequencies {lower_edge_hertz} to {upper_edge_hertz} Hz")
     shape = (dft_length // 2 + 1, num_mel_bins)
-    xp.allow(shape, FLOAT64)
+    xp.allow((ON_THE_WAY, *shape), FLOAT64)
     corners = _corners(num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz)
     low, centre, high = corners[:-2], corners[1:-1], corners[2:]
     place = np.arange(shape[0])[:, None]

@@ -109,5 +109,9 @@ def _stepped(
     if not count or count * kinds != len(inputs):
         raise ValueError(f"{len(inputs)} tensors cannot be split into {kinds} groups of one length")
     groups = [inputs[i * count : (i + 1) * count] for i in range(kinds)]
+    for X, *others in zip(*groups, strict=True):
+        if any(other.shape != X.shape for other in others):
+            shapes = ", ".join(str(other.shape) for other in others)
+            raise ValueError(f"a tensor of shape {X.shape} goes with others of shapes {shapes}")
     results = [step(*each) for each in zip(*groups, strict=True)]
     return tuple(value for kind in zip(*results, strict=True) for value in kind)

@@ -97,8 +97,14 @@ def run(case: Case, backend: str = "numpy") -> list[np.ndarray]:
     return model.run(None, case.feeds)
 
 
-def assert_close(found: np.ndarray, expected: np.ndarray, case: Case) -> None:
+def assert_close(found: Any, expected: Any, case: Case) -> None:
     """Equal dtype and shape, the same integers, strings and bits, and floats that are close."""
+    if isinstance(expected, (list, dict)):
+        assert_all_close(found, expected, case)
+        return
+    if expected is None:
+        assert found is None
+        return
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     if not isdtype(expected.dtype, "real floating"):
@@ -112,3 +118,14 @@ def assert_close(found: np.ndarray, expected: np.ndarray, case: Case) -> None:
         rtol=unit,
         atol=max(unit * case.scale, float(limits.smallest_normal)),
     )
+
+
+def assert_all_close(found: Any, expected: Any, case: Case) -> None:
+    """The same of what sequences and maps hold."""
+    assert len(found) == len(expected)
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        keys = sorted(expected)
+        found, expected = ([np.float32(m[key]) for key in keys] for m in (found, expected))
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other, case)

@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from onnx import numpy_helper
 
 from sardonyx.backends.base import isdtype
 from sardonyx.graph.standard.types import dtype_of
@@ -17,6 +18,10 @@ from tests.property.case import Case
 
 def floats(*values: float) -> np.ndarray:
     return np.array(values, np.float32)
+
+
+def halves(*values: float) -> np.ndarray:
+    return np.array(values, np.float16)
 
 
 def doubles(*values: float) -> np.ndarray:
@@ -40,6 +45,10 @@ def has(case: Case, test: Callable[[Any], Any], index: int = 0) -> bool:
 def largest(x: np.ndarray) -> float:
     """The largest absolute value of some numbers."""
     return float(np.max(np.abs(x.astype(np.float64)), initial=0))
+
+
+def is_no_power_of_two(x: np.ndarray) -> np.ndarray:
+    return np.abs(np.frexp(x)[0]) != 0.5
 
 
 def shape_of(case: Case, index: int = 0) -> tuple[int, ...]:
@@ -169,9 +178,49 @@ def batch_of_none(case: Case) -> bool:
     return any(0 in pair and pair != (0, 0) for pair in pairs)
 
 
+def is_cut_or_padded_spectrum(case: Case) -> bool:
+    """Whether a one-sided spectrum has more elements than its signal asks for, or fewer."""
+    if not (case.attributes.get("inverse") and case.attributes.get("onesided")):
+        return False
+    axis = case.attributes.get("axis", 1 if case.opset < 20 else -2)
+    if len(case.inputs) > 2 and case.inputs[2] is not None:
+        axis = int(case.inputs[2])
+    length = case.inputs[1] if len(case.inputs) > 1 else None
+    return length is not None and int(length) // 2 + 1 != shape_of(case)[axis]
+
+
 def is_constant_over_axes(case: Case) -> bool:
     x = case.inputs[0]
     if x is None:
         return False
     wide = x.astype(np.float64)
     return bool(np.any(wide.var(axis=tuple(case.attributes.get("axes", (0, 2, 3)))) < 1e-6))
+
+
+# -- of models of ai.onnx.ml ----------------------------------------------------------------------
+
+
+def count_of_labels(case: Case) -> int:
+    names = (name for name in case.attributes if name.startswith("classlabels"))
+    return max((len(case.attributes[name]) for name in names), default=0)
+
+
+def has_one_score_for_two_classes(case: Case) -> bool:
+    if count_of_labels(case) != 2 or "prob_a" in case.attributes:
+        return False
+    if case.op == "LinearClassifier":
+        return len(case.attributes["intercepts"]) == 1
+    return case.op == "SVMClassifier" or len(set(case.attributes["class_ids"])) == 1
+
+
+def is_transformed(case: Case, *kinds: str) -> bool:
+    return case.attributes.get("post_transform", "NONE") in kinds
+
+
+def asks_where_nan_goes(case: Case) -> bool:
+    """Whether some rows have a NaN, and not all nodes make the same comparison of order."""
+    modes = case.attributes["nodes_modes"]
+    if not isinstance(modes, list):
+        modes = numpy_helper.to_array(modes).tolist()
+    kinds = set(modes) - {"LEAF"}
+    return has(case, np.isnan) and (len(kinds) > 1 or kinds <= {"BRANCH_NEQ", 5})

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +19,8 @@ from sardonyx.graph.standard.types import ELEMENT_TYPES, DType, dtype_of_type, n
 from tests.property.case import Case
 
 PROVIDER = "CPUExecutionProvider"
+# An operator that each domain has had since its first version.
+PROBES = {"": "Identity", "ai.onnx.ml": "Binarizer"}
 HALF, SINGLE = "tensor(float16)", "tensor(float)"
 
 
@@ -34,21 +37,26 @@ class Lacking(Exception):  # noqa: N818
 
 @cache
 def schemas(op: str) -> tuple[defs.OpSchema, ...]:
-    """An operator's versions, oldest first."""
-    found = [s for s in defs.get_all_schemas_with_history() if (s.domain, s.name) == ("", op)]
+    """An operator's versions, oldest first; no name is of both domains."""
+    found = [s for s in defs.get_all_schemas_with_history() if s.name == op and s.domain in PROBES]
     return tuple(sorted(found, key=lambda s: s.since_version))
 
 
+def domain_of(op: str) -> str:
+    return schemas(op)[0].domain
+
+
 @cache
-def newest_opset() -> int:
+def newest_opset(domain: str) -> int:
     """The newest opset that onnxruntime has promised to run."""
-    for opset in range(defs.onnx_opset_version(), 0, -1):
+    newest = defs.onnx_ml_opset_version() if domain else defs.onnx_opset_version()
+    for opset in range(newest, 0, -1):
         try:
-            run(Case("Identity", opset, (np.zeros(1, np.float32),)))
+            run(Case(PROBES[domain], opset, (np.zeros(1, np.float32),), domain=domain))
         except (Refused, Lacking):
             continue
         return opset
-    raise AssertionError("onnxruntime does not run an Identity at any opset")
+    raise AssertionError(f"onnxruntime does not run {PROBES[domain]} at any opset")
 
 
 def versions(op: str) -> list[int]:
@@ -56,14 +64,14 @@ def versions(op: str) -> list[int]:
     return [
         schema.since_version
         for schema in schemas(op)
-        if schema.since_version <= newest_opset() and _choices(schema)
+        if schema.since_version <= newest_opset(schema.domain) and _choices(schema)
     ]
 
 
 def last_opset(op: str, version: int) -> int:
     """The last opset at which `version` of an operator is in force."""
     later = [s.since_version for s in schemas(op) if s.since_version > version]
-    return min([newest_opset() + 1, *later]) - 1
+    return min([newest_opset(domain_of(op)) + 1, *later]) - 1
 
 
 Types = Mapping[str, tuple[DType, ...]]
@@ -72,14 +80,14 @@ Types = Mapping[str, tuple[DType, ...]]
 @cache
 def choices_of_types(op: str, opset: int) -> tuple[Types, ...]:
     """For each kernel of an operator the dtypes that a type variable may stand for."""
-    return _choices(defs.get_schema(op, opset))
+    return _choices(defs.get_schema(op, opset, domain_of(op)))
 
 
 @cache
 def _kernels() -> Mapping[str, list[tuple[int, int, Mapping[str, list[str]]]]]:
     found = defaultdict(list)
     for kernel in native.get_all_opkernel_def():
-        if kernel.domain == "" and kernel.provider == PROVIDER:
+        if kernel.domain in PROBES and kernel.provider == PROVIDER:
             found[kernel.op_name].append((*kernel.version_range, kernel.type_constraints))
     return found
 
@@ -125,10 +133,12 @@ def run(case: Case) -> list[np.ndarray]:
     """onnxruntime's results, by its kernels as they are: nothing folded, nothing fused."""
     try:
         session = onnxruntime.InferenceSession(case.model, _options(), providers=[PROVIDER])
-        if any(array.dtype.kind == "O" for array in case.feeds.values()):
+        outputs = session.get_outputs()
+        tensors = all(output.type.startswith("tensor") for output in outputs)
+        if not tensors or any(_is_by_objects(value) for value in case.feeds.values()):
             return session.run(None, case.feeds)
         feeds = {name: _to_value(array) for name, array in case.feeds.items()}
-        names = [output.name for output in session.get_outputs()]
+        names = [output.name for output in outputs]
         return [_to_array(value) for value in session.run_with_ort_values(names, feeds)]
     except native.NotImplemented as error:
         raise Lacking(str(error)) from None
@@ -136,6 +146,11 @@ def run(case: Case) -> list[np.ndarray]:
         if any(sign in str(error) for sign in _NOT_BUILT):
             raise Lacking(str(error)) from None
         raise Refused(f"{type(error).__name__}: {error}") from None
+
+
+def _is_by_objects(value: Any) -> bool:
+    """Whether Python's own objects are handed over: containers, and strings."""
+    return isinstance(value, (list, dict)) or value.dtype == "O"
 
 
 # What it says of types that it does not have, and of the casts by which it runs float16: they are
@@ -146,6 +161,10 @@ _NOT_BUILT = (
     "Unsupported value attribute datatype",
     "InsertedPrecisionFreeCast",
     "Type parameter (T) of Optype",
+    "data type is not supported with Scatter",
+    "operator does not support double yet",
+    "Non per-tensor quantization is not supported",
+    "of input parameter (_inlfunc_",
 )
 
 

@@ -11,6 +11,7 @@ from sardonyx.backends.base import is_low_precision, isdtype
 from sardonyx.graph.standard.types import DType, number_of
 from tests.property.agreement import Draw, assert_examples_agree, versions_of
 from tests.property.case import Case
+from tests.property.reference import choices_of_types
 from tests.property.strategies import (
     Pool,
     drawn_array,
@@ -77,7 +78,15 @@ def by_weights(draw: Draw, target: DType, *inputs: np.ndarray) -> dict[str, Any]
     return found
 
 
-CASES = {"Cast": cast, "CastLike": cast_like}
+def bit_cast(draw: Draw, op: str, opset: int) -> Case:
+    types = drawn_types(draw, op, opset)
+    alike = [t for t in choices_of_types(op, opset)[0]["T2"] if t.itemsize == types["T1"].itemsize]
+    x = drawn_array(draw, types["T1"], drawn_shape(draw), wild)
+    given = {"to": number_of(draw(st.sampled_from(alike)))}
+    return Case(op, opset, (x,), given, **placed(draw, [x]))
+
+
+CASES = {"Cast": cast, "CastLike": cast_like, "BitCast": bit_cast}
 
 
 @versions_of(CASES)

@@ -53,6 +53,38 @@ def gemm(draw: Draw, op: str, opset: int) -> Case:
     return Case(op, opset, inputs, given, scale=16 * k, **placed(draw, inputs))
 
 
+def determinant(draw: Draw, op: str, opset: int) -> Case:
+    side = draw(st.integers(1, 4))
+    shape = (*drawn_shape(draw, most=3), side, side)
+    x = drawn_array(draw, drawn_types(draw, op, opset)["T"], shape)
+    return Case(op, opset, (x,), ulps=64, scale=4.0**side, **placed(draw, [x]))
+
+
+def einsum(draw: Draw, op: str, opset: int) -> Case:
+    """Letters of one size each; some stand twice in a term, and some for a broadcast."""
+    dtype = drawn_types(draw, op, opset)["T"]
+    sizes = {letter: draw(st.integers(1, 3)) for letter in "abcd"}
+    dots = drawn_shape(draw, most=2, empty=False) if one_in(draw, 3) else None
+    terms, inputs = [], []
+    for _ in range(draw(st.integers(1, 3))):
+        letters = draw(st.lists(st.sampled_from("abcd"), max_size=3))
+        within = draw(st.integers(0, len(letters))) if dots is not None else None
+        broadcast = drawn_part(draw, dots) if dots is not None else ()
+        shape = [sizes[letter] for letter in letters]
+        if within is not None:
+            shape[within:within] = broadcast
+            letters.insert(within, "...")
+        terms.append("".join(letters))
+        inputs.append(drawn_array(draw, dtype, tuple(shape)))
+    equation = (", " if one_in(draw, 8) else ",").join(terms)
+    if draw(st.booleans()):
+        used = sorted(set("".join(terms)) - {"."})
+        kept = draw(st.permutations(used))[: draw(st.integers(0, len(used)))] if used else []
+        equation += "->" + ("..." if dots is not None else "") + "".join(kept)
+    given = {"equation": equation}
+    return Case(op, opset, tuple(inputs), given, scale=64.0 * 81, **placed(draw, inputs))
+
+
 # -- normalisations -------------------------------------------------------------------------------
 
 
@@ -134,6 +166,8 @@ def lrn(draw: Draw, op: str, opset: int) -> Case:
 CASES = {
     "MatMul": matmul,
     "Gemm": gemm,
+    "Det": determinant,
+    "Einsum": einsum,
     "BatchNormalization": batch_normalization,
     "InstanceNormalization": instance_normalization,
     "GroupNormalization": group_normalization,

@@ -60,7 +60,8 @@ def place(draw: Draw, op: str, opset: int) -> Case:
 
 
 def cumulative(draw: Draw, op: str, opset: int) -> Case:
-    x = drawn_array(draw, drawn_types(draw, op, opset)["T"], drawn_shape(draw, least=1))
+    pool = ordinary if op == "CumSum" else FEW
+    x = drawn_array(draw, drawn_types(draw, op, opset)["T"], drawn_shape(draw, least=1), pool)
     axis = np.array(drawn_axis(draw, x.ndim), draw(st.sampled_from([np.int32, np.int64])))
     inputs = (x, axis.reshape((1,)) if one_in(draw, 8) else axis)
     given = chosen(draw, {"exclusive": [0, 1], "reverse": [0, 1]})
@@ -85,7 +86,7 @@ CASES = {
     "ReduceLogSum": reduction(POSITIVE, scale=1),
     "ReduceLogSumExp": reduction(scale=4),
     **dict.fromkeys(["ArgMax", "ArgMin"], place),
-    "CumSum": cumulative,
+    **dict.fromkeys(["CumSum", "CumProd"], cumulative),
     **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax"], along_axis),
 }
 

@@ -1,0 +1,167 @@
+"""Operators that write elements at their indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import axis_within
+from sardonyx.ops.definition import DType, op
+from sardonyx.ops.indexing import along
+from sardonyx.ops.precision import is_narrow
+
+# -- anywhere -------------------------------------------------------------------------------------
+
+
+@op
+def ScatterElements(
+    xp: Backend,
+    data: Array,
+    indices: Array,
+    updates: Array,
+    *,
+    axis: int = 0,
+    reduction: str = "none",
+) -> Array:
+    axis = axis_within(axis, data.ndim)
+    shape = indices.shape
+    if updates.shape != shape or len(shape) != data.ndim:
+        raise ValueError(f"updates of shape {updates.shape} do not fit indices of shape {shape}")
+    corner = (*shape[:axis], data.shape[axis], *shape[axis + 1 :])
+    if any(n > m for n, m in zip(corner, data.shape, strict=True)):
+        raise ValueError(f"indices of shape {shape} reach beyond shape {data.shape}")
+    places = [along(xp, size, i, data.ndim) for i, size in enumerate(shape)]
+    places[axis] = indices
+    return _combined(xp, data, places, updates, reduction)
+
+
+@op
+def Scatter(xp: Backend, data: Array, indices: Array, updates: Array, *, axis: int = 0) -> Array:
+    result: Array = ScatterElements(xp, data, indices, updates, axis=axis)
+    return result
+
+
+@op
+def ScatterND(
+    xp: Backend, data: Array, indices: Array, updates: Array, *, reduction: str = "none"
+) -> Array:
+    if indices.ndim < 1 or not 1 <= indices.shape[-1] <= data.ndim:
+        raise ValueError(f"indices of shape {indices.shape} do not fit data of rank {data.ndim}")
+    count = indices.shape[-1]
+    expected = (*indices.shape[:-1], *data.shape[count:])
+    if updates.shape != expected:
+        raise ValueError(f"updates have shape {updates.shape}, but must have shape {expected}")
+    places = [indices[..., i] for i in range(count)]
+    return _combined(xp, data, places, updates, reduction)
+
+
+def _combined(
+    xp: Backend, data: Array, places: Sequence[Array], updates: Array, reduction: str
+) -> Array:
+    """`data` with the updates in their places, or combined with what is there."""
+    if reduction not in ("none", "add", "mul", "max", "min"):
+        raise ValueError(f"reduction is {reduction!r}, but must be none, add, mul, max or min")
+    if updates.size and not math.prod(data.shape[: len(places)]):
+        raise ValueError(f"shape {data.shape} has no elements to write to")
+    if reduction == "none":
+        return xp.scatter(data, places, updates)
+    _require_combinable(xp, data.dtype, reduction)
+    if xp.isdtype(data.dtype, "bool"):
+        # Of truth values the sum is their greatest, and the product their least.
+        reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
+        return _combined_as(xp, np.dtype(np.uint8), data, places, updates, reduction)
+    if is_narrow(xp, data.dtype):
+        return _combined_as(xp, np.dtype(np.float32), data, places, updates, reduction)
+    return xp.scatter(data, places, updates, reduction)
+
+
+def _combined_as(
+    xp: Backend, dtype: DType, data: Array, places: Sequence[Array], updates: Array, reduction: str
+) -> Array:
+    wide, others = (xp.astype(x, xp.dtype(dtype)) for x in (data, updates))
+    return xp.astype(xp.scatter(wide, places, others, reduction), data.dtype)
+
+
+def _require_combinable(xp: Backend, dtype: Any, reduction: str) -> None:
+    if xp.isdtype(dtype, "complex floating") and reduction in ("max", "min"):
+        raise ValueError(f"complex numbers have no order for the reduction {reduction!r}")
+    if xp.numpy_dtype(dtype).kind == "O" and reduction == "mul":
+        raise ValueError("strings have no product for the reduction 'mul'")
+
+
+# -- one stretch of each sample -------------------------------------------------------------------
+
+
+@op
+def TensorScatter(
+    xp: Backend,
+    past_cache: Array,
+    update: Array,
+    write_indices: Array | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Array:
+    if mode not in ("linear", "circular"):
+        raise ValueError(f"mode is {mode!r}, but must be linear or circular")
+    axis = axis_within(axis, past_cache.ndim)
+    if axis == 0:
+        raise ValueError("axis 0 is the batch's; choose the axis of the sequence")
+    shape, length = past_cache.shape, update.shape[axis] if axis < update.ndim else 0
+    if update.shape != (*shape[:axis], length, *shape[axis + 1 :]) or length > shape[axis]:
+        raise ValueError(f"an update of shape {update.shape} does not fit a cache of {shape}")
+    if write_indices is None:
+        rest = past_cache[(*(slice(None),) * axis, slice(length, None), ...)]
+        return xp.concat([update, rest], axis=axis)
+    if write_indices.shape != shape[:1]:
+        raise ValueError(f"write_indices have shape {write_indices.shape}, not {shape[:1]}")
+    if not update.size:
+        return past_cache
+    starts = xp.reshape(write_indices, (-1, *(1,) * axis))
+    steps = starts + along(xp, length, axis, axis + 1)
+    steps = xp.remainder(steps, shape[axis]) if mode == "circular" else steps
+    lead = (along(xp, size, i, axis + 1) for i, size in enumerate(shape[:axis]))
+    return xp.scatter(past_cache, (*lead, steps), update)
+
+
+# -- one of several -------------------------------------------------------------------------------
+
+
+@op
+def OneHot(xp: Backend, indices: Array, depth: int, values: Array, *, axis: int = -1) -> Array:
+    """An index that is negative counts from the end."""
+    return _one_hot(xp, indices, depth, values, axis=axis, from_end=True)
+
+
+@OneHot.before(11)
+def one_hot_of_indices_from_the_front(
+    xp: Backend, indices: Array, depth: int, values: Array, *, axis: int = -1
+) -> Array:
+    """A negative index is out of range, and its elements all are off."""
+    return _one_hot(xp, indices, depth, values, axis=axis, from_end=False)
+
+
+def _one_hot(
+    xp: Backend, indices: Array, depth: int, values: Array, *, axis: int, from_end: bool
+) -> Array:
+    rank = indices.ndim + 1
+    axis = axis_within(axis, rank)
+    if values.shape != (2,):
+        raise ValueError(f"values have shape {values.shape}, but must be two: off and on")
+    if depth < 0:
+        raise ValueError(f"depth is {depth}, but must not be negative")
+    shape = (*indices.shape[:axis], depth, *indices.shape[axis:])
+    xp.allow(shape, xp.numpy_dtype(values.dtype))
+    # Large unsigned numbers would be negative in int64.
+    unsigned = xp.isdtype(indices.dtype, "unsigned integer")
+    counting = xp.dtype(np.dtype(np.uint64 if unsigned else np.int64))
+    places = xp.expand_dims(xp.astype(indices, counting), axis=axis)
+    if from_end and not unsigned:
+        places = xp.where(places < 0, places + depth, places)
+    on = xp.equal(places, xp.astype(along(xp, depth, axis, rank), counting))
+    return xp.where(on, values[1:], values[:1])

@@ -1,0 +1,238 @@
+"""Operators that choose some of the elements by their values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import axis_within
+from sardonyx.ops.definition import Host, Unsized, op
+from sardonyx.ops.precision import is_narrow
+
+# -- the first by value ---------------------------------------------------------------------------
+
+
+@op
+def TopK(
+    xp: Backend, X: Array, K: int, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> tuple[Array, Array]:
+    """NaN counts as greater than all numbers; the result is sorted also where it need not be."""
+    axis = axis_within(axis, X.ndim)
+    if not 0 <= K <= X.shape[axis]:
+        raise ValueError(f"K is {K}, but must lie between 0 and the axis's {X.shape[axis]}")
+    places = xp.top_k(_comparable(xp, X), K, axis=axis, largest=bool(largest))
+    return xp.take_along_axis(X, places, axis=axis), places
+
+
+@TopK.before(10)
+def top_k_of_an_attribute(xp: Backend, X: Array, *, k: int, axis: int = -1) -> tuple[Array, Array]:
+    """K was an attribute, under another name."""
+    values, places = TopK(xp, X, k, axis=axis)
+    return values, places
+
+
+def _comparable(xp: Backend, x: Array) -> Array:
+    """`x` in a type that every library can sort, in the same order."""
+    if is_narrow(xp, x.dtype):
+        return xp.astype(x, xp.dtype(np.dtype(np.float32)))
+    if xp.isdtype(x.dtype, "bool"):
+        return xp.astype(x, xp.dtype(np.dtype(np.uint8)))
+    return x
+
+
+# -- what is true, or not zero --------------------------------------------------------------------
+
+
+@op
+def Compress(xp: Backend, input: Array, condition: Array, *, axis: int | None = None) -> Unsized:
+    if condition.ndim != 1:
+        raise ValueError(f"the condition has shape {condition.shape}, but must have one axis")
+    if axis is None:
+        input, axis = xp.reshape(input, (-1,)), 0
+    axis = axis_within(axis, input.ndim)
+    (places,) = xp.nonzero(condition)
+    if bool(xp.any(places >= input.shape[axis])):
+        raise ValueError(f"the condition holds beyond the {input.shape[axis]} elements there are")
+    return xp.take(input, places, axis=axis)
+
+
+@op
+def NonZero(xp: Backend, X: Array) -> Unsized:
+    int64 = xp.dtype(np.dtype(np.int64))
+    places = xp.nonzero(X if X.ndim else xp.reshape(X, (1,)))
+    if X.ndim:
+        return xp.astype(xp.stack(places), int64)
+    return xp.zeros((0, places[0].size), dtype=int64)
+
+
+# -- one of each ----------------------------------------------------------------------------------
+
+
+@op
+def Unique(
+    xp: Backend, X: Array, *, axis: int | None = None, sorted: int = 1
+) -> tuple[Unsized, Unsized, Unsized, Unsized]:
+    """All NaN are one value, and so are both zeros; each is shown as it comes first."""
+    if axis is None:
+        X, axis = xp.reshape(X, (-1,)), 0
+    axis = axis_within(axis, X.ndim)
+    keys = _comparable(xp, X) if X.ndim == 1 else _ranks_of_slices(xp, X, axis)
+    order, is_new = _in_order(xp, keys)
+    (starts,) = xp.nonzero(is_new)
+    ends = xp.concat([starts, xp.full((1,), X.shape[axis], dtype=starts.dtype)])[1:]
+    first, counts = xp.take(order, starts, axis=0), ends - starts
+    inverse = _ranks(xp, order, is_new)
+    if not sorted:
+        by_place = xp.argsort(first)
+        first, counts = (xp.take(x, by_place, axis=0) for x in (first, counts))
+        inverse = xp.take(xp.argsort(by_place), inverse, axis=0)
+    int64 = xp.dtype(np.dtype(np.int64))
+    first, inverse, counts = (xp.astype(x, int64) for x in (first, inverse, counts))
+    return xp.take(X, first, axis=axis), first, inverse, counts
+
+
+def _in_order(xp: Backend, keys: Array) -> tuple[Array, Array]:
+    """The places of a vector's elements in ascending order, and where a new value comes in it."""
+    order = xp.argsort(keys, stable=True)
+    arranged = xp.take(keys, order, axis=0)
+    lead = min(keys.size, 1)
+    a, b = arranged[lead:], arranged[: keys.size - lead]
+    differs = xp.not_equal(a, b) & (xp.equal(a, a) | xp.equal(b, b))
+    return order, xp.concat([xp.ones((lead,), dtype=differs.dtype), differs])
+
+
+def _ranks(xp: Backend, order: Array, is_new: Array) -> Array:
+    """Which of the distinct values each element is, from 0 in ascending order."""
+    counted = xp.cumulative_sum(xp.astype(is_new, xp.dtype(np.dtype(np.int64))))
+    return xp.scatter(counted, (order,), counted - 1)
+
+
+def _ranks_of_slices(xp: Backend, x: Array, axis: int) -> Array:
+    """A number for each slice along an axis, in the order of the slices.
+
+    Two neighbouring columns make one at a time, so that it takes a sort for each doubling of them.
+    """
+    rows = x.shape[axis]
+    columns = x.size // rows if rows else 0
+    x = xp.reshape(_comparable(xp, xp.moveaxis(x, axis, 0)), (rows, columns))
+    ranks = xp.zeros((rows, 1), dtype=xp.dtype(np.dtype(np.int64)))
+    if columns:
+        ranks = _ranked(xp, x)
+    while ranks.shape[1] > 1:
+        left, right = ranks[:, ::2], xp.pad(ranks, [(0, 0), (0, ranks.shape[1] % 2)], 0)[:, 1::2]
+        ranks = _ranked(xp, left * ranks.size + right)
+    return ranks[:, 0]
+
+
+def _ranked(xp: Backend, x: Array) -> Array:
+    ranks = _ranks(xp, *_in_order(xp, xp.reshape(x, (-1,))))
+    return xp.reshape(ranks, x.shape)
+
+
+# -- boxes that do not cover each other -----------------------------------------------------------
+
+
+@op
+def NonMaxSuppression(
+    xp: Backend,
+    boxes: Array,
+    scores: Array,
+    max_output_boxes_per_class: Array | None = None,
+    iou_threshold: Array | None = None,
+    score_threshold: Array | None = None,
+    *,
+    center_point_box: int = 0,
+) -> Unsized:
+    batches, count, numbers = _three(boxes, "boxes")
+    if _three(scores, "scores")[::2] != (batches, count) or numbers != 4:
+        raise ValueError(f"boxes of shape {boxes.shape} do not fit scores of {scores.shape}")
+    limit = int(_number(xp, max_output_boxes_per_class, "max_output_boxes_per_class", 0))
+    threshold = _number(xp, iou_threshold, "iou_threshold", 0.0)
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"iou_threshold is {threshold}, but must lie between 0 and 1")
+    least = _number(xp, score_threshold, "score_threshold", None)
+    edges = _edges(xp, boxes, center_point_box)
+    found = [np.zeros((0, 3), np.int64)]
+    for batch, group in np.ndindex(*scores.shape[:2] if limit > 0 else (0,) * 2):
+        confident = _by_score(xp, scores[batch, group, :], least)
+        arranged = xp.take(edges[batch, ...], confident, axis=1)
+        kept = _kept(xp, arranged, limit, threshold)
+        chosen = xp.fetch(xp.take(confident, xp.put(kept), axis=0))
+        found.append(np.stack(np.broadcast_arrays(batch, group, chosen), axis=1))
+    return xp.put(np.concatenate(found))
+
+
+def _three(x: Array, name: str) -> tuple[int, ...]:
+    if x.ndim != 3:
+        raise ValueError(f"{name} have shape {x.shape}, but must have three axes")
+    return x.shape
+
+
+def _number(xp: Backend, x: Array | None, name: str, default: Any) -> Any:
+    if x is None:
+        return default
+    if x.size != 1:
+        raise ValueError(f"{name} has shape {x.shape}, but must be one number")
+    return xp.fetch(x).item()
+
+
+def _edges(xp: Backend, boxes: Array, center_point_box: int) -> Array:
+    """Where the boxes begin and end on both axes, and their areas: five rows for each batch."""
+    if center_point_box not in (0, 1):
+        raise ValueError(f"center_point_box is {center_point_box}, but must be 0 or 1")
+    one, other = (xp.permute_dims(part, (0, 2, 1)) for part in (boxes[..., :2], boxes[..., 2:]))
+    if center_point_box:
+        low, high = one - other / 2, one + other / 2
+    else:
+        low, high = xp.minimum(one, other), xp.maximum(one, other)
+    return xp.concat([low, high, xp.prod(high - low, axis=1, keepdims=True)], axis=1)
+
+
+def _by_score(xp: Backend, scores: Array, least: float | None) -> Array:
+    """The boxes to choose from, best first, and of equal ones in their order."""
+    if least is None:
+        return xp.argsort(-scores, stable=True)
+    (confident,) = xp.nonzero(scores > least)
+    order = xp.argsort(-xp.take(scores, confident, axis=0), stable=True)
+    return xp.take(confident, order, axis=0)
+
+
+# How many boxes are held against each other at once.
+BLOCK = 256
+
+
+def _kept(xp: Backend, edges: Array, limit: int, threshold: float) -> Host:
+    """The first `limit` boxes of which none covers too much of one that is kept before it."""
+    count = edges.shape[1]
+    kept = np.zeros((0,), np.int64)
+    for start in range(0, count, BLOCK):
+        block = edges[:, start : min(start + BLOCK, count)]
+        before = xp.take(edges, xp.put(kept), axis=1)
+        free = ~xp.any(_covers(xp, before, block, threshold), axis=0)
+        chosen = _kept_of_block(xp, free, xp.triu(_covers(xp, block, block, threshold), k=1))
+        kept = np.concatenate([kept, np.flatnonzero(xp.fetch(chosen)) + start])[:limit]
+        if kept.size == limit:
+            break
+    return kept
+
+
+def _kept_of_block(xp: Backend, free: Array, covers: Array) -> Array:
+    """Those that are free and covered by none of the result, which is right from the front on."""
+    kept, last = free, ~free
+    while bool(xp.any(kept ^ last)):
+        kept, last = free & ~xp.any(covers & xp.expand_dims(kept, axis=1), axis=0), kept
+    return kept
+
+
+def _covers(xp: Backend, a: Array, b: Array, threshold: float) -> Array:
+    """Whether each box of `a` and each of `b` share more than this part of what they cover."""
+    a, b = xp.expand_dims(a, axis=2), xp.expand_dims(b, axis=1)
+    height, width = (
+        xp.maximum(xp.minimum(a[i + 2, ...], b[i + 2, ...]) - xp.maximum(a[i, ...], b[i, ...]), 0)
+        for i in range(2)
+    )
+    shared = height * width
+    return shared / (a[4, ...] + b[4, ...] - shared) > threshold

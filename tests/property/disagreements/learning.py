@@ -1,0 +1,159 @@
+"""ai.onnx.ml."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import numpy_helper
+
+from tests.property.case import Case
+from tests.property.disagreements.entry import OPEN, SARDONYX, Disagreement
+from tests.property.features import (
+    asks_where_nan_goes,
+    count_of_labels,
+    floats,
+    has_one_score_for_two_classes,
+    is_transformed,
+)
+
+NAN = float("nan")
+
+
+ENTRIES = (
+    Disagreement(
+        ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier"),
+        "One score s for two classes: sardonyx makes -s and s of it and transforms them; "
+        "onnxruntime applies neither SOFTMAX nor SOFTMAX_ZERO, and for LinearClassifier makes "
+        "1 - s and s.",
+        "The standard does not say; its reference implementation does as sardonyx does.",
+        OPEN,
+        lambda case: (
+            has_one_score_for_two_classes(case)
+            and is_transformed(
+                case, "SOFTMAX", "SOFTMAX_ZERO", *["NONE"] * (case.op == "LinearClassifier")
+            )
+        ),
+        Case(
+            "LinearClassifier",
+            1,
+            (floats(1)[None],),
+            {"coefficients": [2.0], "intercepts": [0.0], "classlabels_ints": [0, 1]},
+            outputs=2,
+            domain="ai.onnx.ml",
+        ),
+    ),
+    Disagreement(
+        ("TreeEnsembleClassifier",),
+        "Two classes with a score each: the label of the higher one in sardonyx, in onnxruntime "
+        "of the second where that is positive; `base_values` change that further.",
+        "For more than two classes both take the highest.",
+        OPEN,
+        lambda case: count_of_labels(case) == 2 and len(set(case.attributes["class_ids"])) == 2,
+        Case(
+            "TreeEnsembleClassifier",
+            3,
+            (floats(0)[None],),
+            {
+                "nodes_treeids": [0, 0, 0],
+                "nodes_featureids": [0, 0, 0],
+                "nodes_nodeids": [0, 1, 2],
+                "nodes_values": [0.0, 0.0, 0.0],
+                "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+                "nodes_truenodeids": [1, 0, 0],
+                "nodes_falsenodeids": [2, 0, 0],
+                "class_treeids": [0] * 4,
+                "class_nodeids": [1, 1, 2, 2],
+                "class_ids": [0, 1, 0, 1],
+                "class_weights": [2.0, 1.0, -2.0, 1.0],
+                "classlabels_int64s": [0, 1],
+            },
+            outputs=2,
+            domain="ai.onnx.ml",
+        ),
+    ),
+    Disagreement(
+        ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
+        "NaN, where not all nodes compare alike, or all by !=: onnxruntime does not ask each node "
+        "where it goes.",
+        "`nodes_missing_value_tracks_true` says so for each node.",
+        SARDONYX,
+        asks_where_nan_goes,
+        Case(
+            "TreeEnsembleRegressor",
+            3,
+            (floats(NAN)[None],),
+            {
+                "nodes_treeids": [0, 0, 0],
+                "nodes_featureids": [0, 0, 0],
+                "nodes_nodeids": [0, 1, 2],
+                "nodes_values": [0.0, 0.0, 0.0],
+                "nodes_modes": ["BRANCH_NEQ", "LEAF", "LEAF"],
+                "nodes_truenodeids": [1, 0, 0],
+                "nodes_falsenodeids": [2, 0, 0],
+                "target_treeids": [0, 0],
+                "target_nodeids": [1, 2],
+                "target_ids": [0, 0],
+                "target_weights": [1.0, 2.0],
+                "n_targets": 1,
+            },
+            domain="ai.onnx.ml",
+        ),
+    ),
+    Disagreement(
+        ("LinearRegressor", "TreeEnsembleRegressor"),
+        "`post_transform` of one target: onnxruntime does not apply it.",
+        "It is applied to the score, of which there is one.",
+        SARDONYX,
+        lambda case: (
+            case.attributes.get("targets", case.attributes.get("n_targets", 1)) == 1
+            and not is_transformed(case, "NONE")
+        ),
+        Case(
+            "LinearRegressor",
+            1,
+            (floats(1)[None],),
+            {"coefficients": [2.0], "intercepts": [0.0], "post_transform": "LOGISTIC"},
+            domain="ai.onnx.ml",
+        ),
+    ),
+    Disagreement(
+        ("TreeEnsemble",),
+        "`post_transform` 1 and 2: onnxruntime takes the one for the other.",
+        "1 is SOFTMAX and 2 LOGISTIC.",
+        SARDONYX,
+        lambda case: case.attributes.get("post_transform") in (1, 2),
+        Case(
+            "TreeEnsemble",
+            5,
+            (floats(0)[None],),
+            {
+                "nodes_featureids": [0],
+                "nodes_truenodeids": [0],
+                "nodes_falsenodeids": [0],
+                "nodes_modes": numpy_helper.from_array(np.zeros(1, np.uint8)),
+                "nodes_splits": numpy_helper.from_array(floats(0)),
+                "nodes_trueleafs": [1],
+                "nodes_falseleafs": [1],
+                "tree_roots": [0],
+                "leaf_targetids": [0],
+                "n_targets": 2,
+                "post_transform": 1,
+                "leaf_weights": numpy_helper.from_array(floats(1)),
+            },
+            domain="ai.onnx.ml",
+        ),
+    ),
+    Disagreement(
+        ("DictVectorizer",),
+        "The result is a vector in sardonyx, and a matrix of one row in onnxruntime.",
+        "The standard has a 1-D tensor.",
+        SARDONYX,
+        lambda case: True,
+        Case(
+            "DictVectorizer",
+            1,
+            ({1: 2.0},),
+            {"int64_vocabulary": [1, 2]},
+            domain="ai.onnx.ml",
+        ),
+    ),
+)

@@ -1,0 +1,149 @@
+"""Layers of networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.property.case import Case
+from tests.property.disagreements.entry import ONNXRUNTIME, SARDONYX, Disagreement
+from tests.property.features import (
+    batch_of_none,
+    doubles,
+    dtype_in,
+    floats,
+    halves,
+    has,
+    is_constant_over_axes,
+    is_no_power_of_two,
+)
+
+
+def attention(
+    query: np.ndarray,
+    keys: np.ndarray,
+    past: np.ndarray | None = None,
+    mask: np.ndarray | None = None,
+    *,
+    opset: int = 23,
+    mode: int | None = None,
+    **given: Any,
+) -> Case:
+    """One query of one number, and keys that are their own values."""
+    q, k = query.reshape(1, 1, -1, 1), keys.reshape(1, 1, -1, 1)
+    if past is None:
+        return Case("Attention", opset, (q, k, k), given)
+    past, outputs = past.reshape(1, 1, -1, 1), 3
+    if mode is not None:
+        given, outputs = given | {"qk_matmul_output_mode": mode}, 4
+    return Case("Attention", opset, (q, k, k, mask, past, past), given, outputs=outputs)
+
+
+ENTRIES = (
+    Disagreement(
+        ("LSTM",),
+        "`clip`: in onnxruntime the cell reaches its activation `h` as it is.",
+        "It is applied to the input of activations, and `h` is one.",
+        SARDONYX,
+        lambda case: "clip" in case.attributes,
+        Case(
+            "LSTM",
+            14,
+            (
+                np.ones((9, 1, 1), np.float32),
+                np.ones((1, 4, 1), np.float32),
+                np.ones((1, 4, 1), np.float32),
+            ),
+            {"hidden_size": 1, "clip": 0.25},
+        ),
+    ),
+    Disagreement(
+        ("QuantizeLinear",),
+        "float16: onnxruntime divides in float32.",
+        "The type of `y_scale` determines the precision of the division, the standard says from "
+        "opset 23 on, and said nothing else before.",
+        SARDONYX,
+        lambda case: dtype_in(case) == "float16" and has(case, is_no_power_of_two, 1),
+        Case("QuantizeLinear", 23, (halves(5.25), halves(0.1), None)),
+    ),
+    Disagreement(
+        ("QuantizeLinear",),
+        "Infinity in float16: the greatest of the quantized type in sardonyx, the least in "
+        "onnxruntime.",
+        "The formula saturates; so does onnxruntime in float32.",
+        SARDONYX,
+        lambda case: dtype_in(case) == "float16" and has(case, np.isposinf),
+        Case("QuantizeLinear", 21, (halves(np.inf), halves(1), None)),
+    ),
+    Disagreement(
+        ("Attention",),
+        "`is_causal` with a past: onnxruntime counts the queries from the first key of the past.",
+        "Query i attends key j where j <= i + past_sequence_length.",
+        SARDONYX,
+        lambda case: case.attributes.get("is_causal") == 1 and case.inputs[4] is not None,
+        attention(floats(1), floats(1, 2), floats(3), is_causal=1),
+    ),
+    Disagreement(
+        ("Attention",),
+        "`qk_matmul_output_mode` 2: what is masked is -inf in sardonyx, the least finite number in "
+        "onnxruntime.",
+        "What is disallowed contributes -inf to the bias.",
+        SARDONYX,
+        lambda case: case.attributes.get("qk_matmul_output_mode") == 2,
+        attention(floats(1), floats(1), floats(3), np.array([[False, True]]), mode=2),
+    ),
+    Disagreement(
+        ("Attention",),
+        "float64 from opset 25 on: onnxruntime takes the root of the scale in float32.",
+        "It runs the standard's body, which does so; but the result has the precision of its type.",
+        SARDONYX,
+        lambda case: case.opset >= 25 and dtype_in(case) == "float64",
+        attention(doubles(0.1), doubles(0.3, 0.9), opset=25, scale=0.5),
+    ),
+    Disagreement(
+        ("MatMul",),
+        "A batch axis of size 0 against one of size 1, or none, and a matrix of no rows by a "
+        "vector: onnxruntime refuses it.",
+        "It behaves like numpy.matmul, which broadcasts 1 to 0.",
+        SARDONYX,
+        batch_of_none,
+        Case("MatMul", 13, (floats(1, 2), np.zeros((0, 2, 3), np.float32))),
+    ),
+    Disagreement(
+        ("BatchNormalization",),
+        "`training_mode` with one output: onnxruntime wants all three.",
+        "The running mean and variance are optional outputs.",
+        SARDONYX,
+        lambda case: case.attributes.get("training_mode") == 1 and case.outputs == 1,
+        Case(
+            "BatchNormalization",
+            15,
+            (np.ones((2, 1, 2), np.float32), *(floats(1) for _ in range(4))),
+            {"training_mode": 1},
+        ),
+    ),
+    Disagreement(
+        ("GroupNormalization",),
+        "float64 from opset 21 on: onnxruntime computes the statistics in float32.",
+        "`stash_type`, float32 by default, names the precision; sardonyx computes in no less than "
+        "that of the input.",
+        ONNXRUNTIME,
+        lambda case: case.opset >= 21 and dtype_in(case) == "float64",
+        Case(
+            "GroupNormalization",
+            21,
+            (doubles(0.1, 0.2, 0.7).reshape(1, 1, 3), doubles(1), doubles(0)),
+            {"num_groups": 1},
+        ),
+    ),
+    Disagreement(
+        ("MeanVarianceNormalization",),
+        "Elements that hardly vary: 0 in sardonyx, NaN or noise in onnxruntime.",
+        "The standard's formula has the mean of the squared deviations; onnxruntime takes the "
+        "difference of two means, which may come out negative.",
+        SARDONYX,
+        is_constant_over_axes,
+        Case("MeanVarianceNormalization", 13, (np.full((1, 1, 1, 3), 3.3, np.float32),)),
+    ),
+)
