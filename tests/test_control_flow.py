@@ -278,9 +278,31 @@ def test_a_loop_that_no_condition_ends_is_refused_when_it_cannot_run_on_the_devi
         model(np.asarray(2**62), np.ones(0, np.float32))
 
 
+def test_loops_in_loops_that_are_walked_through_come_to_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sardonyx.graph.trace.MOST_WALKED", 500)
+    text = """g (int64 n, float[m] x) => (float[m] y) {
+        y = Loop(n, , x) <body = outer (int64 i, bool c, float[m] s) => (bool co, float[m] so) {
+            co = Identity(c)
+            so = Loop(n, , s) <body = inner (int64 j, bool d, float[m] t) => (bool do, float[m] to)
+                { do = Identity(d) to = Concat<axis = 0>(t, t) }> }> }"""
+    model = sardonyx.load(model_of(text), backend="numpy")
+    assert model(np.asarray(3), np.ones(1, np.float32)).shape == (512,)
+    with pytest.raises(LimitExceeded, match=r"Loop.* come to 50\d nodes; at most 500"):
+        model(np.asarray(1000), np.ones(0, np.float32))
+
+
 @pytest.mark.parametrize(
     ("text", "inputs", "told"),
     [
+        (
+            loop(
+                f"so = Concat<axis = 0>(s, s) r = Identity(s) {ONCE_MORE}", "float[m]", "float[m]"
+            ),
+            (np.asarray(3), ROW),
+            "results of different shapes",
+        ),
         (
             "g (seq(float[2]) s) => (float[2] y) {"
             "p = Constant<value = int64 {7}>() y = SequenceAt(s, p) }",

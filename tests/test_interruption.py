@@ -63,9 +63,9 @@ class Interrupted:
         self.tick()
         return super().scope()  # type: ignore[misc]
 
-    def allow(self, shape: Any, dtype: Any) -> None:
+    def allow(self, *wanted: Any) -> None:
         self.tick()
-        super().allow(shape, dtype)  # type: ignore[misc]
+        super().allow(*wanted)  # type: ignore[misc]
 
     def spec(self, given: Any) -> Any:
         self.tick()

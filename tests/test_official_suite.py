@@ -18,7 +18,7 @@ def parameters() -> list[object]:
             case,
             name=f"{case.category}-{case.name}",
             label=label(backend),
-            slow=backend is eager_jax() or is_compiled_again(case, backend),
+            slow=is_slow(case, backend),
         )
         for case in cases()
         for backend in backends()
@@ -26,9 +26,14 @@ def parameters() -> list[object]:
     ]
 
 
-def is_compiled_again(case: Case, backend: Backend) -> bool:
-    """Whether it is an operator's expansion into others, which are compiled for their own cases."""
-    return backend.compiled and case.name.endswith("_expanded")
+def is_slow(case: Case, backend: Backend) -> bool:
+    """What can wait: JAX step by step, real models on the standard alone, and on JAX expansions.
+
+    An expansion is made of operators that are compiled for cases of their own.
+    """
+    if backend.name == "strict":
+        return case.category == "Real"
+    return backend is eager_jax() or (backend.compiled and case.name.endswith("_expanded"))
 
 
 @pytest.mark.parametrize(("case", "backend"), parameters())

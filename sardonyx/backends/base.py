@@ -76,9 +76,12 @@ class Backend(Standard):
         named: np.dtype[Any] = np.dtype(dtype)
         return named
 
-    def allow(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """Refuse a value of this shape and NumPy dtype where it is too large to be made."""
-        refuse_huge(shape, dtype, self.largest_value)
+    def allow(self, shape: tuple[int, ...], dtype: np.dtype[Any], copies: int = 1) -> None:
+        """Refuse a value of this shape and NumPy dtype where it is too large to be made.
+
+        `copies` says how many arrays of that size there are on the way to it.
+        """
+        refuse_huge(shape, dtype, self.largest_value, copies)
 
     def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Operand) -> Array:
         """`x` with `widths[i]` elements of `value` before and after it on axis i."""

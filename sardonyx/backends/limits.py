@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 
-def refuse_huge(shape: Shape, dtype: np.dtype[Any], most: int) -> None:
-    """Refuse a value that would take more than `most` bytes."""
-    size = math.prod(shape) * dtype.itemsize
+def refuse_huge(shape: Shape, dtype: np.dtype[Any], most: int, copies: int = 1) -> None:
+    """Refuse a value that would take more than `most` bytes, or `copies` of it while it is made."""
+    size = math.prod(shape) * dtype.itemsize * copies
     if size > most:
         raise LimitExceeded(
-            f"a value of shape {list(shape)} and type {dtype.name} would take {size:,} bytes; at "
-            f"most {most:,} are allowed. Make it smaller, or raise "
-            "sardonyx.backends.base.Backend.largest_value"
+            f"a value of shape {list(shape)} and type {dtype.name} would take {size:,} bytes"
+            f"{' while it is made' if copies > 1 else ''}; at most {most:,} are allowed. Make it "
+            "smaller, or raise sardonyx.backends.base.Backend.largest_value"
         )
     if math.prod(filter(None, shape)) * dtype.itemsize >= 2**63:
         raise LimitExceeded(

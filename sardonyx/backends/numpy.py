@@ -203,10 +203,10 @@ class FoldingBackend(NumpyBackend):
         super().__init__()
         self._left = 2**26
 
-    def allow(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def allow(self, shape: tuple[int, ...], dtype: np.dtype[Any], copies: int = 1) -> None:
         if math.prod(shape) > max(min(self.largest, self._left), self.always):
             raise TooLarge
-        super().allow(shape, dtype)
+        super().allow(shape, dtype, copies)
 
     def allow_operands(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Refuse operands of which too much could come: broadcast, multiplied or joined."""

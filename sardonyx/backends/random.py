@@ -44,7 +44,7 @@ def fold_in(xp: Backend, key: Array, number: Any) -> Array:
 
 def uniform(xp: Backend, key: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Numbers of a float type in [0, 1), evenly spaced by the unit in the last place below 1."""
-    xp.allow(shape, dtype)
+    xp.allow(shape, dtype, copies=8)
     size = math.prod(shape)
     if dtype.itemsize == 8:
         high, low = threefry(xp, key, *_counters(xp, size))

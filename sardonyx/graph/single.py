@@ -10,6 +10,7 @@ import onnx
 
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.standard.schema import refuse_future, signature
+from sardonyx.graph.standard.types import type_name
 from sardonyx.graph.structure import Graph, Node, Source, ValueInfo
 
 
@@ -30,13 +31,20 @@ def single_node(
     node = Node(op_type, domain, "", "", tuple(names), results, given)
     graph = Graph(
         op_type,
-        tuple(ValueInfo(name, None, None, None) for name in names if name),
+        tuple(_declared(name, v) for name, v in zip(names, inputs, strict=True) if name),
         tuple(ValueInfo(name, None, None, None) for name in results),
         (node,),
     )
     return Source(
         graph, {"": onnx.defs.onnx_opset_version(), domain: opset}, {}, onnx.IR_VERSION, {}
     )
+
+
+def _declared(name: str, value: Any) -> ValueInfo:
+    """An input of any type; a list of arrays is a sequence."""
+    is_sequence = isinstance(value, list) and value and hasattr(value[0], "dtype")
+    kind = f"seq({type_name(np.dtype(value[0].dtype))})" if is_sequence else None
+    return ValueInfo(name, kind, None, None)
 
 
 def _input_name(known: Any, index: int) -> str:

@@ -152,7 +152,10 @@ class Parameter:
         if self.type in (Ints, Floats, Strings):
             element = get_args(self.type)[0]
             return tuple(self._as(element, v) for v in np.ravel(np.asarray(value)).tolist())
-        return self._as(self.type, np.asarray(value).reshape(()).item())
+        only = np.asarray(value)
+        if only.size != 1:
+            raise ValueError(f"'{self.name}' has shape {only.shape}, but must be one element")
+        return self._as(self.type, only.item())
 
     def _as(self, kind: Any, value: Any) -> Any:
         if kind is int and isinstance(value, float) and not math.isfinite(value):

@@ -53,7 +53,7 @@ def Col2Im(
         raise ValueError(f"{input.shape[1]} rows do not make channels of blocks {block_shape}")
     batch, channels = input.shape[0], input.shape[1] // per_channel
     shape = (batch, channels, *image_shape)
-    xp.allow(shape, xp.numpy_dtype(input.dtype))
+    xp.allow(shape, xp.numpy_dtype(input.dtype), copies=8)
     x = xp.reshape(wide(xp, input), (batch * channels, *block_shape, *counts))
     # One axis after the other: the next two are a side of the block and the count of blocks on it,
     # and become the last one, a side of the image.

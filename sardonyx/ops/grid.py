@@ -189,7 +189,7 @@ def AffineGrid(xp: Backend, theta: Array, size: Ints, *, align_corners: int = 0)
     if theta.shape != (*batch, rank, rank + 1):
         raise ValueError(f"theta has shape {theta.shape}, but must have {(*batch, rank, rank + 1)}")
     dtype = xp.numpy_dtype(theta.dtype)
-    xp.allow((*batch, *lengths, rank), dtype)
+    xp.allow((*batch, *lengths, rank), dtype, copies=4)
     theta = xp.reshape(widened(xp, theta), (*batch, *(1,) * rank, rank, rank + 1))
     grid = theta[..., rank]
     for axis, length in enumerate(lengths):

@@ -34,7 +34,7 @@ def RandomUniform(
     """At least `low`, and less than `high` where the type has a number in between."""
     if not low <= high or math.isinf(high - low):
         raise ValueError(f"there are no numbers from {low} to {high} to draw from")
-    _check_drawn(shape, dtype)
+    _check_drawn(xp, shape, dtype)
     drawn = random.uniform(xp, _seeded(xp, seed, key), shape, dtype)
     scaled = _affine(xp, drawn, high - low, low)
     below = np.nextafter(dtype.type(high), dtype.type(low))
@@ -53,7 +53,7 @@ def RandomNormal(
     seed: float | None = None,
     key: Key,
 ) -> Array:
-    _check_drawn(shape, dtype)
+    _check_drawn(xp, shape, dtype)
     wide = dtype if dtype.itemsize >= 4 else FLOAT32
     drawn = random.normal(xp, _seeded(xp, seed, key), shape, wide)
     return xp.astype(_affine(xp, drawn, scale, mean), xp.dtype(dtype))
@@ -100,11 +100,12 @@ def _seeded(xp: Backend, seed: float | None, key: Key) -> Array:
     return xp.asarray(random.key_of(seed))
 
 
-def _check_drawn(shape: Ints, dtype: DType) -> None:
+def _check_drawn(xp: Backend, shape: Ints, dtype: DType) -> None:
     if min(shape, default=0) < 0:
         raise ValueError(f"shape {shape} has a negative size")
     if not isdtype(dtype, "real floating"):
         raise ValueError(f"dtype {dtype} is no floating-point type; say which one to draw")
+    xp.allow(shape, dtype)
 
 
 def _kind_like(xp: Backend, input: Shaped, dtype: DType | None) -> DType:

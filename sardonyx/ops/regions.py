@@ -275,7 +275,7 @@ def _check_regions(xp: Backend, X: Array, rois: Array, numbers: int, bins: Ints)
         )
     if len(bins) != 2 or min(bins) < 1:
         raise ValueError(f"a region cannot be cut into {bins} bins: say two positive numbers")
-    xp.allow((rois.shape[0], X.shape[1], *bins), FLOAT32)
+    xp.allow((rois.shape[0], X.shape[1], *bins), FLOAT32, copies=8)
     if rois.shape[0] and X.shape[1] and not X.size:
         raise ValueError(f"X of shape {X.shape} has no pixels to pool")
 

@@ -138,7 +138,7 @@ def _resized(
     for axis, span in spans.items():
         if span.size and not span.length:
             raise ValueError(f"axis {axis} of size 0 has nothing of which to make {span.size}")
-        xp.allow((span.size,), FLOAT64)
+        xp.allow((span.size,), FLOAT64, copies=8)
         sizes[axis] = span.size
     dtype = xp.numpy_dtype(X.dtype)
     xp.allow(tuple(sizes), dtype)

@@ -11,12 +11,15 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Arrays, DType, Host, Value, op
+from sardonyx.ops.layout import Concat
 
 FLOAT = np.dtype(np.float32)
 
 
 @op
 def SequenceConstruct(xp: Backend, *inputs: Value) -> Value:
+    if any(value is None for value in inputs):
+        raise ValueError("one of its inputs is missing")
     return list(inputs)
 
 
@@ -61,10 +64,12 @@ def ConcatFromSequence(
 ) -> Array:
     if not input_sequence:
         raise ValueError("the sequence is empty, and there is nothing to concatenate")
-    rank = input_sequence[0].ndim
     if new_axis:
-        return xp.stack(input_sequence, axis=axis_within(axis, rank + 1))
-    return xp.concat(input_sequence, axis=axis_within(axis, rank))
+        input_sequence = [
+            xp.expand_dims(x, axis=axis_within(axis, x.ndim + 1)) for x in input_sequence
+        ]
+    joined: Array = Concat(xp, *input_sequence, axis=axis)
+    return joined
 
 
 @op

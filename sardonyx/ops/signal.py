@@ -86,7 +86,7 @@ def STFT(
             f"frames of {frame_length} every {frame_step} elements do not fit a signal of {size}"
         )
     count = (size - frame_length) // frame_step + 1
-    xp.allow((batch, count, frame_length), np.dtype(np.complex128))
+    xp.allow((batch, count, frame_length), np.dtype(np.complex128), copies=4)
     starts = xp.reshape(xp.arange(count) * frame_step, (-1, 1))
     places = xp.reshape(starts + xp.arange(frame_length), (-1,))
     frames = xp.reshape(xp.take(signal, places, axis=1), (batch, count, frame_length, parts))
@@ -152,9 +152,6 @@ def _cut(x: Array, axis: int, start: int, end: int) -> Array:
     return x[(*(slice(None),) * axis, slice(start, end), ...)]
 
 
-# How many arrays of its size a window or a matrix takes while it is made.
-ON_THE_WAY = 8
-
 # -- windows --------------------------------------------------------------------------------------
 
 
@@ -185,13 +182,14 @@ def _window(
     """A sum of cosines over one period, which ends with the window or one element after it."""
     if size < 0:
         raise ValueError(f"size is {size}, but must not be negative")
-    xp.allow((ON_THE_WAY, size), FLOAT64)
+    xp.allow((size,), FLOAT64, copies=8)
     period = size if periodic else size - 1
     if period == 0:
         # One element that is both ends of a window, and its middle.
         return xp.ones(size, dtype=xp.dtype(dtype))
     angles = np.arange(size) * (2 * math.pi / period)
-    values = sum(weight * np.cos(k * angles) for k, weight in enumerate(cosines))
+    # The least first, so that the middle, where all of them add up, is 1 and not a bit less.
+    values = sum(weight * np.cos(k * angles) for k, weight in reversed([*enumerate(cosines)]))
     return xp.astype(xp.asarray(values), xp.dtype(dtype))
 
 
@@ -218,7 +216,7 @@ def MelWeightMatrix(
     if not -700 < lower_edge_hertz <= upper_edge_hertz < math.inf:
         raise ValueError(f"there are no frequencies {lower_edge_hertz} to {upper_edge_hertz} Hz")
     shape = (dft_length // 2 + 1, num_mel_bins)
-    xp.allow((ON_THE_WAY, *shape), FLOAT64)
+    xp.allow(shape, FLOAT64, copies=8)
     corners = _corners(num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz)
     low, centre, high = corners[:-2], corners[1:-1], corners[2:]
     place = np.arange(shape[0])[:, None]
@@ -230,10 +228,14 @@ def MelWeightMatrix(
     return xp.astype(xp.asarray(weights), xp.dtype(output_datatype))
 
 
+# Beyond all bins, and within int64.
+FARTHEST = 2.0**53
+
+
 def _corners(bins: int, length: int, rate: int, lower: float, upper: float) -> Host:
     """In which bin of the spectrum each triangle begins, and the two before it end and peak."""
     lowest, highest = (2595 * math.log1p(f / 700) / math.log(10) for f in (lower, upper))
     mels = lowest + np.arange(bins + 2) * ((highest - lowest) / (bins + 2))
     hertz = 700 * np.expm1(mels / 2595 * math.log(10))
-    corners: Host = np.floor((length + 1) * hertz / rate).astype(np.int64)
+    corners: Host = np.floor(np.minimum((length + 1) * hertz / rate, FARTHEST)).astype(np.int64)
     return corners

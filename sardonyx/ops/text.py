@@ -22,7 +22,11 @@ BYTE = np.dtype(np.uint8)
 @op
 def StringConcat(xp: Backend, X: Array, Y: Array) -> Array:
     first, second = np.asarray(X), np.asarray(Y)
-    xp.allow(np.broadcast_shapes(first.shape, second.shape), OBJECT)
+    try:
+        shape = np.broadcast_shapes(first.shape, second.shape)
+    except ValueError:
+        raise ValueError(f"shapes {first.shape} and {second.shape} do not broadcast") from None
+    xp.allow(shape, OBJECT)
     # What is joined to itself again and again soon takes more memory than there is.
     xp.allow((int(np.sum(_lengths(first) + _lengths(second))),), BYTE)
     return xp.asarray(np.asarray(first + second, OBJECT))

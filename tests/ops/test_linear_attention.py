@@ -110,6 +110,14 @@ def test_keys_that_are_all_the_same(xp: Backend) -> None:
 
 
 @RULES
+def test_keys_beyond_all_bounds_are_no_error(xp: Backend, rule: str) -> None:
+    inputs = tokens(20, rule)
+    inputs[1][:] = -1e30
+    _, state = run(xp, LinearAttention, *inputs, update_rule=rule, **COUNTS)
+    assert not np.isfinite(state).all() or np.abs(state).max() > 1e20
+
+
+@RULES
 def test_no_tokens_leave_the_state_as_it_was(xp: Backend, rule: str) -> None:
     inputs = tokens(0, rule)
     out, state = run(xp, LinearAttention, *inputs, update_rule=rule, **COUNTS)
@@ -170,7 +178,7 @@ def filtered(x: np.ndarray, weight: np.ndarray, past: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 4])
-@pytest.mark.parametrize("length", [1, 9])
+@pytest.mark.parametrize("length", [0, 1, 9])
 @pytest.mark.parametrize("activation", ["none", "silu", "swish"])
 def test_CausalConvWithState_goes_on_where_it_stopped(
     xp: Backend, kernel: int, length: int, activation: str
