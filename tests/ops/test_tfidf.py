@@ -85,9 +85,10 @@ def cases(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any]]:
 def test_as_the_standard_tells_it_and_onnxruntime_counts(case: Any) -> None:
     x, attributes = case
     expected = counted(x, attributes)
-    np.testing.assert_array_equal(run(HOST, ops.TfIdfVectorizer, x, **attributes), expected)
+    found = run(HOST, ops.TfIdfVectorizer, x, **attributes)
     theirs = onnxruntime_run("TfIdfVectorizer", x, opset=9, **attributes)
-    np.testing.assert_array_equal(theirs, expected)
+    for result in (found, theirs):  # Weights are added up in different orders.
+        np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
