@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import onnx
 from onnx.defs import OpSchema
@@ -93,7 +94,7 @@ def _link(domain: str, name: str) -> str:
     return f"https://onnx.ai/onnx/operators/onnx_{domain.replace('.', '')}_{name}.html"
 
 
-def _places(op: Op, schema: OpSchema) -> tuple[str, str]:
+def _places(op: Op[Any], schema: OpSchema) -> tuple[str, str]:
     """Where the operator runs on JAX, and on CuPy."""
     definition = op.at(schema.since_version)
     if not _reads_data(definition):

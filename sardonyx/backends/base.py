@@ -83,7 +83,7 @@ class Backend(Standard):
         """
         refuse_huge(shape, dtype, self.largest_value, copies)
 
-    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Operand) -> Array:
+    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Operand | str) -> Array:
         """`x` with `widths[i]` elements of `value` before and after it on axis i."""
         return fallback.pad(self, x, widths, value)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sardonyx.backends.base import Backend
 
 
-def pad(xp: Backend, x: Array, widths: Sequence[tuple[int, int]], value: Operand) -> Array:
+def pad(xp: Backend, x: Array, widths: Sequence[tuple[int, int]], value: Operand | str) -> Array:
     xp.allow(padded_shape(x.shape, widths), xp.numpy_dtype(x.dtype))
     filling = xp.asarray(value, dtype=x.dtype)
     for axis, (before, after) in enumerate(widths):
@@ -55,6 +55,7 @@ def scatter(
     count = math.prod(chosen[0].shape)
     flat = [xp.fetch(xp.reshape(place, (-1,))).tolist() for place in chosen]
     result = xp.asarray(x, copy=True)
+    writable: Any = result  # As all of the standard's are, if not all of every library's.
     updates = xp.reshape(updates, (count, *rest))
     into = {"add": xp.add, "mul": xp.multiply, "max": xp.maximum, "min": xp.minimum}
     for i, place in enumerate(zip(*flat, strict=True)):
@@ -62,7 +63,7 @@ def scatter(
             raise ValueError(f"the index {list(place)} is out of bounds for {list(sizes)}")
         key = (*place, ...)
         value = updates[i, ...]
-        result[key] = value if combine is None else into[combine](result[key], value)  # type: ignore[index]
+        writable[key] = value if combine is None else into[combine](result[key], value)
     return result
 
 

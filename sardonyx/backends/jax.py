@@ -68,7 +68,7 @@ class JaxBackend(Backend):
                 jnp.concat(arrays[i : i + MOST_JOINED], axis=axis)
                 for i in range(0, len(arrays), MOST_JOINED)
             ]
-            arrays = lax.optimization_barrier(parts)  # type: ignore[no-untyped-call]
+            arrays = lax.optimization_barrier(parts)
         return jnp.concat(arrays, axis=axis)
 
     # An index that is out of range means the nearest element; libraries that can tell, raise.
@@ -145,7 +145,7 @@ class JaxBackend(Backend):
         result = x / jnp.where(jnp.isnan(x), x, y)
         if wide != a.dtype:
             # To the mantissa alone: with a narrow exponent it would make small numbers zero.
-            form = jnp.finfo(a.dtype)  # type: ignore[no-untyped-call]
+            form = jnp.finfo(a.dtype)
             result = lax.reduce_precision(result, 8, form.nmant)
         return result.astype(a.dtype)
 

@@ -89,4 +89,4 @@ def _counters(xp: Backend, count: int) -> tuple[Array, Array]:
 
 def _digits(dtype: np.dtype[Any]) -> int:
     """How many bits a number just below 1 has."""
-    return int(ml_dtypes.finfo(dtype).nmant) + 1  # type: ignore[no-untyped-call]
+    return int(ml_dtypes.finfo(dtype).nmant) + 1

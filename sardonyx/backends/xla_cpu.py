@@ -102,7 +102,7 @@ def window_reduce(combine: Form, x: Any, initial: Any, *window: Sequence[int]) -
             continue
         # Padding before it XLA would draw into the reduction, which it then compiles wrongly: tiles
         # repeat an axis of one element, and windows over few elements lose one of theirs.
-        x = lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
+        x = lax.optimization_barrier(x)
         x = general_window_reduce(combine, x, initial, *one_axis)
     return x
 

@@ -87,10 +87,11 @@ class NodeWalk:
 
 
 def _arrays(values: Sequence[Value]) -> list[Static | Device]:
-    arrays = [as_value(value) for value in values]
-    if not all(isinstance(array, (Static, Device)) for array in arrays):
+    given = [as_value(value) for value in values]
+    arrays = [value for value in given if isinstance(value, (Static, Device))]
+    if len(arrays) < len(given):
         raise TypeError("a tensor is needed here, not a sequence, a map or an absent optional")
-    return arrays  # type: ignore[return-value]
+    return arrays
 
 
 def _nodes_between(

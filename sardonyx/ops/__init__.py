@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
 from sardonyx.ops.definition import Op
 
@@ -55,8 +56,8 @@ _MODULES = (
 )
 
 
-def _table() -> Mapping[tuple[str, str], Op]:
-    table: dict[tuple[str, str], Op] = {}
+def _table() -> Mapping[tuple[str, str], Op[Any]]:
+    table: dict[tuple[str, str], Op[Any]] = {}
     for name in _MODULES:
         module = import_module(f"sardonyx.ops.{name}")
         found = [value for value in vars(module).values() if isinstance(value, Op)]

@@ -42,7 +42,7 @@ def PRelu(xp: Backend, X: Array, slope: Array) -> Array:
 def prelu_by_channel(
     xp: Backend, X: Array, slope: Array, *, consumed_inputs: Ints | None = None
 ) -> Array:
-    return PRelu(xp, X, aligned(xp, X, slope, 1, broadcast=1))  # type: ignore[no-any-return]
+    return PRelu(xp, X, aligned(xp, X, slope, 1, broadcast=1))
 
 
 @op
@@ -74,7 +74,7 @@ def HardSigmoid(xp: Backend, X: Array, *, alpha: float = 0.2, beta: float = 0.5)
 @op
 @at_least_float32
 def HardSwish(xp: Backend, X: Array) -> Array:
-    return X * HardSigmoid(xp, X, alpha=1 / 6, beta=0.5)  # type: ignore[no-any-return]
+    return X * HardSigmoid(xp, X, alpha=1 / 6, beta=0.5)
 
 
 # -- exponential on the negative side -------------------------------------------------------------
@@ -116,7 +116,7 @@ def selu_with_rounded_defaults(
     gamma: float = 1.0507,
     consumed_inputs: Ints | None = None,
 ) -> Array:
-    return Selu(xp, X, alpha=alpha, gamma=gamma)  # type: ignore[no-any-return]
+    return Selu(xp, X, alpha=alpha, gamma=gamma)
 
 
 def _expm1_below_zero(xp: Backend, x: Array) -> Array:
@@ -166,7 +166,7 @@ def Mish(xp: Backend, X: Array) -> Array:
 @op
 @at_least_float32
 def Swish(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
-    return X * Sigmoid(xp, alpha * X)  # type: ignore[no-any-return]
+    return X * Sigmoid(xp, alpha * X)
 
 
 @op
@@ -179,7 +179,7 @@ def SwiGLU(xp: Backend, A: Array, B: Array, *, alpha: float = 1.0) -> Array:
 
 @at_least_float32
 def _gated(xp: Backend, gate: Array, x: Array, *, alpha: float) -> Array:
-    return Swish(xp, gate, alpha=alpha) * x  # type: ignore[no-any-return]
+    return Swish(xp, gate, alpha=alpha) * x
 
 
 # -- along an axis --------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -99,7 +100,7 @@ def attention_with_mask_of_full_length(
         if attn_mask.shape[-1] not in (1, total):
             raise ValueError(f"attn_mask of shape {attn_mask.shape} does not fit {total} keys")
         attn_mask = xp.broadcast_to(attn_mask, (*attn_mask.shape[:-1], total))
-    return Attention(  # type: ignore[no-any-return]
+    return Attention(
         xp,
         Q,
         K,
@@ -145,13 +146,14 @@ def FlexAttention(
 def _modified(xp: Backend, x: Array, change: Body | None, name: str) -> Array:
     if change is None:
         return x
+    changed: Array
     (changed,) = change(x)
     if changed.shape != x.shape or changed.dtype != x.dtype:
         raise ValueError(
             f"{name} makes {changed.dtype} of shape {changed.shape} of {x.dtype} of shape "
             f"{x.shape}, but must keep both"
         )
-    return changed  # type: ignore[no-any-return]
+    return changed
 
 
 @op
@@ -308,11 +310,11 @@ def _softmax(xp: Backend, scores: Array, precision: DType | None) -> Array:
     return softmax_below(xp, scores, xp.where(nothing, xp.zeros_like(top), top), axis=-1)
 
 
-def _floating(xp: Backend, precision: DType) -> DType:
+def _floating(xp: Backend, precision: DType) -> Any:
     dtype = xp.dtype(precision)
     if not xp.isdtype(dtype, "real floating"):
         raise ValueError(f"softmax_precision is {precision}, but must be a float")
-    return dtype  # type: ignore[no-any-return]
+    return dtype
 
 
 # -- masks ----------------------------------------------------------------------------------------

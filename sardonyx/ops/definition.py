@@ -18,9 +18,11 @@ from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
+    Generic,
     NewType,
     Protocol,
     TypeAlias,
+    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -31,6 +33,9 @@ from typing import get_type_hints as resolve_annotations
 import numpy as np
 
 from sardonyx.backends.standard import Array
+
+R = TypeVar("R")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 Ints: TypeAlias = tuple[int, ...]
 Floats: TypeAlias = tuple[float, ...]
@@ -217,10 +222,10 @@ class Definition:
         return tuple(name for name, p in self.attributes.items() if p.type == Body)
 
 
-class Op:
+class Op(Generic[R]):
     """An ONNX operator: today's function, and those of older opsets that differ in meaning."""
 
-    def __init__(self, function: Callable[..., Any], domain: str) -> None:
+    def __init__(self, function: Callable[..., R], domain: str) -> None:
         self.name = function.__name__
         self.domain = domain
         self.__doc__ = function.__doc__
@@ -228,17 +233,17 @@ class Op:
         self._definition = Definition.of(function)
         self._older: list[tuple[int, Definition]] = []
 
-    def __call__(self, *arguments: Any, **attributes: Any) -> Any:
+    def __call__(self, *arguments: Any, **attributes: Any) -> R:
         """Today's function itself, so that ops can be written in terms of others."""
         return self._function(*arguments, **attributes)
 
     def __repr__(self) -> str:
         return f"<op {self.domain or 'ai.onnx'}::{self.name}>"
 
-    def before(self, opset: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def before(self, opset: int) -> Callable[[Function], Function]:
         """Declare the function that holds for opsets older than `opset`."""
 
-        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        def declare(function: Function) -> Function:
             self._older.append((opset, Definition.of(function)))
             self._older.sort(key=lambda entry: entry[0])
             return function
@@ -259,12 +264,12 @@ class Op:
 
 
 @overload
-def op(function: Callable[..., Any], /) -> Op: ...
+def op(function: Callable[..., R], /) -> Op[R]: ...
 @overload
-def op(*, domain: str) -> Callable[[Callable[..., Any]], Op]: ...
+def op(*, domain: str) -> Callable[[Callable[..., R]], Op[R]]: ...
 def op(
-    function: Callable[..., Any] | None = None, *, domain: str = ""
-) -> Op | Callable[[Callable[..., Any]], Op]:
+    function: Callable[..., R] | None = None, *, domain: str = ""
+) -> Op[R] | Callable[[Callable[..., R]], Op[R]]:
     """Make an `Op` of a function whose name, parameters and defaults are the operator's."""
     if function is None:
         return lambda f: Op(f, domain)

@@ -8,20 +8,20 @@ from typing import Any
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Ints, Op
+from sardonyx.ops.definition import Ints, Op, R
 
 
-def consumes_inputs(op: Op) -> Op:
+def consumes_inputs(op: Op[R]) -> Op[R]:
     """Until opset 6 `consumed_inputs` told whose memory may be reused; no result differs."""
     return _hinted(op, 6, "consumed_inputs", Ints | None, None)
 
 
-def outputs_sequence(op: Op) -> Op:
+def outputs_sequence(op: Op[R]) -> Op[R]:
     """Until opset 7 `output_sequence` told whether Y is wanted, which the node's outputs tell."""
     return _hinted(op, 7, "output_sequence", int, 0)
 
 
-def _hinted(op: Op, until: int, name: str, annotation: Any, default: Any) -> Op:
+def _hinted(op: Op[R], until: int, name: str, annotation: Any, default: Any) -> Op[R]:
     """Before that opset the op had one attribute more, which changes nothing."""
     today = op.at(1).function
 
@@ -39,7 +39,7 @@ def _hinted(op: Op, until: int, name: str, annotation: Any, default: Any) -> Op:
     return op
 
 
-def broadcasts_by_axis(op: Op) -> Op:
+def broadcasts_by_axis(op: Op[R]) -> Op[R]:
     """Until opset 7 `B` was broadcast on request alone, and along A's axes from `axis` on."""
 
     @op.before(7)

@@ -85,7 +85,7 @@ def Erf(xp: Backend, input: Array) -> Array:
 @Erf.before(13)
 def erf_of_integers_too(xp: Backend, input: Array) -> Array:
     if not xp.isdtype(input.dtype, "integral"):
-        return Erf(xp, input)  # type: ignore[no-any-return]
+        return Erf(xp, input)
     return xp.astype(xp.erf(_as(xp, input, np.float64)), input.dtype)
 
 
@@ -288,7 +288,7 @@ def Pow(xp: Backend, X: Array, Y: Array) -> Array:
 def pow_with_axis(
     xp: Backend, X: Array, Y: Array, *, axis: int | None = None, broadcast: int = 0
 ) -> Array:
-    return Pow(xp, X, aligned(xp, X, Y, axis, broadcast))  # type: ignore[no-any-return]
+    return Pow(xp, X, aligned(xp, X, Y, axis, broadcast))
 
 
 def _integer_power(xp: Backend, X: Array, Y: Array) -> Array:
@@ -376,7 +376,7 @@ def clip_to_attributes(
     min: float = -3.4028234663852886e38,
     max: float = 3.4028234663852886e38,
 ) -> Array:
-    return clip_to_optional_attributes(xp, input, min=min, max=max)  # type: ignore[no-any-return]
+    return clip_to_optional_attributes(xp, input, min=min, max=max)
 
 
 @Clip.before(6)
@@ -393,7 +393,7 @@ def clip_to_optional_attributes(
         # What is beyond the type, as the usual bounds are of float16, is infinite in it.
         bounds = [None if b is None else np.asarray(b).astype(dtype) for b in (min, max)]
     arrays = (None if b is None else xp.asarray(b) for b in bounds)
-    return Clip(xp, input, *arrays)  # type: ignore[no-any-return]
+    return Clip(xp, input, *arrays)
 
 
 def _scalar(xp: Backend, bound: Array) -> Array:

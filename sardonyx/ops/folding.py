@@ -83,7 +83,7 @@ def _sum_of_sources(xp: Backend, x: Array, sources: Host) -> Array:
     """The elements of axis 1 that `sources` names in each column, added up."""
     is_text, is_bool = xp.numpy_dtype(x.dtype).kind == "O", xp.isdtype(x.dtype, "bool")
     widths = [(0, 0), (0, 1), *((0, 0) for _ in x.shape[2:])]
-    padded = xp.pad(x, widths, "" if is_text else 0)  # type: ignore[arg-type]
+    padded = xp.pad(x, widths, "" if is_text else 0)
     found = xp.take(padded, xp.asarray(sources.reshape(-1)), axis=1)
     found = xp.reshape(found, (x.shape[0], *sources.shape, *x.shape[2:]))
     if sources.shape[0] == 1 or is_text:

@@ -161,7 +161,7 @@ def narrowed(xp: Backend, x: Array, dtype: DType) -> Array:
 
 def _bounds(dtype: DType, wide: DType) -> tuple[float, float]:
     """The least and the greatest number of `wide` that an integer type has."""
-    limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    limits = ml_dtypes.iinfo(dtype)
     high = wide.type(limits.max)
     if int(high) > limits.max:
         high = np.nextafter(high, wide.type(0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -223,7 +224,7 @@ def _widths(x: Array, pads: Ints, axes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _padded(
-    xp: Backend, x: Array, widths: Sequence[tuple[int, int]], mode: str, value: object
+    xp: Backend, x: Array, widths: Sequence[tuple[int, int]], mode: str, value: Any
 ) -> Array:
     """Negative widths crop first, so that a mode repeats only what is left."""
     if any(min(width) < 0 for width in widths):
@@ -234,7 +235,7 @@ def _padded(
     if not any(map(any, widths)):
         return x
     if mode == "constant":
-        return xp.pad(x, widths, value)  # type: ignore[arg-type]
+        return xp.pad(x, widths, value)
     xp.allow(padded_shape(x.shape, widths), xp.numpy_dtype(x.dtype))
     for axis, (before, after) in enumerate(widths):
         if before or after:

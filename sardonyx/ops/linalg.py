@@ -63,7 +63,7 @@ def gemm_that_broadcasts_on_request(
     Y = Gemm(xp, A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
     if not broadcast and C.shape != Y.shape:
         raise ValueError(f"C has shape {C.shape}, not {Y.shape}, and broadcast is 0")
-    return Y  # type: ignore[no-any-return]
+    return Y
 
 
 def _times(xp: Backend, x: Array, factor: float) -> Array:

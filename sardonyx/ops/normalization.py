@@ -197,7 +197,7 @@ def batch_normalization_training_if_it_has_outputs(
     spatial: int = 1,
     outputs: Outputs,
 ) -> Array | tuple[Array, ...]:
-    return batch_normalization_with_is_test(  # type: ignore[no-any-return]
+    return batch_normalization_with_is_test(
         xp,
         X,
         scale,

@@ -127,12 +127,12 @@ def _quantized(
     """Floats in units of the scale as `to`; the zero point comes in their type."""
     if not isdtype(to, "integral"):
         moved = x if zero_point is None else x + zero_point
-        return Cast(xp, moved, to=to, saturate=saturate)  # type: ignore[no-any-return]
+        return Cast(xp, moved, to=to, saturate=saturate)
     x = xp.round(x)
     moved = x if zero_point is None else x + zero_point
-    bounds = ml_dtypes.iinfo(to)  # type: ignore[no-untyped-call]
+    bounds = ml_dtypes.iinfo(to)
     within = xp.minimum(xp.maximum(moved, float(bounds.min)), float(bounds.max))
-    return Cast(xp, within, to=to)  # type: ignore[no-any-return]
+    return Cast(xp, within, to=to)
 
 
 # -- how many elements share a scale --------------------------------------------------------------

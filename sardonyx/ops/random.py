@@ -71,9 +71,7 @@ def RandomUniformLike(
     key: Key,
 ) -> Array:
     kind = _kind_like(xp, input, dtype)
-    return RandomUniform(  # type: ignore[no-any-return]
-        xp, shape=input.shape, dtype=kind, high=high, low=low, seed=seed, key=key
-    )
+    return RandomUniform(xp, shape=input.shape, dtype=kind, high=high, low=low, seed=seed, key=key)
 
 
 @op
@@ -88,7 +86,7 @@ def RandomNormalLike(
     key: Key,
 ) -> Array:
     kind = _kind_like(xp, input, dtype)
-    return RandomNormal(  # type: ignore[no-any-return]
+    return RandomNormal(
         xp, shape=input.shape, dtype=kind, mean=mean, scale=scale, seed=seed, key=key
     )
 
@@ -96,7 +94,8 @@ def RandomNormalLike(
 def _seeded(xp: Backend, seed: float | None, key: Key) -> Array:
     """The seed's own key, or that of the call. A seed that is no number is none."""
     if seed is None or math.isnan(seed):
-        return key  # type: ignore[no-any-return]
+        drawn_from: Array = key
+        return drawn_from
     return xp.asarray(random.key_of(seed))
 
 

@@ -119,7 +119,7 @@ def gru_that_goes_foward(
     output_sequence: int = 0,
 ) -> tuple[Array, ...]:
     """The first schema's default is misspelt."""
-    return GRU(  # type: ignore[no-any-return]
+    return GRU(
         xp,
         X,
         W,

@@ -18,7 +18,7 @@ FLOAT64 = np.dtype(np.float64)
 Reduction = Callable[..., Array]
 
 
-def reduction(function: Reduction) -> Op:
+def reduction(function: Reduction) -> Op[Array]:
     """An op of `function(xp, data, axes, keepdims)`, to which axes are given counted from 0."""
 
     def reduce(

@@ -58,9 +58,7 @@ def dft_along_attribute(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Array:
-    return DFT(  # type: ignore[no-any-return]
-        xp, input, dft_length, axis, inverse=inverse, onesided=onesided
-    )
+    return DFT(xp, input, dft_length, axis, inverse=inverse, onesided=onesided)
 
 
 @op

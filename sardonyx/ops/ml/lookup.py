@@ -36,7 +36,8 @@ def _named(keys: Host) -> str:
 def _places_of_strings(X: Any, keys: Host) -> Array:
     known = {key: place for place, key in enumerate(keys.tolist())}
     found: Any = np.asarray([known.get(x, len(keys)) for x in X.reshape(-1).tolist()], rows.INT64)
-    return found.reshape(X.shape)  # type: ignore[no-any-return]
+    places: Array = found.reshape(X.shape)
+    return places
 
 
 def _places_of_numbers(xp: Backend, X: Array, keys: Host) -> Array:

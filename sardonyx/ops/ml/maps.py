@@ -102,7 +102,8 @@ def _to_string(xp: Backend, values: Array) -> Array:
 
 
 def _texts(values: Any) -> list[Any]:
-    return values.tolist()  # type: ignore[no-any-return]
+    texts: list[Any] = values.tolist()
+    return texts
 
 
 _CASTS = {"TO_FLOAT": _to_float, "TO_INT64": _to_int64, "TO_STRING": _to_string}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def transformed(xp: Backend, scores: Array, post_transform: str) -> Array:
         raise ValueError(
             f"post_transform is {post_transform!r}, but must be one of {', '.join(_TRANSFORMS)}"
         )
-    return _TRANSFORMS[post_transform](xp, scores)  # type: ignore[no-any-return]
+    return _TRANSFORMS[post_transform](xp, scores)
 
 
 def logistic(xp: Backend, scores: Array) -> Array:
@@ -140,7 +140,7 @@ def _probit(xp: Backend, scores: Array) -> Array:
     )
 
 
-_TRANSFORMS: dict[str, Any] = {
+_TRANSFORMS: dict[str, Callable[[Backend, Array], Array]] = {
     "NONE": _as_they_are,
     "SOFTMAX": _softmax,
     "LOGISTIC": logistic,
