@@ -66,7 +66,7 @@ def _print_model(console: Console, model: Model, path: Path) -> None:
 
 
 def _kinds(program: Program, inputs: Sequence[ValueInfo]) -> Table:
-    weights = [name for stage in program.stages for name in stage.weights.values()]
+    weights = [name for stage in program.stages for name in stage.binding.weights.values()]
     given = {*weights, *(info.name for info in inputs)}
     made = [n for n, v in program.names.items() if v.kind == "device" and n not in given]
     rows = {

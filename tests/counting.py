@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sardonyx.backends.base import Backend, Replay, Spec
+from sardonyx.backends.base import Backend, Executable, Spec
 from sardonyx.backends.jax import JaxBackend
 from sardonyx.backends.numpy import NumpyBackend
 
@@ -18,9 +18,9 @@ class Counts:
     compilations = 0
     looks = 0
 
-    def compile(self, replay: Replay) -> Replay:
+    def compile(self, *arguments: Any, **donated: Any) -> Executable:
         self.compilations += 1
-        result: Replay = super().compile(replay)  # type: ignore[misc]
+        result: Executable = super().compile(*arguments, **donated)  # type: ignore[misc]
         return result
 
     def spec(self, value: Any) -> Spec:

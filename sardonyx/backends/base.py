@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import ml_dtypes
@@ -34,6 +35,30 @@ class Spec(NamedTuple):
     dtype: np.dtype[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a compiler says of what it made, in bytes, and in operations on numbers."""
+
+    arguments: int
+    outputs: int
+    # The largest amount that lives at once of what is neither argument nor output.
+    temporaries: int
+    # What outputs took over from arguments that the caller gave up.
+    donated: int
+    code: int
+    operations: float
+    # What is read and written in memory.
+    moved: float
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Executable:
+    """A function of arrays, ready to run."""
+
+    run: Replay
+    costs: Callable[[], Costs] | None = None
+
+
 class Backend(Standard):
     """One array library, as ops and programs see it.
 
@@ -52,6 +77,8 @@ class Backend(Standard):
     reshapes_are_views: ClassVar[bool] = True
     # Constants up to this many bytes are written into the program instead of being passed to it.
     embeds_up_to: ClassVar[int] = 0
+    # Small vectors of up to this many bytes are passed together: each argument costs time at a call.
+    packs_up_to: ClassVar[int] = 0
     # A value of more bytes is taken for a mistake or an attack, and refused before it is made.
     largest_value: int = 2**34
 
@@ -315,9 +342,14 @@ class Backend(Standard):
         """Shapes and dtypes of `function`'s results without running it. Compiled backends only."""
         raise NotImplementedError
 
-    def compile(self, replay: Replay) -> Replay:
-        """`replay`, a pure function of arrays, in its fastest form."""
-        return replay
+    def compile(
+        self, replay: Replay, arguments: Sequence[Any], *, donated: Sequence[int] = ()
+    ) -> Executable:
+        """`replay`, a pure function of arrays, in its fastest form for arguments like these.
+
+        They are arrays, or the `Spec` of one. The caller gives up the `donated` among them.
+        """
+        return Executable(replay)
 
     def explain(self, error: Exception) -> str | None:
         """What a library's error raised by a call means to a user, where it is a common one."""

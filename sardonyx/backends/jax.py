@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental.layout import Format, Layout
+from jax.sharding import SingleDeviceSharding
 
 from sardonyx.backends import fallback, xla_cpu
-from sardonyx.backends.base import Backend, Replay, Spec
+from sardonyx.backends.base import Backend, Costs, Executable, Replay, Spec
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
 from sardonyx.backends.rounding import prepared
 from sardonyx.errors import BackendUnavailable
@@ -30,6 +31,9 @@ _WITHOUT_X64 = {
 }
 
 
+# Each value has the type that its graph says: XLA would drop casts to narrow ones and back.
+_EXACT = {"xla_allow_excess_precision": False}
+
 # XLA takes a time that grows with the square of the number of arrays that are concatenated.
 MOST_JOINED = 128
 
@@ -38,6 +42,7 @@ class JaxBackend(Backend):
     name: ClassVar[str] = "jax"
     reshapes_are_views: ClassVar[bool] = False
     embeds_up_to: ClassVar[int] = 128
+    packs_up_to: ClassVar[int] = 4096
 
     def __init__(self, device: jax.Device | None = None, *, jit: bool = True) -> None:
         super().__init__(jnp)
@@ -301,22 +306,31 @@ class JaxBackend(Backend):
         stand_ins = (stand_in(*spec) for spec in specs)
         return [Spec(r.shape, r.dtype) for r in jax.eval_shape(function, *stand_ins)]
 
-    def compile(self, replay: Replay) -> Replay:
+    def compile(
+        self, replay: Replay, arguments: Sequence[Any], *, donated: Sequence[int] = ()
+    ) -> Executable:
         if not self.compiled:
-            return replay
-        # Each value has the type that its graph says: XLA would drop casts to narrow ones and back.
-        exact = jax.jit(replay, compiler_options={"xla_allow_excess_precision": False})
+            return Executable(replay)
+        jitted = jax.jit(replay, donate_argnums=tuple(donated), compiler_options=_EXACT)
+        built = jitted.lower(*map(self._stand_in, arguments)).compile()
 
         def run(*arrays: Any) -> Any:
             try:
-                return exact(*arrays)
-            except ValueError as error:
-                if "compiler_options" not in str(error):
-                    raise
-                # Inside another jit, whose options hold for all.
-                return jax.jit(replay)(*arrays)
+                return built(*arrays)
+            except (TypeError, ValueError):
+                # They lie elsewhere than those that it was compiled for, or a key is traced. Inside
+                # of another jit the options of that one hold.
+                is_traced = any(map(self.is_abstract, arrays))
+                return (jax.jit(replay) if is_traced else jitted)(*arrays)
 
-        return run
+        return Executable(run, partial(_costs, built))
+
+    def _stand_in(self, argument: Any) -> Any:
+        if not isinstance(argument, (Spec, jax.core.Tracer)):
+            return argument
+        place = None if self.device is None else SingleDeviceSharding(self.device)
+        make: Callable[..., Any] = jax.ShapeDtypeStruct
+        return make(argument.shape, argument.dtype, sharding=place)
 
     def explain(self, error: Exception) -> str | None:
         text = str(error)
@@ -337,6 +351,19 @@ class JaxBackend(Backend):
         if "RESOURCE_EXHAUSTED" in text:
             return "the device is out of memory; use smaller inputs or another device"
         return None
+
+
+def _costs(built: Any) -> Costs:
+    memory, work = built.memory_analysis(), built.cost_analysis()
+    return Costs(
+        arguments=memory.argument_size_in_bytes,
+        outputs=memory.output_size_in_bytes,
+        temporaries=memory.temp_size_in_bytes,
+        donated=memory.alias_size_in_bytes,
+        code=memory.generated_code_size_in_bytes,
+        operations=work.get("flops", 0.0),
+        moved=work.get("bytes accessed", 0.0),
+    )
 
 
 # A caller's jit or grad works on what has been traced where JAX's 64-bit mode may be off. There

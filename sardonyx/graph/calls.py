@@ -38,6 +38,8 @@ class OpCall:
     outputs: int | None = None
     makes_sequence: bool = False
     is_unsized: bool = False
+    # Whether the result is only another look at the first array.
+    is_view: bool = False
 
     @classmethod
     def of(
@@ -56,6 +58,7 @@ class OpCall:
             outputs=len(dtypes),
             makes_sequence=definition.makes_sequence,
             is_unsized=definition.is_unsized,
+            is_view=definition.is_view,
         )
 
     def __call__(self, xp: Backend, arrays: Sequence[Any]) -> tuple[Any, ...]:

@@ -35,7 +35,7 @@ def _summary(program: Program) -> Iterator[str]:
     yield _line("static", [f"{n} = {_content(v)}" for n, v in program.static.items()])
     yield _line("aliases", [f"{name} is {source}" for name, source in program.aliases.items()])
     yield _line("constants", [f"{n} {_type(a)}" for n, a in program.constants.items()])
-    weights = [name for stage in program.stages for name in stage.weights.values()]
+    weights = [name for stage in program.stages for name in stage.binding.weights.values()]
     yield _line("weights", weights)
     host = [name for name, value in program.names.items() if value.kind == "host"]
     if host:

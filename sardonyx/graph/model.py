@@ -16,6 +16,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph import faults
 from sardonyx.graph.arrays import Convert, check_input, exporter, importer, leaf_of, normalised
+from sardonyx.graph.compiling import Compiler
 from sardonyx.graph.params import Constants, Params
 from sardonyx.graph.program import Program
 from sardonyx.graph.replay import Recording
@@ -59,6 +60,7 @@ class Model:
         self._constants = Constants(backend)
         self._entries: dict[Any, _Entry] = {}
         self._inferred: dict[Any, Any] = {}
+        self._compiler = Compiler(backend)
         self._lock = RLock()
         self._draws = count()
         self._entropy = np.uint32(randbits(32))
@@ -252,7 +254,7 @@ class Model:
 
     def _retrace(self, entry: _Entry, arrays: list[Any]) -> None:
         """Trace a call that failed once more: where a node is at fault, that names it."""
-        recording = Recording(self._backend, self.params, entry.recording.inline)
+        recording = Recording(self._compiler, self.params, entry.recording.inline)
         try:
             self._record(replace(entry, recording=recording), arrays, None, execute=False)
         except SardonyxError:
@@ -267,7 +269,7 @@ class Model:
         with self._lock, self._backend.scope():
             tape = Tape(
                 recording.root,
-                self._backend,
+                self._compiler,
                 self.params,
                 self._constants,
                 inferred=self._inferred,
@@ -320,7 +322,7 @@ class Model:
         return _Entry(
             importers if any(importers) else None,
             Recording(
-                self._backend, self.params, any(self._backend.is_abstract(a) for a in leaves)
+                self._compiler, self.params, any(self._backend.is_abstract(a) for a in leaves)
             ),
             exporter(leaves, self._backend),
             all(isinstance(leaf, np.ndarray) for leaf in leaves),

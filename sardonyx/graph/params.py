@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -27,10 +28,17 @@ class Params(MutableMapping[str, Any]):
         self._host = dict(host)
         self._device: dict[str, Any] = {}
         self._backend = backend
+        # What programs made of the weights, for those that make the same of them.
+        self.bound: WeakValueDictionary[Any, Any] = WeakValueDictionary()
         # Counts replacements: of any param, and of those that programs were recorded for.
         self.version = 0
         self.static_version = 0
         self.read_while_tracing: set[str] = set()
+
+    @property
+    def backend(self) -> Backend:
+        """Where the arrays live."""
+        return self._backend
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._host and name not in self._device:

@@ -1,29 +1,44 @@
 """What tracing leaves: segments of steps that replay without looking at the graph again.
 
 Values travel in numbered registers. A `Step` is one call of an op, a `Segment` the steps that run
-as one piece, a `Stage` a segment and what decides how the program goes on after it. Stages form a
-tree, because a value that is read on the host may lead elsewhere at the next call; a `Program` is
-one path through that tree.
+as one piece; a `Program` is one path through the tree of stages that was recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from sardonyx.backends.base import Backend, Spec
-from sardonyx.backends.numpy import HOST
 from sardonyx.graph.listing import listing
 from sardonyx.graph.structure import Node
-from sardonyx.graph.values import Device, Value, Weight
-from sardonyx.ops.definition import Map, MapRows
+from sardonyx.graph.values import digest
+
+if TYPE_CHECKING:
+    from sardonyx.graph.stages import Stage
 
 Frame: TypeAlias = dict[int, Any]
-Call: TypeAlias = Callable[[Backend, Sequence[Any]], Sequence[Any]]
+
+
+class Call(Protocol):
+    """A function of a backend and of arrays, and what is known of it."""
+
+    @property
+    def key(self) -> tuple[Any, ...] | None:
+        """Equal for two calls that do the same to equal arrays; None where that cannot be told."""
+
+    @property
+    def is_unsized(self) -> bool:
+        """Whether the shapes of its results depend on data."""
+
+    @property
+    def is_view(self) -> bool:
+        """Whether its result is only another look at the first array."""
+
+    def __call__(self, xp: Backend, arrays: Sequence[Any]) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -114,16 +129,26 @@ class Segment:
     """Steps that run as one piece: on the host, or on the device in the backend's fastest form."""
 
     def __init__(
-        self, steps: Sequence[Step], results: Sequence[int], order: Callable[[int], Any], host: bool
+        self,
+        steps: Sequence[Step],
+        results: Sequence[int],
+        fixed: Container[int] = (),
+        *,
+        host: bool = False,
     ) -> None:
         self.steps = tuple(steps)
         self.results = tuple(results)
         self.host = host
         made = {register for step in steps for register in step.results}
-        read = {register for step in steps for register in step.reads}
-        self.arguments = tuple(sorted(read - made, key=order))
+        read = sorted({register for step in steps for register in step.reads} - made)
+        # What changes with each call, and what is bound to the program: weights and constants.
+        self.inputs = tuple(register for register in read if register not in fixed)
+        self.fixed = tuple(register for register in read if register in fixed)
         self._releases = _releases(self.steps, self.results)
-        self._run: Callable[..., Sequence[Any]] | None = None
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        return self.inputs + self.fixed
 
     def replay(self, xp: Backend, *arguments: Any) -> list[Any]:
         """Run the steps one by one: a pure function of the arguments."""
@@ -134,26 +159,22 @@ class Segment:
                 del frame[register]
         return [frame[register] for register in self.results]
 
-    def function(self, backend: Backend) -> Callable[..., Sequence[Any]]:
-        """The segment as a function of its arguments, compiled where the backend compiles."""
-        if self._run is None:
-            if self.host:
-                self._run = partial(_replay_on_host, self, backend)
-            else:
-                self._run = backend.compile(partial(self.replay, backend))
-        return self._run
 
-    def run(self, backend: Backend, frame: Frame, *, inline: bool = False) -> None:
-        function = partial(self.replay, backend) if inline else self.function(backend)
-        results = function(*[frame[register] for register in self.arguments])
-        frame.update(zip(self.results, results, strict=True))
+def key_of(segment: Segment) -> Any:
+    """Equal for segments that do the same to equal arguments; None where that cannot be told."""
+    numbers = {register: i for i, register in enumerate(segment.arguments)}
+    keys = []
+    for step in segment.steps:
+        if step.call.key is None:
+            return None
+        keys.append((step.call.key, _wires(step, numbers)))
+        for register in step.results:
+            numbers[register] = len(numbers)
+    return tuple(keys), tuple(numbers[register] for register in segment.results)
 
 
-def _replay_on_host(segment: Segment, backend: Backend, *arguments: Any) -> list[Any]:
-    fetched = (backend.fetch(a) if backend.owns(a) else a for a in arguments)
-    with HOST.scope():
-        results = segment.replay(HOST, *fetched)
-    return [r if r.dtype == object else backend.put(r) for r in results]
+def _wires(step: Step, numbers: dict[int, int]) -> tuple[Any, ...]:
+    return tuple(numbers[o] if isinstance(o, int) else digest(o.value) for o in step.operands)
 
 
 def _releases(steps: Sequence[Step], kept: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -175,32 +196,6 @@ def without_dead_steps(steps: Sequence[Step], results: Sequence[int]) -> list[St
             needed.update(step.reads)
             kept.append(step)
     return kept[::-1]
-
-
-@dataclass(eq=False, slots=True)
-class Stage:
-    """A segment, what it needs besides the stages before it, and what follows."""
-
-    segment: Segment | None = None
-    weights: Mapping[int, str] = field(default_factory=dict)
-    constants: Mapping[int, Any] = field(default_factory=dict)
-    # The registers whose values, or shapes, the rest of the program was recorded for.
-    reads: tuple[int, ...] = ()
-    measures: tuple[int, ...] = ()
-    following: dict[tuple[Any, ...], Stage] = field(default_factory=dict)
-    # The model's outputs, in the last stage of a path: values whose arrays are in registers.
-    outputs: tuple[Value, ...] | None = None
-
-
-def output_of(value: Value, frame: Frame, backend: Backend) -> Any:
-    """An output's arrays; a static one stays what it is, for the caller's library to take."""
-    if isinstance(value, list):
-        return [output_of(one, frame, backend) for one in value]
-    if isinstance(value, (Map, MapRows)):
-        return replace(value, values=output_of(value.values, frame, backend))
-    if isinstance(value, Weight):
-        return backend.shield(frame[value.register])
-    return frame[value.register] if isinstance(value, Device) else value
 
 
 @dataclass(frozen=True, eq=False, slots=True)

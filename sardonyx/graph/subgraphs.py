@@ -151,6 +151,7 @@ class BodyCall:
 
     key: ClassVar[None] = None
     is_unsized: ClassVar[bool] = False
+    is_view: ClassVar[bool] = False
 
     @classmethod
     def of(cls, call: OpCall, own: int, bodies: Mapping[str, Subgraph], stand_ins: Any) -> BodyCall:

@@ -6,30 +6,31 @@ finished. On the others each step also runs at once, since that is how its resul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet, finalize
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, HoldsNoStrings, Spec
+from sardonyx.backends.base import HoldsNoStrings, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls import OpCall, Probe, makes_strings
+from sardonyx.graph.compiling import Compiler
 from sardonyx.graph.params import Constants, Params
+from sardonyx.graph.preparation import Binding, Fixed, bind
 from sardonyx.graph.program import (
     Block,
     Embedded,
     Frame,
     Operand,
     Segment,
-    Stage,
     Step,
-    output_of,
     without_dead_steps,
 )
 from sardonyx.graph.rewrite import rewrite
+from sardonyx.graph.stages import Stage, output_of, read_key
 from sardonyx.graph.structure import Node
 from sardonyx.graph.subgraphs import BodyCall
 from sardonyx.graph.values import Device, Hosted, Static, Value, Weight, digest, leaves, static
@@ -52,15 +53,17 @@ class Tape:
     def __init__(
         self,
         root: Stage,
-        backend: Backend,
+        compiler: Compiler,
         params: Params,
         constants: Constants,
         *,
         inferred: dict[Any, Any],
         inline: bool,
         execute: bool,
+        donated: Collection[int] = (),
     ) -> None:
-        self.backend = backend
+        self.backend = compiler.backend
+        self.compiler = compiler
         self.params = params
         self.constants = constants
         self.inline = inline
@@ -71,6 +74,7 @@ class Tape:
         # The caller's arrays whose values the program was recorded for.
         self.inputs_read: dict[int, np.ndarray[Any, Any]] = {}
         self._inputs: set[int] = set()
+        self._donated = donated
         self._key_register = -1
         self._stage = root
         self._key: tuple[Any, ...] = ()
@@ -85,7 +89,7 @@ class Tape:
         self._embedded: dict[Any, Embedded] = {}
         self._constants: dict[int, Any] = {}
         self._sources: dict[int, np.ndarray[Any, Any]] = {}
-        self._introduced: set[int] = set()
+        self._draws = False
         self._specs: dict[int, Spec] = {}
         self._inferred = inferred
         self.outputs: tuple[Value, ...] | None = None
@@ -108,7 +112,7 @@ class Tape:
 
     @property
     def draws(self) -> bool:
-        return self._key_register in self._introduced
+        return self._draws
 
     def weight(self, name: str) -> Weight:
         """An initializer, an argument of the program."""
@@ -235,14 +239,15 @@ class Tape:
 
     def output_arrays(self) -> tuple[Any, ...]:
         """The outputs of the call that was recorded."""
-        return tuple(output_of(value, self._frame, self.backend) for value in self.outputs or ())
+        outputs = self.outputs or ()
+        return tuple(output_of(v, self._frame, self.params, self.backend) for v in outputs)
 
     def used_constants(self) -> list[tuple[np.ndarray[Any, Any], Any]]:
         """The static values that device steps use, each with the array that they get for it."""
-        placed = [register for stage in self.path for register in stage.constants]
-        steps = [step for stage in self.path if stage.segment for step in stage.segment.steps]
+        placed = {register for stage in self.path for register in stage.binding.all_constants}
+        steps = [step for stage in self.path for step in stage.steps]
         embedded = {id(e): e.value for step in steps for e in step.embedded}
-        used = [(self._sources[register], self._constants[register]) for register in placed]
+        used = [(self._sources[register], self._constants[register]) for register in sorted(placed)]
         return used + [(value, value) for value in embedded.values()]
 
     # -- registers --------------------------------------------------------------------------------
@@ -378,18 +383,17 @@ class Tape:
     def _close(self, outputs: tuple[Value, ...] | None = None) -> None:
         """End the segment: run it, and begin the next one."""
         results = self._results_of_segment(outputs)
-        stage = self._stage.following.get(self._key)
+        stage = self._stage.next(self._key)
         if stage is None:
             stage = self._new_stage(results, outputs)
-            self._stage.following[self._key] = stage
+            self._stage.lead_to(self._key, stage)
         self.path.append(stage)
-        for register, name in stage.weights.items():
-            self._frame[register] = self.params[name]
         if stage.segment is not None:
+            self._draws |= self._key_register in stage.segment.inputs
             self.left.update(stage.segment.results)
             runs_later = self.backend.compiled and not stage.segment.host
             if runs_later and (outputs is None or self.execute):
-                stage.segment.run(self.backend, self._frame, inline=self.inline)
+                stage.run(self._frame, self.compiler, self.params, inline=self.inline)
         self._stage, self._key, self._steps = stage, (), []
         self._made.clear()
         self.outputs = outputs
@@ -404,23 +408,27 @@ class Tape:
 
     def _new_stage(self, results: Sequence[int], outputs: tuple[Value, ...] | None) -> Stage:
         steps = rewrite(without_dead_steps(self._steps, results), results, self._sources)
-        segment = Segment(steps, results, self._argument_order, self._on_host) if steps else None
-        needed = set(segment.arguments if segment else ())
-        for leaf in (leaf for output in outputs or () for leaf in leaves(output)):
-            if isinstance(leaf, Device):
-                needed.add(leaf.register)
-        fresh = needed - self._introduced
-        self._introduced |= needed
-        return Stage(
-            segment,
-            weights={r: self._weights[r] for r in sorted(fresh) if r in self._weights},
-            constants={r: self._constants[r] for r in sorted(fresh) if r in self._constants},
-            outputs=outputs,
-        )
+        if not steps:
+            return Stage(outputs=outputs)
+        if self._on_host or self.inline:
+            registers = {*self._weights, *self._constants}
+            segment = Segment(steps, results, registers, host=self._on_host)
+            binding = Binding.plain(segment, self._weights, self._constants)
+        else:
+            fixed = Fixed(self._weights, self._sources, self._constants, self._specs)
+            segment, binding = bind(steps, results, fixed, self.backend)
+        return Stage(segment, binding, self._given_up(segment, outputs), outputs=outputs)
 
-    def _argument_order(self, register: int) -> tuple[bool, int]:
-        """What changes with each call comes first, what is bound to the program last."""
-        return register in self._weights or register in self._constants, register
+    def _given_up(self, segment: Segment, outputs: tuple[Value, ...] | None) -> tuple[int, ...]:
+        """The places of arguments whose buffers results may take over: nobody reads them later."""
+        if outputs is None:
+            return ()
+        kept = {v.register for o in outputs for v in leaves(o) if isinstance(v, Device)}
+        return tuple(
+            place
+            for place, register in enumerate(segment.inputs)
+            if register in self._donated and register not in kept
+        )
 
 
 class StandIns(dict[int, Any]):
@@ -432,13 +440,6 @@ class StandIns(dict[int, Any]):
 
     def __missing__(self, register: int) -> Any:
         return self._tape.stand_in(register)
-
-
-def read_key(
-    values: Sequence[np.ndarray[Any, Any]], shapes: Sequence[tuple[int, ...]] = ()
-) -> tuple[Any, ...]:
-    """What tells two calls apart that find different values or shapes at the same cut."""
-    return (*(digest(value) for value in values), *shapes)
 
 
 def _with_embedded(probe: Probe, operands: Sequence[Operand]) -> Callable[..., Sequence[Any]]:

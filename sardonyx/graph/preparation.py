@@ -1,0 +1,272 @@
+"""What a program needs of weights and constants, made once and not at each call.
+
+Steps that depend on weights alone are taken out of the program, so that scaling, transposing or
+packing a weight costs nothing at a call; and small arrays are passed together, since each argument
+of a compiled function costs time. Weights can still be replaced: what was made of them is made
+anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.numpy import HOST
+from sardonyx.graph.params import Params
+from sardonyx.graph.program import Frame, Segment, Step, key_of, without_dead_steps
+from sardonyx.graph.values import digest
+
+# Fewer small arrays than this are passed one by one.
+FEWEST_PACKED = 4
+# What is packed begins at multiples of this many elements, as vector units like it.
+ALIGNMENT = 16
+# How many bytes a prepared value may have beyond those of what it is made of.
+MOST_GROWTH = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Small arrays of one dtype, end to end in one buffer."""
+
+    registers: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def offsets(self) -> list[int]:
+        offsets, end = [], 0
+        for shape in self.shapes:
+            offsets.append(end)
+            end += math.ceil(math.prod(shape) / ALIGNMENT) * ALIGNMENT
+        return offsets
+
+    def packed(self, arrays: Mapping[int, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        """The arrays of these registers as one."""
+        first = arrays[self.registers[0]]
+        last = self.offsets[-1] + math.prod(self.shapes[-1])
+        buffer = np.zeros(last, first.dtype)
+        for register, offset in zip(self.registers, self.offsets, strict=True):
+            array = arrays[register]
+            buffer[offset : offset + array.size] = array.ravel()
+        return buffer
+
+    def unpacked(self, xp: Backend, buffer: Any) -> Frame:
+        """The arrays again, inside of a program."""
+        return {
+            register: xp.reshape(buffer[offset : offset + math.prod(shape)], shape)
+            for register, shape, offset in zip(
+                self.registers, self.shapes, self.offsets, strict=True
+            )
+        }
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Bound:
+    """Arrays made of the weights as they were at some version of the params."""
+
+    version: int
+    arrays: list[Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Binding:
+    """How a segment gets the weights and constants that it is bound to."""
+
+    weights: Mapping[int, str] = field(default_factory=dict)
+    constants: Mapping[int, np.ndarray[Any, Any]] = field(default_factory=dict)
+    # The constants on the device.
+    placed: Mapping[int, Any] = field(default_factory=dict)
+    # Steps on weights alone, that run on the host.
+    prepared: Segment | None = None
+    packs: tuple[Pack, ...] = ()
+    # What is passed as it is: registers of weights, of constants, and of what was prepared.
+    loose: tuple[int, ...] = ()
+    _bound: list[Bound] = field(default_factory=list)
+
+    @classmethod
+    def plain(
+        cls, segment: Segment, weights: Mapping[int, str], placed: Mapping[int, Any]
+    ) -> Binding:
+        """Each weight and constant as it is, and where it is."""
+        return cls(
+            weights={r: weights[r] for r in segment.fixed if r in weights},
+            placed={r: placed[r] for r in segment.fixed if r in placed},
+            loose=segment.fixed,
+        )
+
+    @property
+    def all_constants(self) -> set[int]:
+        """The registers of constants, whether they are passed or something is made of them."""
+        return {*self.constants, *self.placed}
+
+    def arrays(self, params: Params, *, host: bool = False) -> list[Any]:
+        """What to pass to the segment's function after the arrays that change with each call."""
+        if host:
+            return [params.host(self.weights[register]) for register in self.loose]
+        if not self._bound:
+            self._bound.append(params.bound.setdefault(self._key(), Bound(-1, [])))
+        (bound,) = self._bound
+        version = params.version
+        if bound.version != version:
+            bound.arrays = self._made(params)
+            bound.version = version
+        return bound.arrays
+
+    def replay(self, segment: Segment, xp: Backend, *arrays: Any) -> list[Any]:
+        """The segment, of arguments in the form in which `arrays` gives them."""
+        count = len(segment.inputs)
+        frame: Frame = dict(zip(self.loose, arrays[count:], strict=False))
+        for pack, buffer in zip(self.packs, arrays[count + len(self.loose) :], strict=True):
+            frame.update(pack.unpacked(xp, buffer))
+        return segment.replay(xp, *arrays[:count], *(frame[r] for r in segment.fixed))
+
+    def form(self, segment: Segment) -> Any:
+        """What tells apart two forms in which segments that are alike take their arguments."""
+        places = {register: i for i, register in enumerate(segment.fixed)}
+        packs = tuple((tuple(places[r] for r in p.registers), p.shapes) for p in self.packs)
+        return tuple(places[register] for register in self.loose), packs
+
+    def _made(self, params: Params) -> list[Any]:
+        backend = params.backend
+        frame: Frame = {}
+        if self.prepared is not None:
+            given = [self._host(register, params) for register in self.prepared.fixed]
+            with HOST.scope():
+                made = self.prepared.replay(HOST, *given)
+            frame = dict(zip(self.prepared.results, made, strict=True))
+        with backend.scope():
+            loose = [self._loose(register, frame, params) for register in self.loose]
+            for pack in self.packs:
+                for register in pack.registers:
+                    if register not in frame:
+                        frame[register] = self._host(register, params)
+            return loose + [backend.put(pack.packed(frame)) for pack in self.packs]
+
+    def _host(self, register: int, params: Params) -> np.ndarray[Any, Any]:
+        if register in self.weights:
+            return params.host(self.weights[register])
+        return self.constants[register]
+
+    def _loose(self, register: int, frame: Frame, params: Params) -> Any:
+        if register in frame:
+            return params.backend.put(frame[register])
+        if register in self.weights:
+            return params[self.weights[register]]
+        return self.placed[register]
+
+    def _key(self) -> Any:
+        """Equal for bindings to the same arrays, whatever the registers are called."""
+        names: dict[int, Any] = {**self.weights}
+        names.update((register, digest(value)) for register, value in self.constants.items())
+        if self.prepared is not None:
+            alike = key_of(self.prepared)
+            inputs = tuple(names[register] for register in self.prepared.fixed)
+            for i, register in enumerate(self.prepared.results):
+                names[register] = (alike or id(self), inputs, i)
+        packed = tuple(
+            (tuple(names[r] for r in pack.registers), pack.shapes) for pack in self.packs
+        )
+        return tuple(names[register] for register in self.loose), packed
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fixed:
+    """What a recording is bound to, by register."""
+
+    weights: Mapping[int, str]
+    # Each on the host, and where programs take it from.
+    constants: Mapping[int, np.ndarray[Any, Any]]
+    placed: Mapping[int, Any]
+    specs: Mapping[int, Spec]
+
+
+def bind(
+    steps: Sequence[Step], results: Sequence[int], given: Fixed, backend: Backend
+) -> tuple[Segment, Binding]:
+    """The segment of those steps that have to run at each call, and what the others make for it."""
+    weights, constants, specs = given.weights, given.constants, given.specs
+    ahead, rest = _divided(steps, results, weights, constants, specs)
+    fixed = {*weights, *constants, *(r for step in ahead for r in step.results)}
+    segment = Segment(rest, results, fixed)
+    made = [r for r in segment.fixed if r not in weights and r not in constants]
+    prepared = Segment(without_dead_steps(ahead, made), made, fixed) if made else None
+    packs = _packs(segment.fixed, specs, backend.packs_up_to)
+    packed = {register for pack in packs for register in pack.registers}
+    loose = tuple(register for register in segment.fixed if register not in packed)
+    used = {*segment.fixed, *(prepared.fixed if prepared else ())}
+    return segment, Binding(
+        {r: name for r, name in weights.items() if r in used},
+        {r: value for r, value in constants.items() if r in used},
+        {r: array for r, array in given.placed.items() if r in loose},
+        prepared,
+        packs,
+        loose,
+    )
+
+
+def _divided(
+    steps: Sequence[Step],
+    results: Sequence[int],
+    weights: Container[int],
+    constants: Container[int],
+    specs: Mapping[int, Spec],
+) -> tuple[list[Step], list[Step]]:
+    """The steps on weights alone, and those that remain to be run at each call.
+
+    A step that only looks at a weight in another shape remains: it costs nothing.
+    """
+    of_weights: set[int] = set()
+    ahead = []
+    for step in steps:
+        if _is_of_weights(step, of_weights, weights, constants):
+            leaves = any(register in results for register in step.results)
+            if not leaves and _growth(step, specs) <= MOST_GROWTH:
+                ahead.append(step)
+                of_weights.update(step.results)
+    gone = {step for step in ahead if not step.call.is_view}
+    return ahead, without_dead_steps([step for step in steps if step not in gone], results)
+
+
+def _is_of_weights(
+    step: Step, of_weights: Container[int], weights: Container[int], constants: Container[int]
+) -> bool:
+    if step.blocks or step.call.is_unsized:
+        return False
+    known = [register in weights or register in of_weights for register in step.reads]
+    return any(known) and all(
+        is_known or register in constants
+        for is_known, register in zip(known, step.reads, strict=True)
+    )
+
+
+def _growth(step: Step, specs: Mapping[int, Spec]) -> int:
+    made = sum(_size(spec) for spec in step.specs)
+    return made - sum(_size(specs[register]) for register in set(step.reads))
+
+
+def _size(spec: Spec) -> int:
+    return math.prod(spec.shape) * spec.dtype.itemsize
+
+
+def _packs(registers: Sequence[int], specs: Mapping[int, Spec], up_to: int) -> tuple[Pack, ...]:
+    small: dict[str, list[int]] = {}
+    for register in registers:
+        if _is_small_vector(specs[register], up_to):
+            small.setdefault(specs[register].dtype.name, []).append(register)
+    return tuple(
+        Pack(tuple(each), tuple(specs[register].shape for register in each))
+        for each in small.values()
+        if len(each) >= FEWEST_PACKED
+    )
+
+
+def _is_small_vector(spec: Spec, up_to: int) -> bool:
+    """A bias, a scale: what element-wise work reads in place. Matrices would be copied first."""
+    if not 0 < _size(spec) <= up_to or max(spec.shape, default=1) != math.prod(spec.shape):
+        return False
+    return spec.dtype.kind in "fiub" or spec.dtype == bfloat16
