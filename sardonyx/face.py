@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 
-from sardonyx.backends import backend_of, find
+from sardonyx.backends import backend_of, find, limit_memory
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.loading.audit import audit
@@ -15,6 +16,7 @@ from sardonyx.graph.loading.read import Readable, read_model
 from sardonyx.graph.model import Model
 from sardonyx.graph.single import single_node
 from sardonyx.graph.standard.schema import known_versions
+from sardonyx.waiting import compiling
 
 
 def load(
@@ -24,6 +26,9 @@ def load(
     device: Any = None,
     jit: bool = True,
     strict: bool = True,
+    cache: str | os.PathLike[str] | None = None,
+    most_signatures: int = 256,
+    memory_fraction: float | None = None,
 ) -> Model:
     """Load an ONNX model from a path, bytes, a file object or a `ModelProto`.
 
@@ -33,6 +38,12 @@ def load(
     slow but easy to follow. With `strict=False` types that an operator's schema does not list are
     let through.
 
+    `cache` names a folder in which compiled programs are kept for the next process; what is read
+    from it is run, so that it must be one that only you can write to. A model keeps the programs of
+    `most_signatures` kinds of calls, those used last. `memory_fraction` says how much of a GPU's
+    memory the library may take, of which JAX otherwise takes three quarters at once; JAX must not
+    have been used before.
+
     >>> import sardonyx
     >>> sardonyx.load("examples/encoder.onnx", backend="numpy").backend
     'numpy'
@@ -40,8 +51,20 @@ def load(
     proto, file = read_model(source)
     loaded = load_source(proto, file)
     audit(loaded, strict=strict)
+    if most_signatures < 1:
+        raise InvalidInput(f"A model keeps at least one signature, not {most_signatures}.")
+    if memory_fraction is not None:
+        limit_memory(backend, memory_fraction)
     chosen = backend if isinstance(backend, Backend) else find(backend, device)
-    return Model(loaded, chosen if jit else chosen.uncompiled(), strict=strict)
+    if cache is not None:
+        chosen = chosen.with_cache(cache)
+    return Model(
+        loaded,
+        chosen if jit else chosen.uncompiled(),
+        strict=strict,
+        most_signatures=most_signatures,
+        watch=compiling,
+    )
 
 
 def run_op(

@@ -23,7 +23,7 @@ FORBIDDEN = {
 }
 LIBRARIES = ("jax", "jaxlib", "cupy", "cupyx", "torch", "tensorflow")
 OWN_FILES = {
-    "jax": {"backends/jax.py", "backends/xla_cpu.py"},
+    "jax": {"backends/jax.py", "backends/jax_cache.py", "backends/xla_cpu.py"},
     "cupy": {"backends/cupy.py"},
     "cupyx": {"backends/cupy.py"},
 }

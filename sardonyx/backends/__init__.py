@@ -50,6 +50,19 @@ def find(name: str | None = None, device: object = None) -> Backend:
     raise BackendUnavailable(" ".join(reasons))
 
 
+def limit_memory(backend: str | Backend | None, fraction: float) -> None:
+    """Let the libraries that may be chosen take no more than this part of a GPU's memory."""
+    if not 0 < fraction <= 1:
+        raise InvalidInput(f"A fraction of memory is above 0 and at most 1, not {fraction}.")
+    named = backend.name if isinstance(backend, Backend) else backend
+    for name in _CLASSES if named is None else (named,):
+        try:
+            library = _class(name)
+        except BackendUnavailable:
+            continue
+        library.limit_memory(fraction)
+
+
 def available() -> list[str]:
     """The backends that can be used here, the best first. This imports what is installed."""
     names = []

@@ -7,6 +7,7 @@ the standard's own terms. A backend knows nothing of ONNX.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ class Backend(Standard):
     reshapes_are_views: ClassVar[bool] = True
     # Constants up to this many bytes are written into the program instead of being passed to it.
     embeds_up_to: ClassVar[int] = 0
-    # Small vectors of up to this many bytes are passed together: each argument costs time at a call.
+    # Vectors of up to this many bytes are passed together: each argument costs time at a call.
     packs_up_to: ClassVar[int] = 0
     # A value of more bytes is taken for a mistake or an attack, and refused before it is made.
     largest_value: int = 2**34
@@ -278,6 +279,10 @@ class Backend(Standard):
         return False
 
     @classmethod
+    def limit_memory(cls, fraction: float) -> None:
+        """Take no more than this part of a GPU's memory, in this process."""
+
+    @classmethod
     def device_for(cls, kind: str | None, index: int | None) -> Any:
         """What the constructor takes for a "cpu", "gpu" or "tpu", or for None the library's own."""
         if kind not in (None, "cpu") or index:
@@ -338,6 +343,10 @@ class Backend(Standard):
         """The same library and device, with each step run by itself as soon as it is recorded."""
         return self
 
+    def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
+        """The same, keeping what it compiles in a folder, if it compiles anything."""
+        return self
+
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
         """Shapes and dtypes of `function`'s results without running it. Compiled backends only."""
         raise NotImplementedError
@@ -350,6 +359,13 @@ class Backend(Standard):
         They are arrays, or the `Spec` of one. The caller gives up the `donated` among them.
         """
         return Executable(replay)
+
+    def reserved(self) -> tuple[int, int]:
+        """Bytes of the device's memory that the library holds, and that it may come to hold.
+
+        Zero where it does not say, or where it takes what it needs.
+        """
+        return 0, 0
 
     def explain(self, error: Exception) -> str | None:
         """What a library's error raised by a call means to a user, where it is a common one."""

@@ -119,6 +119,15 @@ class CupyBackend(NumpyLike):
         return bool(cupy.is_available())
 
     @classmethod
+    def limit_memory(cls, fraction: float) -> None:
+        cupy.get_default_memory_pool().set_limit(fraction=fraction)
+
+    def reserved(self) -> tuple[int, int]:
+        with self.scope():
+            pool = cupy.get_default_memory_pool()
+            return int(pool.total_bytes()), int(pool.get_limit())
+
+    @classmethod
     def device_for(cls, kind: str | None, index: int | None) -> int:
         if kind not in (None, "gpu"):
             raise BackendUnavailable(f"CuPy runs on NVIDIA GPUs alone, not on a {kind!r}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -11,11 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax._src import xla_bridge
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
 from sardonyx.backends import fallback, xla_cpu
 from sardonyx.backends.base import Backend, Costs, Executable, Replay, Spec
+from sardonyx.backends.jax_cache import CompiledFolder
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
 from sardonyx.backends.rounding import prepared
 from sardonyx.errors import BackendUnavailable
@@ -34,8 +38,38 @@ _WITHOUT_X64 = {
 # Each value has the type that its graph says: XLA would drop casts to narrow ones and back.
 _EXACT = {"xla_allow_excess_precision": False}
 
+# What XLA reads when it starts, and never again.
+_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+
 # XLA takes a time that grows with the square of the number of arrays that are concatenated.
 MOST_JOINED = 128
+
+
+# What messages of JAX and XLA mean to a user, by what they hold.
+_LACKS_TYPE = (
+    "XLA cannot compute here with one of the types, such as a float of six bits; cast to another "
+    "type, or load the model with backend='numpy'"
+)
+_MEANINGS = {
+    "donate the same buffer twice": (
+        "an array that is donated is passed for two inputs; pass a copy for one of them"
+    ),
+    "has been deleted": ("an input's buffer was already deleted or donated; pass a live array"),
+    "incompatible devices": (
+        "its arrays lie on different devices; move them with jax.device_put, or load the model "
+        "with device= for the device where they are"
+    ),
+    "Invalid XLA PrimitiveType": _LACKS_TYPE,
+    "translate module to LLVM": _LACKS_TYPE,
+    "RESOURCE_EXHAUSTED": "the device is out of memory; use smaller inputs or another device",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a model was loaded with."""
+
+    cache: CompiledFolder | None = None
 
 
 class JaxBackend(Backend):
@@ -44,10 +78,17 @@ class JaxBackend(Backend):
     embeds_up_to: ClassVar[int] = 128
     packs_up_to: ClassVar[int] = 4096
 
-    def __init__(self, device: jax.Device | None = None, *, jit: bool = True) -> None:
+    def __init__(
+        self,
+        device: jax.Device | None = None,
+        *,
+        jit: bool = True,
+        settings: Settings = Settings(),
+    ) -> None:
         super().__init__(jnp)
         self.compiled = jit
         self.device = device
+        self.settings = settings
         # On a device of its own, what a call passes must be placed there as the weights are.
         self.takes_numpy = device is None
 
@@ -243,6 +284,18 @@ class JaxBackend(Backend):
             return False
 
     @classmethod
+    def limit_memory(cls, fraction: float) -> None:
+        wanted = str(fraction)
+        if xla_bridge.backends_are_initialized():
+            if os.environ.get(_MEMORY) == wanted or not cls.has_accelerator():
+                return
+            raise BackendUnavailable(
+                "JAX has taken its part of the GPU's memory already: load the model before "
+                f"anything else uses JAX, or set {_MEMORY}={wanted} for the process"
+            )
+        os.environ[_MEMORY] = wanted
+
+    @classmethod
     def device_for(cls, kind: str | None, index: int | None) -> jax.Device | None:
         if kind is None:
             return None
@@ -299,7 +352,12 @@ class JaxBackend(Backend):
             return self.put(np.asarray(value))
 
     def uncompiled(self) -> Backend:
-        return JaxBackend(self.device, jit=False)
+        return JaxBackend(self.device, jit=False, settings=self.settings)
+
+    def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
+        kept = None if folder is None else CompiledFolder(folder)
+        settings = replace(self.settings, cache=kept)
+        return JaxBackend(self.device, jit=self.compiled, settings=settings)
 
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
         stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
@@ -312,7 +370,10 @@ class JaxBackend(Backend):
         if not self.compiled:
             return Executable(replay)
         jitted = jax.jit(replay, donate_argnums=tuple(donated), compiler_options=_EXACT)
-        built = jitted.lower(*map(self._stand_in, arguments)).compile()
+        lowered = jitted.lower(*map(self._stand_in, arguments))
+        device = self.device or jax.devices()[0]
+        folder = self.settings.cache
+        built = lowered.compile() if folder is None else folder.compiled(lowered, _EXACT, device)
 
         def run(*arrays: Any) -> Any:
             try:
@@ -332,25 +393,17 @@ class JaxBackend(Backend):
         make: Callable[..., Any] = jax.ShapeDtypeStruct
         return make(argument.shape, argument.dtype, sharding=place)
 
+    def reserved(self) -> tuple[int, int]:
+        device = self.device or jax.devices()[0]
+        said = device.memory_stats() or {}
+        held = said.get("pool_bytes", said.get("bytes_reserved", said.get("bytes_in_use", 0)))
+        return held, said.get("bytes_limit", 0)
+
     def explain(self, error: Exception) -> str | None:
         text = str(error)
-        if "has been deleted" in text:
-            return "an input's buffer was already deleted or donated; pass a live array"
-        if "incompatible devices" in text:
-            return (
-                "its arrays lie on different devices; move them with jax.device_put, or load the "
-                "model with device= for the device where they are"
-            )
-        if "Invalid XLA PrimitiveType" in text or "translate module to LLVM" in text:
-            return (
-                "XLA cannot compute here with one of the types, such as a float of six bits; cast "
-                "to another type, or load the model with backend='numpy'"
-            )
         if "Disallowed" in text:
             return text.splitlines()[0]
-        if "RESOURCE_EXHAUSTED" in text:
-            return "the device is out of memory; use smaller inputs or another device"
-        return None
+        return next((meaning for said, meaning in _MEANINGS.items() if said in text), None)
 
 
 def _costs(built: Any) -> Costs:

@@ -102,6 +102,16 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
+def stand_in(value: Any, info: ValueInfo | None) -> Any:
+    """An array for what may be its shape alone, a tuple; all else is what it is."""
+    is_shape = isinstance(value, tuple) and all(isinstance(n, (int, np.integer)) for n in value)
+    if not is_shape or info is None or info.dtype in (None, np.dtype(object)):
+        return value
+    if any(n < 0 for n in value):
+        raise InvalidInput(f"The input '{info.name}' cannot have the shape {list(value)}.")
+    return np.zeros(value, info.dtype)
+
+
 def importer(array: Any, info: ValueInfo, backend: Backend) -> Convert | None:
     """What makes a caller's array one that programs on `backend` take; None where it is one."""
     if backend.owns(array) and not isinstance(array, np.ndarray):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import accumulate, count
 from secrets import randbits
 from threading import RLock
 from typing import Any
@@ -15,12 +18,15 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph import faults
-from sardonyx.graph.arrays import Convert, check_input, exporter, importer, leaf_of, normalised
-from sardonyx.graph.compiling import Compiler
+from sardonyx.graph.arrays import normalised, stand_in
+from sardonyx.graph.compiling import Compiler, Watch, unwatched
+from sardonyx.graph.memory import Memory
 from sardonyx.graph.params import Constants, Params
 from sardonyx.graph.program import Program
 from sardonyx.graph.replay import Recording
 from sardonyx.graph.results import results_type
+from sardonyx.graph.signatures import Entries, Entry
+from sardonyx.graph.stats import Stats
 from sardonyx.graph.structure import Source, ValueInfo
 from sardonyx.graph.tape import Tape
 from sardonyx.graph.trace import Tracer
@@ -28,15 +34,15 @@ from sardonyx.graph.trees import as_dicts, described, each, flat, signature
 from sardonyx.graph.values import Static
 
 
-@dataclass(eq=False, slots=True)
-class _Entry:
-    """What is kept for calls of one signature: how arrays enter, the recording, how they leave."""
+@dataclass(frozen=True, eq=False, slots=True)
+class _Manner:
+    """How to run one call: what to draw at random from, and which inputs it gives up."""
 
-    importers: tuple[Convert | None, ...] | None
-    recording: Recording
-    exporter: Convert
-    to_numpy: bool
-    static_version: int
+    key: Any = None
+    donated: tuple[str, ...] = ()
+
+
+_PLAINLY = _Manner()
 
 
 class Model:
@@ -48,7 +54,15 @@ class Model:
     (1, 8, 48)
     """
 
-    def __init__(self, source: Source, backend: Backend, *, strict: bool = True) -> None:
+    def __init__(
+        self,
+        source: Source,
+        backend: Backend,
+        *,
+        strict: bool = True,
+        most_signatures: int = 256,
+        watch: Watch = unwatched,
+    ) -> None:
         self._source = source
         self._backend = backend
         self._strict = strict
@@ -58,9 +72,9 @@ class Model:
         self._output_names = tuple(output.name for output in source.graph.outputs)
         self._results = results_type(self._output_names)
         self._constants = Constants(backend)
-        self._entries: dict[Any, _Entry] = {}
+        self._entries = Entries(most_signatures)
         self._inferred: dict[Any, Any] = {}
-        self._compiler = Compiler(backend)
+        self._compiler = Compiler(backend, watch)
         self._lock = RLock()
         self._draws = count()
         self._entropy = np.uint32(randbits(32))
@@ -106,8 +120,13 @@ class Model:
     # -- running it -------------------------------------------------------------------------------
 
     def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
-        """Run the model. One output comes bare, several as a tuple that is also read by name."""
-        return self._called(None, *inputs, **named_inputs)
+        """Run the model. One output comes bare, several as a tuple that is also read by name.
+
+        `donate=["past_*"]` gives up the inputs of these names, as `donating` does.
+        """
+        if "donate" in named_inputs and all(info.name != "donate" for info in self._infos):
+            return self.donating(*named_inputs.pop("donate"))(*inputs, **named_inputs)
+        return self._called(_PLAINLY, *inputs, **named_inputs)
 
     def keyed(self, key: Any) -> Callable[..., Any]:
         """The model as a function whose random operators draw from this key, at every call alike.
@@ -123,11 +142,35 @@ class Model:
         >>> bool((model.keyed(7)() == model.keyed(7)()).all()), bool((model() == model()).all())
         (True, False)
         """
-        return partial(self._called, self._backend.key(key))
+        return partial(self._called, _Manner(key=self._backend.key(key)))
 
-    def _called(self, key: Any, /, *inputs: Any, **named_inputs: Any) -> Any:
+    def donating(self, *patterns: str) -> Callable[..., Any]:
+        """The model as a function that gives up the inputs whose names match, at every call.
+
+        Their buffers are taken over by outputs of the same shape and dtype, so that a decoder's
+        cache is updated in place; the arrays that were passed are gone. NumPy's and CuPy's stay.
+
+        >>> import jax.numpy as jnp, sardonyx
+        >>> from onnx import parser
+        >>> text = "<ir_version: 10, opset_import: ['': 22]> g (float[4] past) => (float[4] now) "
+        >>> text += "{ now = Add (past, past) }"
+        >>> model = sardonyx.load(parser.parse_model(text.replace(chr(39), chr(34))))
+        >>> past = jnp.ones(4)
+        >>> model.donating("past*")(past), past.is_deleted()
+        (Array([2., 2., 2., 2.], dtype=float32), True)
+        """
+        names = [info.name for info in (*self._infos, *self._optional)]
+        for pattern in patterns:
+            if not fnmatch.filter(names, pattern):
+                raise InvalidInput(
+                    f"No input is called {pattern!r}; the model takes {', '.join(names) or 'none'}."
+                )
+        chosen = tuple(n for n in names if any(fnmatch.fnmatchcase(n, p) for p in patterns))
+        return partial(self._called, _Manner(donated=chosen))
+
+    def _called(self, manner: _Manner, /, *inputs: Any, **named_inputs: Any) -> Any:
         form = self._form_for(inputs, named_inputs)
-        values = form._call(form._arranged(inputs, named_inputs), key)
+        values = form._call(form._arranged(inputs, named_inputs), manner)
         return values[0] if len(values) == 1 else self._results(*values)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
@@ -150,19 +193,93 @@ class Model:
                     f"The model has no output '{name}'; it has {', '.join(self._output_names)}."
                 )
         form = self._form_for((), feeds)
-        made = form._call(form._arranged((), feeds), None, to_numpy=True)
+        made = form._call(form._arranged((), feeds), _PLAINLY, to_numpy=True)
         values = dict(zip(self._output_names, made, strict=True))
         return [values[name] for name in names]
 
     def trace(self, *inputs: Any, **named_inputs: Any) -> Program:
         """What a call with these inputs would run: the kinds of all values, and the segments."""
         form = self._form_for(inputs, named_inputs)
-        given = [
-            normalised(value, info)
-            for value, info in zip(form._arranged(inputs, named_inputs), form._infos, strict=True)
-        ]
-        entry = form._entry_for(given)
-        return form._record(entry, form._taken(given, entry), None, execute=False)[0]
+        return form._traced(form._arranged(inputs, named_inputs))
+
+    def compile(
+        self, *signatures: Mapping[str, Any], background: bool = False
+    ) -> list[Future[Program]]:
+        """Compile ahead of the first call, for inputs of these shapes; several in parallel.
+
+        A signature gives each input a shape, as a tuple, or an array. It is done when this
+        returns, or with `background` when the futures are, whose results are the programs. What
+        depends on the data of a call, such as what follows a NonZero, waits for a call.
+
+        >>> import sardonyx
+        >>> model = sardonyx.load("examples/encoder.onnx")
+        >>> done = model.compile({"x": (1, 8, 48)}, {"x": (2, 8, 48)})
+        >>> model.stats().compiles
+        2
+        """
+        with ThreadPoolExecutor(min(len(signatures), os.cpu_count() or 1) or 1) as pool:
+            futures = [pool.submit(self._compiled, each) for each in signatures]
+            pool.shutdown(wait=not background)
+        for future in () if background else futures:
+            future.result()
+        return futures
+
+    def _compiled(self, signature: Mapping[str, Any]) -> Program:
+        infos = {info.name: info for info in (*self._infos, *self._optional)}
+        named = {name: stand_in(value, infos.get(name)) for name, value in signature.items()}
+        form = self._form_for((), named)
+        program = form._traced(form._arranged((), named))
+        for stage in program.stages:
+            stage.compile(form._compiler, self.params)
+        return program
+
+    def memory(self, *inputs: Any, **named_inputs: Any) -> Memory:
+        """What a call with these inputs needs, in bytes: weights, constants, and the peak.
+
+        An input may be given as its shape, a tuple. The program is compiled for that.
+
+        >>> import sardonyx
+        >>> model = sardonyx.load("examples/encoder.onnx")
+        >>> memory = model.memory(x=(1, 8, 48))
+        >>> memory.inputs, memory.peak > memory.weights
+        (1536, True)
+        """
+        infos = [*self._infos, *self._optional]
+        given = dict(zip([info.name for info in infos], inputs, strict=False))
+        program = self._compiled({**given, **named_inputs})
+        return Memory.of(program, self.params)
+
+    def stats(self) -> Stats:
+        """Calls, compiles, hits and evictions so far, and the bytes that are held.
+
+        >>> import numpy as np, sardonyx
+        >>> model = sardonyx.load("examples/encoder.onnx")
+        >>> for batch in (1, 2, 1): _ = model(np.zeros((batch, 8, 48), np.float32))
+        >>> stats = model.stats()
+        >>> stats.calls, stats.hits, stats.compiles
+        (3, 1, 2)
+        """
+        entries = [self._entries, *(form._entries for form in self._forms.values())]
+        calls = sum(each.calls for each in entries)
+        return Stats(
+            calls=calls,
+            hits=calls - sum(each.missed for each in entries),
+            signatures=sum(len(each.known) for each in entries),
+            evictions=sum(each.evicted for each in entries),
+            compiles=self._compiler.compiles,
+            shared=self._compiler.shared,
+            compile_seconds=self._compiler.seconds,
+            bytes_held=self.params.bytes_held + self._constants.bytes_held,
+        )
+
+    def release(self) -> None:
+        """Give back programs and what is on the device. The model can still be called."""
+        with self._lock:
+            for model in (self, *self._forms.values()):
+                model._entries.clear()
+                model._inferred.clear()
+            self._constants.clear()
+            self.params.release()
 
     # -- one call ---------------------------------------------------------------------------------
 
@@ -179,8 +296,14 @@ class Model:
             graph = self._source.graph
             rest = {name: a for name, a in graph.initializers.items() if name not in key}
             graph = replace(graph, inputs=(*self._infos, *chosen), initializers=rest)
-            form = Model(replace(self._source, graph=graph), self._backend, strict=self._strict)
+            form = Model(
+                replace(self._source, graph=graph),
+                self._backend,
+                strict=self._strict,
+                most_signatures=self._entries.most,
+            )
             form.params, form._constants = self.params, self._constants
+            form._compiler = self._compiler
             self._forms[key] = form
         return self._forms[key]
 
@@ -209,21 +332,32 @@ class Model:
             raise InvalidInput(f"The model also needs {'; '.join(missing)}.")
         return [given.get(name) for name in names]
 
-    def _call(self, given: list[Any], key: Any, *, to_numpy: bool = False) -> Sequence[Any]:
+    def _call(self, given: list[Any], manner: _Manner, *, to_numpy: bool = False) -> Sequence[Any]:
+        entries = self._entries
         try:
-            entry = self._entries[tuple([(type(a), a.shape, a.dtype) for a in given])]
+            entry = entries.known[
+                manner.donated, tuple([(type(a), a.shape, a.dtype) for a in given])
+            ]
         except (KeyError, AttributeError, TypeError):
             given = [normalised(a, info) for a, info in zip(given, self._infos, strict=True)]
-            entry = self._entry_for(given)
+            entry = self._entry_for(given, manner)
         if entry.static_version != self.params.static_version:
-            entry = self._renewed(given)
+            entries.clear()
+            entry = self._entry_for(given, manner)
+        entries.calls = entry.used = entries.calls + 1
         arrays = given if entry.importers is None else self._taken(given, entry)
-        outputs = self._run(entry, arrays, key)
+        outputs = self._run(entry, arrays, manner)
         if to_numpy:
             return [self._to_numpy(output) for output in outputs]
         return [self._exported(output, entry, given, arrays) for output in outputs]
 
-    def _taken(self, given: Sequence[Any], entry: _Entry) -> list[Any]:
+    def _traced(self, arranged: Sequence[Any]) -> Program:
+        given = [normalised(a, info) for a, info in zip(arranged, self._infos, strict=True)]
+        entry = self._entry_for(given, _PLAINLY)
+        arrays = self._taken(given, entry)
+        return self._record(entry, arrays, _PLAINLY, execute=False)[0]
+
+    def _taken(self, given: Sequence[Any], entry: Entry) -> list[Any]:
         if entry.importers is None:
             return list(given)
         converts = iter(entry.importers)
@@ -235,35 +369,36 @@ class Model:
         with self._backend.scope():
             return [each(taken, value) for value in given]
 
-    def _run(self, entry: _Entry, arrays: list[Any], key: Any) -> Sequence[Any]:
+    def _run(self, entry: Entry, arrays: list[Any], manner: _Manner) -> Sequence[Any]:
         try:
             with self._backend.scope():
                 inputs = flat(arrays)
                 if entry.recording.draws:
-                    key = self._next_key() if key is None else key
-                    inputs.append(key)
+                    manner = self._with_key(manner)
+                    inputs.append(manner.key)
                 outputs = entry.recording.run(inputs)
                 if outputs is not None:
                     return outputs
-                return self._record(entry, arrays, key, execute=True)[1]
+                self._entries.missed += 1
+                return self._record(entry, arrays, manner, execute=True)[1]
         except SardonyxError:
             raise
         except Exception as error:
             self._retrace(entry, arrays)
             raise faults.told(error, "The call could not run", self._backend) from error
 
-    def _retrace(self, entry: _Entry, arrays: list[Any]) -> None:
+    def _retrace(self, entry: Entry, arrays: list[Any]) -> None:
         """Trace a call that failed once more: where a node is at fault, that names it."""
         recording = Recording(self._compiler, self.params, entry.recording.inline)
         try:
-            self._record(replace(entry, recording=recording), arrays, None, execute=False)
+            self._record(replace(entry, recording=recording), arrays, _PLAINLY, execute=False)
         except SardonyxError:
             raise
         except Exception:
             return  # What failed is no node, so the first error says as much.
 
     def _record(
-        self, entry: _Entry, arrays: list[Any], key: Any, *, execute: bool
+        self, entry: Entry, arrays: list[Any], manner: _Manner, *, execute: bool
     ) -> tuple[Program, Sequence[Any]]:
         recording = entry.recording
         with self._lock, self._backend.scope():
@@ -275,16 +410,31 @@ class Model:
                 inferred=self._inferred,
                 inline=recording.inline,
                 execute=execute,
+                donated=self._registers_of(manner.donated, arrays),
             )
             tracer = Tracer(self._source, tape, strict=self._strict)
-            key = self._next_key() if key is None else key
+            key = self._with_key(manner).key
             program = tracer.trace(arrays, key, self._title(arrays))
             recording.draws |= tape.draws
             recording.settle()
             return program, tape.output_arrays() if execute else ()
 
-    def _next_key(self) -> Any:
-        return self._backend.key(np.asarray([self._entropy, next(self._draws)], np.uint32))
+    def _with_key(self, manner: _Manner) -> _Manner:
+        if manner.key is not None:
+            return manner
+        fresh = np.asarray([self._entropy, next(self._draws)], np.uint32)
+        return replace(manner, key=self._backend.key(fresh))
+
+    def _registers_of(self, names: Sequence[str], arrays: Sequence[Any]) -> set[int]:
+        """Where the arrays of these inputs are, among all that the inputs hold."""
+        counts = [len(flat([value])) for value in arrays]
+        ends = list(accumulate(counts, initial=0))
+        return {
+            register
+            for info, start, count in zip(self._infos, ends, counts, strict=False)
+            for register in range(start, start + count)
+            if info.name in names
+        }
 
     def _title(self, arrays: Sequence[Any]) -> str:
         given = ", ".join(
@@ -293,44 +443,18 @@ class Model:
         )
         return f"{self._source.graph.name or 'graph'}({given}) on {self.backend}"
 
-    # -- signatures -------------------------------------------------------------------------------
-
-    def _entry_for(self, given: Sequence[Any]) -> _Entry:
-        key = tuple(signature(value) for value in given)
-        entry = self._entries.get(key)
+    def _entry_for(self, given: Sequence[Any], manner: _Manner) -> Entry:
+        key = manner.donated, tuple(signature(value) for value in given)
+        entry = self._entries.known.get(key)
         if entry is None or entry.static_version != self.params.static_version:
-            self._entries[key] = entry = self._new_entry(given)
+            entry = Entry.of(given, self._infos, self._compiler, self.params)
+            self._entries.keep(key, entry)
         return entry
 
-    def _renewed(self, given: Sequence[Any]) -> _Entry:
-        self._entries.clear()
-        return self._entry_for(given)
-
-    def _new_entry(self, given: Sequence[Any]) -> _Entry:
-        pairs = [
-            (leaf, leaf_of(info))
-            for value, info in zip(given, self._infos, strict=True)
-            for leaf in flat([value])
-        ]
-        importers = tuple(importer(leaf, info, self._backend) for leaf, info in pairs)
-        sizes: dict[str, int] = {}
-        with self._backend.scope():
-            for (leaf, info), convert in zip(pairs, importers, strict=True):
-                array = leaf if convert is None else convert(leaf)
-                check_input(self._backend.spec(array), info, sizes)
-        leaves = [leaf for leaf, _ in pairs]
-        return _Entry(
-            importers if any(importers) else None,
-            Recording(
-                self._compiler, self.params, any(self._backend.is_abstract(a) for a in leaves)
-            ),
-            exporter(leaves, self._backend),
-            all(isinstance(leaf, np.ndarray) for leaf in leaves),
-            self.params.static_version,
-        )
+    # -- what leaves ------------------------------------------------------------------------------
 
     def _exported(
-        self, output: Any, entry: _Entry, given: Sequence[Any], arrays: Sequence[Any]
+        self, output: Any, entry: Entry, given: Sequence[Any], arrays: Sequence[Any]
     ) -> Any:
         def exported(array: Any) -> Any:
             if isinstance(array, Static):
@@ -343,7 +467,7 @@ class Model:
 
         return as_dicts(each(exported, output))
 
-    def _placed(self, output: Static, entry: _Entry) -> Any:
+    def _placed(self, output: Static, entry: Entry) -> Any:
         return entry.exporter(self._constants.leaving(output.value))
 
     def _to_numpy(self, value: Any) -> Any:

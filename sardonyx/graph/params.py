@@ -80,6 +80,21 @@ class Params(MutableMapping[str, Any]):
     def __repr__(self) -> str:
         return f"<{len(self)} params, {sum(self.host(n).nbytes for n in self):,} bytes>"
 
+    @property
+    def bytes_held(self) -> int:
+        """Bytes on the device: of weights that were placed there, and of what was made of them."""
+        made = {id(a): a for bound in list(self.bound.values()) for a in bound.arrays}
+        made.update((id(array), array) for array in self._device.values())
+        return sum(array.nbytes for array in made.values())
+
+    def release(self) -> None:
+        """Give back what is on the device; it is placed there again when it is needed."""
+        for name in list(self._device):
+            self.host(name)
+        self._device.clear()
+        self.bound.clear()
+        self.version += 1
+
     def host(self, name: str) -> np.ndarray[Any, Any]:
         """The initializer as a NumPy array, without placing it on the device."""
         if name not in self._host:
@@ -99,6 +114,16 @@ class Constants:
 
     def __len__(self) -> int:
         return len(self._arrays)
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes on the device."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._arrays.clear()
+        self._leaving.clear()
 
     def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
         """The device array for `value`, whose digest is `key`."""

@@ -144,7 +144,7 @@ class Segment:
         # What changes with each call, and what is bound to the program: weights and constants.
         self.inputs = tuple(register for register in read if register not in fixed)
         self.fixed = tuple(register for register in read if register in fixed)
-        self._releases = _releases(self.steps, self.results)
+        self.releases = _releases(self.steps, self.results)
 
     @property
     def arguments(self) -> tuple[int, ...]:
@@ -153,7 +153,7 @@ class Segment:
     def replay(self, xp: Backend, *arguments: Any) -> list[Any]:
         """Run the steps one by one: a pure function of the arguments."""
         frame: Frame = dict(zip(self.arguments, arguments, strict=True))
-        for step, releases in zip(self.steps, self._releases, strict=True):
+        for step, releases in zip(self.steps, self.releases, strict=True):
             step.run(xp, frame)
             for register in releases:
                 del frame[register]
@@ -224,12 +224,18 @@ class Program:
         title: str,
         backend: Backend,
         stages: Sequence[Stage],
+        *,
         names: Mapping[str, Named],
         constants: Mapping[str, Any],
+        inputs: Sequence[Spec],
+        outputs: Sequence[Spec],
     ) -> None:
         self.title = title
         self.backend = backend
         self.stages = tuple(stages)
+        # The arrays that a call passes, and those that it gets from the device.
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
         self._names = names
         self.constants = constants
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Executable, Replay
+from sardonyx.backends.base import Backend, Executable, Replay, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.compiling import Compiler
 from sardonyx.graph.params import Params
@@ -34,6 +34,9 @@ class Stage:
     binding: Binding = field(default_factory=Binding)
     # The places of the segment's arguments that the caller gave up.
     donated: tuple[int, ...] = ()
+    # What the segment takes and makes.
+    inputs: tuple[Spec, ...] = ()
+    results: tuple[Spec, ...] = ()
     # The registers whose values, or shapes, the rest of the program was recorded for.
     reads: tuple[int, ...] = ()
     measures: tuple[int, ...] = ()
@@ -67,6 +70,12 @@ class Stage:
                 self.executable = compiler.compile(replay, segment, arrays, form, self.donated)
         assert self.executable is not None
         return self.executable.run
+
+    def compile(self, compiler: Compiler, params: Params) -> None:
+        """Make the function ready, without arrays."""
+        if self.segment is not None and not self.segment.host:
+            with compiler.backend.scope():
+                self.function(compiler, [*self.inputs, *self.binding.arrays(params)])
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -111,6 +111,11 @@ class Tape:
         return slot
 
     @property
+    def input_specs(self) -> list[Spec]:
+        """The shapes and dtypes of what the caller passes."""
+        return [self._specs[register] for register in sorted(self._inputs)]
+
+    @property
     def draws(self) -> bool:
         return self._draws
 
@@ -417,7 +422,14 @@ class Tape:
         else:
             fixed = Fixed(self._weights, self._sources, self._constants, self._specs)
             segment, binding = bind(steps, results, fixed, self.backend)
-        return Stage(segment, binding, self._given_up(segment, outputs), outputs=outputs)
+        return Stage(
+            segment,
+            binding,
+            self._given_up(segment, outputs),
+            inputs=tuple(self._specs[register] for register in segment.inputs),
+            results=tuple(self._specs[register] for register in segment.results),
+            outputs=outputs,
+        )
 
     def _given_up(self, segment: Segment, outputs: tuple[Value, ...] | None) -> tuple[int, ...]:
         """The places of arguments whose buffers results may take over: nobody reads them later."""

@@ -67,7 +67,13 @@ class Tracer:
         outputs = self._walk(graph, scope)
         self.tape.finish(outputs)
         return Program(
-            title, self.tape.backend, self.tape.path, self._final_names(), self._constants()
+            title,
+            self.tape.backend,
+            self.tape.path,
+            names=self._final_names(),
+            constants=self._constants(),
+            inputs=self.tape.input_specs,
+            outputs=[leaf.spec for v in outputs for leaf in leaves(v) if isinstance(leaf, Device)],
         )
 
     def _input(self, value: Any) -> Value:

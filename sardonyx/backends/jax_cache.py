@@ -1,0 +1,97 @@
+"""Compiled programs in a folder, for the next process.
+
+JAX's own persistent cache is one for the whole process, and whoever compiles first decides where
+it lies; this one belongs to the models that were loaded with it. What is read from it is code: a
+folder that others may write to is no place for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import platform
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import serialize_executable
+
+from sardonyx.errors import InvalidInput
+
+
+class CompiledFolder:
+    """Executables by what they were compiled from, for which machine and by which versions."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise InvalidInput(
+                f"The cache '{folder}' is no folder that can be written to ({error.strerror}): "
+                "pass another."
+            ) from None
+
+    def compiled(self, lowered: Any, options: dict[str, Any], device: jax.Device) -> Any:
+        """The executable for this; compiled, and kept, if it is not there."""
+        path = self.folder / f"{_key(lowered, options, device)}.xla"
+        found = _read(path, device)
+        if found is None:
+            found = lowered.compile()
+            _write(path, found)
+        return found
+
+
+def _key(lowered: Any, options: dict[str, Any], device: jax.Device) -> str:
+    parts = (
+        lowered.as_text(),
+        repr(sorted(options.items())),
+        os.environ.get("XLA_FLAGS", ""),
+        jax.__version__,
+        device.platform,
+        device.device_kind,
+        device.client.platform_version,
+        _processor() if device.platform == "cpu" else "",
+    )
+    hashed = hashlib.sha256()
+    for part in parts:
+        hashed.update(part.encode())
+        hashed.update(b"\0")
+    return hashed.hexdigest()
+
+
+@cache
+def _processor() -> str:
+    """What instructions there are: code for one processor may not run on another."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((x for x in lines if x.startswith(("flags", "Features"))), platform.processor())
+
+
+def _read(path: Path, device: jax.Device) -> Any:
+    try:
+        content, taken, made = pickle.loads(path.read_bytes())
+        return serialize_executable.deserialize_and_load(
+            content, taken, made, backend=device.client, execution_devices=[device]
+        )
+    except Exception:  # Absent, cut short, or of a library that changed: it is compiled again.
+        return None
+
+
+def _write(path: Path, compiled: Any) -> None:
+    try:
+        content: Sequence[Any] = serialize_executable.serialize(compiled)
+    except (ValueError, NotImplementedError, jax.errors.JaxRuntimeError):
+        return  # Not every platform's executables can be written down.
+    # Whole or not at all, whoever else writes it at the same time.
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(pickle.dumps(content))
+    os.replace(file.name, path)

@@ -1,0 +1,80 @@
+"""What a model keeps for the kinds of calls that it has met, up to a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sardonyx.graph.arrays import Convert, check_input, exporter, importer, leaf_of
+from sardonyx.graph.compiling import Compiler
+from sardonyx.graph.params import Params
+from sardonyx.graph.replay import Recording
+from sardonyx.graph.structure import ValueInfo
+from sardonyx.graph.trees import flat
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """What is kept for calls of one signature: how arrays enter, the recording, how they leave."""
+
+    importers: tuple[Convert | None, ...] | None
+    recording: Recording
+    exporter: Convert
+    to_numpy: bool
+    static_version: int
+    # The number of the last call that came this way.
+    used: int = 0
+
+    @classmethod
+    def of(
+        cls, given: Sequence[Any], infos: Sequence[ValueInfo], compiler: Compiler, params: Params
+    ) -> Entry:
+        """The entry for calls with arrays like these; they are checked against the model."""
+        backend = compiler.backend
+        pairs = [
+            (leaf, leaf_of(info))
+            for value, info in zip(given, infos, strict=True)
+            for leaf in flat([value])
+        ]
+        importers = tuple(importer(leaf, info, backend) for leaf, info in pairs)
+        sizes: dict[str, int] = {}
+        with backend.scope():
+            for (leaf, info), convert in zip(pairs, importers, strict=True):
+                array = leaf if convert is None else convert(leaf)
+                check_input(backend.spec(array), info, sizes)
+        leaves = [leaf for leaf, _ in pairs]
+        inline = any(backend.is_abstract(leaf) for leaf in leaves)
+        return cls(
+            importers if any(importers) else None,
+            Recording(compiler, params, inline),
+            exporter(leaves, backend),
+            all(isinstance(leaf, np.ndarray) for leaf in leaves),
+            params.static_version,
+        )
+
+
+@dataclass(eq=False, slots=True)
+class Entries:
+    """The entries by signature; of more than `most` those that no call has used for longest go."""
+
+    most: int
+    known: dict[Any, Entry] = field(default_factory=dict)
+    calls: int = 0
+    # Calls that had to record something.
+    missed: int = 0
+    evicted: int = 0
+
+    def keep(self, key: Any, entry: Entry) -> None:
+        """Remember an entry, and forget others where there are too many."""
+        self.known[key] = entry
+        entry.used = self.calls
+        while len(self.known) > self.most:
+            oldest = min(list(self.known.items()), key=lambda item: item[1].used)[0]
+            if self.known.pop(oldest, None) is not None:
+                self.evicted += 1
+
+    def clear(self) -> None:
+        self.known.clear()

@@ -1,0 +1,34 @@
+"""Something to look at while a program compiles, where somebody is looking."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
+
+# Seconds. What is done sooner needs no bar.
+PATIENCE = 1.0
+
+
+@contextmanager
+def compiling(title: str) -> Iterator[None]:
+    """A moving bar in the terminal or notebook, from the first second on until this is left."""
+    if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        yield
+        return
+    from rich.console import Console  # noqa: PLC0415  (costs time, and is rarely needed)
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("compiling {task.description}"), BarColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task(title, total=None)
+    timer = Timer(PATIENCE, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
