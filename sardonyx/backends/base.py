@@ -7,6 +7,7 @@ the standard's own terms. A backend knows nothing of ONNX.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -306,6 +307,11 @@ class Backend(Standard):
         """Shape and dtype of an array of this library, or of NumPy."""
         dtype = value.dtype if isinstance(value, np.ndarray) else self.numpy_dtype(value.dtype)
         return Spec(tuple(value.shape), dtype)
+
+    def nbytes(self, value: Any) -> int:
+        """How many bytes the data of an array takes."""
+        shape, dtype = self.spec(value)
+        return math.prod(shape) * dtype.itemsize
 
     def is_abstract(self, value: object) -> bool:
         """Whether `value` stands for data that is not there yet (a tracer)."""

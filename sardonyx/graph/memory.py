@@ -69,6 +69,7 @@ class Memory:
 
 def _bound(stages: Sequence[Stage], params: Params) -> tuple[int, int, int]:
     """Bytes of weights passed as they are, of what was made of weights, and of constants."""
+    size = params.backend.nbytes
     weights: dict[str, int] = {}
     made, constants = 0, {}
     for stage in stages:
@@ -76,12 +77,12 @@ def _bound(stages: Sequence[Stage], params: Params) -> tuple[int, int, int]:
         for register, name in binding.weights.items():
             if register in binding.loose:
                 weights[name] = params.host(name).nbytes
-        constants.update({id(a): a.nbytes for r, a in binding.placed.items() if r in binding.loose})
+        constants.update({id(a): size(a) for r, a in binding.placed.items() if r in binding.loose})
         passed = stage.binding.arrays(params)
         given = zip(binding.loose, passed, strict=False)
         known = {*binding.weights, *binding.placed}
-        made += sum(a.nbytes for register, a in given if register not in known)
-        made += sum(a.nbytes for a in passed[len(binding.loose) :])
+        made += sum(size(a) for register, a in given if register not in known)
+        made += sum(size(a) for a in passed[len(binding.loose) :])
     return sum(weights.values()), made, sum(constants.values())
 
 

@@ -85,7 +85,7 @@ class Params(MutableMapping[str, Any]):
         """Bytes on the device: of weights that were placed there, and of what was made of them."""
         made = {id(a): a for bound in list(self.bound.values()) for a in bound.arrays}
         made.update((id(array), array) for array in self._device.values())
-        return sum(array.nbytes for array in made.values())
+        return sum(map(self._backend.nbytes, made.values()))
 
     def release(self) -> None:
         """Give back what is on the device; it is placed there again when it is needed."""
@@ -118,7 +118,7 @@ class Constants:
     @property
     def bytes_held(self) -> int:
         """Bytes on the device."""
-        return sum(array.nbytes for array in self._arrays.values())
+        return sum(map(self._backend.nbytes, self._arrays.values()))
 
     def clear(self) -> None:
         """Forget them all."""

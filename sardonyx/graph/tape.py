@@ -412,7 +412,14 @@ class Tape:
         return list(dict.fromkeys(r for r in registers if r in made))
 
     def _new_stage(self, results: Sequence[int], outputs: tuple[Value, ...] | None) -> Stage:
-        steps = rewrite(without_dead_steps(self._steps, results), results, self._sources)
+        return self._stage_of(self._rewritten(results), results, outputs)
+
+    def _rewritten(self, results: Sequence[int]) -> Sequence[Step]:
+        return rewrite(without_dead_steps(self._steps, results), results, self._sources)
+
+    def _stage_of(
+        self, steps: Sequence[Step], results: Sequence[int], outputs: tuple[Value, ...] | None
+    ) -> Stage:
         if not steps:
             return Stage(outputs=outputs)
         if self._on_host or self.inline:
