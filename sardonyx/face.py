@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sardonyx.backends import backend_of, find, limit_memory
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
+from sardonyx.exporting.archive import is_archive
+from sardonyx.exporting.face import load_exported
+from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.custom import with_ops
 from sardonyx.graph.loading.audit import audit
 from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.loading.read import Readable, read_model
 from sardonyx.graph.model import Model
 from sardonyx.graph.single import single_node
 from sardonyx.graph.standard.schema import known_versions
+from sardonyx.ops.definition import Op
 from sardonyx.waiting import compiling
 
+if TYPE_CHECKING:
+    from sardonyx.exporting.model import ExportedModel
 
-def load(
+PRECISIONS = ("highest", "high", "bfloat16")
+
+
+def load(  # noqa: PLR0913  (each is a choice of its own)
     source: Readable,
     *,
     backend: str | Backend | None = None,
@@ -28,9 +39,15 @@ def load(
     strict: bool = True,
     cache: str | os.PathLike[str] | None = None,
     most_signatures: int = 256,
+    buckets: Mapping[str, Sequence[int] | str] | None = None,
     memory_fraction: float | None = None,
-) -> Model:
+    precision: str = "highest",
+    ops: Iterable[Op[Any]] = (),
+) -> Model | ExportedModel:
     """Load an ONNX model from a path, bytes, a file object or a `ModelProto`.
+
+    What `sardonyx.export` wrote is loaded too: it is known by its content, and of the choices below
+    only `device` is left.
 
     `backend` is "jax", "cupy" or "numpy", or a `Backend` of your own; None takes the best that is
     present, and `model.backend` says which. `device` is "cpu", "cuda", "cuda:1", "tpu" or one of
@@ -40,22 +57,44 @@ def load(
 
     `cache` names a folder in which compiled programs are kept for the next process; what is read
     from it is run, so that it must be one that only you can write to. A model keeps the programs of
-    `most_signatures` kinds of calls, those used last. `memory_fraction` says how much of a GPU's
-    memory the library may take, of which JAX otherwise takes three quarters at once; JAX must not
-    have been used before.
+    `most_signatures` kinds of calls, those used last.
+
+    `buckets` gives named free dimensions a few sizes, as `{"batch": [1, 8, 32]}`, or "powers of
+    two". Calls are padded up to the next one (or multiple of the last), run by one program for all
+    of them, and cut to what they would have been. That no padding can change a result is proved
+    from the model's program; if it cannot be, a call is refused with the node that is in the way.
+    A size of 1, and calls without data, are run as they are. Sums may be taken in another order.
+    NumPy and CuPy compile nothing, so that there is nothing to do for them, and calls inside of a
+    caller's `jit` are its own.
+
+    `memory_fraction` says how much of a GPU's memory the library may take, of which JAX otherwise
+    takes three quarters at once; JAX must not have been used before.
+
+    `precision` says how exactly JAX multiplies and convolves float32: "highest" is float32 itself;
+    "high" is TF32 on GPUs and nearly float32 on TPUs; with "bfloat16" factors are rounded to that
+    type, and sums are float32. NumPy and CuPy are always exact.
+
+    `ops` are operators of your own, made with `@sardonyx.op`, for this model alone; they come
+    before the standard's of the same name.
 
     >>> import sardonyx
     >>> sardonyx.load("examples/encoder.onnx", backend="numpy").backend
     'numpy'
     """
+    if is_archive(source):
+        return load_exported(source, backend, device)
     proto, file = read_model(source)
-    loaded = load_source(proto, file)
+    loaded = with_ops(load_source(proto, file), ops)
     audit(loaded, strict=strict)
     if most_signatures < 1:
         raise InvalidInput(f"A model keeps at least one signature, not {most_signatures}.")
     if memory_fraction is not None:
         limit_memory(backend, memory_fraction)
     chosen = backend if isinstance(backend, Backend) else find(backend, device)
+    if precision not in PRECISIONS:
+        raise InvalidInput(f"There is no precision {precision!r}: it is one of {PRECISIONS}.")
+    if precision != "highest":
+        chosen = chosen.with_precision(precision)
     if cache is not None:
         chosen = chosen.with_cache(cache)
     return Model(
@@ -64,6 +103,7 @@ def load(
         strict=strict,
         most_signatures=most_signatures,
         watch=compiling,
+        buckets=Sizes.of(buckets, loaded.graph.inputs),
     )
 
 

@@ -23,7 +23,27 @@ FORBIDDEN = {
 }
 LIBRARIES = ("jax", "jaxlib", "cupy", "cupyx", "torch", "tensorflow")
 OWN_FILES = {
-    "jax": {"backends/jax.py", "backends/jax_cache.py", "backends/xla_cpu.py"},
+    "jax": {
+        "backends/jax.py",
+        "backends/jax_cache.py",
+        "backends/jax_places.py",
+        "backends/jax_precision.py",
+        "backends/jax_inside.py",
+        "backends/jax_manual.py",
+        "backends/onednn/build.py",
+        "backends/onednn/library.py",
+        "backends/onednn/products.py",
+        "backends/padding/control.py",
+        "backends/padding/indexing.py",
+        "backends/padding/masks.py",
+        "backends/padding/prover.py",
+        "backends/padding/reducing.py",
+        "backends/padding/shaping.py",
+        "backends/padding/slicing.py",
+        "backends/xla_cpu/convolution.py",
+        "backends/xla_cpu/platforms.py",
+        "backends/xla_cpu/windows.py",
+    },
     "cupy": {"backends/cupy.py"},
     "cupyx": {"backends/cupy.py"},
 }

@@ -22,17 +22,17 @@ from tests.graphs import model, node, value, weight
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(4, 6)).astype(np.float32)
-X = RNG.normal(size=(3, 4)).astype(np.float32)
+X = RNG.normal(size=(3, 4, 6)).astype(np.float32)
 
-# x @ transpose(w * 2): all that concerns the weight alone can be done ahead.
+# max(x, transpose(w * 2)): all that concerns the weight alone can be done ahead.
 OF_WEIGHT = model(
     [
         node("Constant", [], ["two"], value=numpy_helper.from_array(np.float32(2))),
         node("Mul", ["w", "two"], ["scaled"]),
         node("Transpose", ["scaled"], ["turned"], perm=[1, 0]),
-        node("MatMul", ["x", "turned"], ["y"]),
+        node("Max", ["x", "turned"], ["y"]),
     ],
-    [value("x", ["batch", 4])],
+    [value("x", ["batch", 4, 6])],
     ["y"],
     [weight("w", W.T.copy())],
 )
@@ -56,8 +56,8 @@ def with_biases(count: int, dtype: Any = np.float32) -> onnx.ModelProto:
 def test_steps_on_weights_run_ahead_of_the_calls(xp: Backend) -> None:
     loaded = sardonyx.load(OF_WEIGHT, backend=xp)
     (segment,) = loaded.trace(X).segments
-    assert [step.title for step in segment.steps] == ["MatMul"]
-    np.testing.assert_allclose(np.asarray(loaded(X)), X @ (2 * W), rtol=1e-5)
+    assert [step.title for step in segment.steps] == ["Max"]
+    np.testing.assert_array_equal(np.asarray(loaded(X)), np.maximum(X, 2 * W))
 
 
 def test_what_was_prepared_follows_a_weight_that_is_replaced(xp: Backend) -> None:
@@ -65,7 +65,7 @@ def test_what_was_prepared_follows_a_weight_that_is_replaced(xp: Backend) -> Non
     loaded(X)
     for factor in (3, -1):
         loaded.params["w"] = factor * W.T
-        np.testing.assert_allclose(np.asarray(loaded(X)), X @ (2 * factor * W), rtol=1e-5)
+        np.testing.assert_array_equal(np.asarray(loaded(X)), np.maximum(X, 2 * factor * W))
 
 
 def test_what_was_prepared_is_shared_by_signatures() -> None:
@@ -105,7 +105,7 @@ def test_weights_are_derived_by_under_a_transformation() -> None:
     loaded = sardonyx.load(OF_WEIGHT, backend="jax")
     loaded(jnp.asarray(X))
     slope = jax.grad(lambda x: loaded(x).sum())(jnp.asarray(X))
-    np.testing.assert_allclose(slope, np.tile((2 * W).sum(axis=1), (3, 1)), rtol=1e-5)
+    np.testing.assert_array_equal(slope, X > 2 * W)
 
 
 # -- signatures -----------------------------------------------------------------------------------
@@ -119,7 +119,8 @@ def test_signatures_are_bounded_and_counted(xp: Backend) -> None:
     stats = loaded.stats()
     # 4 drives out 2, which was used longest ago; 2 then drives out 3.
     assert (stats.calls, stats.hits, stats.signatures, stats.evictions) == (7, 2, 3, 2)
-    assert stats.compiles == (5 if xp.compiled else 0)
+    # What was forgotten may be found again, for as long as Python has not collected it.
+    assert stats.compiles + stats.shared == (5 if xp.compiled else 0)
     assert "evictions" in str(stats)
 
 
@@ -167,12 +168,12 @@ def test_equal_segments_are_compiled_once() -> None:
 @pytest.mark.parametrize("background", [False, True])
 def test_compiling_ahead(background: bool) -> None:
     loaded = sardonyx.load(OF_WEIGHT, backend="jax")
-    signatures = [{"x": (rows, 4)} for rows in (1, 2, 3)]
+    signatures = [{"x": (rows, 4, 6)} for rows in (1, 2, 3)]
     futures = loaded.compile(*signatures, background=background)
     assert [future.result(60).title.count("float32") > 0 for future in futures] == [True] * 3
     for rows in (1, 2, 3):
-        loaded(np.ones((rows, 4), np.float32))
-        loaded(jnp.ones((rows, 4)))
+        loaded(np.ones((rows, 4, 6), np.float32))
+        loaded(jnp.ones((rows, 4, 6)))
     assert loaded.stats().compiles == 3
 
 
@@ -191,11 +192,11 @@ def test_a_call_waits_for_what_is_being_compiled() -> None:
 def test_compiling_for_what_the_model_does_not_take() -> None:
     loaded = sardonyx.load(OF_WEIGHT, backend="jax")
     with pytest.raises(InvalidInput, match="must have size 4"):
-        loaded.compile({"x": (2, 5)})
+        loaded.compile({"x": (2, 5, 6)})
     with pytest.raises(InvalidInput, match="no input 'z'"):
-        loaded.compile({"z": (2, 4)})
+        loaded.compile({"z": (2, 4, 6)})
     with pytest.raises(InvalidInput, match="cannot have the shape"):
-        loaded.compile({"x": (-1, 4)})
+        loaded.compile({"x": (-1, 4, 6)})
 
 
 CACHED = """
@@ -282,8 +283,8 @@ def test_one_array_donated_for_two_inputs() -> None:
 
 def test_memory_tells_what_a_call_needs(xp: Backend) -> None:
     loaded = sardonyx.load(OF_WEIGHT, backend=xp)
-    memory = loaded.memory(x=(3, 4))
-    assert (memory.inputs, memory.outputs) == (3 * 4 * 4, 3 * 6 * 4)
+    memory = loaded.memory(x=(3, 4, 6))
+    assert (memory.inputs, memory.outputs) == (X.nbytes, X.nbytes)
     assert memory.weights + memory.prepared == W.nbytes
     assert memory.peak >= memory.prepared + memory.inputs + memory.outputs
     assert "peak" in str(memory)

@@ -12,14 +12,16 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import ml_dtypes
 import numpy as np
 
 from sardonyx.backends import fallback
+from sardonyx.backends.epilogue import Epilogue
 from sardonyx.backends.layout import dense_strides, same_layout
 from sardonyx.backends.limits import guarded, refuse_huge
+from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.standard import Array, Operand, Standard
 from sardonyx.errors import BackendUnavailable, InvalidInput
 
@@ -61,6 +63,20 @@ class Executable:
     costs: Callable[[], Costs] | None = None
 
 
+class PackedProduct(Protocol):
+    """A kernel that multiplies arrays of certain shapes by a weight in a form of its own."""
+
+    @property
+    def packed(self) -> Spec:
+        """What `pack` makes."""
+
+    def pack(self, weight: Any) -> Any:
+        """The weight in that form; it runs ahead of the calls, on an array of the host."""
+
+    def run(self, x: Any, packed: Any, *others: Any) -> Any:
+        """The product, and its epilogue with the bias and the addend, as far as it has them."""
+
+
 class Backend(Standard):
     """One array library, as ops and programs see it.
 
@@ -81,6 +97,10 @@ class Backend(Standard):
     embeds_up_to: ClassVar[int] = 0
     # Vectors of up to this many bytes are passed together: each argument costs time at a call.
     packs_up_to: ClassVar[int] = 0
+    # Whether it may have kernels of its own for products and what follows them.
+    fuses: bool = False
+    # Whether its `attention` is faster than the operators of which it consists.
+    attends: bool = False
     # A value of more bytes is taken for a mistake or an attack, and refused before it is made.
     largest_value: int = 2**34
 
@@ -175,6 +195,23 @@ class Backend(Standard):
         """The product of matrices of 8-bit integers, signed or not, in int32 modulo 2**32."""
         return fallback.integer_matmul(self, a, b)
 
+    def attention(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        bias: Array | None = None,
+        *,
+        scale: float,
+        is_guarded: bool = False,
+    ) -> Array:
+        """`softmax(scale * q @ k^T + bias) @ v` over the last two axes.
+
+        Several heads of `q`, on the axis before these, may share one of `k` and `v`. If the call
+        is guarded, weights that are no numbers, as where the bias forbids every key, are zeros.
+        """
+        return fallback.attention(self, q, k, v, bias, scale=scale, is_guarded=is_guarded)
+
     def convolution(
         self,
         x: Array,
@@ -189,6 +226,26 @@ class Backend(Standard):
         return fallback.convolution(
             self, x, weight, strides=strides, pads=pads, dilations=dilations, groups=groups
         )
+
+    def packed_convolution(
+        self,
+        x: Spec,
+        weight: Spec,
+        *,
+        strides: Sequence[int],
+        pads: Sequence[tuple[int, int]],
+        dilations: Sequence[int],
+        groups: int,
+        epilogue: Epilogue,
+    ) -> PackedProduct | None:
+        """A kernel for a convolution of arrays like these, and what follows it, if there is one."""
+        return None
+
+    def packed_matmul(
+        self, x: Spec, weight: Spec, *, is_transposed: bool, epilogue: Epilogue
+    ) -> PackedProduct | None:
+        """A kernel for rows times a matrix, and what follows, if there is one."""
+        return None
 
     def window_max(
         self, x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
@@ -349,8 +406,21 @@ class Backend(Standard):
         """The same library and device, with each step run by itself as soon as it is recorded."""
         return self
 
+    @property
+    def keeps_compiled(self) -> bool:
+        """Whether what it compiles is kept for other processes."""
+        return False
+
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
         """The same, keeping what it compiles in a folder, if it compiles anything."""
+        return self
+
+    def with_precision(self, precision: str) -> Backend:
+        """The same, multiplying float32 less exactly where that is faster; few have such means."""
+        return self
+
+    def outline(self) -> Backend:
+        """The same for `infer`: its results have the same shapes, and are found more quickly."""
         return self
 
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
@@ -358,11 +428,17 @@ class Backend(Standard):
         raise NotImplementedError
 
     def compile(
-        self, replay: Replay, arguments: Sequence[Any], *, donated: Sequence[int] = ()
+        self,
+        replay: Replay,
+        arguments: Sequence[Any],
+        *,
+        donated: Sequence[int] = (),
+        name: str | None = None,
     ) -> Executable:
         """`replay`, a pure function of arrays, in its fastest form for arguments like these.
 
-        They are arrays, or the `Spec` of one. The caller gives up the `donated` among them.
+        They are arrays, or the `Spec` of one. The caller gives up the `donated` among them. Where
+        there is a name, it tells what `replay` does, in other processes too.
         """
         return Executable(replay)
 
@@ -372,6 +448,10 @@ class Backend(Standard):
         Zero where it does not say, or where it takes what it needs.
         """
         return 0, 0
+
+    def padding(self) -> Padding | None:
+        """How one compiled program can serve many sizes; None where sizes cost no compiling."""
+        return None
 
     def explain(self, error: Exception) -> str | None:
         """What a library's error raised by a call means to a user, where it is a common one."""

@@ -117,6 +117,61 @@ def integer_matmul(xp: Backend, a: Array, b: Array) -> Array:
     return xp.astype(product, xp.dtype(np.dtype(np.int32)))
 
 
+def attention(
+    xp: Backend,
+    q: Array,
+    k: Array,
+    v: Array,
+    bias: Array | None,
+    *,
+    scale: float,
+    is_guarded: bool,
+) -> Array:
+    scores = attention_scores(xp, q, k, scale)
+    if bias is not None:
+        scores = scores + bias
+    if xp.numpy_dtype(q.dtype).itemsize < 4:
+        scores = xp.astype(scores, xp.dtype(np.dtype(np.float32)))
+    top = xp.max(scores, axis=-1, keepdims=True)
+    # A compiler may round the scores later than what is the greatest of them; see `Softmax`.
+    is_top = xp.equal(scores, top) & xp.isfinite(top)
+    below = scores - xp.detached(top)
+    e = xp.exp(xp.where(is_top, below - xp.detached(below), below))
+    weights = e / xp.sum(e, axis=-1, keepdims=True)
+    if is_guarded:
+        weights = xp.where(xp.isnan(weights), xp.zeros_like(weights), weights)
+    return attention_mix(xp, xp.astype(weights, q.dtype), v)
+
+
+def attention_scores(xp: Backend, q: Array, k: Array, scale: float) -> Array:
+    """Queries times keys. Narrow floats overflow less if either bears the root of the scale."""
+    if xp.numpy_dtype(q.dtype).itemsize < 4:
+        root = math.sqrt(abs(scale))
+        q, k = q * _like(xp, math.copysign(root, scale), q), k * _like(xp, root, k)
+    else:
+        q = q * scale
+    product = xp.matmul(_by_shared_head(xp, q, k), xp.matrix_transpose(k))
+    return xp.reshape(product, (*q.shape[:-1], k.shape[-2]))
+
+
+def attention_mix(xp: Backend, weights: Array, v: Array) -> Array:
+    """Weights times values."""
+    product = xp.matmul(_by_shared_head(xp, weights, v), v)
+    return xp.reshape(product, (*weights.shape[:-1], v.shape[-1]))
+
+
+def _by_shared_head(xp: Backend, x: Array, other: Array) -> Array:
+    """`x` with the heads that share one of `other`'s heads put one below the other."""
+    if x.shape[:-2] == other.shape[:-2]:
+        return x
+    sharing = x.shape[-3] // other.shape[-3]
+    return xp.reshape(x, (*other.shape[:-2], sharing * x.shape[-2], x.shape[-1]))
+
+
+def _like(xp: Backend, value: float, x: Array) -> Array:
+    return xp.asarray(value, dtype=x.dtype)
+
+
 def solve_lower(xp: Backend, a: Array, b: Array) -> Array:
     """The upper half first. What is infinite or NaN then harms only what comes after it."""
     half = a.shape[-1] // 2

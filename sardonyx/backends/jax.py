@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, ClassVar
 
 import jax
@@ -17,11 +17,14 @@ from jax._src import xla_bridge
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
-from sardonyx.backends import fallback, xla_cpu
-from sardonyx.backends.base import Backend, Costs, Executable, Replay, Spec
+from sardonyx.backends import fallback, jax_places, jax_precision, onednn
+from sardonyx.backends.base import Backend, Costs, Executable, PackedProduct, Replay, Spec
 from sardonyx.backends.jax_cache import CompiledFolder
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
+from sardonyx.backends.padding.protocols import Padding
+from sardonyx.backends.padding.prover import JaxPadding
 from sardonyx.backends.rounding import prepared
+from sardonyx.backends.xla_cpu import platforms
 from sardonyx.errors import BackendUnavailable
 
 _WITHOUT_X64 = {
@@ -36,7 +39,7 @@ _WITHOUT_X64 = {
 
 
 # Each value has the type that its graph says: XLA would drop casts to narrow ones and back.
-_EXACT = {"xla_allow_excess_precision": False}
+EXACT = {"xla_allow_excess_precision": False}
 
 # What XLA reads when it starts, and never again.
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
@@ -70,6 +73,10 @@ class Settings:
     """What a model was loaded with."""
 
     cache: CompiledFolder | None = None
+    # Of products of float32: "highest", "high" or "bfloat16".
+    precision: str = "highest"
+    # Whether only shapes are asked for, so that forms that are fast to run need not be traced.
+    outlines: bool = False
 
 
 class JaxBackend(Backend):
@@ -96,7 +103,9 @@ class JaxBackend(Backend):
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
         self.allow(fallback.padded_shape(x.shape, widths), np.dtype(x.dtype))
-        return jnp.pad(x, widths, constant_values=value)
+        if self.settings.outlines:
+            return jnp.pad(x, widths, constant_values=value)
+        return platforms.pad(x, widths, value)
 
     def detached(self, x: Any) -> Any:
         return lax.stop_gradient(x)
@@ -120,27 +129,29 @@ class JaxBackend(Backend):
     # An index that is out of range means the nearest element; libraries that can tell, raise.
 
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
-        return jnp.take(x, _within(indices, x.shape[axis]), axis=axis, mode="clip")
+        return jnp.take(x, jax_places.within(indices, x.shape[axis]), axis=axis, mode="clip")
 
     def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
-        indices = _within(indices, x.shape[axis])
+        indices = jax_places.within(indices, x.shape[axis])
         return jnp.take_along_axis(x, indices, axis=axis, mode="clip")
 
     def argmax(self, x: Any, **along: Any) -> Any:
-        return _place(lax.argmax, x, **along)
+        return jax_places.place(lax.argmax, x, **along)
 
     def argmin(self, x: Any, **along: Any) -> Any:
-        return _place(lax.argmin, x, **along)
+        return jax_places.place(lax.argmin, x, **along)
 
     def gather(self, x: Any, places: Any) -> Any:
-        within = (_within(place, size) for place, size in zip(places, x.shape, strict=False))
+        within = (
+            jax_places.within(place, size) for place, size in zip(places, x.shape, strict=False)
+        )
         return jnp.asarray(x).at[tuple(within)].get(mode="clip")
 
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
         x = jnp.asarray(x)
-        within = [_or_past_the_end(p, n) for p, n in zip(places, x.shape, strict=False)]
+        within = [jax_places.or_past_the_end(p, n) for p, n in zip(places, x.shape, strict=False)]
         if combine == "mul":
-            return _multiplied(x, updates, *within)
+            return jax_places.multiplied(x, updates, *within)
         at = x.at[tuple(within)]
         write = at.set if combine is None else getattr(at, combine)
         return write(updates, mode="drop")
@@ -148,7 +159,7 @@ class JaxBackend(Backend):
     def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
         x = jnp.moveaxis(x, axis, -1)
         kind = lax.FftType.IFFT if inverse else lax.FftType.FFT
-        return jnp.moveaxis(_transformed(x, kind), -1, axis)
+        return jnp.moveaxis(jax_places.transformed(x, kind), -1, axis)
 
     def top_k(self, x: Any, k: int, *, axis: int, largest: bool) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -173,16 +184,18 @@ class JaxBackend(Backend):
         return jnp.fmod(a, b)
 
     def matmul(self, a: Any, b: Any) -> Any:
+        a, b, told = jax_precision.of_product(self.settings.precision, a, b)
         if a.ndim == b.ndim == 2:
             # The general form names its result's type, and derivatives may then not have float64.
-            return lax.dot(a, b, precision=lax.Precision.HIGHEST)
-        return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+            return lax.dot(a, b, **told)
+        return jnp.matmul(a, b, **told)
 
     def solve_lower(self, a: Any, b: Any) -> Any:
         return lax.linalg.triangular_solve(a, b, left_side=True, lower=True, unit_diagonal=True)
 
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
-        return jnp.tensordot(a, b, axes, precision=lax.Precision.HIGHEST)
+        a, b, told = jax_precision.of_product(self.settings.precision, a, b)
+        return jnp.tensordot(a, b, axes, **told)
 
     def quotient(self, a: Any, b: Any) -> Any:
         wide = jnp.promote_types(a.dtype, jnp.float32)
@@ -209,18 +222,18 @@ class JaxBackend(Backend):
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # XLA convolves integers with plain loops on the CPU, and not at all on a GPU.
             return fallback.convolution(self, x, weight, **layout)
-        general: Callable[[Any, Any], Any] = partial(_general_convolution, **layout)
-        on_cpu = xla_cpu.convolution_form(self, x, weight, **layout)
-        if on_cpu is None:
-            return general(x, weight)
-        return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)
+        convolve = (
+            platforms.general_convolution if self.settings.outlines else platforms.convolution
+        )
+        x, weight, precision = jax_precision.of_convolution(self.settings.precision, x, weight)
+        return convolve(x, weight, precision=precision, **layout)
 
     def window_max(self, x: Any, *window: Sequence[int]) -> Any:
         lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else int(np.iinfo(x.dtype).min)
-        return _window_reduce(lax.max, x, lowest, *window)
+        return platforms.window_reduce(lax.max, x, lowest, *window)
 
     def window_sum(self, x: Any, *window: Sequence[int]) -> Any:
-        return _window_reduce(lax.add, x, 0, *window)
+        return platforms.window_reduce(lax.add, x, 0, *window)
 
     def strides(self, x: Any) -> tuple[int, ...]:
         order = range(x.ndim) if self.is_abstract(x) else x.format.layout.major_to_minor
@@ -359,21 +372,31 @@ class JaxBackend(Backend):
         settings = replace(self.settings, cache=kept)
         return JaxBackend(self.device, jit=self.compiled, settings=settings)
 
+    def with_precision(self, precision: str) -> Backend:
+        settings = replace(self.settings, precision=precision)
+        return JaxBackend(self.device, jit=self.compiled, settings=settings)
+
+    def outline(self) -> Backend:
+        settings = replace(self.settings, outlines=True)
+        return JaxBackend(self.device, jit=self.compiled, settings=settings)
+
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
         stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
         stand_ins = (stand_in(*spec) for spec in specs)
         return [Spec(r.shape, r.dtype) for r in jax.eval_shape(function, *stand_ins)]
 
     def compile(
-        self, replay: Replay, arguments: Sequence[Any], *, donated: Sequence[int] = ()
+        self,
+        replay: Replay,
+        arguments: Sequence[Any],
+        *,
+        donated: Sequence[int] = (),
+        name: str | None = None,
     ) -> Executable:
         if not self.compiled:
             return Executable(replay)
-        jitted = jax.jit(replay, donate_argnums=tuple(donated), compiler_options=_EXACT)
-        lowered = jitted.lower(*map(self._stand_in, arguments))
-        device = self.device or jax.devices()[0]
-        folder = self.settings.cache
-        built = lowered.compile() if folder is None else folder.compiled(lowered, _EXACT, device)
+        jitted = jax.jit(replay, donate_argnums=tuple(donated), compiler_options=EXACT)
+        built = self._built(partial(jitted.lower, *map(self._stand_in, arguments)), name)
 
         def run(*arrays: Any) -> Any:
             try:
@@ -385,6 +408,18 @@ class JaxBackend(Backend):
                 return (jax.jit(replay) if is_traced else jitted)(*arrays)
 
         return Executable(run, partial(_costs, built))
+
+    def _built(self, lower: Callable[[], Any], name: str | None) -> Any:
+        """The executable: from the cache's folder, or compiled."""
+        folder = self.settings.cache
+        if folder is None:
+            return lower().compile()
+        options = {**EXACT, "precision": self.settings.precision}
+        return folder.compiled(lower, name, options, self.device or jax.devices()[0])
+
+    @property
+    def keeps_compiled(self) -> bool:
+        return self.settings.cache is not None
 
     def _stand_in(self, argument: Any) -> Any:
         if not isinstance(argument, (Spec, jax.core.Tracer)):
@@ -398,6 +433,24 @@ class JaxBackend(Backend):
         said = device.memory_stats() or {}
         held = said.get("pool_bytes", said.get("bytes_reserved", said.get("bytes_in_use", 0)))
         return held, said.get("bytes_limit", 0)
+
+    @cached_property
+    def fuses(self) -> bool:  # type: ignore[override]
+        device = self.device or jax.devices()[0]
+        return self.compiled and device.platform == "cpu" and onednn.is_available()
+
+    def packed_convolution(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
+        if not self.fuses or x.dtype != weight.dtype:
+            return None
+        return onednn.convolution(x.shape, weight.shape, x.dtype, **how)
+
+    def packed_matmul(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
+        if not self.fuses or x.dtype != weight.dtype:
+            return None
+        return onednn.matrix_product(x.shape, weight.shape, x.dtype, **how)
+
+    def padding(self) -> Padding | None:
+        return JaxPadding() if self.compiled else None
 
     def explain(self, error: Exception) -> str | None:
         text = str(error)
@@ -419,104 +472,8 @@ def _costs(built: Any) -> Costs:
     )
 
 
-# A caller's jit or grad works on what has been traced where JAX's 64-bit mode may be off. There
-# some of JAX's own rules fail on places that are counted in 64 bits.
-
-
-def _counting(size: int) -> type[np.integer[Any]]:
-    return np.int32 if size < 2**31 else np.int64
-
-
-def _place(function: Callable[..., Any], x: Any, *, axis: int, keepdims: bool = False) -> Any:
-    place = function(x, axis, _counting(x.shape[axis])).astype(np.int64)
-    return jnp.expand_dims(place, axis) if keepdims else place
-
-
-def _within(indices: Any, size: int) -> Any:
-    """The indices counted from the front, and those out of range moved to the nearest element."""
-    indices = jnp.where(indices < 0, indices + size, indices)
-    return jnp.clip(indices, 0, max(size - 1, 0)).astype(_counting(size))
-
-
-def _or_past_the_end(indices: Any, size: int) -> Any:
-    """The indices counted from the front, and those out of range moved behind the last element."""
-    indices = jnp.where(indices < 0, indices + size, indices)
-    return jnp.where((indices < 0) | (indices > size), size, indices).astype(_counting(size))
-
-
 def _less_128(x: Any) -> Any:
     return lax.bitcast_convert_type(x ^ jnp.uint8(128), jnp.int8)
-
-
-def _general_convolution(
-    x: Any,
-    weight: Any,
-    *,
-    strides: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilations: Sequence[int],
-    groups: int,
-) -> Any:
-    return lax.conv_general_dilated(
-        x,
-        weight,
-        window_strides=tuple(strides),
-        padding=tuple(pads),
-        rhs_dilation=tuple(dilations),
-        feature_group_count=groups,
-        precision=lax.Precision.HIGHEST,
-    )
-
-
-def _window_reduce(
-    combine: Callable[[Any, Any], Any], x: Any, initial: float, *window: Sequence[int]
-) -> Any:
-    neutral = x.dtype.type(initial)
-    if any(dilation > 1 for dilation in window[2]):
-        # JAX has no derivatives of a window with gaps.
-        return fallback.window_reduce(combine, x, *window)
-    return lax.platform_dependent(
-        x,
-        cpu=lambda x: xla_cpu.window_reduce(combine, x, neutral, *window),
-        default=lambda x: xla_cpu.general_window_reduce(combine, x, neutral, *window),
-    )
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _transformed(x: Any, kind: lax.FftType) -> Any:
-    """JAX's own rule asks for complex128 by name, which its 32-bit mode does not let it have."""
-    return lax.fft(x, kind, x.shape[-1:])
-
-
-def _transposed_transform(kind: lax.FftType, _: None, slope: Any) -> tuple[Any]:
-    with jax.enable_x64(True):
-        return (_transformed(slope, kind),)
-
-
-_transformed.defvjp(lambda x, kind: (_transformed(x, kind), None), _transposed_transform)
-
-
-@jax.custom_jvp
-def _multiplied(x: Any, updates: Any, *places: Any) -> Any:
-    """JAX itself has derivatives of this only where no place is named twice."""
-    return x.at[places].multiply(updates, mode="drop")
-
-
-@_multiplied.defjvp
-def _multiplied_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
-    """Of each update's companions at its place the product, where one of them may be zero."""
-    x, updates, *places = primals
-    dx, du, *_ = tangents
-    at = tuple(places)
-    is_zero = updates == 0
-    others = jnp.where(is_zero, 1, updates)
-    product = _multiplied(jnp.ones_like(x), others, *at).at[at].get(mode="clip")
-    zeros = jnp.zeros_like(x).at[at].add(is_zero.astype(x.dtype), mode="drop")
-    beside = zeros.at[at].get(mode="clip") - is_zero
-    companions = jnp.where(beside > 0, 0, product / others)
-    slopes = x.at[at].get(mode="clip") * companions * du
-    moved = dx * _multiplied(jnp.ones_like(x), updates, *at)
-    return _multiplied(x, updates, *at), moved.at[at].add(slopes, mode="drop")
 
 
 @cache

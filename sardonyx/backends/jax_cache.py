@@ -12,14 +12,16 @@ import os
 import pickle
 import platform
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax.experimental import serialize_executable
 
+import sardonyx
 from sardonyx.errors import InvalidInput
 
 
@@ -38,22 +40,34 @@ class CompiledFolder:
                 "pass another."
             ) from None
 
-    def compiled(self, lowered: Any, options: dict[str, Any], device: jax.Device) -> Any:
-        """The executable for this; compiled, and kept, if it is not there."""
-        path = self.folder / f"{_key(lowered, options, device)}.xla"
+    def compiled(
+        self,
+        lower: Callable[[], Any],
+        name: str | None,
+        options: Mapping[str, Any],
+        device: jax.Device,
+    ) -> Any:
+        """The executable for a program that `lower` makes; compiled, and kept, if it is not there.
+
+        One that has a name is found by that, without making it.
+        """
+        lowered = lower() if name is None else None
+        content = lowered.as_text() if lowered is not None else f"{name} {_own_sources()}"
+        path = self.folder / f"{_key(content, options, device)}.xla"
         found = _read(path, device)
         if found is None:
-            found = lowered.compile()
+            found = (lower() if lowered is None else lowered).compile()
             _write(path, found)
         return found
 
 
-def _key(lowered: Any, options: dict[str, Any], device: jax.Device) -> str:
+def _key(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
     parts = (
-        lowered.as_text(),
+        content,
         repr(sorted(options.items())),
         os.environ.get("XLA_FLAGS", ""),
         jax.__version__,
+        version("jaxlib"),
         device.platform,
         device.device_kind,
         device.client.platform_version,
@@ -63,6 +77,17 @@ def _key(lowered: Any, options: dict[str, Any], device: jax.Device) -> str:
     for part in parts:
         hashed.update(part.encode())
         hashed.update(b"\0")
+    return hashed.hexdigest()
+
+
+@cache
+def _own_sources() -> str:
+    """What tells one state of this package from another: names stand for what its code does."""
+    hashed = hashlib.sha256()
+    package = Path(sardonyx.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        hashed.update(path.relative_to(package).as_posix().encode())
+        hashed.update(path.read_bytes())
     return hashed.hexdigest()
 
 

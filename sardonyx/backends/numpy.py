@@ -18,6 +18,8 @@ from sardonyx.backends.rounding import prepared
 class NumpyLike(Backend):
     """What NumPy and CuPy have in common."""
 
+    attends = True
+
     def __init__(self, namespace: Any) -> None:
         super().__init__(namespace)
         self._np = namespace
@@ -65,6 +67,32 @@ class NumpyLike(Backend):
             total = self.sum(x, **options)
             return total / total.dtype.type(0)
         return self._in_float32(self._np.mean, x, **options)
+
+    def attention(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        bias: Any = None,
+        *,
+        scale: float,
+        is_guarded: bool = False,
+    ) -> Any:
+        """The scores are written once, and changed where they are."""
+        if q.dtype.itemsize < 4:
+            return super().attention(q, k, v, bias, scale=scale, is_guarded=is_guarded)
+        scores: Any = fallback.attention_scores(self, q, k, scale)
+        if bias is not None:
+            scores += bias
+        top = scores.max(axis=-1, keepdims=True)
+        scores -= top
+        self._np.exp(scores, out=scores)
+        if is_guarded:
+            scores = self._np.where(self._np.isfinite(top), scores, 0)
+        total = scores.sum(axis=-1, keepdims=True)
+        mixed: Any = fallback.attention_mix(self, scores, v)
+        mixed /= self._np.where(total == 0, 1, total) if is_guarded else total
+        return mixed
 
     def convolution(
         self, x: Any, weight: Any, *, strides: Any, pads: Any, dilations: Any, groups: int

@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
 from sardonyx.backends.base import Backend, Executable, Replay
+from sardonyx.graph.naming import name_of
 from sardonyx.graph.program import Segment, key_of
 
 Watch = Callable[[str], AbstractContextManager[object]]
@@ -20,7 +22,7 @@ def unwatched(title: str) -> AbstractContextManager[object]:
     return nullcontext()
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Compiler:
     """Compiles for one model, shares what is alike, and counts."""
 
@@ -33,6 +35,11 @@ class Compiler:
     _made: WeakValueDictionary[Any, Executable] = field(default_factory=WeakValueDictionary)
     _locks: dict[Any, Lock] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
+
+    @cached_property
+    def outline(self) -> Backend:
+        """The backend as it tells the shapes of results."""
+        return self.backend.outline()
 
     def compile(
         self,
@@ -50,7 +57,7 @@ class Compiler:
             return self.backend.compile(replay, arguments)
         alike = key_of(segment)
         if alike is None:
-            return self._compiled(replay, segment, arguments, donated)
+            return self._compiled(replay, segment, arguments, donated, None)
         specs = tuple(self.backend.spec(argument) for argument in arguments)
         key = alike, form, specs, tuple(donated)
         with self._lock:
@@ -60,17 +67,25 @@ class Compiler:
             if made is not None:
                 self.shared += 1
                 return made
-            self._made[key] = made = self._compiled(replay, segment, arguments, donated)
+            self._made[key] = made = self._compiled(replay, segment, arguments, donated, key)
         with self._lock:
             self._locks.pop(key, None)
         return made
 
     def _compiled(
-        self, replay: Replay, segment: Segment, arguments: Sequence[Any], donated: Sequence[int]
+        self,
+        replay: Replay,
+        segment: Segment,
+        arguments: Sequence[Any],
+        donated: Sequence[int],
+        key: Any,
     ) -> Executable:
         start = time.perf_counter()
+        keeps = self.backend.keeps_compiled and key is not None
         with self.watch(_title(segment)), self.backend.scope():
-            made = self.backend.compile(replay, arguments, donated=donated)
+            made = self.backend.compile(
+                replay, arguments, donated=donated, name=name_of(key) if keeps else None
+            )
         with self._lock:
             self.compiles += 1
             self.seconds += time.perf_counter() - start

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import accumulate, count
+from functools import cached_property, partial
+from itertools import count
 from secrets import randbits
 from threading import RLock
 from typing import Any
@@ -18,7 +19,12 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph import faults
+from sardonyx.graph.arguments import arranged, registers_of
 from sardonyx.graph.arrays import normalised, stand_in
+from sardonyx.graph.buckets.programs import Buckets
+from sardonyx.graph.buckets.recording import PaddedRecording, bucketed
+from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.buckets.tape import WholeTape
 from sardonyx.graph.compiling import Compiler, Watch, unwatched
 from sardonyx.graph.memory import Memory
 from sardonyx.graph.params import Constants, Params
@@ -62,8 +68,9 @@ class Model:
         strict: bool = True,
         most_signatures: int = 256,
         watch: Watch = unwatched,
+        buckets: Sizes | None = None,
     ) -> None:
-        self._source = source
+        self.source = source
         self._backend = backend
         self._strict = strict
         self._infos = source.graph.required_inputs
@@ -78,6 +85,7 @@ class Model:
         self._lock = RLock()
         self._draws = count()
         self._entropy = np.uint32(randbits(32))
+        self._sizes = buckets
         self.params = Params(source.graph.initializers, backend)
 
     # -- what it says of itself -------------------------------------------------------------------
@@ -100,17 +108,17 @@ class Model:
     @property
     def outputs(self) -> tuple[ValueInfo, ...]:
         """What a call returns."""
-        return self._source.graph.outputs
+        return self.source.graph.outputs
 
     @property
     def opsets(self) -> dict[str, int]:
         """The version of each domain of operators; ONNX's own domain is the empty string."""
-        return dict(self._source.opsets)
+        return dict(self.source.opsets)
 
     @property
     def metadata(self) -> dict[str, str]:
         """Producer, description, and the properties that the exporter wrote."""
-        return dict(self._source.metadata)
+        return dict(self.source.metadata)
 
     def __repr__(self) -> str:
         given = ", ".join(str(info) for info in self.inputs)
@@ -278,8 +286,11 @@ class Model:
             for model in (self, *self._forms.values()):
                 model._entries.clear()
                 model._inferred.clear()
+                model.__dict__.pop("_buckets", None)
             self._constants.clear()
             self.params.release()
+        # What was traced refers to itself in circles, and would be there until Python looks.
+        gc.collect()
 
     # -- one call ---------------------------------------------------------------------------------
 
@@ -293,14 +304,15 @@ class Model:
             return self
         key = tuple(info.name for info in chosen)
         if key not in self._forms:
-            graph = self._source.graph
+            graph = self.source.graph
             rest = {name: a for name, a in graph.initializers.items() if name not in key}
             graph = replace(graph, inputs=(*self._infos, *chosen), initializers=rest)
             form = Model(
-                replace(self._source, graph=graph),
+                replace(self.source, graph=graph),
                 self._backend,
                 strict=self._strict,
                 most_signatures=self._entries.most,
+                buckets=self._sizes,
             )
             form.params, form._constants = self.params, self._constants
             form._compiler = self._compiler
@@ -308,29 +320,7 @@ class Model:
         return self._forms[key]
 
     def _arranged(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-        if not named and len(inputs) == len(self._infos):
-            return list(inputs)
-        names = [info.name for info in self._infos]
-        if len(inputs) > len(names):
-            raise InvalidInput(
-                f"The model takes {len(names)} inputs ({', '.join(names) or 'none'}), and got "
-                f"{len(inputs)}."
-            )
-        given = dict(zip(names, inputs, strict=False))
-        for name, value in named.items():
-            if name not in names:
-                raise InvalidInput(
-                    f"The model has no input '{name}'; it takes {', '.join(names) or 'none'}."
-                )
-            if name in given:
-                raise InvalidInput(f"The input '{name}' was given twice: by position and by name.")
-            given[name] = value
-        optional = {i.name for i in self._infos if (i.type or "").startswith("optional(")}
-        if missing := [
-            str(i) for i in self._infos if i.name not in given and i.name not in optional
-        ]:
-            raise InvalidInput(f"The model also needs {'; '.join(missing)}.")
-        return [given.get(name) for name in names]
+        return arranged(self._infos, inputs, named)
 
     def _call(self, given: list[Any], manner: _Manner, *, to_numpy: bool = False) -> Sequence[Any]:
         entries = self._entries
@@ -355,6 +345,11 @@ class Model:
         given = [normalised(a, info) for a, info in zip(arranged, self._infos, strict=True)]
         entry = self._entry_for(given, _PLAINLY)
         arrays = self._taken(given, entry)
+        if isinstance(entry.recording, PaddedRecording):
+            with self._backend.scope():
+                shown = entry.recording.shown(flat(arrays))
+            if shown is not None:
+                return shown
         return self._record(entry, arrays, _PLAINLY, execute=False)[0]
 
     def _taken(self, given: Sequence[Any], entry: Entry) -> list[Any]:
@@ -410,9 +405,9 @@ class Model:
                 inferred=self._inferred,
                 inline=recording.inline,
                 execute=execute,
-                donated=self._registers_of(manner.donated, arrays),
+                donated=registers_of(manner.donated, self._infos, arrays),
             )
-            tracer = Tracer(self._source, tape, strict=self._strict)
+            tracer = Tracer(self.source, tape, strict=self._strict)
             key = self._with_key(manner).key
             program = tracer.trace(arrays, key, self._title(arrays))
             recording.draws |= tape.draws
@@ -425,31 +420,47 @@ class Model:
         fresh = np.asarray([self._entropy, next(self._draws)], np.uint32)
         return replace(manner, key=self._backend.key(fresh))
 
-    def _registers_of(self, names: Sequence[str], arrays: Sequence[Any]) -> set[int]:
-        """Where the arrays of these inputs are, among all that the inputs hold."""
-        counts = [len(flat([value])) for value in arrays]
-        ends = list(accumulate(counts, initial=0))
-        return {
-            register
-            for info, start, count in zip(self._infos, ends, counts, strict=False)
-            for register in range(start, start + count)
-            if info.name in names
-        }
-
     def _title(self, arrays: Sequence[Any]) -> str:
         given = ", ".join(
             f"{info.name}: {described(array, self._backend)}"
             for info, array in zip(self._infos, arrays, strict=True)
         )
-        return f"{self._source.graph.name or 'graph'}({given}) on {self.backend}"
+        return f"{self.source.graph.name or 'graph'}({given}) on {self.backend}"
 
     def _entry_for(self, given: Sequence[Any], manner: _Manner) -> Entry:
         key = manner.donated, tuple(signature(value) for value in given)
         entry = self._entries.known.get(key)
         if entry is None or entry.static_version != self.params.static_version:
             entry = Entry.of(given, self._infos, self._compiler, self.params)
+            if self._buckets is not None:
+                arrays = self._taken(given, entry)
+                with self._backend.scope():
+                    entry.recording = bucketed(entry.recording, self._buckets, arrays, self._infos)
             self._entries.keep(key, entry)
         return entry
+
+    @cached_property
+    def _buckets(self) -> Buckets | None:
+        """What pads calls to sizes that share a program, where any are asked for."""
+        padding = self._backend.padding()
+        if not self._sizes or padding is None:
+            return None
+
+        def trace(tape: WholeTape, values: Sequence[Any]) -> Program:
+            tracer = Tracer(self.source, tape, strict=self._strict)
+            return tracer.trace(values, self._with_key(_PLAINLY).key, self._title(values))
+
+        return Buckets(
+            self._sizes,
+            padding,
+            self._compiler,
+            self.params,
+            self._constants,
+            trace,
+            lambda padded: WholeTape(self._compiler, self.params, self._inferred, padded),
+            lambda: self._with_key(_PLAINLY).key,
+            self._lock,
+        )
 
     # -- what leaves ------------------------------------------------------------------------------
 

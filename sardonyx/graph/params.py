@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
+from hashlib import blake2b
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -15,6 +16,8 @@ from sardonyx.graph.values import digest, static
 
 # Integers up to this many elements are shape arithmetic, axes, indices: known while tracing.
 LARGEST_STATIC = 1024
+# Of fewer bytes than these there may be copies.
+SMALLEST_SHARED = 2**16
 
 
 class Params(MutableMapping[str, Any]):
@@ -30,6 +33,7 @@ class Params(MutableMapping[str, Any]):
         self._backend = backend
         # What programs made of the weights, for those that make the same of them.
         self.bound: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+        self._placed: WeakValueDictionary[Any, Any] = WeakValueDictionary()
         # Counts replacements: of any param, and of those that programs were recorded for.
         self.version = 0
         self.static_version = 0
@@ -79,6 +83,17 @@ class Params(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} params, {sum(self.host(n).nbytes for n in self):,} bytes>"
+
+    def placed(self, value: np.ndarray[Any, Any]) -> Any:
+        """What was made of weights, on the device: once, if it is made again for other shapes."""
+        if value.nbytes < SMALLEST_SHARED or not self._backend.compiled:
+            return self._backend.put(value)
+        content = blake2b(np.ascontiguousarray(value).view(np.uint8), digest_size=16).digest()
+        key = value.dtype.name, value.shape, content
+        array = self._placed.get(key)
+        if array is None:
+            self._placed[key] = array = self._backend.put(value)
+        return array
 
     @property
     def bytes_held(self) -> int:

@@ -18,9 +18,11 @@ from ml_dtypes import bfloat16
 
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.numpy import HOST
+from sardonyx.graph.calls import OpCall
 from sardonyx.graph.params import Params
 from sardonyx.graph.program import Frame, Segment, Step, key_of, without_dead_steps
 from sardonyx.graph.values import digest
+from sardonyx.ops.fused import packed
 
 # Fewer small arrays than this are passed one by one.
 FEWEST_PACKED = 4
@@ -90,11 +92,16 @@ class Binding:
 
     @classmethod
     def plain(
-        cls, segment: Segment, weights: Mapping[int, str], placed: Mapping[int, Any]
+        cls,
+        segment: Segment,
+        weights: Mapping[int, str],
+        constants: Mapping[int, np.ndarray[Any, Any]],
+        placed: Mapping[int, Any],
     ) -> Binding:
         """Each weight and constant as it is, and where it is."""
         return cls(
             weights={r: weights[r] for r in segment.fixed if r in weights},
+            constants={r: constants[r] for r in segment.fixed if r in constants},
             placed={r: placed[r] for r in segment.fixed if r in placed},
             loose=segment.fixed,
         )
@@ -154,7 +161,7 @@ class Binding:
 
     def _loose(self, register: int, frame: Frame, params: Params) -> Any:
         if register in frame:
-            return params.backend.put(frame[register])
+            return params.placed(frame[register])
         if register in self.weights:
             return params[self.weights[register]]
         return self.placed[register]
@@ -216,32 +223,32 @@ def _divided(
     constants: Container[int],
     specs: Mapping[int, Spec],
 ) -> tuple[list[Step], list[Step]]:
-    """The steps on weights alone, and those that remain to be run at each call.
+    """The steps on weights and constants alone, and those that have to be run at each call.
 
     A step that only looks at a weight in another shape remains: it costs nothing.
     """
-    of_weights: set[int] = set()
+    made: set[int] = set()
     ahead = []
     for step in steps:
-        if _is_of_weights(step, of_weights, weights, constants):
+        if _is_fixed(step, made, weights, constants):
             leaves = any(register in results for register in step.results)
-            if not leaves and _growth(step, specs) <= MOST_GROWTH:
+            if not leaves and (_is_packing(step) or _growth(step, specs) <= MOST_GROWTH):
                 ahead.append(step)
-                of_weights.update(step.results)
+                made.update(step.results)
     gone = {step for step in ahead if not step.call.is_view}
     return ahead, without_dead_steps([step for step in steps if step not in gone], results)
 
 
-def _is_of_weights(
-    step: Step, of_weights: Container[int], weights: Container[int], constants: Container[int]
-) -> bool:
-    if step.blocks or step.call.is_unsized:
+def _is_fixed(step: Step, *known: Container[int]) -> bool:
+    """Whether all that a step reads is bound to the program."""
+    if step.blocks or step.call.is_unsized or not step.reads:
         return False
-    known = [register in weights or register in of_weights for register in step.reads]
-    return any(known) and all(
-        is_known or register in constants
-        for is_known, register in zip(known, step.reads, strict=True)
-    )
+    return all(any(register in each for each in known) for register in step.reads)
+
+
+def _is_packing(step: Step) -> bool:
+    """Whether it makes what a kernel takes in the place of a weight; that would be dear to redo."""
+    return isinstance(step.call, OpCall) and step.call.function is packed
 
 
 def _growth(step: Step, specs: Mapping[int, Spec]) -> int:

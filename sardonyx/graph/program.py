@@ -7,6 +7,7 @@ as one piece; a `Program` is one path through the tree of stages that was record
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -239,6 +240,12 @@ class Program:
         self._names = names
         self.constants = constants
 
+    def with_stages(self, stages: Sequence[Stage]) -> Program:
+        """The same program, run in other pieces."""
+        changed = copy(self)
+        changed.stages = tuple(stages)
+        return changed
+
     def kind(self, name: str) -> str:
         """How a value lives: "static", "device", "alias" or "host"."""
         return self.named(name).kind
@@ -268,6 +275,12 @@ class Program:
     def segments(self) -> list[Segment]:
         """The pieces that run at each call, in order."""
         return [stage.segment for stage in self.stages if stage.segment is not None]
+
+    @property
+    def round_trips(self) -> int:
+        """How often a call waits for the device: to read a value, or to go on on the host."""
+        reads = sum(bool(stage.reads) for stage in self.stages)
+        return reads + sum(segment.host for segment in self.segments)
 
     def __str__(self) -> str:
         return listing(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 
@@ -43,7 +44,13 @@ class Results(tuple[Any, ...]):
 
 def results_type(names: Sequence[str]) -> type[Results]:
     """The class of the results of a model with these outputs."""
-    return type("Results", (Results,), {"__slots__": (), "_fields": tuple(names)})
+    return _type_of(tuple(names))
+
+
+@cache
+def _type_of(names: tuple[str, ...]) -> type[Results]:
+    # One class for the same names: JAX tells what it maps over apart by its class.
+    return type("Results", (Results,), {"__slots__": (), "_fields": names})
 
 
 def _restored(names: Sequence[str], values: Sequence[Any]) -> Results:

@@ -49,6 +49,10 @@ class Scope:
     def bind(self, name: str, value: Value) -> None:
         self._values[name] = value
 
+    def holds(self, name: str, value: Value) -> bool:
+        """Whether that very value is bound to the name here, and not let go yet."""
+        return name in self._values and self._values[name] is value
+
     def __getitem__(self, name: str) -> Value:
         scope: Scope | None = self
         while scope is not None:

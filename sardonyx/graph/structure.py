@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.graph.devices import Configuration, Placement
+from sardonyx.ops import OPS
+from sardonyx.ops.definition import Op
+
 Dimension = int | str | None
 
 
@@ -30,6 +34,7 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
+    placements: tuple[Placement, ...] = ()
 
     @property
     def operator(self) -> str:
@@ -135,6 +140,20 @@ class Source:
     functions: Mapping[FunctionKey, Function]
     ir_version: int
     metadata: Mapping[str, str]
+    configurations: Mapping[str, Configuration] = field(default_factory=dict)
+    # Operators that the caller brings, by domain and name; they come before all others.
+    custom: Mapping[tuple[str, str], Op[Any]] = field(default_factory=dict)
+
+    def op_of(self, node: Node) -> Op[Any] | None:
+        """What defines the node's operator here, where that is not a graph."""
+        key = node.domain, node.op_type
+        return self.custom.get(key) or OPS.get(key)
+
+    def function_of(self, node: Node) -> Function | None:
+        """The function of the model that the node calls, if it calls one."""
+        if (node.domain, node.op_type) in self.custom:
+            return None
+        return self.functions.get((node.domain, node.op_type, node.overload))
 
 
 def names_read(node: Node) -> Iterator[str]:

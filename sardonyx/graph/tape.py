@@ -64,6 +64,7 @@ class Tape:
     ) -> None:
         self.backend = compiler.backend
         self.compiler = compiler
+        self.outline = compiler.outline
         self.params = params
         self.constants = constants
         self.inline = inline
@@ -89,8 +90,10 @@ class Tape:
         self._embedded: dict[Any, Embedded] = {}
         self._constants: dict[int, Any] = {}
         self._sources: dict[int, np.ndarray[Any, Any]] = {}
-        self._draws = False
+        self.draws = False
         self._specs: dict[int, Spec] = {}
+        self._registers = 0
+        self._rewritten_registers = self._key_register
         self._inferred = inferred
         self.outputs: tuple[Value, ...] | None = None
 
@@ -116,8 +119,9 @@ class Tape:
         return [self._specs[register] for register in sorted(self._inputs)]
 
     @property
-    def draws(self) -> bool:
-        return self._draws
+    def is_in_block(self) -> bool:
+        """Whether what is written belongs to a subgraph."""
+        return self._open_blocks > 0
 
     def weight(self, name: str) -> Weight:
         """An initializer, an argument of the program."""
@@ -258,9 +262,20 @@ class Tape:
     # -- registers --------------------------------------------------------------------------------
 
     def _next_register(self, spec: Spec) -> int:
-        register = len(self._specs)
+        register = self._registers
+        self._registers += 1
         self._specs[register] = spec
         return register
+
+    def fresh_register(self, spec: Spec) -> int:
+        """One for a rewrite, of use in its segment alone.
+
+        They are counted apart: a path that was recorded before is not rewritten again, and the
+        others have to be called there as they were.
+        """
+        self._rewritten_registers -= 1
+        self._specs[self._rewritten_registers] = spec
+        return self._rewritten_registers
 
     def _slot(self, spec: Spec) -> Device:
         return (Hosted if spec.dtype == object else Device)(self._next_register(spec), spec)
@@ -322,7 +337,7 @@ class Tape:
             )
             key = (call.key, *known)
         if key is None or key not in self._inferred:
-            probe = Probe(call, self.backend)
+            probe = Probe(call, self.outline)
             holes = [self._specs[o] for o in operands if not isinstance(o, Embedded)]
             specs = self.backend.infer(_with_embedded(probe, operands), *holes)
             if key is None:
@@ -394,7 +409,7 @@ class Tape:
             self._stage.lead_to(self._key, stage)
         self.path.append(stage)
         if stage.segment is not None:
-            self._draws |= self._key_register in stage.segment.inputs
+            self.draws |= self._key_register in stage.segment.inputs
             self.left.update(stage.segment.results)
             runs_later = self.backend.compiled and not stage.segment.host
             if runs_later and (outputs is None or self.execute):
@@ -415,7 +430,18 @@ class Tape:
         return self._stage_of(self._rewritten(results), results, outputs)
 
     def _rewritten(self, results: Sequence[int]) -> Sequence[Step]:
-        return rewrite(without_dead_steps(self._steps, results), results, self._sources)
+        # Under a caller's transformation nothing runs ahead of the call, and weights are as they
+        # are passed.
+        weights = () if self.inline else self._weights
+        return rewrite(
+            without_dead_steps(self._steps, results),
+            results,
+            self._sources,
+            weights,
+            self.backend,
+            specs=self._specs,
+            fresh=self.fresh_register,
+        )
 
     def _stage_of(
         self, steps: Sequence[Step], results: Sequence[int], outputs: tuple[Value, ...] | None
@@ -425,7 +451,7 @@ class Tape:
         if self._on_host or self.inline:
             registers = {*self._weights, *self._constants}
             segment = Segment(steps, results, registers, host=self._on_host)
-            binding = Binding.plain(segment, self._weights, self._constants)
+            binding = Binding.plain(segment, self._weights, self._sources, self._constants)
         else:
             fixed = Fixed(self._weights, self._sources, self._constants, self._specs)
             segment, binding = bind(steps, results, fixed, self.backend)

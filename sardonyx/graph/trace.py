@@ -33,7 +33,6 @@ from sardonyx.graph.subgraphs import Subgraph
 from sardonyx.graph.tape import Tape
 from sardonyx.graph.values import Device, Hosted, Static, Value, as_value, leaves, static
 from sardonyx.graph.walk import NodeWalk
-from sardonyx.ops import OPS
 from sardonyx.ops.definition import Definition, Map, MapRows, Need, NeedsHost, Parameter
 
 DTypes = tuple[np.dtype[Any] | None, ...]
@@ -50,6 +49,8 @@ class Tracer:
         self._names: dict[str, Named] = {}
         self._first_names: dict[int, tuple[str, int]] = {}
         self._views: dict[int, str] = {}
+        # What ops have noted of values, by register.
+        self.notes: dict[int, Any] = {}
         # The numbers of the iterations that the walk is in, one for each loop around it.
         self._iterations: list[Static | Device] = []
         # How many nodes of subgraphs have been walked through.
@@ -64,6 +65,7 @@ class Tracer:
             scope.bind(info.name, slot)
             self._note(info.name, slot)
         self._key = self.tape.key(key)
+        self._outermost = scope
         outputs = self._walk(graph, scope)
         self.tape.finish(outputs)
         return Program(
@@ -84,6 +86,14 @@ class Tracer:
         if isinstance(value, Map):
             return replace(value, values=self._input(value.values))
         return self.tape.input(value)
+
+    def renew(self, old: Value, new: Value) -> None:
+        """Let the inputs of the model that are `old` be `new` from here on."""
+        if self.tape.is_in_block:
+            raise NeedsHost
+        for info in self.source.graph.required_inputs:
+            if self._outermost.holds(info.name, old):
+                self._outermost.bind(info.name, new)
 
     def _initializer(self, name: str) -> Value:
         host = self.tape.params.host(name)
@@ -108,13 +118,13 @@ class Tracer:
     def _node(self, node: Node, scope: Scope) -> Sequence[Value]:
         inputs = [scope[name] if name else None for name in node.inputs]
         attributes = scope.resolve(node.attributes)
-        called = self.source.functions.get((node.domain, node.op_type, node.overload))
+        called = self.source.function_of(node)
         opset = scope.opsets.get(node.domain, 0)
         try:
             if called is not None:
                 return self._call(called, node, inputs, attributes, scope)
             dtypes = self._types(node, opset, inputs)
-            op = OPS.get((node.domain, node.op_type))
+            op = self.source.op_of(node)
             if op is None:
                 body = standard_function(node, scope.opsets, attributes, inputs)
                 return self._call(body, node, inputs, attributes, scope)

@@ -76,6 +76,16 @@ class NodeWalk:
         bodied.settle()
         return made
 
+    def renew(self, old: Value, new: Value) -> None:
+        self._tracer.renew(old, new)
+
+    def note(self, value: Value, told: Any) -> None:
+        if isinstance(value, Device):
+            self._tracer.notes[value.register] = told
+
+    def noted(self, value: Value) -> Any:
+        return self._tracer.notes.get(value.register) if isinstance(value, Device) else None
+
     def between(self, inputs: Sequence[str], output: str) -> Subgraph:
         graph = self._scope.graph
         if graph is None:

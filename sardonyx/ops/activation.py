@@ -166,7 +166,7 @@ def Mish(xp: Backend, X: Array) -> Array:
 @op
 @at_least_float32
 def Swish(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
-    return X * Sigmoid(xp, alpha * X)
+    return X * Sigmoid(xp, X if alpha == 1 else alpha * X)
 
 
 @op

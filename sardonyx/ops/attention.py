@@ -213,6 +213,20 @@ def _at_positions(xp: Backend, cache: Array, position_ids: Array | None, shape: 
     return cache
 
 
+def attended(
+    xp: Backend,
+    q: Array,
+    k: Array,
+    v: Array,
+    bias: Array | None = None,
+    *,
+    scale: float,
+    is_guarded: bool = False,
+) -> Array:
+    """The backend's own attention, as a rewrite finds it spelled out in other operators."""
+    return xp.attention(q, k, v, bias, scale=scale, is_guarded=is_guarded)
+
+
 # -- heads ----------------------------------------------------------------------------------------
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -46,6 +46,8 @@ Value: TypeAlias = Annotated[Any, "value"]
 Alias: TypeAlias = Annotated[Any, "alias"]
 Arrays: TypeAlias = list[Array]
 Unsized: TypeAlias = Annotated[Array, "unsized"]
+# What training changes without gradients, as running means are.
+Statistic: TypeAlias = Annotated[Any, "statistic"]
 # How many outputs the node has.
 Outputs = NewType("Outputs", int)
 # Two numbers of 32 bits from which to draw others: new ones for each node and call.
@@ -105,6 +107,15 @@ class Walk(Protocol):
 
     def with_body(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
         """Like `apply`, for a function that is also given bodies to call, and has no other form."""
+
+    def renew(self, old: Value, new: Value) -> None:
+        """From here on, an input of the model is what was made of it."""
+
+    def note(self, value: Value, told: Any) -> None:
+        """Keep what a later node may ask about a value."""
+
+    def noted(self, value: Value) -> Any:
+        """What was noted of this very value, or None."""
 
     def between(self, inputs: Strings, output: str) -> Body:
         """The part of the graph around this node that leads from some of its values to another."""
@@ -230,6 +241,7 @@ class Op(Generic[R]):
         self.domain = domain
         self.__doc__ = function.__doc__
         self._function = function
+        self._native: dict[str, Callable[..., Any]] = {}
         self._definition = Definition.of(function)
         self._older: list[tuple[int, Definition]] = []
 
@@ -250,6 +262,20 @@ class Op(Generic[R]):
 
         return declare
 
+    def on(self, backend: str) -> Callable[[Function], Function]:
+        """Declare the function for one backend, "jax" say: the same, in that library's own terms.
+
+        It holds where today's function would, and takes what that one takes.
+        """
+
+        def declare(function: Function) -> Function:
+            self._native[backend] = function
+            chosen = OnBackend(self._function, MappingProxyType(self._native))
+            self._definition = replace(self._definition, function=chosen)
+            return function
+
+        return declare
+
     def at(self, opset: int) -> Definition:
         """The definition in force at `opset`."""
         for until, definition in self._older:
@@ -261,6 +287,17 @@ class Op(Generic[R]):
     def definitions(self) -> tuple[tuple[int | None, Definition], ...]:
         """All definitions, oldest first, each with the opset that ended it."""
         return (*self._older, (None, self._definition))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OnBackend:
+    """An op's function: that of the backend it is called with, or else the one for all others."""
+
+    function: Callable[..., Any]
+    native: Mapping[str, Callable[..., Any]]
+
+    def __call__(self, xp: Any, *arguments: Any, **attributes: Any) -> Any:
+        return self.native.get(xp.name, self.function)(xp, *arguments, **attributes)
 
 
 @overload
@@ -282,6 +319,7 @@ _NEEDS = {
     Map: Need.ARRAY,
     Shaped: Need.SHAPED,
     Value: Need.VALUE,
+    Statistic: Need.VALUE,
 }
 
 

@@ -41,11 +41,11 @@ def QuantizeLinear(
     to = _quantized_type(xp, y_zero_point, output_dtype)
     dtype = xp.dtype(_dtype_of_division(xp, x, y_scale, precision))
     _check_granularity(y_scale, y_zero_point)
-    scale = _spread(xp, xp.astype(y_scale, dtype), x.shape, axis, block_size)
+    scale = spread(xp, xp.astype(y_scale, dtype), x.shape, axis, block_size)
     quotient = wide(xp, xp.quotient(xp.astype(x, dtype), scale))
     if y_zero_point is not None:
         zero = xp.astype(y_zero_point, quotient.dtype)
-        y_zero_point = _spread(xp, zero, x.shape, axis, block_size)
+        y_zero_point = spread(xp, zero, x.shape, axis, block_size)
     return _quantized(xp, quotient, y_zero_point, to, saturate=saturate)
 
 
@@ -70,8 +70,8 @@ def DequantizeLinear(
     difference = xp.astype(x, exact)
     if x_zero_point is not None:
         zero = xp.astype(x_zero_point, exact)
-        difference = difference - _spread(xp, zero, x.shape, axis, block_size)
-    scale = _spread(xp, xp.astype(x_scale, float32), x.shape, axis, block_size)
+        difference = difference - spread(xp, zero, x.shape, axis, block_size)
+    scale = spread(xp, xp.astype(x_scale, float32), x.shape, axis, block_size)
     return xp.astype(xp.astype(difference, float32) * scale, xp.dtype(to))
 
 
@@ -147,7 +147,7 @@ def _check_granularity(scale: Array, zero_point: Array | None) -> None:
         )
 
 
-def _spread(xp: Backend, value: Array, shape: Ints, axis: int, block_size: int) -> Array:
+def spread(xp: Backend, value: Array, shape: Ints, axis: int, block_size: int) -> Array:
     """A scale or a zero point in a form that broadcasts to `shape`.
 
     One number serves all elements, a vector the axis, and anything else has one for each block.

@@ -92,6 +92,19 @@ MASKS = Network(
         {"x": normal(3, 4, 3), "lengths": np.asarray([1, 4, 0])},
     ],
 )
+
+
+def spelled_call(batch: int, length: int) -> Call:
+    visible = np.tri(length, dtype=np.float32)[None, None].repeat(batch, axis=0)
+    return {"x": normal(batch, length, 16), "mask": (visible - 1) * 1e4}
+
+
+SPELLED = Network(
+    networks.Spelled,
+    {"x": {0: "batch", 1: "sequence"}, "mask": {0: "batch", 2: "sequence", 3: "sequence"}},
+    ["y"],
+    [spelled_call(2, 5), spelled_call(1, 3)],
+)
 SIGNS = [{"x": np.abs(normal(3, 4))}, {"x": -np.abs(normal(2, 4))}, {"x": np.abs(normal(2, 4))}]
 SCRIPTED = Network(lambda: torch.jit.script(networks.Scripted()), {"x": {0: "batch"}}, ["y"], SIGNS)
 CONDITIONAL = Network(networks.Conditional, {"x": {0: "batch"}}, ["y"], SIGNS)
@@ -170,6 +183,9 @@ def from_torch() -> dict[str, tuple[onnx.ModelProto, Sequence[Call]]]:
         "encoder_dynamo": (dynamo(ENCODER), ENCODER),
         "decoder_torchscript": (torchscript(DECODER, 17), DECODER),
         "decoder_dynamo": (dynamo(DECODER, 18), DECODER),
+        "spelled_torchscript_9": (torchscript(SPELLED, 9), SPELLED),
+        "spelled_torchscript_13": (torchscript(SPELLED, 13), SPELLED),
+        "spelled_dynamo": (dynamo(SPELLED, 18), SPELLED),
         "masks_torchscript": (torchscript(MASKS, 15), MASKS),
         "masks_dynamo": (dynamo(MASKS, 23), MASKS),
         "scripted_torchscript": (torchscript(SCRIPTED, 16), SCRIPTED),

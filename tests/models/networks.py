@@ -208,3 +208,52 @@ class Conditional(nn.Module):
             return torch.tanh(self.negative(x)) - x
 
         return torch.cond(x.sum() > 0, when_positive, otherwise, (x,))
+
+
+class Spelled(nn.Module):
+    """What exporters spell out where an opset has no operator for it, one after the other."""
+
+    def __init__(self, width: int = 16, heads: int = 4, shared: int = 2) -> None:
+        super().__init__()
+        self.heads, self.shared = heads, shared
+        self.layer = nn.LayerNorm(width)
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width // shared)
+        self.value = nn.Linear(width, width // shared)
+        self.channels = nn.Sequential(
+            nn.Conv1d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm1d(width),
+            nn.SiLU(),
+            nn.ConvTranspose1d(width, width, 3, padding=1, groups=2),
+            nn.BatchNorm1d(width),
+        )
+        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, width))
+
+    def split(self, x: Tensor, heads: int) -> Tensor:
+        batch, length, width = x.shape
+        return x.view(batch, length, heads, width // heads).transpose(1, 2)
+
+    def repeat(self, x: Tensor) -> Tensor:
+        batch, heads, length, depth = x.shape
+        x = x[:, :, None].expand(batch, heads, self.shared, length, depth)
+        return x.reshape(batch, heads * self.shared, length, depth)
+
+    def attend(self, x: Tensor, mask: Tensor) -> Tensor:
+        query = self.split(self.query(x), self.heads)
+        key, value = (
+            self.repeat(self.split(project(x), self.heads // self.shared))
+            for project in (self.key, self.value)
+        )
+        scores = torch.matmul(query, key.transpose(2, 3)) / math.sqrt(query.shape[-1]) + mask
+        mixed = torch.matmul(torch.softmax(scores, dim=-1), value).transpose(1, 2)
+        return mixed.reshape(x.shape)
+
+    def root_mean_square(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = x + self.attend(self.layer(x), mask)
+        x = x + nn.functional.gelu(self.root_mean_square(x))
+        x = x + nn.functional.gelu(x, approximate="tanh")
+        x = x + nn.functional.mish(x) + x * torch.sigmoid(1.702 * x) + nn.functional.hardswish(x)
+        return self.channels(x.transpose(1, 2)).transpose(1, 2)

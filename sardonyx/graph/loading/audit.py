@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import islice
+from typing import Any
 
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
@@ -23,6 +24,7 @@ from sardonyx.graph.structure import (
     Source,
 )
 from sardonyx.ops import OPS
+from sardonyx.ops.definition import Op
 
 DEEPEST_CALLS = 100
 # Functions that call others several times can stand for any number of nodes in a small file.
@@ -37,19 +39,21 @@ def audit(source: Source, *, strict: bool) -> None:
     _refuse_expansion(source, _callees_first(source))
     for node, opsets in all_nodes(source):
         known = _signature(node, opsets)
-        called = source.functions.get(_call_key(node))
+        called = source.function_of(node)
         if called is not None:
             _check_call(node, called)
         elif known is not None:
             schema.check_node(node, known, opsets[node.domain])
-            _check_constant(node, known, opsets[node.domain], strict=strict)
+            op = source.op_of(node)
+            _check_constant(node, op, known, opsets[node.domain], strict=strict)
     if strict:
         _check_types(source.graph, source, {})
 
 
-def _check_constant(node: Node, known: schema.Signature, opset: int, *, strict: bool) -> None:
+def _check_constant(
+    node: Node, op: Op[Any] | None, known: schema.Signature, opset: int, *, strict: bool
+) -> None:
     """Try a node whose result follows from its attributes alone."""
-    op = OPS.get((node.domain, node.op_type))
     given = node.attributes.values()
     if op is None or not op.at(opset).is_static or any(_is_reference(value) for value in given):
         return
@@ -86,7 +90,7 @@ def _call_key(node: Node) -> FunctionKey:
 
 
 def _is_call(node: Node, source: Source) -> bool:
-    return _call_key(node) in source.functions
+    return source.function_of(node) is not None
 
 
 def _signature(node: Node, opsets: Mapping[str, int]) -> schema.Signature | None:
@@ -97,7 +101,8 @@ def _signature(node: Node, opsets: Mapping[str, int]) -> schema.Signature | None
 def _refuse_unsupported(source: Source) -> None:
     lacks: dict[str, list[Node]] = {}
     for node, opsets in all_nodes(source):
-        if not _is_call(node, source) and (reason := _why_unsupported(node, opsets)):
+        is_known = _is_call(node, source) or (node.domain, node.op_type) in source.custom
+        if not is_known and (reason := _why_unsupported(node, opsets)):
             lacks.setdefault(reason, []).append(node)
     if not lacks:
         return
@@ -108,7 +113,8 @@ def _refuse_unsupported(source: Source) -> None:
         shown += f"; and {len(lacks) - MOST_TOLD} more"
     raise UnsupportedModel(
         f"The model uses {len(lacks)} operator{'s' * (len(lacks) > 1)} that cannot be run: "
-        f"{shown}. Define them as functions of the model, or convert it to an opset that has them."
+        f"{shown}. Define them as functions of the model, bring them with ops=, or convert it to "
+        "an opset that has them."
     )
 
 

@@ -18,6 +18,7 @@ import onnx
 from onnx import AttributeProto
 
 from sardonyx.errors import InvalidModel, LimitExceeded, SardonyxError, UnsupportedModel
+from sardonyx.graph.loading import devices
 from sardonyx.graph.loading.order import in_order
 from sardonyx.graph.loading.tensors import decode, decode_sparse
 from sardonyx.graph.standard import schema
@@ -55,6 +56,7 @@ class _Loader:
         self.model = model
         self.file = file
         self.opsets = _opsets(model.opset_import, "the model")
+        self.configurations = devices.configurations(model)
         self.depth = 0
 
     def source(self) -> Source:
@@ -71,7 +73,14 @@ class _Loader:
         graph = self.graph(self.model.graph, frozenset())
         if not graph.outputs:
             raise InvalidModel(f"Graph '{graph.name}' has no outputs, so there is nothing to run.")
-        return Source(graph, self.opsets, functions, self.model.ir_version, self.metadata())
+        return Source(
+            graph,
+            self.opsets,
+            functions,
+            self.model.ir_version,
+            self.metadata(),
+            self.configurations,
+        )
 
     def metadata(self) -> dict[str, str]:
         told = {
@@ -223,6 +232,7 @@ class _Loader:
             tuple(proto.input),
             tuple(proto.output),
             attributes,
+            devices.placements(proto, self.configurations, label),
         )
 
     def attribute(

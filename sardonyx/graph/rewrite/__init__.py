@@ -1,22 +1,119 @@
-"""Fusions: each replaces steps by fewer steps that compute exactly the same. One file each."""
+"""Fusions: each replaces steps by fewer steps, or by less work at each call. One file each.
+
+A rewrite is asked about each step that calls one of its functions, in the order in which they run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
+from typing import Any, TypeAlias
 
+from sardonyx.backends.base import Backend, Spec
 from sardonyx.graph.program import Step
-from sardonyx.graph.rewrite.scale_bias import Known, fuse_scale_bias
+from sardonyx.graph.rewrite.attention import fuse_attention
+from sardonyx.graph.rewrite.batch_normalization import normalize_with_prepared
+from sardonyx.graph.rewrite.cancelling import (
+    RESHAPES,
+    drop_neutral,
+    merge_casts,
+    merge_reshapes,
+    merge_transposes,
+    undo_twice,
+)
+from sardonyx.graph.rewrite.epilogue import (
+    ACTIVATIONS,
+    FUSED,
+    PRODUCTS,
+    begin_epilogue,
+    extend_by_activation,
+    extend_by_sum,
+)
+from sardonyx.graph.rewrite.gelu import fuse_gelu
+from sardonyx.graph.rewrite.into_weights import fold_into_weights
+from sardonyx.graph.rewrite.normalization import fuse_normalization
+from sardonyx.graph.rewrite.packing import use_packed_weight
+from sardonyx.graph.rewrite.passage import Called, Known, Passage, Rewrite, Table, function_of
+from sardonyx.graph.rewrite.scale_bias import fuse_scale_bias
+from sardonyx.graph.rewrite.swish import fuse_swish
+from sardonyx.ops.casting import Cast
+from sardonyx.ops.elementwise import Add, Div, Mul, Neg, Not, Sub
+from sardonyx.ops.layout import Transpose
+from sardonyx.ops.linalg import MatMul
+from sardonyx.ops.normalization import (
+    BatchNormalization,
+    batch_normalization_training_if_it_has_outputs,
+)
+from sardonyx.ops.prepared import scaled_and_shifted
 
-Rewrite = Callable[[Sequence[Step], Sequence[int], Known], Sequence[Step]]
+# A rewrite, and the functions on whose steps it is tried.
+Entry: TypeAlias = "tuple[Rewrite, tuple[Called, ...]]"
 
-REWRITES: tuple[Rewrite, ...] = (fuse_scale_bias,)
+# Each phase goes once over the steps that the one before has left.
+PHASES: tuple[tuple[Entry, ...], ...] = (
+    (
+        (drop_neutral, (Mul, Div, Add, Sub)),
+        (
+            normalize_with_prepared,
+            (BatchNormalization, batch_normalization_training_if_it_has_outputs),
+        ),
+        (fold_into_weights, (Mul, Add, Div, Sub, scaled_and_shifted)),
+        (fuse_normalization, (Mul, Add, Div)),
+        (merge_transposes, (Transpose,)),
+        (merge_reshapes, RESHAPES),
+        (merge_casts, (Cast,)),
+        (undo_twice, (Neg, Not)),
+        (fuse_gelu, (Mul, Div)),
+        (fuse_swish, (Mul, Div)),
+    ),
+    (
+        (fuse_attention, (MatMul,)),
+        (fuse_scale_bias, (Add,)),
+    ),
+)
+
+# And these, where the backend has kernels for products and what follows them.
+FUSING: tuple[tuple[Entry, ...], ...] = (
+    (
+        (begin_epilogue, PRODUCTS),
+        (extend_by_activation, ACTIVATIONS),
+        (extend_by_sum, (Add,)),
+    ),
+    ((use_packed_weight, FUSED),),
+)
 
 
-def rewrite(steps: Sequence[Step], results: Sequence[int], known: Known) -> Sequence[Step]:
-    """The steps after every fusion.
+def rewrite(
+    steps: Sequence[Step],
+    results: Sequence[int],
+    known: Known,
+    weights: Collection[int] = (),
+    backend: Backend | None = None,
+    *,
+    specs: MutableMapping[int, Spec] | None = None,
+    fresh: Callable[[Spec], int] | None = None,
+) -> Sequence[Step]:
+    """The steps after every rewrite.
 
-    `results` are the registers that are read after them; `known` the constants among the others.
+    `results` are the registers that are read after them; `known` the constants and `weights` the
+    weights among the others. `specs` tells what is in each, and `fresh` gives new ones.
     """
-    for each in REWRITES:
-        steps = each(steps, results, known)
+    fuses = backend is not None and backend.fuses
+    for table in (*_TABLES, *(_FUSING_TABLES if fuses else ())):
+        passage = Passage(
+            results, known, weights=weights, specs=specs, backend=backend, fresh=fresh
+        )
+        steps = passage.rewritten(steps, table)
     return steps
+
+
+def _table(entries: Iterable[Entry]) -> Table:
+    table: dict[Any, list[Rewrite]] = {}
+    for rewrite_, targets in entries:
+        for target in targets:
+            function = function_of(target)
+            table.setdefault(function, []).append(rewrite_)
+    return table
+
+
+_TABLES = tuple(_table(entries) for entries in PHASES)
+_FUSING_TABLES = tuple(_table(entries) for entries in FUSING)

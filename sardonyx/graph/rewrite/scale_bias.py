@@ -6,74 +6,51 @@ where the scalars are not float32 values, which is all that operator's scale and
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from sardonyx.graph.calls import HOLE, OpCall
-from sardonyx.graph.program import Embedded, Operand, Step
+from sardonyx.graph.program import Operand, Step
+from sardonyx.graph.rewrite.passage import Passage, Replacement, calling
 from sardonyx.ops.directml import ElementWiseIdentity, allows
+from sardonyx.ops.elementwise import Mul
 
-Known = Mapping[int, np.ndarray[Any, Any]]
-
-
-def fuse_scale_bias(steps: Sequence[Step], results: Sequence[int], known: Known) -> Sequence[Step]:
-    """Fuse each such pair whose product nobody else reads."""
-    reads = Counter(register for step in steps for register in step.reads)
-    reads.update(register for step in steps for block in step.blocks for register in block.captures)
-    reads.update(results)
-    products: dict[int, tuple[Step, int, float]] = {}
-    fused: list[Step] = []
-    dropped: set[Step] = set()
-    for step in steps:
-        pair = _scaled(step, known)
-        if pair is not None and step.node.op_type == "Mul" and reads[step.results[0]] == 1:
-            products[step.results[0]] = (step, *pair)
-        elif pair is not None and step.node.op_type == "Add" and pair[0] in products:
-            product, source, scale = products.pop(pair[0])
-            if (scale, pair[1]) != (1.0, 0.0):  # x + 0.0 is no identity: it makes 0.0 of -0.0.
-                dropped.add(product)
-                fused.append(_with_scale_and_bias(step, source, scale, pair[1]))
-                continue
-        fused.append(step)
-    return [step for step in fused if step not in dropped]
+_TITLE = f"{ElementWiseIdentity.domain}::{ElementWiseIdentity.name}"
 
 
-def _scaled(step: Step, known: Known) -> tuple[int, float] | None:
-    """The register and the scalar, if this step combines an array with a scalar constant."""
-    if step.node.domain or step.node.op_type not in ("Mul", "Add") or len(step.operands) != 2:
+def fuse_scale_bias(passage: Passage, step: Step) -> Replacement:
+    """Fuse the sum with a product that nobody else reads."""
+    total = _scaled(passage, step)
+    product = None if total is None else passage.inner(total[0], Mul)
+    factor = None if product is None else _scaled(passage, product)
+    if total is None or factor is None:
         return None
+    (_, bias), (source, scale) = total, factor
+    if (scale, bias) == (1.0, 0.0):  # x + 0.0 is no identity: it makes 0.0 of -0.0.
+        return None
+    function = ElementWiseIdentity.at(1).function
+    return [calling(step, function, (source,), _TITLE, scale=scale, bias=bias)]
+
+
+def _scaled(passage: Passage, step: Step) -> tuple[int, float] | None:
+    """The register and the scalar, if this step combines an array with a scalar constant."""
     (spec,) = step.specs
     if not allows(spec.dtype, len(spec.shape)) or spec.dtype.kind != "f":
         return None
-    values = [_constant(operand, known) for operand in step.operands]
-    for register, value in zip(step.operands, reversed(values), strict=True):
-        if isinstance(register, int) and register not in known and value is not None:
-            scalar = float(value.reshape(()))
-            fits = value.ndim <= len(spec.shape) and _is_float32(scalar)
-            return (register, scalar) if fits else None
+    for operand, other in (step.operands, step.operands[::-1]):
+        constant = _constant(passage, other)
+        if isinstance(operand, int) and _constant(passage, operand) is None:
+            if constant is None or constant.size != 1 or constant.ndim > len(spec.shape):
+                continue
+            scalar = float(constant.reshape(()))
+            return (operand, scalar) if _is_float32(scalar) else None
     return None
+
+
+def _constant(passage: Passage, operand: Operand) -> np.ndarray[Any, Any] | None:
+    return passage.constant(operand)
 
 
 def _is_float32(scalar: float) -> bool:
     with np.errstate(over="ignore"):
         return float(np.float32(scalar)) == scalar
-
-
-def _constant(operand: Operand, known: Known) -> np.ndarray[Any, Any] | None:
-    value = operand.value if isinstance(operand, Embedded) else known.get(operand)
-    return value if value is not None and value.size == 1 else None
-
-
-def _with_scale_and_bias(step: Step, source: int, scale: float, bias: float) -> Step:
-    call = OpCall(
-        ElementWiseIdentity.at(1).function,
-        (HOLE,),
-        {"scale": scale, "bias": bias},
-        (step.specs[0].dtype,),
-    )
-    title = f"{ElementWiseIdentity.domain}::{ElementWiseIdentity.name}"
-    return replace(step, call=call, operands=(source,), renamed=title)

@@ -1,0 +1,50 @@
+"""Loops and branches inside of `jax.shard_map`, where types say along which axes values differ.
+
+What goes around must differ along the same axes each time, and so must what two branches make.
+Zeros that a loop starts from are the same everywhere, and what it makes of them need not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax import lax
+
+
+def is_manual() -> bool:
+    """Whether values here may differ along axes of a mesh."""
+    return bool(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def settled(body: Callable[..., Sequence[Any]], carry: Sequence[Any]) -> tuple[Any, ...]:
+    """What a loop starts from, differing along all axes along which `body(*carry)` may."""
+    while True:
+        axes = [_axes(made) for made in jax.eval_shape(body, *carry)]
+        if all(more <= _axes(start) for more, start in zip(axes, carry, strict=True)):
+            return tuple(carry)
+        carry = [_differing(start, more) for start, more in zip(carry, axes, strict=True)]
+
+
+def alike(*branches: Callable[[], Any]) -> list[Callable[[], Any]]:
+    """The branches, with results that differ along the same axes."""
+    made = [jax.eval_shape(branch) for branch in branches]
+    axes = jax.tree.map(lambda *results: frozenset[str]().union(*map(_axes, results)), *made)
+
+    def widened(branch: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: jax.tree.map(_differing, branch(), axes)
+
+    return [widened(branch) for branch in branches]
+
+
+def _axes(value: Any) -> frozenset[str]:
+    """The axes along which a value, or what has its type, may differ."""
+    kind = value if isinstance(value, jax.ShapeDtypeStruct) else jax.typeof(value)
+    told = getattr(kind, "manual_axis_type", None)
+    axes: frozenset[str] = getattr(kind, "vma", frozenset()) if told is None else told.varying
+    return axes
+
+
+def _differing(value: Any, axes: frozenset[str]) -> Any:
+    return lax.pcast(value, tuple(sorted(axes - _axes(value))), to="varying")

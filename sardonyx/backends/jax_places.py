@@ -1,0 +1,74 @@
+"""Places and transforms, where JAX's own rules fail once its 64-bit mode is off.
+
+A caller's jit or grad works on what has been traced in a scope where that mode is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+
+def _counting(size: int) -> type[np.integer[Any]]:
+    return np.int32 if size < 2**31 else np.int64
+
+
+def place(function: Callable[..., Any], x: Any, *, axis: int, keepdims: bool = False) -> Any:
+    """Where the largest or the least element along an axis is."""
+    found = function(x, axis, _counting(x.shape[axis])).astype(np.int64)
+    return jnp.expand_dims(found, axis) if keepdims else found
+
+
+def within(indices: Any, size: int) -> Any:
+    """The indices counted from the front, and those out of range moved to the nearest element."""
+    indices = jnp.where(indices < 0, indices + size, indices)
+    return jnp.clip(indices, 0, max(size - 1, 0)).astype(_counting(size))
+
+
+def or_past_the_end(indices: Any, size: int) -> Any:
+    """The indices counted from the front, and those out of range moved behind the last element."""
+    indices = jnp.where(indices < 0, indices + size, indices)
+    return jnp.where((indices < 0) | (indices > size), size, indices).astype(_counting(size))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def transformed(x: Any, kind: lax.FftType) -> Any:
+    """JAX's own rule asks for complex128 by name, which its 32-bit mode does not let it have."""
+    return lax.fft(x, kind, x.shape[-1:])
+
+
+def _transposed_transform(kind: lax.FftType, _: None, slope: Any) -> tuple[Any]:
+    with jax.enable_x64(True):
+        return (transformed(slope, kind),)
+
+
+transformed.defvjp(lambda x, kind: (transformed(x, kind), None), _transposed_transform)
+
+
+@jax.custom_jvp
+def multiplied(x: Any, updates: Any, *places: Any) -> Any:
+    """JAX itself has derivatives of this only where no place is named twice."""
+    return x.at[places].multiply(updates, mode="drop")
+
+
+@multiplied.defjvp
+def _multiplied_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """Of each update's companions at its place the product, where one of them may be zero."""
+    x, updates, *places = primals
+    dx, du, *_ = tangents
+    at = tuple(places)
+    is_zero = updates == 0
+    others = jnp.where(is_zero, 1, updates)
+    product = multiplied(jnp.ones_like(x), others, *at).at[at].get(mode="clip")
+    zeros = jnp.zeros_like(x).at[at].add(is_zero.astype(x.dtype), mode="drop")
+    beside = zeros.at[at].get(mode="clip") - is_zero
+    companions = jnp.where(beside > 0, 0, product / others)
+    slopes = x.at[at].get(mode="clip") * companions * du
+    moved = dx * multiplied(jnp.ones_like(x), updates, *at)
+    return multiplied(x, updates, *at), moved.at[at].add(slopes, mode="drop")

@@ -1,0 +1,31 @@
+"""How exact products of float32 are: as float32 itself, or as what is faster on some hardware."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+# "high" is TF32 on GPUs and three products of bfloat16 on TPUs.
+_PRECISIONS = {
+    "highest": lax.Precision.HIGHEST,
+    "high": lax.Precision.HIGH,
+    "bfloat16": lax.Precision.DEFAULT,
+}
+
+
+def of_product(precision: str, a: Any, b: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """The operands as they are to be multiplied, and what to tell JAX besides."""
+    told: dict[str, Any] = {"precision": _PRECISIONS[precision]}
+    if precision == "bfloat16" and a.dtype == b.dtype == jnp.float32:
+        a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
+        told["preferred_element_type"] = jnp.float32
+    return a, b, told
+
+
+def of_convolution(precision: str, x: Any, weight: Any) -> tuple[Any, Any, Any]:
+    """The same for a convolution, whose derivatives want one type for all: numbers are rounded."""
+    if precision == "bfloat16" and x.dtype == weight.dtype == jnp.float32:
+        x, weight = (lax.reduce_precision(a, 8, 7) for a in (x, weight))
+    return x, weight, _PRECISIONS[precision]

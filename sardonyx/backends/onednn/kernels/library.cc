@@ -1,0 +1,113 @@
+// The kernels as XLA calls them, and what Python asks of them beforehand.
+
+#include "convolution.h"
+#include "matrix.h"
+
+namespace sardonyx {
+
+Product::Product(Spec spec) : Product(Reader(spec)) {}
+
+inline Product::Product(Reader spec)
+    : threads_(spec.next()),
+      data_type_(spec.next()),
+      item_(item_bytes(data_type_)),
+      epilogue_(spec) {
+  OneThread one_thread;
+  bool is_convolution = spec.next();
+  if (is_convolution) {
+    plan_convolution(spec);
+  } else {
+    plan_matrix(spec);
+  }
+  make_primitives();
+}
+
+// What the arguments are is up to the specification, in this order.
+class Inputs {
+ public:
+  explicit Inputs(ffi::RemainingArgs arguments) : arguments_(arguments) {}
+
+  const std::byte* next(bool is_there = true) {
+    if (!is_there) return nullptr;
+    auto buffer = arguments_.get<ffi::AnyBuffer>(used_++);
+    return static_cast<const std::byte*>(buffer.value().untyped_data());
+  }
+
+ private:
+  ffi::RemainingArgs arguments_;
+  size_t used_ = 0;
+};
+
+template <class Work>
+ffi::Error guarded(Work work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    return ffi::Error::Internal(error.what());
+  }
+  return ffi::Error::Success();
+}
+
+using Output = ffi::Result<ffi::AnyBuffer>;
+
+ffi::Error pack(ffi::ThreadPool, ffi::RemainingArgs arguments, Output packed, Spec spec) {
+  return guarded([&] {
+    auto* weights = Inputs(arguments).next();
+    planned<Product>(spec)->pack(weights, static_cast<std::byte*>(packed->untyped_data()));
+  });
+}
+
+ffi::Error run(ffi::ThreadPool pool, ffi::RemainingArgs arguments, Output y, Spec spec) {
+  return guarded([&] {
+    auto plan = planned<Product>(spec);
+    Inputs inputs(arguments);
+    auto* x = inputs.next();
+    auto* packed = inputs.next();
+    auto* bias = inputs.next(plan->epilogue().has_bias);
+    auto* addend = inputs.next(plan->epilogue().addend != Addend::kNone);
+    plan->run(pool, x, packed, bias, addend, static_cast<std::byte*>(y->untyped_data()));
+  });
+}
+
+}  // namespace sardonyx
+
+#define SARDONYX_HANDLER(name)                                          \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(sardonyx_onednn_##name, sardonyx::name, \
+                                xla::ffi::Ffi::Bind()                   \
+                                    .Ctx<xla::ffi::ThreadPool>()        \
+                                    .RemainingArgs()                    \
+                                    .Ret<xla::ffi::AnyBuffer>()         \
+                                    .Attr<sardonyx::Spec>("spec"))
+
+SARDONYX_HANDLER(pack);
+SARDONYX_HANDLER(run);
+
+extern "C" {
+
+int64_t sardonyx_onednn_series() { return dnnl_version()->major; }
+
+// How many bytes the packed weights take, by which kernel and in how many pieces the work is done;
+// or -1 where oneDNN has no fast kernel.
+int64_t sardonyx_onednn_plan(const int64_t* numbers, int64_t count, char* kernel, int64_t room,
+                             int64_t* pieces) {
+  try {
+    auto plan = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count));
+    std::strncpy(kernel, plan->implementation().c_str(), room - 1);
+    *pieces = plan->pieces();
+    return plan->packed_bytes();
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// For a plan that there is; 0 where all went well.
+int64_t sardonyx_onednn_pack_now(const int64_t* numbers, int64_t count, const std::byte* weights,
+                                 std::byte* packed) {
+  try {
+    sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count))->pack(weights, packed);
+    return 0;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+}

@@ -1,0 +1,158 @@
+// Products with weights: matrix products and convolutions, in pieces that run side by side.
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "epilogue.h"
+#include "work.h"
+
+namespace sardonyx {
+
+// What one of the threads computes at a time. Places are counted in elements.
+struct Piece {
+  // Makes the primitive for weights of this form, with the epilogue or with the bias alone.
+  std::function<Primitive(const Desc& weights, bool is_whole)> make;
+  Desc x, bias, y;
+  int64_t x_at, bias_at, y_at;
+  // Its results are rows, of which each begins `pitch` after the one before.
+  int64_t rows, columns, pitch;
+};
+
+// The weights of one piece or more, as they come and as the primitive wants them.
+struct Weights {
+  Desc from;
+  int64_t from_at;
+  Desc to;
+  size_t to_at;
+};
+
+class Product {
+ public:
+  explicit Product(Spec spec);
+
+  const Epilogue& epilogue() const { return epilogue_; }
+  size_t packed_bytes() const { return packed_bytes_; }
+  std::string implementation() const { return whole_.front().implementation(); }
+  size_t pieces() const { return pieces_.size(); }
+
+  void pack(const std::byte* weights, std::byte* packed) const {
+    OneThread one_thread;
+    for (const Weights& part : weights_) {
+      Primitive reorder = reordering(part.from, part.to);
+      reorder(scratch(reorder.scratch_bytes()),
+              {{dnnl::kSource, part.from, weights + part.from_at * item_},
+               {dnnl::kDestination, part.to, packed + part.to_at}});
+    }
+  }
+
+  void run(ffi::ThreadPool& pool, const std::byte* x, const std::byte* packed,
+           const std::byte* bias, const std::byte* addend, std::byte* y) const {
+    for_each_piece(pool, pieces_.size(), [=, this](size_t i) {
+      const Piece& piece = pieces_[i];
+      run_piece(i, {x + piece.x_at * item_, packed + weights_of(i).to_at,
+                    bias ? bias + piece.bias_at * item_ : nullptr,
+                    addend ? addend + piece.y_at * item_ : nullptr, y + piece.y_at * item_});
+    });
+  }
+
+ private:
+  explicit Product(Reader spec);
+
+  struct Pointers {
+    const std::byte *x, *weights, *bias, *addend;
+    std::byte* y;
+  };
+
+  // Waking a thread takes longer than what it would do for less.
+  int64_t useful_parts(double operations) const {
+    constexpr double kWorthAThread = 2e6;
+    return std::clamp<int64_t>(operations / kWorthAThread, 1, threads_);
+  }
+
+  // Of convolution.h and matrix.h. They add pieces; weights are shared by all, or one for each.
+  void plan_convolution(Reader& spec);
+  void plan_matrix(Reader& spec);
+
+  void add_weights(const Desc& from, int64_t from_at, const Desc& in_any_form, const Piece& first) {
+    Primitive primitive = first.make(in_any_form, true);
+    Desc to = primitive.desc(dnnl::kWeightsDesc);
+    weights_.push_back({from, from_at, to, packed_bytes_});
+    packed_bytes_ += aligned(bytes_of(to));
+  }
+
+  void make_primitives() {
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      whole_.push_back(pieces_[i].make(weights_of(i).to, true));
+      if (whole_[i].implementation() != whole_[0].implementation()) {
+        throw std::runtime_error("the pieces differ in their kernels");
+      }
+    }
+    if (implementation().starts_with("ref")) throw std::runtime_error("oneDNN has no fast kernel");
+    bare_.resize(pieces_.size());
+  }
+
+  const Weights& weights_of(size_t i) const { return weights_[weights_.size() == 1 ? 0 : i]; }
+
+  void run_piece(size_t i, Pointers at) const {
+    OneThread one_thread;
+    const Piece& piece = pieces_[i];
+    bool is_staged = piece.pitch != piece.columns;
+    size_t stage = is_staged ? aligned(bytes_of(piece.y)) : 0;
+    std::byte* space = scratch(2 * stage + whole_[i].scratch_bytes());
+    Pointers staged = at;
+    if (is_staged) {
+      staged.y = space;
+      if (at.addend) {
+        copy_rows(piece, at.addend, piece.pitch, space + stage, piece.columns);
+        staged.addend = space + stage;
+      }
+    }
+    InvalidWatch watch;
+    whole_[i](space + 2 * stage,
+              {{dnnl::kSource, piece.x, staged.x},
+               {dnnl::kWeights, weights_of(i).to, staged.weights},
+               {dnnl::kBias, piece.bias, staged.bias},
+               {epilogue_.addend_argument(), piece.y, staged.addend},
+               {dnnl::kDestination, piece.y, staged.y}});
+    if (epilogue_.activation && watch.saw()) run_exactly(i, staged);
+    if (is_staged) copy_rows(piece, staged.y, piece.columns, at.y, piece.pitch);
+  }
+
+  void run_exactly(size_t i, Pointers at) const {
+    const Piece& piece = pieces_[i];
+    const Desc& form = weights_of(i).to;
+    std::unique_lock<std::mutex> lock(making_bare_);
+    if (!bare_[i]) bare_[i] = piece.make(form, false);
+    const Primitive bare = *bare_[i];
+    lock.unlock();
+    Memory space = allocated(bare.scratch_bytes());
+    bare(space.get(), {{dnnl::kSource, piece.x, at.x},
+                       {dnnl::kWeights, form, at.weights},
+                       {dnnl::kBias, piece.bias, at.bias},
+                       {dnnl::kDestination, piece.y, at.y}});
+    epilogue_.apply(data_type_, piece.rows * piece.columns, at.addend, at.y);
+  }
+
+  void copy_rows(const Piece& piece, const std::byte* from, int64_t from_pitch, std::byte* to,
+                 int64_t to_pitch) const {
+    for (int64_t row = 0; row < piece.rows; ++row) {
+      std::memcpy(to + row * to_pitch * item_, from + row * from_pitch * item_,
+                  piece.columns * item_);
+    }
+  }
+
+  int64_t threads_;
+  int data_type_;
+  int64_t item_;
+  Epilogue epilogue_;
+  std::vector<Piece> pieces_;
+  std::vector<Weights> weights_;
+  std::vector<Primitive> whole_;
+  size_t packed_bytes_ = 0;
+  // Without the epilogue; most are never needed.
+  mutable std::mutex making_bare_;
+  mutable std::vector<std::optional<Primitive>> bare_;
+};
+
+}  // namespace sardonyx

@@ -1,0 +1,222 @@
+"""Convolutions with their channels last, as XLA's kernels for CPUs want them.
+
+The axes are moved on the way in and out. Between two convolutions XLA keeps the arrays as they are
+and moves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+
+from sardonyx.backends import fallback
+
+# Each tap, channel or group is code of its own in the forms that go through them one by one.
+MOST_TAPS = 64
+MOST_GROUPS = 64
+# With more channels in a group, a product per group is faster.
+FEWEST_FOR_PRODUCTS = 5
+# To rearrange a weight costs about as much as to rearrange two elements of the windows.
+COST_OF_WEIGHTS = 2
+
+
+class Layout(NamedTuple):
+    """How the windows of a convolution lie on its input."""
+
+    strides: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    dilations: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.strides)
+
+    @property
+    def is_unpadded(self) -> bool:
+        return not any(map(any, self.pads))
+
+    def divided(self) -> tuple[Layout, Layout]:
+        """Along the first axis, and along the others."""
+        first, rest = zip(*((each[:1], each[1:]) for each in self), strict=True)
+        return Layout(*first), Layout(*rest)
+
+    def sizes(self, spatial: Sequence[int], kernel: Sequence[int]) -> tuple[int, ...]:
+        """How many windows there are on each axis."""
+        padded = [n + sum(ends) for n, ends in zip(spatial, self.pads, strict=True)]
+        return fallback.output_sizes(padded, kernel, self.strides, self.dilations)
+
+
+def correlate(
+    x: Any,
+    weight: Any,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilations: Sequence[int],
+    groups: int,
+) -> Any:
+    """Correlate (N, C, *spatial) with (M, C / groups, *kernel)."""
+    layout = Layout(tuple(strides), tuple((head, tail) for head, tail in pads), tuple(dilations))
+    x = jnp.moveaxis(x, 1, -1)
+    y = _dense(x, weight, layout) if groups == 1 else _grouped(x, weight, layout, groups)
+    return jnp.moveaxis(y, -1, 1)
+
+
+def turns_weights(x: Sequence[int], weight: Sequence[int], layout: Layout, groups: int) -> bool:
+    """Whether the convolution of (N, *spatial, C) reads weights in another order than theirs."""
+    if groups > 1 and (_is_shifted(weight) or groups > MOST_GROUPS):
+        return False
+    part = (weight[0] // groups, *weight[1:])
+    return not (_are_tiles(part[2:], layout) or _are_columns_less(x, part, layout))
+
+
+def _grouped(x: Any, weight: Any, layout: Layout, groups: int) -> Any:
+    if _is_shifted(weight.shape):
+        return _sum_of_shifted(x, weight, layout, groups)
+    if groups > MOST_GROUPS:
+        return _general(x, weight, layout, groups)
+    parts = zip(jnp.split(x, groups, -1), jnp.split(weight, groups), strict=True)
+    return jnp.concat([_dense(*part, layout) for part in parts], axis=-1)
+
+
+def _is_shifted(weight: Sequence[int]) -> bool:
+    return weight[1] < FEWEST_FOR_PRODUCTS and math.prod(weight[1:]) <= MOST_TAPS
+
+
+def _sum_of_shifted(x: Any, weight: Any, layout: Layout, groups: int) -> Any:
+    """The kernel's taps, each times the input shifted by it, one channel of a group at a time."""
+    count, inner, *kernel = weight.shape
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    views = _windows(_padded(x, layout), kernel, layout)
+    taps = weight.astype(wide).reshape(groups, count // groups, inner, len(views))
+    taps = _laid_out(jnp.moveaxis(taps, (-1, -2), (0, 1)))
+    sizes = views[0].shape[:-1]
+    total: Any = None
+    for view, tap in zip(views, taps, strict=True):
+        channels = view.astype(wide).reshape(*sizes, groups, inner)
+        for i in range(inner):
+            product = channels[..., i, None] * tap[i]
+            total = product if total is None else total + product
+    return total.reshape(*sizes, count).astype(x.dtype)
+
+
+def _laid_out(x: Any) -> Any:
+    """`x` with its last elements side by side, where XLA would rather gather them at each use."""
+    flat = x.reshape(x.size)
+    half = x.size // 2
+    # What is written in two parts it does not see through.
+    room = lax.dynamic_update_slice(jnp.zeros_like(flat), flat[:half], (0,))
+    return lax.dynamic_update_slice(room, flat[half:], (half,)).reshape(x.shape)
+
+
+# -- one group ------------------------------------------------------------------------------------
+
+
+def _dense(x: Any, weight: Any, layout: Layout) -> Any:
+    kernel = weight.shape[2:]
+    if _are_tiles(kernel, layout):
+        return _product(_tiles(x, kernel), weight)
+    if _are_columns_less(x.shape, weight.shape, layout):
+        return _product(_columns(x, kernel, layout), weight)
+    return _in_planes(x, weight, layout) if layout.rank > 2 else _in_plane(x, weight, layout)
+
+
+def _are_tiles(kernel: Sequence[int], layout: Layout) -> bool:
+    """Whether the windows lie side by side."""
+    is_dense = layout.is_unpadded and set(layout.dilations) == {1}
+    return is_dense and tuple(kernel) == layout.strides
+
+
+def _are_columns_less(x: Sequence[int], weight: Sequence[int], layout: Layout) -> bool:
+    """Whether it is less work to rearrange the windows than the weights."""
+    kernel = weight[2:]
+    taps = math.prod(kernel)
+    if taps == 1 and layout.is_unpadded:
+        return True
+    windows = x[0] * math.prod(layout.sizes(x[1:-1], kernel))
+    return taps <= MOST_TAPS and windows * COST_OF_WEIGHTS <= weight[0]
+
+
+def _product(columns: Any, weight: Any) -> Any:
+    """By the weights as they lie."""
+    *sizes, length = columns.shape
+    rows = columns.reshape(math.prod(sizes), length)
+    matrix = weight.reshape(weight.shape[0], length).T
+    y = lax.dot(rows, matrix, precision=lax.Precision.HIGHEST)
+    return y.reshape(*sizes, weight.shape[0])
+
+
+def _tiles(x: Any, kernel: Sequence[int]) -> Any:
+    """The columns of windows side by side."""
+    batch, *spatial, channels = x.shape
+    sizes = [n // side for n, side in zip(spatial, kernel, strict=True)]
+    whole = (slice(0, size * side) for size, side in zip(sizes, kernel, strict=True))
+    sides = (n for pair in zip(sizes, kernel, strict=True) for n in pair)
+    tiles = x[(slice(None), *whole)].reshape(batch, *sides, channels)
+    inner = (tiles.ndim - 1, *range(2, tiles.ndim - 1, 2))
+    tiles = jnp.moveaxis(tiles, inner, range(-len(inner), 0))
+    return tiles.reshape(batch, *sizes, channels * math.prod(kernel))
+
+
+def _columns(x: Any, kernel: Sequence[int], layout: Layout) -> Any:
+    views = _windows(_padded(x, layout), kernel, layout)
+    *sizes, channels = views[0].shape
+    return jnp.stack(views, -1).reshape(*sizes, channels * len(views))
+
+
+def _in_planes(x: Any, weight: Any, layout: Layout) -> Any:
+    """Of three axes and more: the taps on the first become channels of what has one axis less."""
+    first, rest = layout.divided()
+    count, channels, taps, *kernel = weight.shape
+    deep = _windows(_padded(x, first), (taps,), first)
+    batch, depth, *plane, _ = deep[0].shape
+    planes = jnp.concat(deep, axis=-1).reshape(batch * depth, *plane, taps * channels)
+    weight = jnp.moveaxis(weight, 2, 1).reshape(count, taps * channels, *kernel)
+    y = _dense(planes, weight, rest)
+    return y.reshape(batch, depth, *y.shape[1:])
+
+
+def _in_plane(x: Any, weight: Any, layout: Layout) -> Any:
+    """With zeros for further channels and filters, where they make the kernel of few fast."""
+    count, channels, *kernel = weight.shape
+    more_channels = -channels % 4 if channels > 2 and count <= 32 else 0
+    more_filters = max(32 - count, 0) if channels <= 8 <= count else 0
+    around = [(0, 0)] * len(kernel)
+    if more_channels or more_filters:
+        x = jnp.pad(x, [(0, 0), *around, (0, more_channels)])
+        weight = jnp.pad(weight, [(0, more_filters), (0, more_channels), *around])
+    return _general(x, weight, layout, 1)[..., :count]
+
+
+def _general(x: Any, weight: Any, layout: Layout, groups: int) -> Any:
+    spatial = "".join(map(str, range(layout.rank)))
+    return lax.conv_general_dilated(
+        x,
+        weight,
+        window_strides=layout.strides,
+        padding=layout.pads,
+        rhs_dilation=layout.dilations,
+        dimension_numbers=(f"N{spatial}C", f"OI{spatial}", f"N{spatial}C"),
+        feature_group_count=groups,
+        precision=lax.Precision.HIGHEST,
+    )
+
+
+# -- windows of arrays whose channels come last ---------------------------------------------------
+
+
+def _padded(x: Any, layout: Layout) -> Any:
+    rest = [(0, 0)] * (x.ndim - 1 - layout.rank)
+    return x if layout.is_unpadded else jnp.pad(x, [(0, 0), *layout.pads, *rest])
+
+
+def _windows(x: Any, kernel: Sequence[int], layout: Layout) -> list[Any]:
+    """One strided view of `x` per element of the kernel, whose axes begin at 1."""
+    ones = (1,) * (x.ndim - 1 - layout.rank)
+    return fallback.windows(
+        x, (*kernel, *ones), (*layout.strides, *ones), (*layout.dilations, *ones)
+    )

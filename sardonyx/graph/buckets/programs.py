@@ -1,0 +1,210 @@
+"""The programs that a model with buckets has compiled, and the calls that share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from threading import RLock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sardonyx.backends.padding.axes import Layout
+from sardonyx.backends.padding.protocols import Padding
+from sardonyx.errors import InvalidInput, SardonyxError
+from sardonyx.graph.buckets.comparing import Comparison, OfAnotherForm, Unfit
+from sardonyx.graph.buckets.given import Given
+from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.buckets.tape import WholeTape
+from sardonyx.graph.compiling import Compiler
+from sardonyx.graph.params import Constants, Params
+from sardonyx.graph.program import Program
+from sardonyx.graph.stages import output_of
+from sardonyx.graph.values import Device, Value, digest, leaves
+
+# Of more buckets than this the oldest is forgotten, though calls that are known go on to use it.
+MOST_BUCKETS = 256
+
+
+@dataclass(eq=False, slots=True)
+class PaddedProgram:
+    """What runs for all calls of a bucket that differ in nothing but what they tell it."""
+
+    shown: Program
+    # The registers of what is told.
+    told: Sequence[int]
+    draws: bool
+
+
+@dataclass(eq=False, slots=True)
+class Bucket:
+    """Calls whose arrays have the same shapes once they are padded."""
+
+    tape: WholeTape
+    # Without what is done about the padding.
+    plain: Program
+    # What was found to differ for any sizes so far.
+    template: Sequence[bool] = ()
+    traces: dict[Any, Any] = field(default_factory=dict)
+    programs: dict[tuple[bool, ...], PaddedProgram] = field(default_factory=dict)
+
+
+class Made(NamedTuple):
+    """A value that an output holds: its register, that of the padded value, and what is true."""
+
+    register: int
+    twin: int
+    layout: Layout
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fit:
+    """A call's sizes in a bucket's program."""
+
+    program: PaddedProgram
+    told: Sequence[Any]
+    outputs: tuple[Value, ...]
+    made: Sequence[Made]
+
+
+@dataclass(eq=False, slots=True)
+class Buckets:
+    """A model's buckets, and the programs for them."""
+
+    sizes: Sizes
+    padding: Padding
+    compiler: Compiler
+    params: Params
+    constants: Constants
+    # Writes the model on a tape, for inputs like these.
+    trace: Callable[[WholeTape, Sequence[Any]], Program]
+    new_tape: Callable[[Collection[int]], WholeTape]
+    new_key: Callable[[], Any]
+    lock: RLock
+    known: dict[Any, Bucket] = field(default_factory=dict)
+    # Whether any two sizes could be shown to share a program.
+    is_proved: bool = False
+    # Of the params that were read while tracing.
+    version: int = -1
+
+    def run(self, fit: Fit, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs for these arrays."""
+        program = fit.program.shown
+        frame = dict(enumerate(inputs))
+        for i, spec in enumerate(program.inputs):
+            frame[i] = self.padding.enlarged(inputs[i], spec.shape)
+        frame.update(zip(fit.program.told, fit.told, strict=True))
+        for stage in program.stages:
+            stage.run(frame, self.compiler, self.params, inline=False)
+        own = dict(enumerate(inputs))
+        for register, twin, layout in fit.made:
+            own[register] = self.padding.reduced(frame[twin], layout)
+        return [output_of(value, own, self.params, program.backend) for value in fit.outputs]
+
+    def fit(self, given: Given) -> tuple[Fit | None, set[int]]:
+        """Where a call goes, and the arrays for whose values this was found.
+
+        None stands for a program of its own, where the graph is another one for just these sizes.
+        """
+        if self.version != self.params.static_version:
+            self.known.clear()
+            self.version = self.params.static_version
+        true, _ = self._traced(given, {})
+        bucket = self._bucket(given, true)
+        read = {*true.inputs_read, *bucket.tape.inputs_read}
+        try:
+            found = self._compared(bucket, given, true, {})
+        except OfAnotherForm as reason:
+            self._prove_at_all(given, reason)
+            return None, read
+        return self._fit(bucket, found, given), read
+
+    def _bucket(self, given: Given, true: WholeTape) -> Bucket:
+        read = sorted((i, digest(value)) for i, value in true.inputs_read.items())
+        key = tuple(given.specs(given.changed)), tuple(given.changed), tuple(read)
+        if key not in self.known:
+            try:
+                bucket = Bucket(*self._traced(given, given.changed))
+            except SardonyxError as error:
+                raise _refusal(given, error) from error
+            self._probe(bucket, given)
+            self.known[key] = bucket
+            if len(self.known) > MOST_BUCKETS:
+                del self.known[next(iter(self.known))]
+        return self.known[key]
+
+    def _probe(self, bucket: Bucket, given: Given) -> None:
+        """Find out what differs between sizes, so that the first program serves all of them."""
+        for sizes in self.sizes.probes(given.changed):
+            try:
+                true, _ = self._traced(given, sizes)
+            except SardonyxError:
+                continue  # The model itself does not run for these sizes.
+            with suppress(OfAnotherForm):  # Perhaps for just these sizes.
+                self._compared(bucket, given, true, sizes)
+
+    def _prove_at_all(self, given: Given, reason: OfAnotherForm) -> None:
+        """Tell a graph that is another one for a few sizes from one that is for each."""
+        if self.is_proved:
+            return
+        wide = replace(given, changed={name: 2 * size for name, size in given.changed.items()})
+        sizes = {**given.sizes, **{name: size - 1 for name, size in wide.changed.items()}}
+        try:
+            bucket = Bucket(*self._traced(wide, wide.changed))
+            self._compared(bucket, wide, self._traced(wide, sizes)[0], sizes)
+        except (OfAnotherForm, SardonyxError):
+            raise _refusal(given, reason) from None
+
+    def _compared(
+        self, bucket: Bucket, given: Given, true: WholeTape, sizes: Mapping[str, int]
+    ) -> Comparison:
+        inputs = dict(enumerate(given.layouts(sizes)))
+        prover = self.padding.prover(bucket.template, bucket.traces)
+        try:
+            found = Comparison.of(true, bucket.tape, inputs, prover)
+        except Unfit as reason:
+            raise _refusal(given, reason) from None
+        own = {**given.sizes, **sizes}
+        self.is_proved |= any(own[name] != size for name, size in given.changed.items())
+        bucket.template = tuple(prover.decisions)
+        return found
+
+    def _fit(self, bucket: Bucket, found: Comparison, given: Given) -> Fit:
+        key = tuple(found.prover.decisions)
+        put = self.compiler.backend.put
+        told = [put(np.asarray(value)) for value in found.prover.told]
+        if key not in bucket.programs:
+            bucket.programs[key] = self._program(bucket, found, told)
+        outputs = found.true.outputs or ()
+        held = [leaf for output in outputs for leaf in leaves(output)]
+        registers = {leaf.register for leaf in held if isinstance(leaf, Device)}
+        made = [
+            Made(register, found.twins[register], found.layouts[found.twins[register]])
+            for register in sorted(registers)
+            if register >= len(given.arrays) and register in found.twins
+        ]
+        return Fit(bucket.programs[key], told, outputs, made)
+
+    def _program(self, bucket: Bucket, found: Comparison, told: Sequence[Any]) -> PaddedProgram:
+        tape = bucket.tape
+        registers = [tape.argument(self.compiler.backend.spec(value)) for value in told]
+        stages = tape.stages(found.pieces(registers), self.constants)
+        return PaddedProgram(bucket.plain.with_stages(stages), registers, tape.draws)
+
+    def _traced(self, given: Given, sizes: Mapping[str, int]) -> tuple[WholeTape, Program]:
+        """The model for a call's inputs, with these sizes in place of their own."""
+        tape = self.new_tape(given.padded)
+        program = self.trace(tape, given.inputs(sizes))
+        tape.let_go()
+        return tape, program
+
+
+def _refusal(given: Given, reason: Exception) -> InvalidInput:
+    sizes = ", ".join(
+        f"{name} from {given.sizes[name]} to {size}" for name, size in given.changed.items()
+    )
+    return InvalidInput(
+        f"A call cannot be padded to its bucket ({sizes}) and stay exact: "
+        f"{str(reason).rstrip('.')}. Leave such a dimension out of the buckets."
+    )

@@ -1,0 +1,72 @@
+"""Operators as they are in training, whatever their nodes say: by batch, and at random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops import normalization, random
+from sardonyx.ops.definition import Ints, Key, Op, Outputs, Parameter, Statistic, Value, Walk, op
+
+
+@op
+def BatchNormalization(
+    walk: Walk,
+    X: Value,
+    scale: Value,
+    B: Value,
+    mean: Statistic,
+    var: Statistic,
+    *,
+    consumed_inputs: Ints | None = None,
+    epsilon: float = 1e-5,
+    is_test: int = 0,
+    momentum: float = 0.9,
+    spatial: int = 1,
+    training_mode: int = 0,
+) -> Value:
+    """Normalised by the batch, from which the running mean and variance learn."""
+    made = walk.apply(
+        normalization.batch_normalization_with_is_test,
+        X,
+        scale,
+        B,
+        mean,
+        var,
+        epsilon=epsilon,
+        momentum=momentum,
+        spatial=spatial,
+    )
+    walk.renew(mean, made[1])
+    walk.renew(var, made[2])
+    return made
+
+
+@op
+def Dropout(
+    xp: Backend,
+    data: Array,
+    ratio: float = 0.5,
+    training_mode: bool = False,
+    *,
+    consumed_inputs: Ints | None = None,
+    is_test: int = 0,
+    seed: int | None = None,
+    outputs: Outputs,
+    key: Key,
+) -> Array | tuple[Array, Array]:
+    """Drawn anew for each key, also where the node has a seed."""
+    return random.Dropout(xp, data, ratio, True, outputs=outputs, key=key)
+
+
+IN_TRAINING: Mapping[tuple[str, str], Op[Any]] = MappingProxyType(
+    {(op.domain, op.name): op for op in (BatchNormalization, Dropout)}
+)
+
+
+def is_statistic(parameter: Parameter) -> bool:
+    """Whether it is what training changes without gradients."""
+    return bool(parameter.type == Statistic)

@@ -1,0 +1,433 @@
+"""oneDNN's products against NumPy's in float64, in all the ways in which they can be called."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+import sardonyx
+from sardonyx.backends import onednn
+from sardonyx.backends.epilogue import NOTHING, Activation, Epilogue, Function
+from sardonyx.backends.numpy import HOST
+from sardonyx.backends.onednn import build
+from sardonyx.ops.fused import convolution_and_more, product_and_more
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64",
+    reason="oneDNN is used on Linux on x86-64 alone",
+)
+
+RELU = Activation("relu")
+ACTIVATIONS = [
+    RELU,
+    Activation("leaky_relu", 0.1),
+    Activation("clip", -0.5, 6.0),
+    Activation("gelu"),
+    Activation("gelu_tanh"),
+    Activation("swish", 1.0),
+    Activation("tanh"),
+    Activation("sigmoid"),
+    Activation("hard_swish", 1 / 6, 0.5),
+    Activation("hard_sigmoid", 0.2, 0.5),
+    Activation("elu", 1.5),
+]
+EPILOGUES = [
+    NOTHING,
+    Epilogue(has_bias=True),
+    Epilogue(True, RELU),
+    Epilogue(False, RELU, "before"),
+    Epilogue(True, Activation("swish", 1.0), "after"),
+    Epilogue(True, None, "before"),
+]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The shapes of a convolution."""
+
+    x: tuple[int, ...]
+    weight: tuple[int, ...]
+    stride: int = 1
+    pads: tuple[int, int] = (0, 0)
+    dilation: int = 1
+    groups: int = 1
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        axes = len(self.x) - 2
+        return {
+            "strides": (self.stride,) * axes,
+            "pads": (self.pads,) * axes,
+            "dilations": (self.dilation,) * axes,
+            "groups": self.groups,
+        }
+
+
+WINDOWS = [
+    Window((1, 3, 32, 30), (16, 3, 7, 7), 2, (3, 3)),
+    Window((1, 64, 28, 28), (64, 64, 3, 3), 1, (1, 1)),
+    Window((1, 256, 7, 7), (256, 256, 3, 3), 1, (1, 1)),
+    Window((3, 32, 9, 9), (48, 32, 3, 3), 2, (0, 1)),
+    Window((8, 16, 12, 12), (32, 16, 3, 3), 1, (1, 1)),
+    Window((1, 512, 7, 7), (1024, 512, 1, 1)),
+    Window((2, 64, 14, 14), (100, 64, 1, 1)),
+    Window((1, 64, 14, 14), (128, 64, 1, 1), 2),
+    Window((1, 96, 28, 28), (96, 1, 3, 3), 2, (1, 1), 1, 96),
+    Window((1, 24, 28, 28), (48, 1, 5, 5), 1, (2, 2), 1, 24),
+    Window((1, 32, 20, 20), (64, 8, 3, 3), 1, (1, 1), 1, 4),
+    Window((1, 16, 20, 20), (16, 16, 3, 3), 1, (2, 2), 2),
+    Window((1, 3, 32, 32), (64, 3, 8, 8), 8),
+    Window((2, 40, 60), (80, 40, 3), 1, (1, 1)),
+    Window((2, 16, 7), (16, 16, 3), 3),
+    Window((1, 8, 9, 10, 11), (16, 8, 3, 3, 3), 1, (1, 1)),
+    Window((1, 1, 5, 5), (1, 1, 3, 3)),
+]
+MATRICES = [(1, 96, 200), (1, 512, 3000), (7, 300, 257), (16, 128, 64), (40, 64, 48), (1, 1, 1)]
+MATRICES += [(65, 64, 48), (197, 192, 576)]
+
+
+@pytest.fixture(params=[1, 3], ids=lambda count: f"{count}-threads")
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Into how many pieces a product is divided, whatever has been asked of XLA."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.setenv("NPROC", str(request.param))
+    count: int = request.param
+    return count
+
+
+def drawn(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape, np.float32)
+
+
+def others_of(product: onednn.Product, epilogue: Epilogue, channels: int) -> list[Any]:
+    bias = [drawn(channels)] if epilogue.has_bias else []
+    addend = [drawn(*product.result.shape)] if epilogue.addend else []
+    return bias + addend
+
+
+def convolved(window: Window, epilogue: Epilogue, *arrays: Any, dtype: Any = np.float64) -> Any:
+    """By NumPy, in the plain form."""
+    wide = [np.asarray(a, dtype) for a in arrays]
+    with HOST.scope(), np.errstate(all="ignore"):
+        return convolution_and_more(HOST, *wide, epilogue=epilogue, **window.layout)
+
+
+def multiplied(epilogue: Epilogue, *arrays: Any, dtype: Any = np.float64) -> Any:
+    wide = [np.asarray(a, dtype) for a in arrays]
+    with HOST.scope(), np.errstate(all="ignore"):
+        return product_and_more(HOST, *wide, epilogue=epilogue, is_transposed=False)
+
+
+def convolution(window: Window, epilogue: Epilogue = NOTHING, dtype: Any = np.float32) -> Any:
+    product = onednn.convolution(window.x, window.weight, dtype, **window.layout, epilogue=epilogue)
+    assert product is not None
+    return product
+
+
+def matrix_product(x: Sequence[int], weight: Sequence[int], **more: Any) -> onednn.Product:
+    product = onednn.matrix_product(x, weight, np.float32, **more)
+    assert product is not None
+    return product
+
+
+def assert_close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    finite = expected[np.isfinite(expected)]
+    scale = max(np.max(np.abs(finite), initial=0), 1)
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * scale)
+
+
+def test_it_is_there() -> None:
+    assert onednn.is_available(), onednn.status()
+    assert onednn.status().startswith("oneDNN's kernels are used")
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_convolution(window: Window, epilogue: Epilogue) -> None:
+    product = convolution(window, epilogue)
+    x, weight = drawn(*window.x), drawn(*window.weight)
+    others = others_of(product, epilogue, window.weight[0])
+    found = jax.jit(product.run)(x, product.pack(weight), *others)
+    assert_close(found, convolved(window, epilogue, x, weight, *others))
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+@pytest.mark.parametrize("sizes", MATRICES, ids=str)
+def test_matrix_product(
+    sizes: tuple[int, int, int], epilogue: Epilogue, is_transposed: bool
+) -> None:
+    rows, inner, columns = sizes
+    matrix = drawn(inner, columns)
+    weight = matrix.T.copy() if is_transposed else matrix
+    x = drawn(rows, inner)
+    product = matrix_product(x.shape, weight.shape, is_transposed=is_transposed, epilogue=epilogue)
+    others = others_of(product, epilogue, columns)
+    found = jax.jit(product.run)(x, product.pack(weight), *others)
+    assert_close(found, multiplied(epilogue, x, matrix, *others))
+
+
+def test_rows_of_an_array_of_any_rank() -> None:
+    matrix = drawn(32, 48)
+    for shape in [(32,), (4, 32), (2, 3, 5, 32)]:
+        product = matrix_product(shape, matrix.shape)
+        x = drawn(*shape)
+        assert_close(product.run(x, product.pack(matrix)), multiplied(NOTHING, x, matrix))
+
+
+def test_every_activation_is_tried() -> None:
+    assert [a.function for a in ACTIVATIONS] == list(get_args(Function))
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_activation_of_what_is_finite_and_of_what_is_not(activation: Activation) -> None:
+    epilogue = Epilogue(True, activation)
+    product = matrix_product((64, 300), (300, 600), epilogue=epilogue)
+    x, matrix, bias = drawn(64, 300), drawn(300, 600) / 10, drawn(600)
+    packed = product.pack(matrix)
+    assert_close(product.run(x, packed, bias), multiplied(epilogue, x, matrix, bias))
+    bias[:3] = np.nan, np.inf, -np.inf
+    x[5, 7], x[6, 8] = np.nan, np.inf
+    assert_close(product.run(x, packed, bias), multiplied(epilogue, x, matrix, bias))
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+@pytest.mark.parametrize("window", WINDOWS[:9], ids=str)
+def test_a_nan_is_never_taken_for_a_number(window: Window, epilogue: Epilogue) -> None:
+    product = convolution(window, epilogue)
+    x, weight = drawn(*window.x), drawn(*window.weight)
+    x[0, 0, 0, 0], x[-1, -1, -1, -1], x[0, -1, 2, 2] = np.nan, np.inf, -np.inf
+    others = others_of(product, epilogue, window.weight[0])
+    found = product.run(x, product.pack(weight), *others)
+    assert_close(found, convolved(window, epilogue, x, weight, *others))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_convolution(data: st.DataObject) -> None:
+    draw = data.draw
+    axes, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 1, 2, 5]))
+    inputs = groups * draw(st.integers(1, 20))
+    outputs = groups * draw(st.integers(1, 20))
+    dilation, pads = draw(st.integers(1, 2)), draw(st.tuples(*[st.integers(0, 4)] * 2))
+    kernel = draw(st.tuples(*[st.integers(1, 4)] * axes))
+    sizes = [max((k - 1) * dilation + 1, draw(st.integers(1, 9))) for k in kernel]
+    window = Window(
+        (draw(st.integers(1, 3)), inputs, *sizes),
+        (outputs, inputs // groups, *kernel),
+        draw(st.integers(1, 3)),
+        pads,
+        dilation,
+        groups,
+    )
+    epilogue = draw(st.sampled_from(EPILOGUES))
+    product = onednn.convolution(
+        window.x, window.weight, np.float32, **window.layout, epilogue=epilogue
+    )
+    if product is None:
+        return
+    x, weight = drawn(*window.x), drawn(*window.weight)
+    others = others_of(product, epilogue, outputs)
+    found = product.run(x, product.pack(weight), *others)
+    assert_close(found, convolved(window, epilogue, x, weight, *others))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("window", WINDOWS[1:4], ids=str)
+def test_narrow_floats_are_exact_to_their_last_bit_or_left_alone(
+    window: Window, dtype: str
+) -> None:
+    epilogue = Epilogue(True, RELU, "before")
+    product = onednn.convolution(window.x, window.weight, dtype, **window.layout, epilogue=epilogue)
+    if product is None:
+        return
+    x, weight = jnp.asarray(drawn(*window.x), dtype), jnp.asarray(drawn(*window.weight), dtype)
+    others = [jnp.asarray(a, dtype) for a in others_of(product, epilogue, window.weight[0])]
+    found = product.run(x, product.pack(weight), *others)
+    assert found.dtype == dtype
+    tolerance = float(jnp.finfo(dtype).eps)
+    expected = convolved(window, epilogue, x, weight, *others)
+    assert_close(np.asarray(found, np.float64), expected, tolerance)
+    wrong = product.run(x.at[0, 0, 0, 0].set(jnp.nan), product.pack(weight), *others)
+    assert jnp.isnan(wrong).any()
+
+
+def test_a_weight_is_packed_alike_on_the_host_and_within_a_program() -> None:
+    for product in [convolution(WINDOWS[1]), matrix_product((40, 64), (64, 48))]:
+        weight = drawn(*product.weight.shape)
+        packed = product.pack(weight)
+        assert isinstance(packed, np.ndarray)
+        assert (packed.shape, packed.dtype) == product.packed
+        np.testing.assert_array_equal(jax.jit(product.pack)(weight), packed)
+
+
+def test_only_weights_of_its_own_shape_and_dtype_are_packed() -> None:
+    product = matrix_product((40, 64), (64, 48))
+    for weight in [drawn(48, 64), drawn(64, 48).astype(np.float64)]:
+        with pytest.raises(ValueError, match="to be packed"):
+            product.pack(weight)
+
+
+def test_between_convolutions_nothing_is_rearranged() -> None:
+    product = convolution(WINDOWS[1], Epilogue(True, RELU, "before"))
+    x, packed, bias = drawn(*WINDOWS[1].x), product.pack(drawn(*WINDOWS[1].weight)), drawn(64)
+
+    def network(x: Any, packed: Any, bias: Any) -> Any:
+        y = product.run(x, packed, bias, x)
+        y = product.run(y * 2 + 1, packed, bias, y)
+        return product.run(jnp.tanh(y), packed, bias, y)
+
+    text = jax.jit(network).lower(x, packed, bias).compile().as_text()
+    assert text.count(" transpose(") == 0
+    assert text.count(" copy(") == 2  # Of the input and of the output.
+
+
+@pytest.mark.usefixtures("threads")
+def test_calls_from_many_threads_at_once() -> None:
+    product = convolution(WINDOWS[2], EPILOGUES[2])
+    weight, bias = drawn(*WINDOWS[2].weight), drawn(256)
+    packed = product.pack(weight)
+
+    @jax.jit
+    def several(x: Any) -> Any:
+        return sum(product.run(x * factor, packed, bias) for factor in (1, 2, 3, 4))
+
+    xs = [drawn(*WINDOWS[2].x, seed=seed) for seed in range(16)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda x: np.asarray(several(x)), xs))
+    for x, y in zip(xs, found, strict=True):
+        each = (convolved(WINDOWS[2], EPILOGUES[2], x * n, weight, bias) for n in (1, 2, 3, 4))
+        assert_close(y, sum(each))
+
+
+@pytest.mark.parametrize(
+    ("window", "dtype"),
+    [
+        (WINDOWS[1], np.float64),
+        (WINDOWS[1], np.int32),
+        (replace(WINDOWS[1], pads=(-1, 1)), np.float32),
+        (replace(WINDOWS[1], x=(0, 64, 28, 28)), np.float32),
+        (Window((1, 0, 4, 4), (8, 0, 3, 3)), np.float32),
+        (Window((1, 4, 2, 2), (8, 4, 3, 3)), np.float32),
+        (Window((1, 4, 3, 3), (4, 4, 3, 3), 1, (3, 3)), np.float32),
+        (Window((1, 2, 3, 3, 3, 3), (2, 2, 1, 1, 1, 1)), np.float32),
+    ],
+    ids=str,
+)
+def test_what_it_does_not_do_is_left_to_xla(window: Window, dtype: Any) -> None:
+    assert onednn.convolution(window.x, window.weight, dtype, **window.layout) is None
+
+
+def test_empty_matrices_are_left_to_xla() -> None:
+    for rows, inner, columns in [(0, 3, 4), (3, 0, 4), (3, 4, 0)]:
+        assert onednn.matrix_product((rows, inner), (inner, columns), np.float32) is None
+
+
+SAYS_STATUS = "from sardonyx.backends import onednn; print(onednn.status())"
+
+
+def started(cache: Path, **environment: str) -> subprocess.Popen[str]:
+    known = {**os.environ, "XDG_CACHE_HOME": str(cache), "JAX_PLATFORMS": "cpu", **environment}
+    return subprocess.Popen(
+        [sys.executable, "-c", SAYS_STATUS], env=known, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
+    for process in [started(tmp_path), started(tmp_path)]:
+        said, _ = process.communicate(timeout=120)
+        assert said.startswith("oneDNN's kernels are used")
+    (folder,) = (tmp_path / "sardonyx" / "onednn").iterdir()
+    assert [path.name for path in folder.iterdir()] == ["libsardonyx_onednn.so"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"PATH": "", "CXX": ""}, "no C++ compiler"),
+        ({"CXX": "false"}, "cannot compile its kernels"),
+        ({"XDG_CACHE_HOME": "/proc/none"}, "the cache folder cannot be written"),
+        ({"SARDONYX_ONEDNN": "0"}, "it is switched off by SARDONYX_ONEDNN=0"),
+    ],
+)
+def test_why_it_is_not_used_is_said(
+    tmp_path: Path, environment: dict[str, str], reason: str
+) -> None:
+    said, _ = started(tmp_path, **environment).communicate(timeout=60)
+    assert said.startswith("XLA's own kernels are used, not oneDNN's: ")
+    assert reason in said
+
+
+def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "PACKAGE", "there-is-no-such-package")
+    with pytest.raises(build.BuildError, match=r"pip install 'sardonyx\[onednn\]'"):
+        build.built()
+
+
+# -- in a model -----------------------------------------------------------------------------------
+
+
+def network() -> bytes:
+    """Two convolutions, the second with a sum, and a product: all that a kernel can take over."""
+    weights = {"w": (64, 16, 3, 3), "v": (64, 64, 1, 1), "b": (64,), "m": (64, 10), "c": (10,)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["a1"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a1"], ["a2"]),
+        helper.make_node("Conv", ["a2", "v"], ["a3"]),
+        helper.make_node("Add", ["a3", "a2"], ["a4"]),
+        helper.make_node("Relu", ["a4"], ["a5"]),
+        helper.make_node("GlobalAveragePool", ["a5"], ["a6"]),
+        helper.make_node("Flatten", ["a6"], ["a7"]),
+        helper.make_node("Gemm", ["a7", "m", "c"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 16, 12, 12])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 10])],
+        [numpy_helper.from_array(drawn(*shape), name) for name, shape in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def test_a_model_runs_on_it_and_its_weights_stay_replaceable() -> None:
+    by_kernels = sardonyx.load(network(), backend="jax")
+    by_numpy = sardonyx.load(network(), backend="numpy")
+    x = drawn(2, 16, 12, 12)
+    titles = [step.title for stage in by_kernels.trace(x).stages for step in stage.steps]
+    assert titles.count("PackedWeight") == 3
+    for _ in range(2):
+        assert_close(by_kernels(x), np.asarray(by_numpy(x)))
+        for model in (by_kernels, by_numpy):
+            model.params["w"] = drawn(64, 16, 3, 3, seed=1)
+
+
+def test_a_model_within_a_transformation_has_the_plain_form() -> None:
+    model = sardonyx.load(network(), backend="jax")
+    x = jnp.asarray(drawn(2, 16, 12, 12))
+    assert_close(jax.jit(model)(x), np.asarray(model(x)))
+    slope = jax.grad(lambda x: jnp.sum(model(x)))(x)
+    assert slope.shape == x.shape
+    batches = jax.vmap(model)(jnp.stack([x, 2 * x]))
+    assert_close(batches[0], np.asarray(model(x)))

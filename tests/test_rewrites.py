@@ -1,0 +1,174 @@
+"""Rewrites: which chains become one step, that the step makes the same, and what is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+import sardonyx
+from sardonyx.backends.base import Backend
+from tests.spelled import PlainJax, Spelled, as_written, close, unwritten, without_kernels, working
+from tests.spelled_attention import OF_ATTENTION, OF_NO_ATTENTION
+from tests.spelled_cases import (
+    OF_ACTIVATIONS,
+    OF_BATCHES,
+    OF_LAYERS,
+    OF_NO_ACTIVATIONS,
+    OF_NO_BATCHES,
+    OF_NO_LAYERS,
+)
+from tests.spelled_moves import CANCELLED, HALVES, KEPT
+
+FUSED = [*OF_BATCHES, *OF_LAYERS, *OF_ACTIVATIONS, *OF_ATTENTION, *CANCELLED]
+LEFT = [*OF_NO_BATCHES, *OF_NO_LAYERS, *OF_NO_ACTIVATIONS, *OF_NO_ATTENTION, *KEPT]
+LIBRARIES = {"numpy": "numpy", "jax": PlainJax()}
+# In units in the last place of the largest result.
+ULPS = 8
+# Operators that had no bfloat16 before opset 22.
+WITHOUT_BFLOAT16 = ("Conv", "BatchNormalization", "HardSigmoid", "Softplus")
+
+
+def each(cases: Iterable[Spelled]) -> Any:
+    return pytest.mark.parametrize("case", [case.parameter() for case in cases])
+
+
+@each([*FUSED, *LEFT])
+def test_what_runs(case: Spelled, xp: Backend) -> None:
+    program = sardonyx.load(case.model(), backend=without_kernels(xp)).trace(*case.arrays())
+    assert working(program) == list(case.titles)
+
+
+@each(FUSED)
+def test_the_listing_tells_it(case: Spelled) -> None:
+    text = str(sardonyx.load(case.model(), backend="numpy").trace(*case.arrays()))
+    assert all(f"= {title}(" in text for title in case.titles)
+
+
+@each([*FUSED, *LEFT])
+def test_results_agree(case: Spelled, xp: Backend) -> None:
+    agree(case, np.float32, without_kernels(xp))
+
+
+@each([*FUSED, *LEFT])
+def test_results_agree_in_float64(case: Spelled) -> None:
+    agree(case, np.float64, "numpy")
+
+
+@each(case for case in FUSED if case.opset >= 13)
+@pytest.mark.parametrize("library", ["numpy", "jax"])
+def test_results_agree_in_float16(case: Spelled, library: str) -> None:
+    agree(case, np.float16, LIBRARIES[library])
+
+
+@each(
+    case
+    for case in FUSED
+    if case.opset >= 13 and not {n.op_type for n in case.nodes}.intersection(WITHOUT_BFLOAT16)
+)
+@pytest.mark.parametrize("library", ["numpy", "jax"])
+def test_results_agree_in_bfloat16(case: Spelled, library: str) -> None:
+    agree(case, ml_dtypes.bfloat16, LIBRARIES[library])
+
+
+@each(HALVES)
+@pytest.mark.parametrize("library", ["numpy", "jax"])
+def test_casts_of_halves(case: Spelled, library: str) -> None:
+    program = sardonyx.load(case.model(), backend=library).trace(*case.arrays())
+    assert working(program) == list(case.titles)
+    agree(case, np.float32, library)
+
+
+@each(FUSED)
+@pytest.mark.parametrize("library", ["numpy", "jax"])
+@pytest.mark.parametrize("special", [[np.nan], [np.inf, -0.0], [-np.inf, 1e30]], ids=str)
+def test_what_is_no_number_stays_so(case: Spelled, special: list[float], library: str) -> None:
+    arrays = case.arrays()
+    for array in arrays:
+        places = array.reshape(-1)[:: max(array.size // 3, 1)]
+        places[:] = np.resize(special, places.shape)
+    compare(case, arrays, LIBRARIES[library])
+
+
+def agree(case: Spelled, dtype: Any, backend: Any) -> None:
+    compare(case, case.arrays(dtype), backend)
+
+
+def compare(case: Spelled, arrays: list[Any], backend: Any) -> None:
+    """The model as it runs, twice since programs are only then replayed, against all its steps."""
+    proto = case.model(arrays[0].dtype)
+    expected = unwritten(proto, arrays, backend)
+    loaded = sardonyx.load(proto, backend=backend)
+    for _ in range(2):
+        found = loaded(*arrays)
+        pairs = zip(found, expected, strict=True) if len(case.outputs) > 1 else [(found, expected)]
+        for one, other in pairs:
+            assert np.asarray(one).dtype == np.asarray(other).dtype
+            close(one, other, ULPS)
+
+
+@each(FUSED)
+def test_gradients_agree(case: Spelled) -> None:
+    arrays = case.arrays()
+
+    def slopes(loaded: Any) -> Any:
+        return jax.jit(jax.grad(lambda *at: (loaded(*at) ** 2).sum(), range(len(arrays))))(*arrays)
+
+    def as_in_graph() -> Any:
+        return sardonyx.load(case.model(), backend=LIBRARIES["jax"])
+
+    with as_written():
+        expected = slopes(as_in_graph())
+    for found, wanted in zip(slopes(as_in_graph()), expected, strict=True):
+        close(found, wanted, 64)
+
+
+@each(case for case in FUSED if len(case.weights) > 3)
+def test_weights_can_be_replaced(case: Spelled, xp: Backend) -> None:
+    backend, arrays = without_kernels(xp), case.arrays()
+    loaded = sardonyx.load(case.model(), backend=backend)
+    loaded(*arrays)
+    other = sardonyx.load(case.model(), backend=backend)
+    changed = {name: array for name, array in case.weights.items() if np.ndim(array) == 1}
+    for name, array in changed.items():
+        loaded.params[name] = other.params[name] = np.asarray(array[::-1] * 2, np.float32)
+    with as_written():
+        expected = other(*arrays)
+    close(loaded(*arrays), expected, ULPS)
+    assert working(loaded.trace(*arrays)) == list(case.titles)
+
+
+@each([*OF_LAYERS, *OF_ACTIVATIONS])
+def test_empty_inputs(case: Spelled, xp: Backend) -> None:
+    agree(replace(case, shape=(0, *case.shape[1:])), np.float32, xp)
+
+
+# What three exports of one network have in common, once what each spells out is fused.
+PROJECTED = ["MatMul", "Add", "Reshape", "Transpose"]
+EXPORTED = [
+    *["LayerNormalization", *PROJECTED * 3, "Attention", "Transpose", "Reshape", "Add"],
+    *["RMSNormalization", "Gelu", "Add", "Gelu", "Add", "Mish", "Add", "Swish", "Add"],
+    *["HardSwish", "Add", "Transpose", "Conv", "Swish", "ConvTranspose", "Transpose"],
+]
+
+
+@pytest.mark.parametrize("name", ["torchscript_9", "torchscript_13", "dynamo"])
+def test_exports_of_one_network_become_the_same_steps(name: str, xp: Backend) -> None:
+    path = Path(__file__).parent / "models" / f"spelled_{name}"
+    with np.load(path.with_suffix(".npz")) as calls:
+        call = {key: calls[f"0/in/{key}"] for key in ("x", "mask")}
+    loaded = sardonyx.load(path.with_suffix(".onnx"), backend=without_kernels(xp))
+    program = loaded.trace(**call)
+    assert working(program) == EXPORTED
+
+
+@each(case for case in OF_ATTENTION)
+def test_attention_is_left_to_a_compiler_that_does_it_as_well(case: Spelled) -> None:
+    program = sardonyx.load(case.model(), backend="jax").trace(*case.arrays())
+    assert ("Attention" in working(program)) == (case.name == "shared_heads")

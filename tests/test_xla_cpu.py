@@ -1,0 +1,183 @@
+"""The forms that XLA compiles well for CPUs: the same results, derivatives and no detours."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+
+from sardonyx.backends import fallback
+from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.numpy import HOST
+from sardonyx.backends.xla_cpu.convolution import correlate
+from sardonyx.backends.xla_cpu.platforms import general_convolution
+from sardonyx.backends.xla_cpu.windows import pad_planes, window_reduce
+
+# Shape of the input, of the filters, strides, pads, dilations, groups.
+CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
+    "plane": ((2, 8, 9, 7), (40, 8, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    "uneven": ((1, 8, 9, 7), (40, 8, 3, 2), (2, 3), ((0, 2), (1, 0)), (2, 1), 1),
+    "stem": ((1, 3, 16, 16), (32, 3, 3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), 1),
+    "few filters": ((1, 3, 12, 12), (16, 3, 3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), 1),
+    "single filter": ((1, 6, 12, 12), (1, 6, 5, 5), (1, 1), ((2, 2), (2, 2)), (1, 1), 1),
+    "points": ((2, 8, 5, 5), (12, 8, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    "strided points": ((2, 8, 5, 5), (12, 8, 1, 1), (2, 3), ((0, 0), (0, 0)), (1, 1), 1),
+    "padded points": ((2, 8, 5, 5), (12, 8, 1, 1), (2, 2), ((1, 1), (0, 2)), (1, 1), 1),
+    "tiles": ((2, 3, 9, 8), (20, 3, 4, 2), (4, 2), ((0, 0), (0, 0)), (1, 1), 1),
+    "columns": ((1, 16, 4, 4), (64, 16, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    "depthwise": ((2, 24, 9, 9), (24, 1, 3, 3), (2, 1), ((1, 1), (1, 1)), (1, 2), 24),
+    "multiplied": ((1, 6, 9, 9), (18, 1, 3, 3), (1, 1), ((1, 1), (0, 0)), (1, 1), 6),
+    "narrow groups": ((1, 12, 9, 9), (8, 3, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 4),
+    "few groups": ((1, 16, 9, 9), (32, 8, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 2),
+    "many groups": ((1, 420, 5, 5), (70, 6, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 70),
+    "wide depthwise": ((1, 66, 12, 12), (66, 1, 9, 9), (1, 1), ((4, 4), (4, 4)), (1, 1), 66),
+    "line": ((2, 8, 30), (40, 8, 3), (2,), ((1, 1),), (1,), 1),
+    "line by channel": ((2, 8, 30), (8, 1, 31), (1,), ((15, 15),), (1,), 8),
+    "volume": ((1, 3, 6, 7, 8), (40, 3, 3, 3, 3), (2, 1, 1), ((1, 1),) * 3, (1, 2, 1), 1),
+    "volume by channel": ((1, 8, 5, 5, 5), (8, 1, 3, 3, 3), (1,) * 3, ((1, 1),) * 3, (1,) * 3, 8),
+    "four axes": ((1, 2, 4, 4, 4, 4), (5, 2, 2, 2, 2, 2), (1,) * 4, ((1, 0),) * 4, (1,) * 4, 1),
+    "no samples": ((0, 8, 9, 7), (40, 8, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    "no channels": ((1, 0, 9, 7), (4, 0, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    "no filters": ((1, 4, 9, 7), (0, 4, 3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+}
+NAMES = ("strides", "pads", "dilations", "groups")
+EPSILON = {np.float64: 1e-14, np.float32: 3e-6, np.float16: 3e-3, ml_dtypes.bfloat16: 3e-2}
+
+
+def drawn(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(dtype)
+
+
+def assert_close(actual: Any, expected: Any, epsilon: float) -> None:
+    assert actual.shape == expected.shape
+    expected = np.asarray(expected, np.float64)
+    scale = np.abs(expected).max(initial=1.0, where=np.isfinite(expected))
+    np.testing.assert_allclose(np.asarray(actual, np.float64), expected, atol=epsilon * scale)
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("dtype", EPSILON, ids=lambda dtype: dtype.__name__)
+def test_convolutions_of_every_form(name: str, dtype: Any) -> None:
+    x_shape, weight_shape, *rest = CONVOLUTIONS[name]
+    layout = dict(zip(NAMES, rest, strict=True))
+    x, weight = drawn(x_shape, dtype), drawn(weight_shape, dtype)
+    expected = fallback.convolution(HOST, x.astype(np.float64), weight.astype(np.float64), **layout)
+    with jax.enable_x64(True):
+        y = jax.jit(partial(correlate, **layout))(x, weight)
+    assert y.dtype == dtype
+    assert_close(y, expected, EPSILON[dtype])
+
+
+@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if "no " not in name])
+def test_convolutions_have_the_same_derivatives(name: str) -> None:
+    x_shape, weight_shape, *rest = CONVOLUTIONS[name]
+    layout = dict(zip(NAMES, rest, strict=True))
+    x, weight = drawn(x_shape), drawn(weight_shape)
+
+    def slopes(function: Any) -> Any:
+        def total(x: Any, weight: Any) -> Any:
+            return jnp.sum(jnp.sin(function(x, weight, **layout)))
+
+        return jax.jit(jax.grad(total, argnums=(0, 1)))(x, weight)
+
+    for actual, expected in zip(slopes(correlate), slopes(general_convolution), strict=True):
+        assert_close(actual, expected, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["plane", "points", "columns", "depthwise", "few groups", "tiles"])
+def test_convolutions_can_be_mapped(name: str) -> None:
+    x_shape, weight_shape, *rest = CONVOLUTIONS[name]
+    layout = dict(zip(NAMES, rest, strict=True))
+    x, weight = drawn((3, *x_shape)), drawn((3, *weight_shape))
+    made = jax.vmap(partial(correlate, **layout))(x, weight)
+    expected = np.stack(
+        [general_convolution(*pair, **layout) for pair in zip(x, weight, strict=True)]
+    )
+    assert_close(made, expected, 1e-5)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("name", ["few filters", "depthwise", "points", "columns"])
+def test_what_is_no_number_stays_where_it_is(name: str, value: float) -> None:
+    x_shape, weight_shape, *rest = CONVOLUTIONS[name]
+    layout = dict(zip(NAMES, rest, strict=True))
+    x, weight = drawn(x_shape), drawn(weight_shape)
+    x[0, 0, 2, 2] = value
+    expected = np.asarray(general_convolution(x, weight, **layout))
+    made = np.asarray(jax.jit(partial(correlate, **layout))(x, weight))
+    np.testing.assert_array_equal(np.isfinite(made), np.isfinite(expected))
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(expected))
+
+
+# -- windows --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
+@pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 9])
+@pytest.mark.parametrize("shape", [(2, 3, 12), (1, 5, 10, 11), (1, 2, 9, 9, 9)], ids=str)
+def test_windows_of_every_side(shape: tuple[int, ...], side: int, dtype: Any) -> None:
+    rank = len(shape) - 2
+    window = ((side,) * rank, (2,) * rank, (1,) * rank)
+    x = (10 * drawn(shape)).astype(dtype)
+    lowest = dtype(-np.inf) if dtype != np.int8 else dtype(-128)
+    made = jax.jit(lambda x: window_reduce(lax.max, x, lowest, *window))(x)
+    np.testing.assert_array_equal(made, fallback.window_reduce(np.maximum, x, *window))
+
+
+def test_planes_are_padded_in_place() -> None:
+    x, widths = drawn((2, 3, 4, 5)), [(0, 0), (0, 0), (1, 2), (3, 0)]
+    np.testing.assert_array_equal(
+        pad_planes(x, widths, -np.inf), np.pad(x, widths, constant_values=-np.inf)
+    )
+
+
+# -- what is compiled -----------------------------------------------------------------------------
+
+
+def compiled_network(xp: JaxBackend) -> str:
+    """HLO of a stem, a pool, and blocks of all sorts of convolutions, each with a bias."""
+
+    def convolved(x: Any, weight: Any, bias: Any, stride: int, groups: int) -> Any:
+        around = weight.shape[2] // 2
+        y = xp.convolution(
+            x,
+            weight,
+            strides=(stride, stride),
+            pads=((around, around), (around, around)),
+            dilations=(1, 1),
+            groups=groups,
+        )
+        return xp.maximum(y + xp.reshape(bias, (-1, 1, 1)), 0)
+
+    def network(x: Any, weights: list[Any], biases: list[Any]) -> Any:
+        layers = iter(zip(weights, biases, strict=True))
+        x = convolved(x, *next(layers), 2, 1)
+        x = xp.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)], -np.inf)
+        x = xp.window_max(x, (3, 3), (2, 2), (1, 1))
+        y = convolved(x, *next(layers), 1, 1)
+        y = convolved(y, *next(layers), 1, 64)
+        return x + convolved(y, *next(layers), 1, 1)
+
+    shapes = [(64, 3, 7, 7), (64, 64, 1, 1), (64, 1, 3, 3), (64, 64, 3, 3)]
+    weights = [drawn(shape) for shape in shapes]
+    biases = [drawn(shape[:1]) for shape in shapes]
+    return str(jax.jit(network).lower(drawn((1, 3, 224, 224)), weights, biases).compile().as_text())
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="another platform has other forms")
+def test_nothing_is_moved_between_convolutions() -> None:
+    """Images come and go with their channels first; in between they lie with channels last."""
+    text = compiled_network(JaxBackend())
+    entry = text[text.index("ENTRY") :]
+    images = re.findall(r"%\S+ = f32\[1,(\d+),(\d+),(\d+)\]\{3,2,1,0\} (\w+)", entry)
+    last_channels = [image for image in images if image[2] in ("64", "3")]
+    assert len(last_channels) >= 5
+    first_channels = [image for image in images if image[0] == "64"]
+    assert len(first_channels) == 1  # The result.
