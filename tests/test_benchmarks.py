@@ -1,0 +1,105 @@
+"""What the benchmarks compute from what they measure; measuring itself needs torch, and time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from onnx import parser
+
+import sardonyx
+from benchmarks import shapes
+from benchmarks.decoding import SIZE, copied_inside
+from benchmarks.models import HEAD_SIZE, HEADS, NETWORKS
+from benchmarks.page import BEGIN, END, fill
+from benchmarks.results import Record, Results, geometric_mean, lines
+from benchmarks.roofline import Rates, Work, needed, work_of, work_of_jitted
+
+BUFFER = jax.ShapeDtypeStruct((1, HEADS, SIZE, HEAD_SIZE), np.float32)
+TOKEN = jax.ShapeDtypeStruct((1, HEADS, 1, HEAD_SIZE), np.float32)
+
+
+def record(network: str, peer: str, value: float | None, **more: Any) -> Record:
+    base = None if value is None else 2.0
+    return Record("calls", "ms", network, 1, peer, value, value, base, base, **more)
+
+
+def test_a_mean_is_geometric_and_leaves_out_what_cannot() -> None:
+    records = [
+        record("resnet50", "sardonyx", 1.0),
+        record("vit_b16", "sardonyx", 4.0),
+        record("bert_base", "sardonyx", None, note="it cannot"),
+    ]
+    assert geometric_mean(records, "sardonyx") == pytest.approx(1.0)
+    rows = list(lines(records, ["sardonyx"]))
+    assert rows[0] == ["ResNet-50", "1", "0.50 (0.50)"]
+    assert rows[2] == ["BERT-base, 128 tokens", "1", "cannot"]
+    assert rows[-1] == ["geometric mean", "", "1.00"]
+
+
+def test_results_are_added_to_a_file_and_to_a_page(tmp_path: Path) -> None:
+    file, page = tmp_path / "results.json", tmp_path / "page.md"
+    Results([record("resnet50", "sardonyx", 1.0), record("vit_b16", "torch", 3.0)]).write(file)
+    Results([record("resnet50", "sardonyx", 5.0)], {"cpu": "one"}).write(file)
+    results = Results.read(file)
+    assert {(r.network, r.value) for r in results.records} == {("resnet50", 5.0), ("vit_b16", 3.0)}
+
+    page.write_text(f"before\n{BEGIN}\nstale\n{END}\nafter\n")
+    for _ in range(2):
+        fill(page, results)
+    text = page.read_text()
+    assert text.startswith("before")
+    assert text.endswith("after\n")
+    assert "stale" not in text
+    assert text.count("| ResNet-50 | 1 | 2.50 (2.50) |") == 1
+
+
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=lambda network: network.name)
+def test_inputs_have_the_batch_and_repeat(network: Any) -> None:
+    first, again = network.feeds(3), network.feeds(3)
+    for name, array in first.items():
+        assert array.shape[0] == 3
+        np.testing.assert_array_equal(array, again[name])
+
+
+@pytest.mark.parametrize(
+    ("written", "donated", "copies"),
+    [
+        (lambda past, new: jax.lax.dynamic_update_slice_in_dim(past, new, 5, 2), True, 0),
+        (lambda past, new: jax.lax.dynamic_update_slice_in_dim(past, new, 5, 2), False, 1),
+        (lambda past, new: past + new, True, 1),
+    ],
+    ids=["in place", "into a copy", "all of it"],
+)
+def test_copies_of_a_cache_are_counted(written: Any, donated: bool, copies: int) -> None:
+    compiled = jax.jit(written, donate_argnums=0 if donated else ()).lower(BUFFER, TOKEN).compile()
+    assert copied_inside(compiled.as_text()) == copies * 4 * HEADS * SIZE * HEAD_SIZE
+
+
+def test_the_roofline_is_the_narrower_of_two_bounds() -> None:
+    rates = Rates(bandwidth=10.0, operations=100.0)
+    assert rates.least_seconds(Work(operations=1000.0, moved=20.0)) == 10.0
+    assert rates.least_seconds(Work(operations=10.0, moved=20.0)) == 2.0
+
+
+def test_work_is_what_the_compiler_counts() -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]>
+    g (float[n] a, float[n] b) => (float[n] y) { c = Mul (a, b) y = Add (c, a) }"""
+    model = sardonyx.load(parser.parse_model(text), backend="jax")
+    array = np.zeros(1000, np.float32)
+    work = work_of(model, {"a": array, "b": array})
+    assert (work.operations, work.moved) == (2000.0, 12000.0)
+
+    square = np.zeros((100, 100), np.float32)
+    jitted = work_of_jitted(jax.jit(lambda x, y: x @ y), square, square)
+    assert (jitted.operations, jitted.moved) == (2e6, 120000.0)
+    assert needed([work, jitted]) == Work(2e6, 12000.0)
+
+
+@pytest.mark.parametrize("title", shapes.MODELS)
+def test_buckets_bound_the_number_of_compiles(title: str) -> None:
+    told = shapes.run(title, "with buckets")
+    assert told["compiles"] <= len(shapes.BUCKETS["batch"])
