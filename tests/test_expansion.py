@@ -7,7 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from sardonyx.backends.base import Backend
-from sardonyx.graph import trace
+from sardonyx.graph import structure
 from sardonyx.graph.loading import audit
 from sardonyx.ops import OPS
 from tests.conftest import as_parameter, backends_present
@@ -40,6 +40,6 @@ def cases_of_undefined() -> list[Case]:
 )
 def test_case_by_expansion(case: Case, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     rest = MappingProxyType({key: op for key, op in OPS.items() if key[1] not in UNDEFINED})
-    monkeypatch.setattr(trace, "OPS", rest)
+    monkeypatch.setattr(structure, "OPS", rest)
     monkeypatch.setattr(audit, "OPS", rest)
     run(case, backend)

@@ -34,7 +34,8 @@ def test_what_is_put_lies_on_the_device_and_is_fetched(jax_backend: JaxBackend, 
 
 def test_results_stay_on_the_device(jax_backend: JaxBackend) -> None:
     with jax_backend.scope():
-        double: Any = jax_backend.compile(lambda x: [x + x])(jax_backend.put(numbers(3)))[0]
+        x = jax_backend.put(numbers(3))
+        double: Any = jax_backend.compile(lambda x: [x + x], [x]).run(x)[0]
     assert double.devices() == {jax_backend.device}
 
 
@@ -49,8 +50,9 @@ def test_products_of_float32_are_not_rounded_to_tf32(
         return [jax_backend.matmul(a, b)]
 
     with jax_backend.scope():
-        multiply = jax_backend.compile(product) if compiled else product
-        found = jax_backend.fetch(multiply(jax_backend.put(a), jax_backend.put(b))[0])
+        given = jax_backend.put(a), jax_backend.put(b)
+        multiply = jax_backend.compile(product, given).run if compiled else product
+        found = jax_backend.fetch(multiply(*given)[0])
     wanted = a.astype(np.float64) @ b.astype(np.float64)
     scale = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
     # TF32 keeps 10 bits of each factor, and would err by some 1e-4 of the scale.

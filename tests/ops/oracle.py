@@ -27,7 +27,7 @@ def run(xp: Backend, op: Op, *inputs: Any, opset: int = 99, **attributes: Any) -
             result = function(xp, *each, **attributes)
             return list(result) if isinstance(result, tuple) else [result]
 
-        results = [xp.fetch(result) for result in xp.compile(replay)(*arrays)]
+        results = [xp.fetch(result) for result in xp.compile(replay, arrays).run(*arrays)]
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -144,11 +144,8 @@ def test_padding_adds_nothing_to_a_tile(xp: Backend) -> None:
     """XLA for CPUs compiled this to sums of one element over and over."""
     x = drawn(2, 400, 1, 1)
     tiles = ((16, 16), (16, 16), (1, 1))
-    padded_sum = xp.compile(
-        lambda x: [xp.window_sum(xp.pad(x, [(0, 0), (0, 0), (0, 15), (0, 15)], 0), *tiles)]
-    )
-    with xp.scope():
-        assert_same(xp.fetch(padded_sum(xp.put(x))[0]), x, ulps=0)
+    widths = [(0, 0), (0, 0), (0, 15), (0, 15)]
+    assert_same(padded_sum(xp, x, widths, tiles), x, ulps=0)
 
 
 @pytest.mark.parametrize("dilation", [1, 2])
@@ -157,10 +154,16 @@ def test_padding_takes_nothing_from_a_window(xp: Backend, dilation: int) -> None
     x = drawn(1, 1, 4 * dilation - 1, 8)
     windows = ((3, 1), (dilation, 1), (dilation, 1))
     widths = [(0, 0), (0, 0), (1, 1), (1, 0)]
-    padded_sum = xp.compile(lambda x: [xp.window_sum(xp.pad(x, widths, 0), *windows)])
     expected = sum(views_of_windows(np.pad(x, widths), *windows))
+    assert_same(padded_sum(xp, x, widths, windows), expected)
+
+
+def padded_sum(xp: Backend, x: Any, widths: Any, windows: Any) -> Any:
+    """As one program, where the backend compiles."""
     with xp.scope():
-        assert_same(xp.fetch(padded_sum(xp.put(x))[0]), expected)
+        given = xp.put(x)
+        program = xp.compile(lambda x: [xp.window_sum(xp.pad(x, widths, 0), *windows)], [given])
+        return xp.fetch(program.run(given)[0])
 
 
 def touched(windows: Windows) -> list[list[int]]:
@@ -273,7 +276,7 @@ def test_window_reductions_are_their_definition(xp: Backend, dtype: Any, window:
 def test_other_platforms_than_the_cpu_reduce_windows_at_once() -> None:
     x = np.ones((1, 4, 8, 8), np.float32)
     pool = jax.jit(lambda x: MaxPool(JaxBackend(), x, kernel_shape=(3, 3), outputs=1)).trace(x)
-    for platform, steps in [("cpu", 2), ("cuda", 1), ("tpu", 1)]:
+    for platform, steps in [("cpu", 0), ("cuda", 1), ("tpu", 1)]:
         text = pool.lower(lowering_platforms=(platform,)).as_text()
         assert text.count("stablehlo.reduce_window") == steps
 
