@@ -10,11 +10,15 @@ from sardonyx.errors import (
     SardonyxError,
     UnsupportedModel,
 )
+from sardonyx.exporting.face import export
 from sardonyx.face import load, run_op
 from sardonyx.graph.model import Model
 from sardonyx.graph.program import Program
 from sardonyx.graph.results import Results
+from sardonyx.inside.entry import to_jax
+from sardonyx.inside.weights import load_params, low_rank, overlaid, save_params, split_params
 from sardonyx.ops.definition import op
+from sardonyx.sharding.face import shard
 
 __version__ = "0.1.0"
 
@@ -29,8 +33,16 @@ __all__ = [
     "SardonyxError",
     "UnsupportedModel",
     "element_wise_identity",
+    "export",
     "load",
+    "load_params",
+    "low_rank",
     "onnx_backend",
     "op",
+    "overlaid",
     "run_op",
+    "save_params",
+    "shard",
+    "split_params",
+    "to_jax",
 ]

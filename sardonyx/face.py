@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from sardonyx.graph.standard.schema import known_versions
 from sardonyx.ops.definition import Op
 from sardonyx.waiting import compiling
 
-if TYPE_CHECKING:
-    from sardonyx.exporting.model import ExportedModel
-
 PRECISIONS = ("highest", "high", "bfloat16")
 
 
@@ -43,11 +40,11 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     memory_fraction: float | None = None,
     precision: str = "highest",
     ops: Iterable[Op[Any]] = (),
-) -> Model | ExportedModel:
+) -> Model:
     """Load an ONNX model from a path, bytes, a file object or a `ModelProto`.
 
-    What `sardonyx.export` wrote is loaded too: it is known by its content, and of the choices below
-    only `device` is left.
+    What `sardonyx.export` wrote is known by its content, and loaded too: as an `ExportedModel`,
+    which is called like a `Model`. Of the choices below only `device` is left then.
 
     `backend` is "jax", "cupy" or "numpy", or a `Backend` of your own; None takes the best that is
     present, and `model.backend` says which. `device` is "cpu", "cuda", "cuda:1", "tpu" or one of
@@ -82,7 +79,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     'numpy'
     """
     if is_archive(source):
-        return load_exported(source, backend, device)
+        exported: Model = load_exported(source, backend, device)
+        return exported
     proto, file = read_model(source)
     loaded = with_ops(load_source(proto, file), ops)
     audit(loaded, strict=strict)

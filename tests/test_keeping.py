@@ -135,7 +135,7 @@ def test_ways_that_data_takes_are_bounded() -> None:
         [value("x", ["n"])],
         [value("y", None, onnx.TensorProto.INT64)],
     )
-    loaded = sardonyx.load(sized, backend="jax", jit=False)
+    loaded = sardonyx.load(sized, backend="numpy")
     for count in [*range(80), 5, 79]:
         x = np.zeros(100, np.float32)
         x[:count] = 1

@@ -10,12 +10,17 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from jax import lax
 
-from sardonyx.backends import fallback
+import sardonyx
+from sardonyx.backends import fallback, onednn
+from sardonyx.backends.base import Spec
+from sardonyx.backends.epilogue import NOTHING, Activation, Epilogue
 from sardonyx.backends.jax import JaxBackend
 from sardonyx.backends.numpy import HOST
+from sardonyx.backends.xla_cpu import packed
 from sardonyx.backends.xla_cpu.convolution import correlate
 from sardonyx.backends.xla_cpu.platforms import general_convolution
 from sardonyx.backends.xla_cpu.windows import pad_planes, window_reduce
@@ -136,6 +141,102 @@ def test_planes_are_padded_in_place() -> None:
     np.testing.assert_array_equal(
         pad_planes(x, widths, -np.inf), np.pad(x, widths, constant_values=-np.inf)
     )
+
+
+# -- weights that are turned once ------------------------------------------------------------------
+
+
+def spec_of(array: np.ndarray[Any, Any]) -> Spec:
+    return Spec(array.shape, array.dtype)
+
+
+TURNED = {"plane", "stem", "few filters", "single filter", "padded points", "few groups"}
+TURNED |= {"line", "volume", "four axes"}
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_filters_are_turned_where_they_are_read_so(name: str, dtype: Any) -> None:
+    x_shape, weight_shape, *rest = CONVOLUTIONS[name]
+    layout = dict(zip(NAMES, rest, strict=True))
+    x, weight = drawn(x_shape, dtype), drawn(weight_shape, dtype)
+    product = packed.convolution(spec_of(x), spec_of(weight), **layout, epilogue=NOTHING)
+    assert (product is not None) == (name in TURNED)
+    if product is None:
+        return
+    turned = product.pack(weight)
+    assert isinstance(turned, np.ndarray)
+    assert spec_of(turned) == product.packed
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(product.pack(jnp.asarray(weight)), turned)
+        y = jax.jit(product.run)(x, turned)
+        expected = jax.jit(partial(correlate, **layout))(x, weight)
+    assert_close(y, expected, EPSILON[dtype])
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("columns", [128, 70])
+@pytest.mark.parametrize("rows", [(1,), (1, 3), (16,), (2, 1, 9)], ids=str)
+def test_matrices_are_turned_for_any_number_of_rows(
+    rows: tuple[int, ...], columns: int, is_transposed: bool, dtype: Any
+) -> None:
+    x, matrix = drawn((*rows, 40), dtype), drawn((40, columns), dtype)
+    weight = matrix.T.copy() if is_transposed else matrix
+    how: dict[str, Any] = {"is_transposed": is_transposed, "epilogue": NOTHING}
+    product = packed.matrix_product(spec_of(x), spec_of(weight), **how)
+    if product is None:
+        assert is_transposed
+        return
+    turned = product.pack(weight)
+    assert spec_of(turned) == product.packed
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(product.pack(jnp.asarray(weight)), turned)
+        y = jax.jit(product.run)(x, turned)
+    assert y.dtype == dtype
+    assert_close(y, x.astype(np.float64) @ matrix.astype(np.float64), EPSILON[dtype])
+
+
+def test_what_follows_or_is_empty_is_left_to_others() -> None:
+    rows, matrix = Spec((4, 8), np.dtype(np.float32)), Spec((8, 64), np.dtype(np.float32))
+    follows = Epilogue(activation=Activation("relu"))
+    how: dict[str, Any] = {"is_transposed": False}
+    assert packed.matrix_product(rows, matrix, **how, epilogue=follows) is None
+    nothing = rows._replace(shape=(0, 8))
+    assert packed.matrix_product(nothing, matrix, **how, epilogue=NOTHING) is None
+
+
+def test_weights_are_turned_once_and_anew_when_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without oneDNN: where it is, it has kernels of its own."""
+    monkeypatch.setattr(onednn, "is_available", lambda: False)
+    filters, matrix = drawn((40, 8, 3, 3)), drawn((40, 64))
+    proto = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 20]>
+        network (float[1, 8, 6, 6] x, float[40, 8, 3, 3] filters, float[40, 64] matrix)
+            => (float[1, 64] y) {
+            a = Conv <pads = [1, 1, 1, 1]> (x, filters)
+            b = Relu (a)
+            c = GlobalAveragePool (b)
+            d = Flatten (c)
+            e = MatMul (d, matrix)
+            y = Gelu (e)
+        }"""
+    )
+    proto.graph.initializer.extend(
+        onnx.numpy_helper.from_array(weight, name)
+        for name, weight in (("filters", filters), ("matrix", matrix))
+    )
+    del proto.graph.input[1:]
+    x, expected = drawn((1, 8, 6, 6)), sardonyx.load(proto, backend="numpy")
+    model = sardonyx.load(proto, backend="jax")
+    assert_close(model(x), expected(x), 1e-5)
+    listing = str(model.trace(x))
+    assert re.search(r"Conv\(x, %", listing), listing
+    assert re.search(r"MatMul\(d, %", listing), listing
+    for each in (model, expected):
+        each.params["filters"] = 2 - filters
+        each.params["matrix"] = 3 - matrix
+    assert_close(model(x), expected(x), 1e-5)
 
 
 # -- what is compiled -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -24,7 +25,7 @@ from sardonyx.backends.layout import axis_order, dense_strides, same_layout
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.padding.prover import JaxPadding
 from sardonyx.backends.rounding import prepared
-from sardonyx.backends.xla_cpu import platforms
+from sardonyx.backends.xla_cpu import packed, platforms
 from sardonyx.errors import BackendUnavailable
 
 _WITHOUT_X64 = {
@@ -437,17 +438,24 @@ class JaxBackend(Backend):
     @cached_property
     def fuses(self) -> bool:  # type: ignore[override]
         device = self.device or jax.devices()[0]
-        return self.compiled and device.platform == "cpu" and onednn.is_available()
+        return self.compiled and device.platform == "cpu"
 
     def packed_convolution(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:
             return None
-        return onednn.convolution(x.shape, weight.shape, x.dtype, **how)
+        found: PackedProduct | None = None
+        if onednn.is_available():
+            found = onednn.convolution(x.shape, weight.shape, x.dtype, **how)
+        return found or packed.convolution(x, weight, **how)
 
     def packed_matmul(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:
             return None
-        return onednn.matrix_product(x.shape, weight.shape, x.dtype, **how)
+        found: PackedProduct | None = None
+        # XLA itself is fast where a vector is multiplied, and its call costs less.
+        if math.prod(x.shape[:-1]) > 1 and onednn.is_available():
+            found = onednn.matrix_product(x.shape, weight.shape, x.dtype, **how)
+        return found or packed.matrix_product(x, weight, **how)
 
     def padding(self) -> Padding | None:
         return JaxPadding() if self.compiled else None

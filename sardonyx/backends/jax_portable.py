@@ -8,4 +8,4 @@ from sardonyx.backends.jax import JaxBackend
 class PortableBackend(JaxBackend):
     """What it traces can be lowered for a platform that is not here, and runs over a mesh."""
 
-    fuses = False  # type: ignore[assignment]
+    fuses = False

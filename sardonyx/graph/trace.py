@@ -212,8 +212,8 @@ class Tracer:
         if not any(isinstance(array, Device) for array in arrays):
             try:
                 return self._fold(call, arrays)
-            except TooLarge:
-                pass  # Too large to keep on the host: the device makes it at each call instead.
+            except (TooLarge, NotImplementedError):
+                pass  # Too large for the host, or not for it: the device makes it at each call.
         return self.tape.emit(node, call, arrays)
 
     def _drawing(

@@ -202,6 +202,9 @@ class Definition:
     def of(cls, function: Callable[..., Any]) -> Definition:
         hints = resolve_annotations(function, include_extras=True)
         first, *rest = inspect.signature(function).parameters.values()
+        for name in (*(parameter.name for parameter in (first, *rest)), "return"):
+            if name not in hints:
+                raise TypeError(_untold(function, name))
         inputs, attributes = [], {}
         special = set()
         for parameter in rest:
@@ -311,6 +314,15 @@ def op(
     if function is None:
         return lambda f: Op(f, domain)
     return Op(function, domain)
+
+
+def _untold(function: Callable[..., Any], name: str) -> str:
+    what = "The result" if name == "return" else f"The parameter '{name}'"
+    return (
+        f"{what} of the operator '{function.__name__}' has no annotation, which says where it "
+        "lives: an Array on the device, a Host value known before, a Shaped of which no data is "
+        "read; sardonyx.types has them all."
+    )
 
 
 _NEEDS = {

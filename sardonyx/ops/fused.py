@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sardonyx.backends.base import Backend, PackedProduct
-from sardonyx.backends.epilogue import Activation, Epilogue
+from sardonyx.backends.epilogue import NOTHING, Activation, Epilogue
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import (
     Elu,
@@ -52,11 +52,19 @@ def packed(xp: Backend, weight: Array, *, product: PackedProduct) -> Array:
 
 
 def packed_product(
-    xp: Backend, x: Array, weight: Array, *others: Array, product: PackedProduct
+    xp: Backend,
+    x: Array,
+    weight: Array,
+    *others: Array,
+    product: PackedProduct,
+    epilogue: Epilogue = NOTHING,
+    by_channel: Ints = (-1,),
 ) -> Array:
-    """The backend's own kernel, for a weight that was packed."""
-    result: Array = product.run(x, weight, *others)
-    return result
+    """The backend's own kernel, for a weight that was packed, and what it leaves of an epilogue."""
+    if epilogue == NOTHING:
+        whole: Array = product.run(x, weight, *others)
+        return whole
+    return _followed(xp, product.run(x, weight), epilogue, others, by_channel)
 
 
 def _followed(

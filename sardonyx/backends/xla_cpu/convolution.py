@@ -145,9 +145,14 @@ def _product(columns: Any, weight: Any) -> Any:
     """By the weights as they lie."""
     *sizes, length = columns.shape
     rows = columns.reshape(math.prod(sizes), length)
-    matrix = weight.reshape(weight.shape[0], length).T
-    y = lax.dot(rows, matrix, precision=lax.Precision.HIGHEST)
+    y = product_of_rows(rows, weight.reshape(weight.shape[0], length))
     return y.reshape(*sizes, weight.shape[0])
+
+
+def product_of_rows(a: Any, b: Any) -> Any:
+    """Each row of a matrix times each row of another."""
+    along = (((1,), (1,)), ((), ()))
+    return lax.dot_general(a, b, along, precision=lax.Precision.HIGHEST)
 
 
 def _tiles(x: Any, kernel: Sequence[int]) -> Any:

@@ -1,0 +1,128 @@
+"""Fine-tune an exported classifier on JAX: `python examples/fine_tuning.py [--plot file.svg]`.
+
+The network is torch's, exported with random weights; what it learns is to tell five patterns apart,
+under noise. All of it is trained, then its last layer alone, then overlays of low rank. It needs
+optax, and matplotlib for the plot.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import sardonyx
+
+CLASSIFIER = Path(__file__).parents[1] / "tests" / "models" / "cnn_dynamo.onnx"
+HEIGHT, WIDTH = 18, 22
+STEPS, BATCH = 150, 64
+
+Params = dict[str, Any]
+Put = Callable[[Any, Params], Params]
+
+
+def pictures(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bars that lie or stand, a disc, a ring, or a chessboard, somewhere and in some colour."""
+    y, x = np.mgrid[:HEIGHT, :WIDTH]
+    labels = rng.integers(0, 5, count)
+    made = np.empty((count, 3, HEIGHT, WIDTH), np.float32)
+    for picture, label in zip(made, labels, strict=True):
+        down, right = rng.integers(5, HEIGHT - 5), rng.integers(5, WIDTH - 5)
+        distance = np.hypot(y - down, x - right)
+        shapes = (
+            (y + down) % 6 < 3,
+            (x + right) % 6 < 3,
+            distance < 4.5,
+            np.abs(distance - 4) < 1.2,
+            ((y + down) // 3 + (x + right) // 3) % 2 == 0,
+        )
+        picture[:] = rng.uniform(0.5, 1.5, (3, 1, 1)) * shapes[label]
+    return made + rng.normal(0, 0.5, made.shape).astype(np.float32), labels
+
+
+def fine_tuned(trained: Any, params: Params, put: Put) -> tuple[Params, list[float]]:
+    """The params with what was trained put over them, and the loss of each step."""
+    fn, _ = sardonyx.to_jax(CLASSIFIER, training=True)
+    optimizer = optax.adam(3e-3)
+
+    def loss(trained: Any, params: Params, images: Any, labels: Any) -> tuple[Any, Params]:
+        logits, renewed = fn(put(trained, params), images)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        return losses.mean(), params | renewed
+
+    @jax.jit
+    def step(trained: Any, params: Params, state: Any, images: Any, labels: Any) -> Any:
+        slope = jax.value_and_grad(loss, has_aux=True)
+        (value, params), slopes = slope(trained, params, images, labels)
+        updates, state = optimizer.update(slopes, state)
+        return optax.apply_updates(trained, updates), params, state, value
+
+    rng, state, losses = np.random.default_rng(0), optimizer.init(trained), []
+    for _ in range(STEPS):
+        trained, params, state, value = step(trained, params, state, *pictures(rng, BATCH))
+        losses.append(float(value))
+    return put(trained, params), losses
+
+
+def all_ways() -> dict[str, tuple[list[float], float]]:
+    """For each way to train, the losses, and the share of new pictures that are told apart."""
+    fn, params = sardonyx.to_jax(CLASSIFIER)
+    everything, _ = sardonyx.split_params(params, fn.trainable)
+    last, _ = sardonyx.split_params(params, "classify.*")
+    adapters = sardonyx.low_rank(params, 2, sorted(fn.trainable), key=0)
+    laid_over: Put = lambda trained, params: params | trained  # noqa: E731
+    ways: dict[str, tuple[Any, Put]] = {
+        "everything": (everything, laid_over),
+        "the last layer": (last, laid_over),
+        "overlays of rank 2": (adapters, lambda own, params: sardonyx.overlaid(params, own)),
+    }
+    images, labels = pictures(np.random.default_rng(1), 500)
+    told = {}
+    for title, (trained, put) in ways.items():
+        tuned, losses = fine_tuned(trained, params, put)
+        right = jnp.argmax(jax.jit(fn)(tuned, images), 1) == labels
+        numbers = sum(leaf.size for leaf in jax.tree.leaves(trained))
+        told[f"{title} ({numbers:,} numbers)"] = losses, float(right.mean())
+    return told
+
+
+def plot(told: dict[str, tuple[list[float], float]], path: Path) -> None:
+    """The losses as a picture."""
+    import matplotlib as mpl  # noqa: PLC0415  (for those who ask for a plot)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for (title, (losses, right)), colour in zip(
+        told.items(), ("#b5452c", "#4c78a8", "#6b8e6b"), strict=True
+    ):
+        axes.plot(losses, color=colour, linewidth=1.3, label=f"{title}: {right:.0%} right after it")
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss of a batch")
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    with mpl.rc_context({"svg.hashsalt": "sardonyx", "svg.fonttype": "none"}):
+        figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Fine-tune an exported classifier on JAX.")
+    parser.add_argument("--plot", type=Path, help="where to write a picture of the losses")
+    arguments = parser.parse_args()
+    told = all_ways()
+    for title, (losses, right) in told.items():
+        first, last = np.mean(losses[:5]), np.mean(losses[-5:])
+        print(f"{title}: loss {first:.2f} -> {last:.2f}, {right:.0%} of new pictures right")
+    if arguments.plot:
+        plot(told, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()

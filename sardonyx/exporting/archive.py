@@ -1,0 +1,202 @@
+"""The file of an exported program: a ZIP archive of a description, the program and its weights.
+
+Nothing in it is compressed, and the weights are aligned, so that they are mapped where they lie.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import mmap
+import os
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from sardonyx.errors import InvalidModel, UnsupportedModel
+
+MAGIC = b"PK\x03\x04"
+FORMAT, VERSION = "sardonyx program", 1
+DESCRIPTION, PROGRAM, WEIGHTS = "description.json", "program.stablehlo", "weights.bin"
+
+ALIGNMENT = 64
+LARGEST_DESCRIPTION = 2**26
+_EARLIEST = (1980, 1, 1, 0, 0, 0)
+_LOCAL_HEADER = struct.Struct("<4s2B4HL2L2H")
+# A number of our own for the padding before the weights, which ZIP lets writers choose.
+_PADDING = 0xD935
+# What zipfile adds to a header for entries that may grow past four gigabytes.
+_WIDE_SIZES = 20
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds."""
+
+    description: Mapping[str, Any]
+    program: bytes
+    weights: np.ndarray[Any, np.dtype[np.uint8]]
+    origin: str
+
+
+def is_archive(source: Any) -> bool:
+    """Whether a path, bytes or an open file begins as an exported program does."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return bytes(source[:4]) == MAGIC
+    try:
+        if isinstance(source, (str, os.PathLike)):
+            if not os.path.isfile(source):
+                return False
+            with open(source, "rb") as file:
+                return file.read(4) == MAGIC
+        if hasattr(source, "read") and hasattr(source, "seekable") and source.seekable():
+            here = source.tell()
+            start = source.read(4)
+            source.seek(here)
+            return bool(start == MAGIC)
+    except (OSError, ValueError):
+        pass  # Whoever reads the model tells what is wrong with its file.
+    return False
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def write(
+    file: IO[bytes],
+    description: Mapping[str, Any],
+    program: bytes,
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+) -> None:
+    """Write an archive, to a file that need not be a real one."""
+    table = _table(arrays)
+    told = {"format": FORMAT, "version": VERSION, **description, "arrays": table}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_entry(DESCRIPTION), json.dumps(told, indent=1))
+        archive.writestr(_entry(PROGRAM), program)
+        weights = _entry(WEIGHTS)
+        start = file.tell() + _LOCAL_HEADER.size + len(WEIGHTS) + _WIDE_SIZES + 4
+        padding = -start % ALIGNMENT
+        weights.extra = struct.pack("<HH", _PADDING, padding) + bytes(padding)
+        with archive.open(weights, "w", force_zip64=True) as entry:
+            written = 0
+            for row, array in zip(table, arrays.values(), strict=True):
+                entry.write(bytes(row["offset"] - written))
+                entry.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+                written = row["offset"] + array.nbytes
+
+
+def _table(arrays: Mapping[str, np.ndarray[Any, Any]]) -> list[dict[str, Any]]:
+    rows, end = [], 0
+    for name, array in arrays.items():
+        offset = -(-end // ALIGNMENT) * ALIGNMENT
+        end = offset + array.nbytes
+        shape = list(array.shape)
+        rows.append({"name": name, "dtype": array.dtype.name, "shape": shape, "offset": offset})
+    return rows
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    return zipfile.ZipInfo(name, _EARLIEST)
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def read(source: Any) -> Content:
+    """The content of an archive in a file, bytes or an open file; weights are mapped, not read."""
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(os.fsdecode(source))
+        with _file_of(path) as file:
+            return _content(file, _mapped(file), f"'{path}'")
+    content = source.read() if hasattr(source, "read") else bytes(source)
+    whole = np.frombuffer(content, np.uint8)
+    return _content(io.BytesIO(content), whole, f"the {len(content):,} bytes given")
+
+
+@contextmanager
+def _file_of(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise InvalidModel(
+            f"The program '{path}' cannot be read: {error.strerror or error}."
+        ) from None
+
+
+def _mapped(file: IO[bytes]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+def _content(file: IO[bytes], whole: np.ndarray[Any, np.dtype[np.uint8]], origin: str) -> Content:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = {name: _stored(archive, name, origin) for name in _NAMES}
+            description = _description(archive, entries[DESCRIPTION], origin)
+            program = archive.read(PROGRAM)
+    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        raise InvalidModel(
+            f"No exported program is in {origin}: {str(error).rstrip('.')}. It may be cut off or "
+            "damaged: export it again."
+        ) from None
+    return Content(description, program, _slice(whole, entries[WEIGHTS], origin), origin)
+
+
+_NAMES = (DESCRIPTION, PROGRAM, WEIGHTS)
+
+
+def _stored(archive: zipfile.ZipFile, name: str, origin: str) -> zipfile.ZipInfo:
+    if name not in archive.namelist():
+        raise InvalidModel(
+            f"No exported program is in {origin}: the archive has no '{name}'. It may be an "
+            "archive of another kind."
+        )
+    entry = archive.getinfo(name)
+    if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
+        raise InvalidModel(
+            f"The exported program in {origin} was packed anew, with compression: export it again."
+        )
+    return entry
+
+
+def _description(
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, origin: str
+) -> Mapping[str, Any]:
+    if entry.file_size > LARGEST_DESCRIPTION:
+        raise InvalidModel(f"The description in {origin} is far too long: export it again.")
+    try:
+        found = json.loads(archive.read(entry))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise InvalidModel(
+            f"No exported program is in {origin}: its description is not one. It may be an archive "
+            "of another kind."
+        )
+    if found.get("version") != VERSION:
+        raise UnsupportedModel(
+            f"The exported program in {origin} has the format's version {found.get('version')!r}, "
+            f"and this sardonyx reads version {VERSION}: upgrade sardonyx, or export it again."
+        )
+    return found
+
+
+def _slice(
+    whole: np.ndarray[Any, np.dtype[np.uint8]], entry: zipfile.ZipInfo, origin: str
+) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of an entry, which come after a header of its own."""
+    start = entry.header_offset
+    header = whole[start : start + _LOCAL_HEADER.size].tobytes()
+    if len(header) == _LOCAL_HEADER.size:
+        _, _, _, *_, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+        start += _LOCAL_HEADER.size + name_length + extra_length
+        if header[:4] == MAGIC and start + entry.file_size <= len(whole):
+            return whole[start : start + entry.file_size]
+    raise InvalidModel(f"The weights in {origin} are cut off: export the program again.")

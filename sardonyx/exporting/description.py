@@ -1,0 +1,148 @@
+"""What an archive says of its program, as JSON and as data that can be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sardonyx.errors import InvalidModel
+from sardonyx.exporting.archive import Content
+from sardonyx.exporting.sizes import Sizes, evaluated, holds
+from sardonyx.graph.standard.types import ELEMENT_TYPES, dtype_of_type
+from sardonyx.graph.structure import ValueInfo
+
+_DTYPES = {e.dtype.name: e.dtype for e in ELEMENT_TYPES.values() if e.dtype != object}
+
+
+@dataclass(frozen=True)
+class Description:
+    """Inputs and outputs, what must hold of their sizes, and which arrays the program takes."""
+
+    title: str
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+    bounds: tuple[str, ...]
+    platforms: tuple[str, ...]
+    draws: bool
+    weights: tuple[str, ...]
+    constants: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """What is written."""
+        return {
+            "title": self.title,
+            "inputs": [_told(info) for info in self.inputs],
+            "outputs": [_told(info) for info in self.outputs],
+            "bounds": list(self.bounds),
+            "platforms": list(self.platforms),
+            "draws": self.draws,
+            "weights": list(self.weights),
+            "constants": list(self.constants),
+        }
+
+
+def _told(info: ValueInfo) -> dict[str, Any]:
+    return {"name": info.name, "type": info.type, "shape": list(info.shape or ())}
+
+
+def described(content: Content) -> tuple[Description, dict[str, np.ndarray[Any, Any]]]:
+    """The description in an archive, and its arrays by name, all of it checked."""
+    reader = _Reader(content)
+    description = Description(
+        title=reader.one("title", str),
+        inputs=tuple(map(reader.info, reader.several("inputs", dict))),
+        outputs=tuple(map(reader.info, reader.several("outputs", dict))),
+        bounds=tuple(map(reader.bound, reader.several("bounds", str))),
+        platforms=tuple(reader.several("platforms", str)),
+        draws=reader.one("draws", bool),
+        weights=tuple(reader.several("weights", str)),
+        constants=tuple(reader.several("constants", str)),
+    )
+    arrays = dict(map(reader.array, reader.several("arrays", dict)))
+    names = [*description.weights, *description.constants]
+    if sorted(names) != sorted(arrays):
+        raise reader.wrong("its arrays are not those that the program takes")
+    return description, arrays
+
+
+class _Reader:
+    """Takes from a description what it should hold."""
+
+    def __init__(self, content: Content) -> None:
+        self.content = content
+
+    def wrong(self, what: str) -> InvalidModel:
+        return InvalidModel(
+            f"The exported program in {self.content.origin} contradicts itself: {what}. It is "
+            "damaged, or was written by something else: export it again."
+        )
+
+    def one(self, key: str, kind: type, within: Mapping[str, Any] | None = None) -> Any:
+        value = (self.content.description if within is None else within).get(key)
+        if type(value) is not kind:
+            raise self.wrong(f"its '{key}' is {value!r:.100}")
+        return value
+
+    def several(self, key: str, kind: type, within: Mapping[str, Any] | None = None) -> list[Any]:
+        values = self.one(key, list, within)
+        if any(type(value) is not kind for value in values):
+            raise self.wrong(f"its '{key}' are {values!r:.100}")
+        return list(values)
+
+    def info(self, told: Mapping[str, Any]) -> ValueInfo:
+        kind = self.one("type", str, told)
+        dtype = dtype_of_type(kind) if kind.startswith("tensor(") else None
+        if dtype is None or dtype.kind == "O":
+            raise self.wrong(f"a tensor's type is {kind!r:.100}")
+        shape = self.one("shape", list, told)
+        return ValueInfo(self.one("name", str, told), kind, dtype, tuple(map(self._size, shape)))
+
+    def _size(self, size: Any) -> int | str:
+        if type(size) is int and size >= 0:
+            return size
+        if type(size) is not str or not _is_sound(evaluated, size):
+            raise self.wrong(f"a size is {size!r:.100}")
+        return size
+
+    def bound(self, text: str) -> str:
+        if not _is_sound(holds, text):
+            raise self.wrong(f"a bound of sizes is {text!r:.100}")
+        return text
+
+    def array(self, told: Mapping[str, Any]) -> tuple[str, np.ndarray[Any, Any]]:
+        name, kind = self.one("name", str, told), self.one("dtype", str, told)
+        shape, offset = self.several("shape", int, told), self.one("offset", int, told)
+        if kind not in _DTYPES or any(size < 0 for size in shape) or len(shape) > 32:
+            raise self.wrong(f"the array '{name}' is {kind:.100}{shape!r:.100}")
+        dtype = _DTYPES[kind]
+        size = math.prod(shape) * dtype.itemsize
+        if offset < 0 or offset + size > self.content.weights.size:
+            raise self.wrong(f"the array '{name}' lies outside of the weights")
+        data = self.content.weights[offset : offset + size]
+        if dtype == np.bool_ and np.any(data > 1):
+            raise self.wrong(f"the array '{name}' holds what is neither true nor false")
+        array = data.view(dtype).reshape(shape)
+        array.flags.writeable = False
+        return name, array
+
+
+class _Anything(dict[str, int]):
+    """A size for every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> int:
+        return 7
+
+
+def _is_sound(rule: Callable[[str, Sizes], object], text: str) -> bool:
+    try:
+        rule(text, _Anything())
+    except (ValueError, SyntaxError, ArithmeticError, RecursionError, MemoryError):
+        return False
+    return True

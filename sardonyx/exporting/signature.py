@@ -1,0 +1,151 @@
+"""What a program is exported for: the shapes of its inputs, with names for sizes that stay free."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sardonyx.backends.base import Spec
+from sardonyx.errors import InvalidInput
+from sardonyx.exporting.sizes import Sizes, evaluated
+from sardonyx.graph.structure import ValueInfo
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Dims: TypeAlias = tuple[int | str, ...]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """For each input its shape, or its value where it is fixed; sizes may be expressions."""
+
+    infos: tuple[ValueInfo, ...]
+    given: tuple[Dims | Array, ...]
+    symbols: tuple[str, ...]
+
+    @classmethod
+    def of(cls, infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Signature:
+        """What was asked for, and of all other inputs what the model declares."""
+        asked = _named(infos, asked)
+        given = tuple(_given(info, asked.get(info.name)) for info in infos)
+        texts = [d for dims in given if isinstance(dims, tuple) for d in dims if isinstance(d, str)]
+        names = dict.fromkeys(name for text in texts for name in _NAME.findall(text))
+        made = cls(tuple(infos), given, tuple(name for name in names if name not in _FUNCTIONS))
+        for text in dict.fromkeys(texts):
+            made._require_expression(text)
+        return made
+
+    def at(self, sizes: Sizes) -> list[Spec | Array]:
+        """What stands for the inputs of a call of these sizes."""
+        return [
+            Spec(tuple(evaluated(d, sizes) for d in dims), _dtype(info))
+            if isinstance(dims, tuple)
+            else dims
+            for info, dims in zip(self.infos, self.given, strict=True)
+        ]
+
+    @property
+    def free(self) -> list[tuple[ValueInfo, Dims]]:
+        """The inputs that a call of the program passes, with their shapes."""
+        pairs = zip(self.infos, self.given, strict=True)
+        return [(info, dims) for info, dims in pairs if isinstance(dims, tuple)]
+
+    def _require_expression(self, text: str) -> None:
+        try:
+            evaluated(text, dict.fromkeys(self.symbols, 2))
+        except (ValueError, SyntaxError, ZeroDivisionError) as error:
+            raise InvalidInput(
+                f"The size {text!r} in the signature is neither a name nor an expression of names "
+                f"({error}): give a number or another name."
+            ) from None
+
+
+_FUNCTIONS = ("floordiv", "mod", "max", "min")
+
+
+def _named(infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if asked is None:
+        return {}
+    if not isinstance(asked, Mapping):
+        raise InvalidInput(
+            f"The signature is a {type(asked).__name__}: pass a dict from inputs' names to shapes, "
+            'as in {"x": ("batch", 3, 224, 224)}.'
+        )
+    known = [info.name for info in infos]
+    for name in asked:
+        if name not in known:
+            raise InvalidInput(
+                f"The signature has '{name}', and the model takes {', '.join(known) or 'nothing'}."
+            )
+    return asked
+
+
+def _given(info: ValueInfo, asked: Any) -> Dims | Array:
+    if info.dtype is None or info.dtype == object or not (info.type or "").startswith("tensor("):
+        raise InvalidInput(f"The input '{info}' is no tensor of numbers, and cannot be exported.")
+    if asked is None:
+        return _declared(info)
+    if isinstance(asked, (tuple, list)):
+        return _dims(info, asked)
+    value = np.asarray(asked)
+    if value.dtype != info.dtype:
+        raise InvalidInput(
+            f"The signature fixes '{info.name}' to a value of {value.dtype}; it is a {info.dtype}."
+        )
+    return value
+
+
+def _declared(info: ValueInfo) -> Dims:
+    if info.shape is None:
+        raise InvalidInput(
+            f"The model does not declare the rank of '{info.name}': give its shape in the "
+            f'signature, as in {{"{info.name}": ("batch", 3)}}.'
+        )
+    return tuple(
+        size if isinstance(size, int) else _symbol(size or f"{info.name}_{axis}")
+        for axis, size in enumerate(info.shape)
+    )
+
+
+def _symbol(name: str) -> str:
+    """A dimension's name, where need be in the letters that a symbol may have."""
+    if _NAME.fullmatch(name) and name not in _FUNCTIONS:
+        return name
+    names = dict.fromkeys(_NAME.findall(name), 2)
+    try:
+        evaluated(name, names)
+    except (ValueError, SyntaxError, ZeroDivisionError):
+        return "size_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return name
+
+
+def _dims(info: ValueInfo, asked: Sequence[Any]) -> Dims:
+    if info.shape is not None and len(asked) != len(info.shape):
+        raise InvalidInput(
+            f"The signature gives '{info.name}' {len(asked)} dimensions, and it has "
+            f"{len(info.shape)} ({info})."
+        )
+    for axis, size in enumerate(asked):
+        is_number = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+        if not isinstance(size, str) and not (is_number and size >= 0):
+            raise InvalidInput(
+                f"The signature gives '{info.name}' the size {size!r} on axis {axis}: give a "
+                "number or a name."
+            )
+        fixed = info.shape[axis] if info.shape is not None else None
+        if isinstance(fixed, int) and size != fixed:
+            raise InvalidInput(
+                f"The signature gives '{info.name}' the size {size} on axis {axis}, and the model "
+                f"declares {fixed} ({info})."
+            )
+    return tuple(size if isinstance(size, str) else int(size) for size in asked)
+
+
+def _dtype(info: ValueInfo) -> np.dtype[Any]:
+    assert info.dtype is not None
+    return info.dtype

@@ -1,0 +1,214 @@
+"""Numbers that follow from the sizes of a call, found from what they are for a few sizes."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import combinations_with_replacement
+from typing import Any, TypeAlias
+
+import numpy as np
+
+# The sizes of a call, by the names of dimensions.
+Sizes: TypeAlias = Mapping[str, int]
+
+# Of the text of an expression, as it may come from a file.
+LONGEST = 4096
+
+
+# Into so many parts a size may be divided and rounded.
+MOST_PARTS = 8
+
+
+class NoFormula(Exception):  # noqa: N818  (a finding, not a fault)
+    """A number follows from the sizes in no way that is known here."""
+
+
+def points(symbols: Sequence[str], least: int, most: int) -> list[dict[str, int]]:
+    """Sizes to look at, odd and even ones: more of them than a formula has numbers to choose.
+
+    The first are the largest ones, and the second the smallest.
+    """
+    if not symbols:
+        return [{}]
+    count = len(symbols)
+    ends = [range(most, most - count, -1), range(least, least + count)]
+    between = np.arange(least, most + 1)
+    rng = np.random.default_rng(count)
+    drawn = [rng.permutation(between)[:count].tolist() for _ in range(count + 5)]
+    return [dict(zip(symbols, sizes, strict=True)) for sizes in (*ends, *drawn)]
+
+
+class Formulas:
+    """Turns numbers that were found at several points into expressions of the symbols.
+
+    An expression is whatever the symbols are, combined by Python's operators.
+    """
+
+    def __init__(self, at: Sequence[Sizes], symbols: Mapping[str, Any]) -> None:
+        self._at = at
+        self._symbols = symbols
+        self._known: dict[tuple[int, ...], Any] = {}
+        for name, symbol in symbols.items():
+            self.learn(symbol, [sizes[name] for sizes in at])
+
+    def learn(self, expression: Any, values: Sequence[int]) -> None:
+        """Remember what an expression comes to at the points."""
+        self._known.setdefault(tuple(values), expression)
+
+    def of(self, values: Sequence[int]) -> Any:
+        """The expression that comes to these values; `NoFormula` if none is known."""
+        key = tuple(values)
+        if len(set(key)) == 1:
+            return values[0]
+        if key not in self._known:
+            self._known[key] = self._found(key)
+        if self._known[key] is None:
+            raise NoFormula(f"it is {', '.join(map(str, key))} for different sizes")
+        return self._known[key]
+
+    def _found(self, values: tuple[int, ...]) -> Any:
+        found = self._simple(values)
+        if found is not None:
+            return found
+        known = [(k, e) for k, e in self._known.items() if e is not None]
+        for (a, first), (b, second) in combinations_with_replacement(known, 2):
+            for combine in (operator.mul, operator.add):
+                made = partial(combine, first, second)
+                found = _scaled(values, tuple(map(combine, a, b)), made)
+                if found is not None:
+                    return found
+        product = self._product(values, known)
+        return self._rounded(values, known) if product is None else product
+
+    def _simple(self, values: tuple[int, ...]) -> Any:
+        """What is known, or linear in the symbols, or a multiple, a part or a shift of one."""
+        found = self._known.get(values)
+        if found is None:
+            found = self._linear(values)
+        for numbers, expression in list(self._known.items()):
+            if found is None and expression is not None:
+                found = _scaled(values, numbers, partial(_itself, expression))
+        return found
+
+    def _product(self, values: tuple[int, ...], known: Sequence[tuple[Any, Any]]) -> Any:
+        """A product of three that are known, or of more where others have been found before."""
+        for numbers, expression in known:
+            if all(n and v % n == 0 for v, n in zip(values, numbers, strict=True)):
+                rest = tuple(v // n for v, n in zip(values, numbers, strict=True))
+                for others, other in known:
+                    if all(n and r % n == 0 for r, n in zip(rest, others, strict=True)):
+                        last = tuple(r // n for r, n in zip(rest, others, strict=True))
+                        found = last[0] if len(set(last)) == 1 else self._simple(last)
+                        if found is not None:
+                            return expression * other * found
+        return None
+
+    def _rounded(self, values: tuple[int, ...], known: Sequence[tuple[Any, Any]]) -> Any:
+        """A part that is rounded down, where no other fits as well."""
+        for numbers, expression in known:
+            for parts in range(2, MOST_PARTS + 1):
+                fitting = [
+                    shift
+                    for shift in range(-parts, parts + 1)
+                    if all((n + shift) // parts == v for n, v in zip(numbers, values, strict=True))
+                ]
+                if len(fitting) == 1:
+                    return (expression + fitting[0]) // parts
+        return None
+
+    def _linear(self, values: tuple[int, ...]) -> Any:
+        """A sum of multiples of the symbols."""
+        names = list(self._symbols)
+        rows = np.asarray([[1, *(sizes[name] for name in names)] for sizes in self._at], np.float64)
+        numbers = np.round(np.linalg.lstsq(rows, np.asarray(values, np.float64))[0])
+        if np.any(rows @ numbers != values):
+            return None
+        first, *factors = numbers.astype(np.int64).tolist()
+        terms = zip(factors, self._symbols.values(), strict=True)
+        return sum((factor * symbol for factor, symbol in terms if factor), start=first)
+
+
+def _itself(expression: Any) -> Any:
+    return expression
+
+
+def _scaled(values: Sequence[int], numbers: Sequence[int], made: Callable[[], Any]) -> Any:
+    """An expression with these values, of one that comes to these numbers."""
+    if 0 in numbers or 0 in values:
+        return None
+    pairs = list(zip(values, numbers, strict=True))
+    if len(shifts := {v - n for v, n in pairs}) == 1:
+        return made() + shifts.pop()
+    times, rest = divmod(values[0], numbers[0])
+    if not rest and all(v == times * n for v, n in pairs):
+        return made() * times
+    times, rest = divmod(numbers[0], values[0])
+    if not rest and all(n == times * v for v, n in pairs):
+        return made() // times
+    return None
+
+
+def _power(base: int, exponent: int) -> int:
+    if not 0 <= exponent <= 8 or abs(base) > 2**32:
+        raise ValueError(f"{base} to the {exponent} is no size")
+    power: int = base**exponent
+    return power
+
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.BitXor: _power,
+}
+_FUNCTIONS: Mapping[str, Callable[..., int]] = {
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "max": max,
+    "min": min,
+}
+
+
+_SIGNS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.LtE: operator.le,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.Gt: operator.gt,
+}
+
+
+def evaluated(expression: Any, sizes: Sizes) -> int:
+    """What an expression of sizes comes to, by its text."""
+    return _value(_parsed(str(expression)), sizes)
+
+
+def _parsed(text: str) -> ast.expr:
+    if len(text) > LONGEST:
+        raise ValueError(f"an expression of sizes has {len(text):,} characters")
+    return ast.parse(text, mode="eval").body
+
+
+def holds(bound: str, sizes: Sizes) -> bool:
+    """Whether a comparison of two expressions is true of these sizes."""
+    match _parsed(bound):
+        case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _SIGNS:
+            return _SIGNS[type(sign)](_value(left, sizes), _value(right, sizes))
+    raise ValueError(f"'{bound}' is no comparison of sizes")
+
+
+def _value(tree: ast.expr, sizes: Sizes) -> int:
+    match tree:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name(id=name) if name in sizes:
+            return sizes[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, sizes)
+        case ast.BinOp(left=left, op=kind, right=right) if type(kind) in _OPERATORS:
+            return _OPERATORS[type(kind)](_value(left, sizes), _value(right, sizes))
+        case ast.Call(func=ast.Name(id=name), args=arguments) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*(_value(argument, sizes) for argument in arguments))
+    raise ValueError(f"'{ast.unparse(tree)}' is no expression of sizes")

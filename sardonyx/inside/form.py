@@ -1,0 +1,95 @@
+"""A model in the form in which its weights are inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import isdtype
+from sardonyx.errors import InvalidInput
+from sardonyx.graph.loading.audit import all_nodes
+from sardonyx.graph.model import Model
+from sardonyx.graph.origins import initializers_behind, must_be_known
+from sardonyx.graph.params import is_static
+from sardonyx.graph.standard.schema import type_of_array
+from sardonyx.graph.structure import Graph, Node, Source, ValueInfo
+
+_FLOATS = ("real floating", "complex floating")
+
+
+class Form(Model):
+    """A model that is a pure function: it draws at random only from the key of a call."""
+
+    @cached_property
+    def _draws_anew(self) -> bool:
+        """Whether there is anything random without a seed of its own."""
+        return any(
+            op.at(opsets.get(node.domain, 0)).draws and node.attributes.get("seed") is None
+            for node, opsets in all_nodes(self.source)
+            if (op := self.source.op_of(node)) is not None
+        )
+
+    def _with_key(self, manner: Any) -> Any:
+        if manner.key is None and not self._draws_anew:
+            return replace(manner, key=self._backend.key(0))
+        if manner.key is None:
+            raise InvalidInput(
+                "The model draws at random, and a pure function has no source of its own: pass a "
+                "key, as in fn(params, x, key=jax.random.key(0))."
+            )
+        return manner
+
+    def _record(self, entry: Any, arrays: list[Any], manner: Any, *, execute: bool) -> Any:
+        some_key = self._backend.key(0) if manner.key is None else manner.key
+        made = super()._record(entry, arrays, replace(manner, key=some_key), execute=execute)
+        if entry.recording.draws:
+            self._with_key(manner)
+        return made
+
+
+def weights_of(source: Source) -> dict[str, np.ndarray[Any, Any]]:
+    """The initializers that are weights: floats and large arrays that decide no shape."""
+    known = initializers_behind(source, must_be_known)
+    return {
+        name: array
+        for name, array in source.graph.initializers.items()
+        if name not in known and (is_float(array) or not is_static(array))
+    }
+
+
+def is_float(array: np.ndarray[Any, Any]) -> bool:
+    """Whether it holds real or complex floats, of any width."""
+    return isdtype(array.dtype, _FLOATS)
+
+
+def with_weights_as_inputs(
+    source: Source, weights: Iterable[str], renewed: Iterable[str] = ()
+) -> Source:
+    """The model that takes these initializers after its other inputs, and last makes them anew."""
+    graph = source.graph
+    chosen = list(weights)
+    kept = {name: a for name, a in graph.initializers.items() if name not in chosen}
+    # What ops must know is written into the graph, where no call can change it.
+    fixed = {name: array for name, array in kept.items() if not is_static(array)}
+    defaults = [info for info in graph.optional_inputs if info.name in kept.keys() - fixed.keys()]
+    infos = {name: _info(name, graph.initializers[name]) for name in chosen}
+    form = Graph(
+        graph.name,
+        inputs=(*graph.required_inputs, *infos.values(), *defaults),
+        outputs=(*graph.outputs, *(infos[name] for name in renewed)),
+        nodes=(*(_constant(name, array) for name, array in fixed.items()), *graph.nodes),
+        initializers={name: array for name, array in kept.items() if name not in fixed},
+    )
+    return replace(source, graph=form)
+
+
+def _info(name: str, array: np.ndarray[Any, Any]) -> ValueInfo:
+    return ValueInfo(name, type_of_array(array), array.dtype, array.shape)
+
+
+def _constant(name: str, array: np.ndarray[Any, Any]) -> Node:
+    return Node("Constant", "", "", name, (), (name,), {"value": array})

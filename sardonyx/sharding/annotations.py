@@ -1,0 +1,164 @@
+"""ONNX's own annotations of devices, as layouts over the axes of a mesh.
+
+An annotation says for each device which shard it has. Devices are numbered, and a mesh writes such
+a number in digits, one for each of its axes; so an axis of a tensor lies along those axes of the
+mesh whose digits make the number of its shard.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from sardonyx.errors import InvalidInput
+from sardonyx.graph.devices import Configuration, DividedAxis, Division, Placement
+from sardonyx.graph.loading.audit import all_nodes
+from sardonyx.graph.structure import Node, Source
+from sardonyx.sharding.layout import Layout, MeshAxes, Misfit
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """The nodes that one configuration places."""
+
+    configuration: Configuration
+    nodes: tuple[tuple[Node, Placement], ...]
+
+    @classmethod
+    def of(cls, source: Source, name: str | None) -> Annotated | None:
+        """What the model says under the configuration of this name, or under its only one."""
+        known = source.configurations
+        if name is not None and name not in known:
+            raise InvalidInput(
+                f"The model declares no device configuration '{name}'; it declares "
+                f"{', '.join(known) or 'none'}."
+            )
+        placed = [
+            (node, placement) for node, _ in all_nodes(source) for placement in node.placements
+        ]
+        used = dict.fromkeys(placement.configuration for _, placement in placed)
+        if name is None and len(used) > 1:
+            raise InvalidInput(
+                f"The model is annotated for several device configurations: say which to follow, "
+                f"configuration= one of {', '.join(used)}."
+            )
+        chosen = name or next(iter(used), None)
+        if chosen is None:
+            return None
+        found = [(node, p) for node, p in placed if p.configuration == chosen]
+        return cls(known[chosen], tuple(found))
+
+    @property
+    def divisions(self) -> list[Division]:
+        return [division for _, placement in self.nodes for division in placement.divisions]
+
+    @property
+    def stages(self) -> int:
+        """How many stages of a pipeline the nodes are assigned to."""
+        return len({placement.stage for _, placement in self.nodes} - {None})
+
+    def mesh_axes(self, given: MeshAxes | None) -> dict[str, int]:
+        """The axes of a mesh along which all tensors lie as annotated, or as many as can be.
+
+        Those of the mesh that was given are taken if they serve; its devices stay in their order.
+        """
+        candidates = ([dict(given)] if given else []) + [
+            named(sizes) for sizes in factorisations(self.configuration.devices)
+        ]
+        divisions = set(self.divisions)
+
+        def unmapped(axes: MeshAxes) -> int:
+            return sum(not _maps(division, axes) for division in divisions)
+
+        return min(candidates, key=unmapped)
+
+
+def named(sizes: Sequence[int]) -> dict[str, int]:
+    if len(sizes) == 1:
+        return {"devices": sizes[0]}
+    return {f"devices{i}": size for i, size in enumerate(sizes)}
+
+
+def factorisations(count: int) -> list[tuple[int, ...]]:
+    """The ways to write a number of devices as a product, with few factors first."""
+    found = sorted(_factors(count), key=len)
+    return found or [(1,)]
+
+
+def _factors(count: int) -> Iterator[tuple[int, ...]]:
+    if count > 1:
+        yield (count,)
+    for first in range(2, count // 2 + 1):
+        if count % first == 0:
+            yield from ((first, *rest) for rest in _factors(count // first))
+
+
+def _maps(division: Division, axes: MeshAxes) -> bool:
+    try:
+        layout_of(division, axes)
+    except Misfit:
+        return False
+    return True
+
+
+def layout_of(division: Division, axes: MeshAxes) -> Layout:
+    """The annotated layout along the axes of a mesh; `Misfit` where it has no such form."""
+    for axis in division.axes:
+        _require_contiguous(axis)
+    shards = _shards(division, math.prod(axes.values()))
+    counts = [axis.shards for axis in division.axes]
+    places = np.unravel_index(shards, counts) if counts else ()
+    layout = []
+    for axis, place in zip(division.axes, places, strict=True):
+        if axis.shards > 1:
+            layout.append((axis.axis, _digits(np.asarray(place), axes, axis.shards)))
+    return Layout(tuple(layout))
+
+
+def _shards(division: Division, count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """For each device the number of its shard."""
+    shards = np.full(count, -1, np.int64)
+    for number, group in enumerate(division.groups):
+        shards[list(group)] = number
+    if division.groups and np.any(shards < 0):
+        held = ", ".join(str(device) for device in np.flatnonzero(shards >= 0).tolist())
+        raise Misfit(f"it is on the devices {held} alone, of {count}")
+    return np.maximum(shards, 0)
+
+
+def _require_contiguous(axis: DividedAxis) -> None:
+    """Each shard must be one stretch of the axis: what is divided further must be so wholly."""
+    for outer, inner in pairwise(axis.parts):
+        whole = outer.blocks is not None and outer.blocks == outer.count
+        if inner.count > 1 and not whole:
+            raise Misfit(f"its shards on axis {axis.axis} are not contiguous")
+    for part in axis.parts:
+        if part.blocks is not None and part.blocks % part.count:
+            raise Misfit(f"{part.blocks} blocks on axis {axis.axis} make no {part.count} shards")
+
+
+def _digits(
+    place: np.ndarray[tuple[int, ...], np.dtype[np.int64]], axes: MeshAxes, count: int
+) -> tuple[str, ...]:
+    """The axes of the mesh whose digits, the first counting most, are the number of the shard."""
+    places = place.reshape(tuple(axes.values()))
+    origin = (0,) * places.ndim
+    weights = {}
+    for i, (name, size) in enumerate(axes.items()):
+        if size > 1:
+            weights[name] = int(places[(*origin[:i], 1, *origin[i + 1 :])] - places[origin])
+    names = sorted((n for n, w in weights.items() if w), key=lambda n: -weights[n])
+    written = np.zeros_like(places)
+    unit = count
+    for name in names:
+        unit //= axes[name]
+        digits = np.arange(axes[name]) * unit
+        axis = list(axes).index(name)
+        written += np.expand_dims(digits, [i for i in range(places.ndim) if i != axis])
+    if math.prod(axes[name] for name in names) != count or np.any(written != places):
+        raise Misfit("its shards do not follow the order of the devices along any axes of a mesh")
+    return tuple(names)

@@ -1,0 +1,308 @@
+"""A model over the devices of a mesh: sharded weights, and one compiled program for each shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import RLock
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from sardonyx.backends.base import Spec
+from sardonyx.backends.jax import EXACT
+from sardonyx.backends.jax_portable import PortableBackend
+from sardonyx.errors import InvalidInput
+from sardonyx.graph.arguments import taken
+from sardonyx.graph.params import Params, is_static
+from sardonyx.graph.pure import Pure, pure
+from sardonyx.graph.results import results_type
+from sardonyx.graph.standard.types import short_name
+from sardonyx.graph.structure import Node, Source, ValueInfo
+from sardonyx.sharding.annotations import Annotated
+from sardonyx.sharding.layout import Layout, MeshAxes, Misfit, shown
+from sardonyx.sharding.parts import Reading, placed
+from sardonyx.sharding.plan import Plan, Rules, plan, presets
+from sardonyx.sharding.report import Report, Row
+from sardonyx.sharding.tracing import PinningTracer
+
+
+@dataclass(eq=False)
+class _Program:
+    """What runs for inputs of one kind: to be traced, and compiled where it was called."""
+
+    pure: Pure
+    constants: Sequence[Any]
+    run: Callable[..., list[Any]]
+    compiled: Any = None
+
+
+class ShardedModel:
+    """A model whose weights and work are divided over the devices of a mesh.
+
+    It is called like a model. Under `jax.distributed` every process calls it alike, with the same
+    inputs: either all of an array, or the `jax.Array` that spans the processes.
+    """
+
+    def __init__(
+        self, source: Source, host: Params, mesh: Mesh, made: Plan, *, strict: bool
+    ) -> None:
+        self._source = source
+        self._host = host
+        self._plan = made
+        self._strict = strict
+        self._backend = PortableBackend()
+        self._infos = source.graph.required_inputs
+        self._results = results_type([output.name for output in source.graph.outputs])
+        self._programs: dict[Any, _Program] = {}
+        self._draws = np.random.default_rng()
+        self._lock = RLock()
+        self._read: set[str] = set()
+        self.mesh = mesh
+        self.reading = Reading()
+        self._params = self._placed_weights()
+
+    # -- what it says of itself -------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> tuple[ValueInfo, ...]:
+        """What a call must pass."""
+        return self._infos
+
+    @property
+    def outputs(self) -> tuple[ValueInfo, ...]:
+        """What a call returns."""
+        return self._source.graph.outputs
+
+    @property
+    def params(self) -> Mapping[str, jax.Array]:
+        """The weights by name, each with its sharding; `sardonyx.to_jax` takes them too."""
+        return MappingProxyType(self._params)
+
+    @property
+    def report(self) -> Report:
+        """How each weight and input is divided, and why; print it."""
+        rows = []
+        for name, array in self._params.items():
+            choice = self._plan.weights.get(name)
+            rows.append(
+                Row(
+                    name,
+                    f"{short_name(self._backend.numpy_dtype(array.dtype))}{list(array.shape)}",
+                    (choice.layout if choice else Layout()).on(array.shape, self._plan.mesh),
+                    array.nbytes,
+                    choice.reason if choice else "no rule names it",
+                )
+            )
+        inputs = tuple((info.name, self._input_layout(info)) for info in self._infos)
+        return Report(self._plan.mesh, tuple(rows), inputs, tuple(self._plan.notes))
+
+    def compiled(self, *inputs: Any, **named_inputs: Any) -> Any:
+        """The `jax.stages.Compiled` for such inputs: its shardings, its text, its costs."""
+        given = self._given(inputs, named_inputs)
+        return self._compiled(self._program(given), given)
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{name}={size}" for name, size in self._plan.mesh.items())
+        return f"<sardonyx model on a mesh of {self.mesh.size} devices ({axes})>"
+
+    # -- running it -------------------------------------------------------------------------------
+
+    def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
+        """Run the model. One output comes bare, several as a tuple that is also read by name."""
+        given = self._given(inputs, named_inputs)
+        program = self._program(given)
+        is_traced = any(map(self._backend.is_abstract, given))
+        run = program.run if is_traced else self._compiled(program, given)
+        with self._backend.scope():
+            outputs = run(*self._arguments(program, given, self._fresh_key()))
+        if given and all(isinstance(array, np.ndarray) for array in given):
+            outputs = [_fetched(output) for output in outputs]
+        return outputs[0] if len(outputs) == 1 else self._results(*outputs)
+
+    def _given(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        with self._backend.scope():
+            return taken(self._infos, inputs, named, self._backend)[0]
+
+    def _program(self, given: Sequence[Any]) -> _Program:
+        specs = tuple(self._backend.spec(array) for array in given)
+        with self._lock:
+            if specs not in self._programs:
+                self._programs[specs] = self._traced(specs)
+            return self._programs[specs]
+
+    def _traced(self, specs: Sequence[Spec]) -> _Program:
+        tracer = partial(PinningTracer, pins=self._plan.pins, hold=self._hold)
+        made = pure(
+            self._source, self._backend, self._host, specs, tracer=tracer, strict=self._strict
+        )
+        self._count_read(made.read)
+        with self._backend.scope():
+            constants = [self._spread(array) for array in made.constants.values()]
+        return _Program(made, constants, partial(self._run, made))
+
+    def _compiled(self, program: _Program, given: Sequence[Any]) -> Any:
+        with self._lock, self._backend.scope():
+            if program.compiled is None:
+                key = np.zeros(2, np.uint32)
+                jitted = jax.jit(program.run, compiler_options=EXACT)
+                program.compiled = jitted.lower(*self._arguments(program, given, key)).compile()
+        return program.compiled
+
+    def _run(self, made: Pure, *arguments: Any) -> list[Any]:
+        outputs = made(*arguments)
+        return [
+            output if choice is None else self._hold(None, output, layout=choice.layout, node=None)
+            for output, choice in (
+                (output, self._plan.outputs.get(info.name))
+                for output, info in zip(outputs, self.outputs, strict=True)
+            )
+        ]
+
+    def _arguments(self, program: _Program, given: Sequence[Any], key: Any) -> tuple[Any, ...]:
+        weights = {name: self._params[name] for name in program.pure.weights.values()}
+        inputs = [
+            self._spread(array, self._input_sharding(array.shape, info))
+            for array, info in zip(given, self._infos, strict=True)
+        ]
+        return weights, program.constants, inputs, self._spread(key)
+
+    def _fresh_key(self) -> np.ndarray[Any, Any]:
+        """A key that all processes have in common."""
+        drawn = self._draws.integers(2**32, size=2, dtype=np.uint32)
+        if jax.process_count() > 1 and any(p.pure.draws for p in self._programs.values()):
+            drawn = np.asarray(multihost_utils.broadcast_one_to_all(drawn))
+        return drawn
+
+    # -- where arrays lie -------------------------------------------------------------------------
+
+    def _sharding(self, layout: Layout, shape: Sequence[int]) -> NamedSharding:
+        divided = layout.on(shape, self._plan.mesh)
+        named = {axis % len(shape) for axis, _ in layout.axes}
+        free = PartitionSpec.UNCONSTRAINED if layout.open else None
+        entries = [names or (None if axis in named else free) for axis, names in enumerate(divided)]
+        return NamedSharding(self.mesh, PartitionSpec(*entries))
+
+    def _placed_weights(self) -> dict[str, jax.Array]:
+        made = {}
+        with self._backend.scope():
+            for name in self._host:
+                array = self._host.host(name)
+                if not is_static(array):
+                    choice = self._plan.weights.get(name)
+                    sharding = self._sharding(choice.layout if choice else Layout(), array.shape)
+                    made[name] = placed(array, sharding, self.reading)
+        return made
+
+    def _count_read(self, names: frozenset[str]) -> None:
+        """Weights that decide what the program does are read as a whole by every process."""
+        for name in names - self._read:
+            self.reading.read += self._host.host(name).nbytes
+            self._plan.note(f"The weight '{name}' decides what the program does, and was read.")
+        self._read |= names
+
+    def _input_sharding(self, shape: Sequence[int], info: ValueInfo) -> NamedSharding:
+        choice = self._plan.inputs.get(info.name)
+        try:
+            return self._sharding(choice.layout if choice else Layout(), shape)
+        except Misfit as reason:
+            told = choice.reason if choice else ""
+            raise InvalidInput(
+                f"The input '{info.name}' of shape {list(shape)} cannot be divided ({told}): "
+                f"{reason}. Pad it, or give a rule that keeps it whole."
+            ) from None
+
+    def _input_layout(self, info: ValueInfo) -> str:
+        choice = self._plan.inputs.get(info.name)
+        rank = len(info.shape or ())
+        if choice is None or not choice.layout:
+            return "replicated"
+        rank = max(rank, *(axis + 1 for axis, _ in choice.layout.axes))
+        names = {axis % rank: names for axis, names in choice.layout.axes}
+        return shown(tuple(names.get(axis, ()) for axis in range(rank)))
+
+    def _spread(self, array: Any, sharding: NamedSharding | None = None) -> jax.Array:
+        """An array on the mesh; each process takes its part of what it was given."""
+        sharding = sharding or NamedSharding(self.mesh, PartitionSpec())
+        made: jax.Array
+        if isinstance(array, jax.core.Tracer):
+            made = jax.lax.with_sharding_constraint(array, sharding)
+        elif isinstance(array, jax.Array) and (
+            sharding.is_fully_addressable or not array.is_fully_addressable
+        ):
+            made = jax.device_put(array, sharding)
+        else:
+            host = np.asarray(array)
+            # A copy, since JAX may go on reading what it was given after the call.
+            made = jax.make_array_from_callback(host.shape, sharding, lambda at: np.array(host[at]))
+        return made
+
+    def _hold(self, xp: Any, x: Any, *, layout: Layout, node: Node | None) -> Any:
+        try:
+            sharding = self._sharding(layout, x.shape)
+        except Misfit as reason:
+            where = f"What {node.label} reads or makes" if node else "An output"
+            self._plan.note(f"{where}, of shape {list(x.shape)}, stays whole: {reason}.")
+            return x
+        return jax.lax.with_sharding_constraint(x, sharding)
+
+
+def _fetched(output: jax.Array) -> np.ndarray[Any, Any]:
+    if output.is_fully_addressable:
+        return np.asarray(output)
+    if output.is_fully_replicated:
+        return np.asarray(output.addressable_data(0))
+    whole: np.ndarray[Any, Any] = multihost_utils.process_allgather(output, tiled=True)
+    return whole
+
+
+# -- how one is made ----------------------------------------------------------------------------
+
+
+def sharded(
+    source: Source,
+    host: Params,
+    mesh: Mesh | None,
+    rules: Rules,
+    configuration: str | None,
+    *,
+    strict: bool,
+) -> ShardedModel:
+    """The model on the mesh; without one, on the devices that its annotations are for."""
+    if mesh is not None and not isinstance(mesh, Mesh):
+        raise InvalidInput(f"The mesh is a {type(mesh).__name__}: pass a jax.sharding.Mesh.")
+    follows = rules is None or "annotations" in presets(rules)
+    annotated = Annotated.of(source, configuration) if follows or configuration else None
+    chosen = _mesh(mesh, annotated)
+    axes: MeshAxes = dict(zip(chosen.axis_names, chosen.devices.shape, strict=True))
+    return ShardedModel(source, host, chosen, plan(source, axes, rules, annotated), strict=strict)
+
+
+def _mesh(given: Mesh | None, annotated: Annotated | None) -> Mesh:
+    """The mesh, with axes along which XLA decides; under JAX's explicit ones products raise."""
+    if annotated is None:
+        if given is None:
+            raise InvalidInput(
+                "The model bears no annotations of devices: pass a mesh, as in "
+                'jax.make_mesh((jax.device_count(),), ("data",)).'
+            )
+        return _automatic(given.devices, given.axis_names)
+    name, count = annotated.configuration.name, annotated.configuration.devices
+    devices = np.asarray(jax.devices()[:count]) if given is None else given.devices
+    if devices.size != count:
+        raise InvalidInput(
+            f"The device configuration '{name}' is for {count} devices, and there are "
+            f"{devices.size}: pass a mesh of {count}, or other rules."
+        )
+    known = None if given is None else dict(zip(given.axis_names, devices.shape, strict=True))
+    axes = annotated.mesh_axes(known)
+    return _automatic(devices.reshape(tuple(axes.values())), tuple(axes))
+
+
+def _automatic(devices: Any, names: Sequence[str]) -> Mesh:
+    return Mesh(devices, tuple(names), axis_types=(AxisType.Auto,) * len(names))

@@ -1,0 +1,54 @@
+"""What became of a model's arrays on a mesh, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sardonyx.sharding.layout import Divided, MeshAxes, parts, shown
+
+
+@dataclass(frozen=True)
+class Row:
+    """One weight or input: its shape, how it is divided, and why."""
+
+    name: str
+    shape: str
+    divided: Divided
+    nbytes: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The layout of every weight, of the inputs, and what could not be as it was asked for."""
+
+    mesh: MeshAxes
+    rows: tuple[Row, ...]
+    inputs: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of all weights."""
+        return sum(row.nbytes for row in self.rows)
+
+    @property
+    def bytes_per_device(self) -> int:
+        """The bytes of weights that each device holds."""
+        return sum(row.nbytes // parts(row.divided, self.mesh) for row in self.rows)
+
+    def __str__(self) -> str:
+        mesh = " x ".join(f"{name} {size}" for name, size in self.mesh.items())
+        head = f"mesh: {mesh}; {self.bytes_per_device:,} of {self.total_bytes:,} bytes per device"
+        weights = [(r.name, r.shape, shown(r.divided), r.reason) for r in self.rows]
+        inputs = [(name, "input", layout, "") for name, layout in self.inputs]
+        return "\n".join([head, *_columns([*inputs, *weights]), *self.notes])
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

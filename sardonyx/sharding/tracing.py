@@ -1,0 +1,53 @@
+"""Tracing with values held to layouts where a node reads or makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sardonyx.graph.calls import HOLE, OpCall
+from sardonyx.graph.scope import Scope
+from sardonyx.graph.structure import Node, Source
+from sardonyx.graph.tape import Tape
+from sardonyx.graph.trace import Tracer
+from sardonyx.graph.values import Device, Value
+from sardonyx.sharding.layout import Layout
+
+# What gives a traced array a layout: a function of a backend and of both.
+Hold = Callable[..., Any]
+
+
+class PinningTracer(Tracer):
+    """A tracer that adds a step for each value that is given a layout."""
+
+    def __init__(
+        self,
+        source: Source,
+        tape: Tape,
+        *,
+        strict: bool,
+        pins: Mapping[Node, Mapping[str, Layout]],
+        hold: Hold,
+    ) -> None:
+        super().__init__(source, tape, strict=strict)
+        self._pins = pins
+        self._hold = hold
+
+    def _node(self, node: Node, scope: Scope) -> Sequence[Value]:
+        layouts = self._pins.get(node)
+        if layouts is None:
+            return super()._node(node, scope)
+        before = {name: scope[name] for name in node.inputs if name in layouts}
+        for name, value in before.items():
+            scope.bind(name, self._held(node, value, layouts[name]))
+        results = super()._node(node, scope)
+        for name, value in before.items():
+            scope.bind(name, value)
+        named = zip(node.outputs, results, strict=False)
+        return [self._held(node, v, layouts[n]) if n in layouts else v for n, v in named]
+
+    def _held(self, node: Node, value: Value, layout: Layout) -> Value:
+        if not isinstance(value, Device) or value.dtype == object:
+            return value
+        call = OpCall(self._hold, (HOLE,), {"layout": layout, "node": node}, ())
+        return self.emit(node, call, [value])[0]

@@ -1,0 +1,1 @@
+"""Tests of many devices: `tests/test_sharding.py` runs them in a process with eight of them."""
