@@ -135,6 +135,21 @@ def test_a_size_that_changes_what_the_graph_does_is_kept_from_it() -> None:
     checked(proto, program, {"x": floats(130, 2)}, {"x": floats(3, 2)})
 
 
+def test_sizes_for_which_another_program_would_run_are_kept_from_it() -> None:
+    """Of fewer than five rows all are taken, and of more than that five."""
+    proto = model(
+        [node("Slice", ["x", "zero", "five"], ["y"])],
+        [value("x", ["n", 2])],
+        [value("y", ["m", 2])],
+        [weight("zero", np.asarray([0])), weight("five", np.asarray([5]))],
+    )
+    program = roundtrip(proto)
+    assert program.bounds == ("n >= 6",)
+    checked(proto, program, {"x": floats(6, 2)}, {"x": floats(3000, 2)})
+    with pytest.raises(sardonyx.InvalidInput, match="holds for n >= 6"):
+        program(floats(4, 2))
+
+
 def test_relations_between_sizes_are_kept() -> None:
     proto = model(
         [node("Concat", ["past", "new"], ["y"], axis=1)],

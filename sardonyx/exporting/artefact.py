@@ -127,7 +127,7 @@ class Look(NamedTuple):
 # From the most general one on. A size of 1 is looked at by itself.
 LOOKS = (
     *(Look(2, most, plainly) for plainly in (False, True) for most in (255, 63, 23)),
-    *(Look(least, most, plainly=True) for least in (3, 5, 17) for most in (255, 63, 23)),
+    *(Look(least, most, plainly=True) for least in (3, 4, 6, 9, 17) for most in (255, 23)),
 )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from sardonyx.backends.padding.control import operands_of_scan
 from sardonyx.exporting.sizes import Formulas, NoFormula
 from sardonyx.exporting.tracing import LARGEST_SHAPE
 
@@ -90,10 +91,10 @@ class Evaluation:
 
     def _equation(self, equations: Sequence[Any], given: Sequence[Any]) -> Sequence[Any]:
         primitive = equations[0].primitive
-        params = [equation.params for equation in equations]
         special = _SPECIAL.get(primitive.name)
         if special is not None:
-            return special(self, params, given)
+            return special(self, equations, given)
+        params = [equation.params for equation in equations]
         merged = {name: self._merged([each[name] for each in params]) for name in params[0]}
         results = primitive.bind(*given, **primitive.get_bind_params(merged))
         return results if primitive.multiple_results else [results]
@@ -121,15 +122,15 @@ class Evaluation:
         return lambda *arguments: self.run(closed, arguments)
 
     def _inlined(
-        self, params: Sequence[Mapping[str, Any]], given: Sequence[Any], *, name: str
+        self, equations: Sequence[Any], given: Sequence[Any], *, name: str
     ) -> Sequence[Any]:
-        return self.run([_closed(each[name]) for each in params], given)
+        return self.run([_closed(each.params[name]) for each in equations], given)
 
-    def _branches(self, params: Sequence[Mapping[str, Any]], given: Sequence[Any]) -> Sequence[Any]:
+    def _branches(self, equations: Sequence[Any], given: Sequence[Any]) -> Sequence[Any]:
         index, *operands = given
-        branches = zip(*(each["branches"] for each in params), strict=True)
+        branches = zip(*(each.params["branches"] for each in equations), strict=True)
         functions = [self._called(each) for each in branches]
-        platforms = params[0].get("branches_platforms")
+        platforms = equations[0].params.get("branches_platforms")
         if platforms is None:
             chosen: Sequence[Any] = lax.switch(index, functions, *operands)
             return chosen
@@ -141,11 +142,11 @@ class Evaluation:
         results: Sequence[Any] = lax.platform_dependent(*operands, **forms)
         return results
 
-    def _while(self, params: Sequence[Mapping[str, Any]], given: Sequence[Any]) -> Sequence[Any]:
-        first = params[0]["cond_nconsts"]
-        second = first + params[0]["body_nconsts"]
-        goes_on = self._called([each["cond_jaxpr"] for each in params])
-        body = self._called([each["body_jaxpr"] for each in params])
+    def _while(self, equations: Sequence[Any], given: Sequence[Any]) -> Sequence[Any]:
+        first = equations[0].params["cond_nconsts"]
+        second = first + equations[0].params["body_nconsts"]
+        goes_on = self._called([each.params["cond_jaxpr"] for each in equations])
+        body = self._called([each.params["body_jaxpr"] for each in equations])
         results: Sequence[Any] = lax.while_loop(
             lambda carry: goes_on(*given[:first], *carry)[0],
             lambda carry: tuple(body(*given[first:second], *carry)),
@@ -153,13 +154,14 @@ class Evaluation:
         )
         return results
 
-    def _scan(self, params: Sequence[Mapping[str, Any]], given: Sequence[Any]) -> Sequence[Any]:
-        told = params[0]
-        fixed = told["num_consts"]
-        count = fixed + told["num_carry"]
-        run = self._called([each["jaxpr"] for each in params])
+    def _scan(self, equations: Sequence[Any], given: Sequence[Any]) -> Sequence[Any]:
+        told = equations[0].params
+        fixed, count = operands_of_scan(equations[0])
+        run = self._called([each.params["jaxpr"] for each in equations])
         # A length that is a symbol is told by rows alone.
-        numbers = jnp.arange(self._merged([each["length"] for each in params]), dtype=np.int32)
+        numbers = jnp.arange(
+            self._merged([each.params["length"] for each in equations]), dtype=np.int32
+        )
 
         def step(carry: Any, numbered: Any) -> Any:
             _, *row = numbered

@@ -53,7 +53,7 @@ def scan(site: Site) -> tuple[Sequence[Layout], Act]:
     """Steps beyond the true length leave what is carried as it is."""
     params, proof = site.params, site.proof
     site.require_same("reverse")
-    (fixed, count), (true_fixed, true_count) = map(_operands_of_scan, (site.padded, site.true))
+    (fixed, count), (true_fixed, true_count) = map(operands_of_scan, (site.padded, site.true))
     if (fixed, count) != (true_fixed, true_count):
         raise Different("its loop carries something else for another size")
     lengths = site.true.params["length"], params["length"]
@@ -94,7 +94,7 @@ def scan(site: Site) -> tuple[Sequence[Layout], Act]:
     return [*carried, *made], act
 
 
-def _operands_of_scan(equation: Any) -> tuple[int, int]:
+def operands_of_scan(equation: Any) -> tuple[int, int]:
     """Where among its operands what is carried begins, and where it ends.
 
     JAX says so in a way of its own in each version. What is gone through has an axis more than
