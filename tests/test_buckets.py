@@ -169,6 +169,7 @@ EXPORTED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPORTED)
 def test_exported_networks(name: str) -> None:
     path = Path(__file__).parent / "models" / f"{name}.onnx"

@@ -58,6 +58,7 @@ def small() -> onnx.ModelProto:
 # -- sizes that stay free -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_models_of_exporters_run_for_all_sizes(path: Path) -> None:
     """Every size that such a model leaves open stays open, and what it computes stays the same."""
