@@ -44,6 +44,8 @@ EXACT = {"xla_allow_excess_precision": False}
 
 # What XLA reads when it starts, and never again.
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+# Of fewer products of two numbers than these XLA's own is done before a kernel is called.
+SMALLEST_PACKED = 2**14
 
 # XLA takes a time that grows with the square of the number of arrays that are concatenated.
 MOST_JOINED = 128
@@ -453,7 +455,9 @@ class JaxBackend(Backend):
             return None
         found: PackedProduct | None = None
         # XLA itself is fast where a vector is multiplied, and its call costs less.
-        if math.prod(x.shape[:-1]) > 1 and onednn.is_available():
+        rows = math.prod(x.shape[:-1])
+        is_large = rows > 1 and rows * math.prod(weight.shape) >= SMALLEST_PACKED
+        if is_large and onednn.is_available():
             found = onednn.matrix_product(x.shape, weight.shape, x.dtype, **how)
         return found or packed.matrix_product(x, weight, **how)
 
