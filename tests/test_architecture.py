@@ -33,7 +33,7 @@ OWN_FILES = {
         "backends/jax_inside.py",
         "backends/jax_manual.py",
         "backends/onednn/build.py",
-        "backends/onednn/library.py",
+        "backends/onednn/loaded.py",
         "backends/onednn/products.py",
         "backends/padding/control.py",
         "backends/padding/indexing.py",

@@ -12,8 +12,8 @@ from sardonyx.graph.loading.audit import audit
 from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.loading.read import Readable, read_model
 from sardonyx.graph.model import Model
+from sardonyx.inside.backend import inside_backend
 from sardonyx.inside.function import PureFunction
-from sardonyx.inside.library import library
 from sardonyx.ops.definition import Op
 from sardonyx.ops.in_training import IN_TRAINING
 from sardonyx.ops.straight_through import STRAIGHT_THROUGH
@@ -61,7 +61,7 @@ def to_jax(
     changed = dict(IN_TRAINING) if training else {}
     changed |= STRAIGHT_THROUGH if straight_through else {}
     source = replace(source, custom=changed | dict(source.custom))
-    fn = PureFunction(source, library(precision), training=training, strict=strict)
+    fn = PureFunction(source, inside_backend(precision), training=training, strict=strict)
     if not isinstance(model, Model):
         return fn, fn.placed(source.graph.initializers.__getitem__)
     held = model.params

@@ -17,8 +17,8 @@ import numpy as np
 from sardonyx.backends import random
 from sardonyx.backends.base import isdtype
 from sardonyx.errors import BackendUnavailable, InvalidInput
+from sardonyx.inside.backend import inside_backend
 from sardonyx.inside.function import placed
-from sardonyx.inside.library import library
 
 Params: TypeAlias = dict[str, Any]
 # Names, or patterns of names, or a question about a name and its array.
@@ -119,7 +119,7 @@ def load_params(path: str | os.PathLike[str]) -> Params:
         found = library_of_format.deserialize(Path(path).read_bytes())
     except (OSError, ValueError, library_of_format.SafetensorError) as error:
         raise InvalidInput(f"No params can be read from {os.fspath(path)!r}: {error}.") from None
-    backend = library()
+    backend = inside_backend()
     return {name: placed(name, _array_of(name, told), backend) for name, told in found}
 
 
@@ -166,7 +166,7 @@ def low_rank(
     if rank < 1:
         raise InvalidInput(f"The rank of an overlay is at least 1, not {rank}.")
     chosen, _ = split_params(params, names)
-    backend = library()
+    backend = inside_backend()
     made = {}
     for name, array in chosen.items():
         if len(array.shape) < 2 or not _learns(name, array):

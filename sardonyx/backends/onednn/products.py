@@ -12,7 +12,7 @@ import numpy as np
 
 from sardonyx.backends.base import Spec
 from sardonyx.backends.epilogue import NOTHING, Epilogue, Function
-from sardonyx.backends.onednn import library
+from sardonyx.backends.onednn import loaded
 from sardonyx.backends.onednn.threads import threads
 
 # The order of the axes in memory, from the outermost to the innermost.
@@ -55,10 +55,10 @@ class Product:
         if (weight.shape, weight.dtype) != self.weight:
             raise ValueError(f"{weight.dtype}{weight.shape} is no {self.weight} to be packed")
         if isinstance(weight, jax.core.Tracer):
-            call = jax.ffi.ffi_call(library.PACK, jax.ShapeDtypeStruct(*self.packed))
+            call = jax.ffi.ffi_call(loaded.PACK, jax.ShapeDtypeStruct(*self.packed))
             return call(weight, spec=np.asarray(self.spec, np.int64))
         (size,) = self.packed.shape
-        return library.pack(self.spec, size, np.asarray(weight))
+        return loaded.pack(self.spec, size, np.asarray(weight))
 
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
         """`others` are the bias and the addend, as far as the epilogue has them.
@@ -67,7 +67,7 @@ class Product:
         """
         *inputs, output = self.layouts
         call = jax.ffi.ffi_call(
-            library.RUN,
+            loaded.RUN,
             jax.ShapeDtypeStruct(*self.result),
             input_layouts=inputs,
             output_layouts=output,
@@ -136,7 +136,7 @@ def _product(
     # Where a product cannot be shared among threads as it should, one computes all of it.
     for count in sorted({threads(), 1}, reverse=True):
         spec = tuple(map(int, (count, *head, *numbers)))
-        if plan := library.plan_of(spec):
+        if plan := loaded.plan_of(spec):
             return Product(
                 spec,
                 plan.kernel,

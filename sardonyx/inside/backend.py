@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sardonyx.backends.jax_inside import InsideBackend
 
 
-def library(precision: str | None = None) -> InsideBackend:
+def inside_backend(precision: str | None = None) -> InsideBackend:
     """What functions of JAX are traced with."""
     find("jax")
     kind: type[InsideBackend] = import_module("sardonyx.backends.jax_inside").InsideBackend
