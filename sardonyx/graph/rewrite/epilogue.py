@@ -22,6 +22,7 @@ from sardonyx.graph.rewrite.passage import (
     Passage,
     Replacement,
     ahead_of,
+    call_of,
     calling,
     calls,
     function_of,
@@ -206,14 +207,14 @@ def epilogue_of(product: Step) -> Epilogue:
 
 def layout_of(product: Step) -> dict[str, Any]:
     """How a product is told to go, its epilogue included."""
-    return dict(product.call.attributes)  # type: ignore[attr-defined]
+    return dict(call_of(product).attributes)
 
 
 def _extended(
     passage: Passage, step: Step, product: Step, epilogue: Epilogue, *others: Operand
 ) -> Sequence[Step] | None:
     """The product with more after it; where it is read in another shape, that shape comes last."""
-    called = function_of(product.call.function)  # type: ignore[attr-defined]
+    called = function_of(call_of(product).function)
     layout = layout_of(product) | {"epilogue": epilogue}
     title = "FusedConv" if called is convolution_and_more else "FusedMatMul"
     if product.specs == step.specs:

@@ -21,6 +21,7 @@ from sardonyx.graph.rewrite.passage import (
     Passage,
     Replacement,
     ahead_of,
+    call_of,
     calling,
     calls,
     given,
@@ -238,7 +239,7 @@ class _Folding:
     def _rebuilt(self, weight: Operand, bias: Operand | None) -> list[Step]:
         """The product again, with these; it makes what the root made."""
         old = self.product.step
-        function, attributes = old.call.function, dict(old.call.attributes)  # type: ignore[attr-defined]
+        function, attributes = call_of(old).function, dict(call_of(old).attributes)
         if calls(old, MatMul):
             operands = (old.operands[0], weight)
             if bias is None:

@@ -17,6 +17,7 @@ from sardonyx.graph.program import Embedded, Operand, Step
 from sardonyx.graph.rewrite.passage import (
     Passage,
     Replacement,
+    call_of,
     calling,
     calls,
     given,
@@ -69,7 +70,7 @@ def _fits(passage: Passage, parameter: Operand, step: Step, normalized: Step) ->
     if spec is None or spec.dtype != made.dtype or made != normalized.specs[0]:
         return False
     rank = len(made.shape)
-    axis: int = normalized.call.attributes.get("axis", -1) % rank  # type: ignore[attr-defined]
+    axis: int = call_of(normalized).attributes.get("axis", -1) % rank
     outer = spec.shape[: max(len(spec.shape) - (rank - axis), 0)]
     return len(spec.shape) <= rank and set(outer) <= {1}
 
@@ -80,7 +81,7 @@ def _is_one(operand: Operand) -> bool:
 
 def _renewed(step: Step, normalized: Step, op: Op[Any], *parameters: Operand) -> Step:
     operands = (normalized.operands[0], *parameters)
-    attributes = normalized.call.attributes  # type: ignore[attr-defined]
+    attributes = call_of(normalized).attributes
     return _calling(step, op, operands, **attributes)
 
 

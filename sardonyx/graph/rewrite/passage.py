@@ -169,6 +169,12 @@ class Passage:
         return float(value.reshape(()))
 
 
+def call_of(step: Step) -> OpCall:
+    """What the step calls, where it is known to be an operator without subgraphs."""
+    assert isinstance(step.call, OpCall)
+    return step.call
+
+
 def calls(step: Step, *ops: Called) -> bool:
     """Whether the step calls one of these."""
     called = step.call.function if isinstance(step.call, OpCall) else None
