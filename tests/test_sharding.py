@@ -16,7 +16,7 @@ FILES = sorted(FOLDER.glob("test_*.py"))
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_on_eight_devices(path: Path) -> None:
     flags = "--xla_force_host_platform_device_count=8"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist"]
     done = subprocess.run(
         [*command, "-o", "addopts=--strict-markers", str(path)],
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
