@@ -93,6 +93,8 @@ def all_threads() -> int:
 
 def _environment(job: Job) -> dict[str, str]:
     made = {**os.environ, **PEERS[job.peer].environment}
+    # An installed package has its bytecode; a checkout gets it in the first process.
+    made.pop("PYTHONDONTWRITEBYTECODE", None)
     # What was compiled before is used where the job names its folder, and nowhere else.
     made.pop("JAX_COMPILATION_CACHE_DIR", None)
     if job.cache:

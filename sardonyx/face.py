@@ -20,7 +20,7 @@ from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.loading.read import Readable, read_model
 from sardonyx.graph.model import Model
 from sardonyx.graph.single import single_node
-from sardonyx.graph.standard.schema import known_versions
+from sardonyx.graph.standard.schema import newest_version
 from sardonyx.ops.definition import Op
 from sardonyx.waiting import compiling
 
@@ -124,7 +124,7 @@ def run_op(
     >>> sardonyx.run_op("Softmax", np.zeros((1, 2), np.float32), axis=-1, opset=13)
     array([[0.5, 0.5]], dtype=float32)
     """
-    version = known_versions().get(domain, 1) if opset is None else opset
+    version = (newest_version(domain) or 1) if opset is None else opset
     arrays = [None if value is None else _as_array(value) for value in inputs]
     source = single_node(op_type, arrays, attributes, domain, version, outputs)
     audit(source, strict=strict)

@@ -213,13 +213,25 @@ def test_a_second_process_takes_what_the_first_compiled(tmp_path: Path) -> None:
     for _ in range(2):
         run = [sys.executable, "-c", CACHED, str(path), str(folder)]
         said.append(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
-        (kept,) = folder.iterdir()
-        said.append(str(kept.stat().st_mtime_ns))
+        # The program, and the shapes that were inferred for it.
+        kept = sorted(folder.iterdir(), key=lambda file: file.suffix)
+        assert [file.suffix for file in kept] == [".pickle", ".xla"]
+        said.append(str([file.stat().st_mtime_ns for file in kept]))
     assert said[:2] == said[2:]
-    kept.write_bytes(b"no program")
+    for file in kept:
+        file.write_bytes(b"not what was kept")
     loaded = sardonyx.load(path, backend="jax", cache=folder)
     assert str(loaded(np.ones((2, 5), np.float32)).tolist()) == said[0].strip()
-    assert kept.stat().st_size > 100
+    assert all(file.stat().st_size > 100 for file in kept)
+
+
+def test_shapes_are_kept_for_each_kind_of_call(tmp_path: Path) -> None:
+    for count in (1, 2):
+        loaded = sardonyx.load(ADD, backend="jax", cache=tmp_path)
+        for size in (3, 4, 3):
+            assert loaded(np.ones(size, np.float32)).tolist() == [2] * size
+        assert loaded.stats().compiles == 2
+        assert len(list(tmp_path.glob("*.pickle"))) == 2, f"process {count}"
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:

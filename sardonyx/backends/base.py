@@ -19,6 +19,7 @@ import numpy as np
 
 from sardonyx.backends import fallback
 from sardonyx.backends.epilogue import Epilogue
+from sardonyx.backends.folder import Folder
 from sardonyx.backends.layout import dense_strides, same_layout
 from sardonyx.backends.limits import guarded, refuse_huge
 from sardonyx.backends.padding.protocols import Padding
@@ -407,9 +408,9 @@ class Backend(Standard):
         return self
 
     @property
-    def keeps_compiled(self) -> bool:
-        """Whether what it compiles is kept for other processes."""
-        return False
+    def folder(self) -> Folder | None:
+        """Where it keeps what it compiles for other processes, if it does."""
+        return None
 
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
         """The same, keeping what it compiles in a folder, if it compiles anything."""

@@ -18,12 +18,11 @@ from jax._src import xla_bridge
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
-from sardonyx.backends import fallback, jax_places, jax_precision, onednn
+from sardonyx.backends import fallback, jax_messages, jax_places, jax_precision, onednn
 from sardonyx.backends.base import Backend, Costs, Executable, PackedProduct, Replay, Spec
 from sardonyx.backends.jax_cache import CompiledFolder
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
 from sardonyx.backends.padding.protocols import Padding
-from sardonyx.backends.padding.prover import JaxPadding
 from sardonyx.backends.rounding import prepared
 from sardonyx.backends.xla_cpu import packed, platforms
 from sardonyx.errors import BackendUnavailable
@@ -49,26 +48,6 @@ SMALLEST_PACKED = 2**14
 
 # XLA takes a time that grows with the square of the number of arrays that are concatenated.
 MOST_JOINED = 128
-
-
-# What messages of JAX and XLA mean to a user, by what they hold.
-_LACKS_TYPE = (
-    "XLA cannot compute here with one of the types, such as a float of six bits; cast to another "
-    "type, or load the model with backend='numpy'"
-)
-_MEANINGS = {
-    "donate the same buffer twice": (
-        "an array that is donated is passed for two inputs; pass a copy for one of them"
-    ),
-    "has been deleted": ("an input's buffer was already deleted or donated; pass a live array"),
-    "incompatible devices": (
-        "its arrays lie on different devices; move them with jax.device_put, or load the model "
-        "with device= for the device where they are"
-    ),
-    "Invalid XLA PrimitiveType": _LACKS_TYPE,
-    "translate module to LLVM": _LACKS_TYPE,
-    "RESOURCE_EXHAUSTED": "the device is out of memory; use smaller inputs or another device",
-}
 
 
 @dataclass(frozen=True)
@@ -421,8 +400,8 @@ class JaxBackend(Backend):
         return folder.compiled(lower, name, options, self.device or jax.devices()[0])
 
     @property
-    def keeps_compiled(self) -> bool:
-        return self.settings.cache is not None
+    def folder(self) -> CompiledFolder | None:
+        return self.settings.cache
 
     def _stand_in(self, argument: Any) -> Any:
         if not isinstance(argument, (Spec, jax.core.Tracer)):
@@ -462,13 +441,14 @@ class JaxBackend(Backend):
         return found or packed.matrix_product(x, weight, **how)
 
     def padding(self) -> Padding | None:
-        return JaxPadding() if self.compiled else None
+        if not self.compiled:
+            return None
+        from sardonyx.backends.padding.prover import JaxPadding  # noqa: PLC0415  (for few users)
+
+        return JaxPadding()
 
     def explain(self, error: Exception) -> str | None:
-        text = str(error)
-        if "Disallowed" in text:
-            return text.splitlines()[0]
-        return next((meaning for said, meaning in _MEANINGS.items() if said in text), None)
+        return jax_messages.explained(str(error))
 
 
 def _costs(built: Any) -> Costs:

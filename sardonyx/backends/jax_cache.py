@@ -60,6 +60,18 @@ class CompiledFolder:
             _write(path, found)
         return found
 
+    def kept(self, name: str) -> Any:
+        """What was kept under the name; None if there is nothing, or nothing that can be read."""
+        return _unpickled(self._path(name))
+
+    def keep(self, name: str, value: Any) -> None:
+        """Keep the value, which pickle can write, under the name."""
+        _write_whole(self._path(name), pickle.dumps(value))
+
+    def _path(self, name: str) -> Path:
+        hashed = hashlib.sha256("\0".join((name, _own_sources(), jax.__version__)).encode())
+        return self.folder / f"{hashed.hexdigest()}.pickle"
+
 
 def _key(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
     parts = (
@@ -97,17 +109,25 @@ def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor()
-    return next((x for x in lines if x.startswith(("flags", "Features"))), platform.processor())
+        lines = []
+    known = next((x for x in lines if x.startswith(("flags", "Features"))), "")
+    return known or platform.processor()
 
 
 def _read(path: Path, device: jax.Device) -> Any:
     try:
-        content, taken, made = pickle.loads(path.read_bytes())
+        content, taken, made = _unpickled(path)
         return serialize_executable.deserialize_and_load(
             content, taken, made, backend=device.client, execution_devices=[device]
         )
     except Exception:  # Absent, cut short, or of a library that changed: it is compiled again.
+        return None
+
+
+def _unpickled(path: Path) -> Any:
+    try:
+        return pickle.loads(path.read_bytes())
+    except Exception:  # As above; pickle raises what it likes.
         return None
 
 
@@ -116,7 +136,14 @@ def _write(path: Path, compiled: Any) -> None:
         content: Sequence[Any] = serialize_executable.serialize(compiled)
     except (ValueError, NotImplementedError, jax.errors.JaxRuntimeError):
         return  # Not every platform's executables can be written down.
-    # Whole or not at all, whoever else writes it at the same time.
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(pickle.dumps(content))
-    os.replace(file.name, path)
+    _write_whole(path, pickle.dumps(content))
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Whole or not at all, whoever else writes it at the same time."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(content)
+        os.replace(file.name, path)
+    except OSError:
+        pass  # A full disk: the next process does it all again.

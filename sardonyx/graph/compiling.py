@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -35,11 +34,6 @@ class Compiler:
     _made: WeakValueDictionary[Any, Executable] = field(default_factory=WeakValueDictionary)
     _locks: dict[Any, Lock] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
-
-    @cached_property
-    def outline(self) -> Backend:
-        """The backend as it tells the shapes of results."""
-        return self.backend.outline()
 
     def compile(
         self,
@@ -81,7 +75,7 @@ class Compiler:
         key: Any,
     ) -> Executable:
         start = time.perf_counter()
-        keeps = self.backend.keeps_compiled and key is not None
+        keeps = self.backend.folder is not None and key is not None
         with self.watch(_title(segment)), self.backend.scope():
             made = self.backend.compile(
                 replay, arguments, donated=donated, name=name_of(key) if keeps else None

@@ -26,6 +26,7 @@ from sardonyx.graph.buckets.recording import PaddedRecording, bucketed
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.buckets.tape import WholeTape
 from sardonyx.graph.compiling import Compiler, Watch, unwatched
+from sardonyx.graph.inference import Inferred
 from sardonyx.graph.memory import Memory
 from sardonyx.graph.params import Constants, Params
 from sardonyx.graph.program import Program
@@ -80,8 +81,8 @@ class Model:
         self._results = results_type(self._output_names)
         self._constants = Constants(backend)
         self._entries = Entries(most_signatures)
-        self._inferred: dict[Any, Any] = {}
         self._compiler = Compiler(backend, watch)
+        self._inferred = Inferred(self._compiler)
         self._lock = RLock()
         self._draws = count()
         self._entropy = np.uint32(randbits(32))
@@ -408,8 +409,9 @@ class Model:
                 donated=registers_of(manner.donated, self._infos, arrays),
             )
             tracer = Tracer(self.source, tape, strict=self._strict)
-            key = self._with_key(manner).key
-            program = tracer.trace(arrays, key, self._title(arrays))
+            key, title = self._with_key(manner).key, self._title(arrays)
+            with self._inferred.kept(self.source.graph, title):
+                program = tracer.trace(arrays, key, title)
             recording.draws |= tape.draws
             recording.settle()
             return program, tape.output_arrays() if execute else ()

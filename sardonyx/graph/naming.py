@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import io
+import pickle
 from dataclasses import fields, is_dataclass
 from types import FunctionType
 from typing import Any
@@ -15,53 +16,51 @@ from sardonyx.graph.calls import HOLE
 
 def name_of(key: Any) -> str | None:
     """A name for a key; None where it holds what may mean something else elsewhere."""
-    hashed = hashlib.sha256()
+    written = io.BytesIO()
     try:
-        for part in _parts(key):
-            hashed.update(part)
-            hashed.update(b"\0")
+        _Writer(written).dump(key)
     except _Unnamed:
         return None
-    return hashed.hexdigest()
+    return hashlib.sha256(written.getvalue()).hexdigest()
 
 
 class _Unnamed(Exception):  # noqa: N818  (a signal, not an error)
     """Something whose meaning cannot be told by a name."""
 
 
-def _parts(value: Any) -> Iterator[bytes]:
-    yield type(value).__name__.encode()
-    if isinstance(value, bytes):
-        yield value
-    elif value is None or isinstance(value, (bool, int, float, complex, str, np.generic)):
-        yield repr(value).encode()
-    elif isinstance(value, np.dtype):
-        yield value.name.encode()
-    elif isinstance(value, FunctionType):
-        yield from _of_function(value)
-    elif value is HOLE:
-        yield b"hole"
-    else:
-        for part in _members(value):
-            yield from _parts(part)
-        yield b"end"
+class _Writer(pickle.Pickler):
+    """Writes keys down as bytes that nobody reads: plain values as pickle does, others as these."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=4)
+        # Equal keys are written alike, whichever of their parts are one object.
+        self.fast = True
+
+    def reducer_override(self, value: Any) -> Any:
+        if value is tuple:
+            return NotImplemented
+        return tuple, ((type(value).__name__, *_parts(value)),)
 
 
-def _members(value: Any) -> Iterator[Any]:
+def _parts(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, np.dtype):
+        return (value.name,)
+    if isinstance(value, (str, int, float, complex, np.generic)):
+        return (repr(value),)
+    if isinstance(value, FunctionType):
+        return _parts_of_function(value)
     if isinstance(value, (tuple, list)):
-        yield from value
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield getattr(value, field.name)
-    else:
-        raise _Unnamed
+        return tuple(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return tuple(getattr(value, field.name) for field in fields(value))
+    if value is HOLE:
+        return ()
+    raise _Unnamed
 
 
-def _of_function(function: FunctionType) -> Iterator[bytes]:
+def _parts_of_function(function: FunctionType) -> tuple[Any, ...]:
     """Where a function of the package's own stands, and what it closes over."""
     if not function.__module__.startswith("sardonyx."):
         raise _Unnamed
-    line = function.__code__.co_firstlineno
-    yield f"{function.__module__}.{function.__qualname__}:{line}".encode()
-    for cell in function.__closure__ or ():
-        yield from _parts(cell.cell_contents)
+    cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
+    return function.__module__, function.__qualname__, function.__code__.co_firstlineno, cells

@@ -140,12 +140,7 @@ class Binding:
 
     def _made(self, params: Params) -> list[Any]:
         backend = params.backend
-        frame: Frame = {}
-        if self.prepared is not None:
-            given = [self._host(register, params) for register in self.prepared.fixed]
-            with HOST.scope():
-                made = self.prepared.replay(HOST, *given)
-            frame = dict(zip(self.prepared.results, made, strict=True))
+        frame = self._prepared(params)
         with backend.scope():
             loose = [self._loose(register, frame, params) for register in self.loose]
             for pack in self.packs:
@@ -154,6 +149,20 @@ class Binding:
                         frame[register] = self._host(register, params)
             return loose + [backend.put(pack.packed(frame)) for pack in self.packs]
 
+    def _prepared(self, params: Params) -> Frame:
+        """What is made ahead. Each array is placed at once, so that few are held twice."""
+        if self.prepared is None:
+            return {}
+        frame: Frame = {register: self._host(register, params) for register in self.prepared.fixed}
+        leaving = set(self.loose)
+        leaving.difference_update(r for step in self.prepared.steps for r in step.reads)
+        with HOST.scope():
+            for step in self.prepared.runs(HOST, frame):
+                for register in leaving.intersection(step.results):
+                    with params.backend.scope():
+                        frame[register] = params.placed(frame[register])
+        return {register: frame[register] for register in self.prepared.results}
+
     def _host(self, register: int, params: Params) -> np.ndarray[Any, Any]:
         if register in self.weights:
             return params.host(self.weights[register])
@@ -161,7 +170,8 @@ class Binding:
 
     def _loose(self, register: int, frame: Frame, params: Params) -> Any:
         if register in frame:
-            return params.placed(frame[register])
+            array = frame[register]
+            return array if params.backend.owns(array) else params.placed(array)
         if register in self.weights:
             return params[self.weights[register]]
         return self.placed[register]
@@ -170,15 +180,15 @@ class Binding:
         """Equal for bindings to the same arrays, whatever the registers are called."""
         names: dict[int, Any] = {**self.weights}
         names.update((register, digest(value)) for register, value in self.constants.items())
+        made: Any = None
         if self.prepared is not None:
-            alike = key_of(self.prepared)
             inputs = tuple(names[register] for register in self.prepared.fixed)
-            for i, register in enumerate(self.prepared.results):
-                names[register] = (alike or id(self), inputs, i)
+            made = key_of(self.prepared) or id(self), inputs
+            names.update((register, i) for i, register in enumerate(self.prepared.results))
         packed = tuple(
             (tuple(names[r] for r in pack.registers), pack.shapes) for pack in self.packs
         )
-        return tuple(names[register] for register in self.loose), packed
+        return tuple(names[register] for register in self.loose), packed, made
 
 
 @dataclass(frozen=True, eq=False, slots=True)

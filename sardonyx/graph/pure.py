@@ -8,20 +8,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, HoldsNoStrings, Spec
+from sardonyx.backends.base import Backend, Spec
 from sardonyx.errors import InvalidInput, UnsupportedModel
-from sardonyx.graph.calls import OpCall
+from sardonyx.graph.ahead import AheadTape
 from sardonyx.graph.compiling import Compiler
-from sardonyx.graph.params import Constants, Params
+from sardonyx.graph.inference import Inferred
+from sardonyx.graph.params import Params
 from sardonyx.graph.program import Frame, Named, Step, without_dead_steps
 from sardonyx.graph.rewrite import rewrite
 from sardonyx.graph.stages import Stage
-from sardonyx.graph.structure import Node, Source
-from sardonyx.graph.subgraphs import BodyCall
-from sardonyx.graph.tape import Tape
+from sardonyx.graph.structure import Source
 from sardonyx.graph.trace import Tracer
 from sardonyx.graph.values import Device, Static, Value, static
-from sardonyx.ops.definition import NeedsHost
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -109,44 +107,23 @@ def _plain(value: Value, name: str) -> Static | Device:
     )
 
 
-class PureTape(Tape):
-    """Writes down a whole program, which must not depend on the values of what is passed."""
+class PureTape(AheadTape):
+    """Keeps the steps of a program, which must not depend on the values of what is passed."""
+
+    on_host = (
+        f"it makes strings, or a result whose shape depends on data, both on the host, {_WAY_OUT}"
+    )
 
     def __init__(self, backend: Backend, params: Params) -> None:
-        super().__init__(
-            Stage(),
-            Compiler(backend),
-            params,
-            _Unplaced(backend),
-            inferred={},
-            inline=False,
-            execute=False,
-        )
+        compiler = Compiler(backend)
+        super().__init__(compiler, params, Inferred(compiler))
         self._pieces: list[Step] = []
 
-    def input(self, array: Any) -> Device | Static:  # type: ignore[override]
+    def input(self, array: Any) -> Device | Static:
         return static(array) if isinstance(array, np.ndarray) else super().input(array)
 
-    def emit(
-        self, node: Node, call: OpCall | BodyCall, sources: Sequence[Static | Device]
-    ) -> list[Value]:
-        if self._open_blocks:
-            return super().emit(node, call, sources)
-        try:
-            if not self._runs_on_host(call, sources):
-                return self._emit(node, call, sources, on_host=False)
-        except HoldsNoStrings:
-            pass
-        raise InvalidInput(
-            "it makes strings, or a result whose shape depends on data, both on the host, "
-            f"{_WAY_OUT}"
-        )
-
-    def _read(self, devices: Sequence[Device]) -> None:
-        if self._open_blocks and devices:
-            raise NeedsHost
-        if devices:
-            raise InvalidInput(f"a value decides a shape or a branch, {_WAY_OUT}")
+    def _learn(self, device: Device) -> None:
+        raise InvalidInput(f"a value decides a shape or a branch, {_WAY_OUT}")
 
     def _new_stage(self, results: Sequence[int], outputs: tuple[Value, ...] | None) -> Stage:
         steps = without_dead_steps(self._steps, results)
@@ -175,10 +152,3 @@ class PureTape(Tape):
             names=names,
             specs=self._specs,
         )
-
-
-class _Unplaced(Constants):
-    """Constants that stay on the host until the program is given them."""
-
-    def place(self, key: Any, value: Array) -> Any:
-        return value

@@ -18,6 +18,7 @@ from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls import OpCall, Probe, makes_strings
 from sardonyx.graph.compiling import Compiler
+from sardonyx.graph.inference import Inferred
 from sardonyx.graph.params import Constants, Params
 from sardonyx.graph.preparation import Binding, Fixed, bind
 from sardonyx.graph.program import (
@@ -57,14 +58,13 @@ class Tape:
         params: Params,
         constants: Constants,
         *,
-        inferred: dict[Any, Any],
+        inferred: Inferred,
         inline: bool,
         execute: bool,
         donated: Collection[int] = (),
     ) -> None:
         self.backend = compiler.backend
         self.compiler = compiler
-        self.outline = compiler.outline
         self.params = params
         self.constants = constants
         self.inline = inline
@@ -99,7 +99,7 @@ class Tape:
 
     # -- what goes on the tape --------------------------------------------------------------------
 
-    def input(self, array: Any) -> Device:
+    def input(self, array: Any) -> Device | Static:
         """An array that the caller passes."""
         slot = self._slot(self.backend.spec(array))
         self._frame[slot.register] = array
@@ -316,7 +316,7 @@ class Tape:
         self, call: OpCall | BodyCall, operands: Sequence[Operand]
     ) -> tuple[Sequence[Spec], Sequence[int | None], Sequence[Any] | None]:
         if self.backend.compiled and not self._on_host:
-            return (*self._infer(call, operands), None)
+            return (*self._inferred.of(call, operands, self._specs), None)
         probe = Probe(call, HOST if self._on_host else self.backend)
         arrays = [self._value(operand) for operand in operands]
         with probe.xp.scope():
@@ -325,26 +325,6 @@ class Tape:
         if self._on_host:
             results = tuple(r if r.dtype == object else self.backend.put(r) for r in results)
         return specs, probe.same, results
-
-    def _infer(
-        self, call: OpCall | BodyCall, operands: Sequence[Operand]
-    ) -> tuple[Sequence[Spec], Sequence[int | None]]:
-        """Ask the backend, once for all calls that are alike: real networks repeat themselves."""
-        key = None
-        if call.key is not None:
-            known = (
-                digest(o.value) if isinstance(o, Embedded) else self._specs[o] for o in operands
-            )
-            key = (call.key, *known)
-        if key is None or key not in self._inferred:
-            probe = Probe(call, self.outline)
-            holes = [self._specs[o] for o in operands if not isinstance(o, Embedded)]
-            specs = self.backend.infer(_with_embedded(probe, operands), *holes)
-            if key is None:
-                return specs, probe.same
-            self._inferred[key] = specs, probe.same
-        found: tuple[Sequence[Spec], Sequence[int | None]] = self._inferred[key]
-        return found
 
     def _value(self, operand: Operand) -> Any:
         if isinstance(operand, Embedded):
@@ -485,16 +465,3 @@ class StandIns(dict[int, Any]):
 
     def __missing__(self, register: int) -> Any:
         return self._tape.stand_in(register)
-
-
-def _with_embedded(probe: Probe, operands: Sequence[Operand]) -> Callable[..., Sequence[Any]]:
-    def function(*arrays: Any) -> Sequence[Any]:
-        given = iter(arrays)
-        return probe(
-            *(
-                probe.xp.asarray(o.value) if isinstance(o, Embedded) else next(given)
-                for o in operands
-            )
-        )
-
-    return function

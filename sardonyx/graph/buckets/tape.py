@@ -1,4 +1,4 @@
-"""A tape for programs that are compared: all on the device, and nothing is run while tracing."""
+"""A tape for programs that are compared, piece by piece."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sardonyx.backends.base import HoldsNoStrings, Spec
+from sardonyx.backends.base import Spec
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.calls import OpCall
+from sardonyx.graph.ahead import AheadTape
 from sardonyx.graph.compiling import Compiler
+from sardonyx.graph.inference import Inferred
 from sardonyx.graph.params import Constants, Params
 from sardonyx.graph.program import Embedded, Operand, Step, without_dead_steps
 from sardonyx.graph.stages import Stage
-from sardonyx.graph.structure import Node
-from sardonyx.graph.subgraphs import BodyCall
-from sardonyx.graph.tape import Tape
-from sardonyx.graph.values import Device, Static, Value, digest, static
-from sardonyx.ops.definition import NeedsHost
+from sardonyx.graph.values import Device, Value, digest, static
 
 _WAY_OUT = "load the model without buckets"
 
@@ -31,50 +28,32 @@ class Piece(NamedTuple):
     outputs: tuple[Value, ...] | None
 
 
-class WholeTape(Tape):
-    """Collects the pieces of a program, which must not depend on what it computes."""
+class WholeTape(AheadTape):
+    """Collects the pieces of a program."""
+
+    on_host = f"it runs on the host, where nothing is padded; {_WAY_OUT}"
 
     def __init__(
-        self, compiler: Compiler, params: Params, inferred: dict[Any, Any], padded: Collection[int]
+        self, compiler: Compiler, params: Params, inferred: Inferred, padded: Collection[int]
     ) -> None:
-        held = _Unplaced(compiler.backend)
-        super().__init__(
-            Stage(), compiler, params, held, inferred=inferred, inline=False, execute=False
-        )
+        super().__init__(compiler, params, inferred)
         self.pieces: list[Piece] = []
         # The inputs, by number, that are padded, so that nobody may read them.
         self._padded = padded
 
     # -- what tracing asks ------------------------------------------------------------------------
 
-    def emit(
-        self, node: Node, call: OpCall | BodyCall, sources: Sequence[Static | Device]
-    ) -> list[Value]:
-        if self._open_blocks:
-            return super().emit(node, call, sources)
-        try:
-            if not self._runs_on_host(call, sources):
-                return self._emit(node, call, sources, on_host=False)
-        except HoldsNoStrings:
-            pass
-        raise InvalidInput(f"it runs on the host, where nothing is padded; {_WAY_OUT}")
-
-    def _read(self, devices: Sequence[Device]) -> None:
-        if not devices:
-            return
-        if self._open_blocks:
-            raise NeedsHost
-        for device in devices:
-            register = device.register
-            if register not in self._inputs or register in self._padded:
-                raise InvalidInput(
-                    "a value that is computed, or an input that is padded, decides a shape or a "
-                    f"branch, so that it is unknown how padding spreads; {_WAY_OUT}"
-                )
-            value = self._frame[register]
-            host = self.backend.fetch(value) if self.backend.owns(value) else value
-            self._known[register] = static(np.array(host))
-            self.inputs_read[register] = self._known[register].value
+    def _learn(self, device: Device) -> None:
+        register = device.register
+        if register not in self._inputs or register in self._padded:
+            raise InvalidInput(
+                "a value that is computed, or an input that is padded, decides a shape or a "
+                f"branch, so that it is unknown how padding spreads; {_WAY_OUT}"
+            )
+        value = self._frame[register]
+        host = self.backend.fetch(value) if self.backend.owns(value) else value
+        self._known[register] = static(np.array(host))
+        self.inputs_read[register] = self._known[register].value
 
     def _new_stage(self, results: Sequence[int], outputs: tuple[Value, ...] | None) -> Stage:
         steps = without_dead_steps(self._steps, results)
@@ -122,10 +101,3 @@ class WholeTape(Tape):
         inputs = [stage.segment.inputs for stage in made if stage.segment]
         self.draws = any(self._key_register in registers for registers in inputs)
         return made
-
-
-class _Unplaced(Constants):
-    """Constants that stay on the host: of most traces nothing is run."""
-
-    def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
-        return value

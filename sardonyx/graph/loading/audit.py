@@ -131,7 +131,7 @@ def _why_unsupported(node: Node, opsets: Mapping[str, int]) -> str | None:
         return f"{node.operator}: the model imports no opset of '{node.domain or 'ai.onnx'}'"
     known = schema.signature(node.op_type, node.domain, opset)
     if (node.domain, node.op_type) in OPS:
-        if known is None and node.domain in schema.known_versions():
+        if known is None and schema.newest_version(node.domain) is not None:
             since = schema.first_version(node.op_type, node.domain)
             return f"{node.operator} does not exist at opset {opset}, only from {since} on"
         return None
