@@ -94,12 +94,17 @@ def _key(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
 
 @cache
 def _own_sources() -> str:
-    """What tells one state of this package from another: names stand for what its code does."""
+    """What tells one state of this package from another: names stand for what its code does.
+
+    Sizes and times tell it too, and are read faster than what is in the files.
+    """
     hashed = hashlib.sha256()
     package = Path(sardonyx.__file__).parent
-    for path in sorted(package.rglob("*.py")):
-        hashed.update(path.relative_to(package).as_posix().encode())
-        hashed.update(path.read_bytes())
+    for folder, _, names in sorted(os.walk(package)):
+        for name in sorted(name for name in names if name.endswith(".py")):
+            path = os.path.join(folder, name)
+            found = os.stat(path)
+            hashed.update(f"{path} {found.st_size} {found.st_mtime_ns}\n".encode())
     return hashed.hexdigest()
 
 

@@ -444,7 +444,7 @@ class Model:
     @cached_property
     def _buckets(self) -> Buckets | None:
         """What pads calls to sizes that share a program, where any are asked for."""
-        padding = self._backend.padding()
+        padding = self._backend.padding() if self._sizes else None
         if not self._sizes or padding is None:
             return None
 

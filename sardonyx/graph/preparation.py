@@ -38,6 +38,7 @@ class Pack:
 
     registers: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
+    dtype: np.dtype[Any]
 
     @property
     def offsets(self) -> list[int]:
@@ -47,11 +48,14 @@ class Pack:
             end += math.ceil(math.prod(shape) / ALIGNMENT) * ALIGNMENT
         return offsets
 
+    @property
+    def spec(self) -> Spec:
+        """What is in the buffer."""
+        return Spec((self.offsets[-1] + math.prod(self.shapes[-1]),), self.dtype)
+
     def packed(self, arrays: Mapping[int, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
         """The arrays of these registers as one."""
-        first = arrays[self.registers[0]]
-        last = self.offsets[-1] + math.prod(self.shapes[-1])
-        buffer = np.zeros(last, first.dtype)
+        buffer = np.zeros(*self.spec)
         for register, offset in zip(self.registers, self.offsets, strict=True):
             array = arrays[register]
             buffer[offset : offset + array.size] = array.ravel()
@@ -73,6 +77,8 @@ class Bound:
 
     version: int
     arrays: list[Any]
+    # What is on the host only, so far, and of which version.
+    ahead: tuple[int, Frame] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -83,8 +89,9 @@ class Binding:
     constants: Mapping[int, np.ndarray[Any, Any]] = field(default_factory=dict)
     # The constants on the device.
     placed: Mapping[int, Any] = field(default_factory=dict)
-    # Steps on weights alone, that run on the host.
+    # Steps on weights alone, that run on the host, and what they make.
     prepared: Segment | None = None
+    specs: Mapping[int, Spec] = field(default_factory=dict)
     packs: tuple[Pack, ...] = ()
     # What is passed as it is: registers of weights, of constants, and of what was prepared.
     loose: tuple[int, ...] = ()
@@ -115,14 +122,31 @@ class Binding:
         """What to pass to the segment's function after the arrays that change with each call."""
         if host:
             return [params.host(self.weights[register]) for register in self.loose]
-        if not self._bound:
-            self._bound.append(params.bound.setdefault(self._key(), Bound(-1, [])))
-        (bound,) = self._bound
-        version = params.version
+        bound, version = self._bound_to(params), params.version
         if bound.version != version:
-            bound.arrays = self._made(params)
+            self.prepare(params)
+            bound.arrays, bound.ahead = self._placed(bound, params), None
             bound.version = version
         return bound.arrays
+
+    def prepare(self, params: Params) -> None:
+        """Run on the host what is to be run there; another thread may do it."""
+        bound, version = self._bound_to(params), params.version
+        if self.prepared is None or version in (bound.version, bound.ahead and bound.ahead[0]):
+            return
+        given = [self._host(register, params) for register in self.prepared.fixed]
+        with HOST.scope():
+            made = self.prepared.replay(HOST, *given)
+        bound.ahead = version, dict(zip(self.prepared.results, made, strict=True))
+
+    def stand_ins(self, params: Params) -> list[Any]:
+        """What to compile for: like `arrays`, but of what is to be made only shape and dtype."""
+        with params.backend.scope():
+            loose = [
+                self.specs[register] if register in self.specs else self._loose(register, params)
+                for register in self.loose
+            ]
+        return loose + [pack.spec for pack in self.packs]
 
     def replay(self, segment: Segment, xp: Backend, *arrays: Any) -> list[Any]:
         """The segment, of arguments in the form in which `arrays` gives them."""
@@ -138,40 +162,34 @@ class Binding:
         packs = tuple((tuple(places[r] for r in p.registers), p.shapes) for p in self.packs)
         return tuple(places[register] for register in self.loose), packs
 
-    def _made(self, params: Params) -> list[Any]:
+    def _bound_to(self, params: Params) -> Bound:
+        if not self._bound:
+            self._bound.append(params.bound.setdefault(self._key(), Bound(-1, [])))
+        return self._bound[0]
+
+    def _placed(self, bound: Bound, params: Params) -> list[Any]:
         backend = params.backend
-        frame = self._prepared(params)
+        frame = bound.ahead[1] if bound.ahead else {}
         with backend.scope():
-            loose = [self._loose(register, frame, params) for register in self.loose]
+            # Each goes from the host as soon as it is placed, so that few are held twice.
+            loose = [
+                params.placed(frame.pop(register))
+                if register in frame
+                else self._loose(register, params)
+                for register in self.loose
+            ]
             for pack in self.packs:
                 for register in pack.registers:
                     if register not in frame:
                         frame[register] = self._host(register, params)
             return loose + [backend.put(pack.packed(frame)) for pack in self.packs]
 
-    def _prepared(self, params: Params) -> Frame:
-        """What is made ahead. Each array is placed at once, so that few are held twice."""
-        if self.prepared is None:
-            return {}
-        frame: Frame = {register: self._host(register, params) for register in self.prepared.fixed}
-        leaving = set(self.loose)
-        leaving.difference_update(r for step in self.prepared.steps for r in step.reads)
-        with HOST.scope():
-            for step in self.prepared.runs(HOST, frame):
-                for register in leaving.intersection(step.results):
-                    with params.backend.scope():
-                        frame[register] = params.placed(frame[register])
-        return {register: frame[register] for register in self.prepared.results}
-
     def _host(self, register: int, params: Params) -> np.ndarray[Any, Any]:
         if register in self.weights:
             return params.host(self.weights[register])
         return self.constants[register]
 
-    def _loose(self, register: int, frame: Frame, params: Params) -> Any:
-        if register in frame:
-            array = frame[register]
-            return array if params.backend.owns(array) else params.placed(array)
+    def _loose(self, register: int, params: Params) -> Any:
         if register in self.weights:
             return params[self.weights[register]]
         return self.placed[register]
@@ -221,6 +239,7 @@ def bind(
         {r: value for r, value in constants.items() if r in used},
         {r: array for r, array in given.placed.items() if r in loose},
         prepared,
+        {r: specs[r] for r in made},
         packs,
         loose,
     )
@@ -276,7 +295,7 @@ def _packs(registers: Sequence[int], specs: Mapping[int, Spec], up_to: int) -> t
         if _is_small_vector(specs[register], up_to):
             small.setdefault(specs[register].dtype.name, []).append(register)
     return tuple(
-        Pack(tuple(each), tuple(specs[register].shape for register in each))
+        Pack(tuple(each), tuple(specs[r].shape for r in each), specs[each[0]].dtype)
         for each in small.values()
         if len(each) >= FEWEST_PACKED
     )

@@ -7,6 +7,7 @@ found there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -51,6 +52,8 @@ class Stage:
         if segment is None:
             return
         given = [frame[register] for register in segment.inputs]
+        if self.executable is None and not (inline or segment.host):
+            self._begin(given, compiler, params)
         arrays = [*given, *self.binding.arrays(params, host=segment.host)]
         if inline:
             results: Sequence[Any] = self.binding.replay(segment, compiler.backend, *arrays)
@@ -75,7 +78,16 @@ class Stage:
         """Make the function ready, without arrays."""
         if self.segment is not None and not self.segment.host:
             with compiler.backend.scope():
-                self.function(compiler, [*self.inputs, *self.binding.arrays(params)])
+                self._begin(self.inputs, compiler, params)
+
+    def _begin(self, given: Sequence[Any], compiler: Compiler, params: Params) -> None:
+        """Compile, while another thread makes what is made of the weights."""
+        if not compiler.backend.compiled:
+            return
+        with ThreadPoolExecutor(1) as pool:
+            made = pool.submit(self.binding.prepare, params)
+            self.function(compiler, [*given, *self.binding.stand_ins(params)])
+        made.result()
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -152,12 +153,11 @@ struct Argument {
   const void* data;
 };
 
+// It is described at once, and its code generated when it first runs: by the thread that runs it,
+// and not at all for one that is only asked what it wants.
 class Primitive {
  public:
   explicit Primitive(dnnl_primitive_desc_t made) : made_(made, dnnl_primitive_desc_destroy) {
-    dnnl_primitive_t primitive;
-    check(dnnl_primitive_create(&primitive, made), "primitive");
-    primitive_ = {primitive, dnnl_primitive_destroy};
     scratchpad_ = desc(dnnl::kScratchpadDesc);
   }
 
@@ -190,12 +190,26 @@ class Primitive {
       if (argument.data) pass(argument.name, argument.desc, argument.data);
     }
     if (scratch_bytes()) pass(dnnl::kScratchpad, scratchpad_, scratchpad);
-    check(dnnl_primitive_execute(primitive_.get(), stream(), passed.size(), passed.data()), "run");
+    check(dnnl_primitive_execute(primitive(), stream(), passed.size(), passed.data()), "run");
   }
 
  private:
+  struct Code {
+    std::once_flag once;
+    std::shared_ptr<dnnl_primitive> primitive;
+  };
+
+  dnnl_primitive_t primitive() const {
+    std::call_once(code_->once, [this] {
+      dnnl_primitive_t primitive;
+      check(dnnl_primitive_create(&primitive, made_.get()), "primitive");
+      code_->primitive = {primitive, dnnl_primitive_destroy};
+    });
+    return code_->primitive.get();
+  }
+
   std::shared_ptr<dnnl_primitive_desc> made_;
-  std::shared_ptr<dnnl_primitive> primitive_;
+  std::shared_ptr<Code> code_ = std::make_shared<Code>();
   Desc scratchpad_;
 };
 
