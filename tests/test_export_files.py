@@ -14,7 +14,7 @@ import pytest
 
 import sardonyx
 from sardonyx.exporting import archive
-from sardonyx.sharding.parts import is_mapped
+from sardonyx.graph.mapped import mapping_of
 from tests.test_export import checked, floats, small
 
 RNG = np.random.default_rng(8)
@@ -25,7 +25,7 @@ def test_a_saved_file_is_mapped_and_needs_no_model(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["small.sardonyx"]
     program = sardonyx.load(path)
     host = program.params.host("w")
-    assert is_mapped(host)
+    assert mapping_of(host) is not None
     assert host.ctypes.data % archive.ALIGNMENT == 0
     assert not host.flags.writeable
     x = floats(2, 4)

@@ -19,6 +19,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
 from sardonyx.backends import fallback, jax_messages, jax_places, jax_precision, onednn
+from sardonyx.backends.aligned import aligned
 from sardonyx.backends.base import Backend, Costs, Executable, PackedProduct, Replay, Spec
 from sardonyx.backends.jax_cache import CompiledFolder
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
@@ -334,6 +335,8 @@ class JaxBackend(Backend):
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         # Also while JAX traces: what is placed is data, and no part of the trace.
+        if self._is_on_cpu and isinstance(value, np.ndarray):
+            value = aligned(value)
         with jax.ensure_compile_time_eval():
             return jax.device_put(value, self.device)
 
@@ -418,8 +421,12 @@ class JaxBackend(Backend):
 
     @cached_property
     def fuses(self) -> bool:  # type: ignore[override]
+        return self.compiled and self._is_on_cpu
+
+    @cached_property
+    def _is_on_cpu(self) -> bool:
         device = self.device or jax.devices()[0]
-        return self.compiled and device.platform == "cpu"
+        return bool(device.platform == "cpu")
 
     def packed_convolution(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.mapped import let_go
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.values import digest, static
 
@@ -54,7 +55,15 @@ class Params(MutableMapping[str, Any]):
                 return value
             with self._backend.scope():
                 self._device[name] = self._backend.put(value)
+            self.let_go([name])
         return self._device[name]
+
+    def let_go(self, names: Iterable[str]) -> None:
+        """Take what was read of files out of memory, unless that is where weights are used."""
+        for name in names:
+            host = self._host.get(name)
+            if host is not None and not self._backend.owns(host):
+                let_go(host)
 
     def __setitem__(self, name: str, value: Any) -> None:
         old = self.host(name)

@@ -134,10 +134,11 @@ class Binding:
         bound, version = self._bound_to(params), params.version
         if self.prepared is None or version in (bound.version, bound.ahead and bound.ahead[0]):
             return
-        given = [self._host(register, params) for register in self.prepared.fixed]
+        frame: Frame = {register: self._host(register, params) for register in self.prepared.fixed}
         with HOST.scope():
-            made = self.prepared.replay(HOST, *given)
-        bound.ahead = version, dict(zip(self.prepared.results, made, strict=True))
+            for step in self.prepared.runs(HOST, frame):
+                params.let_go(self.weights[r] for r in step.reads if r in self.weights)
+        bound.ahead = version, {register: frame[register] for register in self.prepared.results}
 
     def stand_ins(self, params: Params) -> list[Any]:
         """What to compile for: like `arrays`, but of what is to be made only shape and dtype."""

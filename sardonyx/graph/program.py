@@ -6,7 +6,7 @@ as one piece; a `Program` is one path through the tree of stages that was record
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -154,11 +154,17 @@ class Segment:
     def replay(self, xp: Backend, *arguments: Any) -> list[Any]:
         """Run the steps one by one: a pure function of the arguments."""
         frame: Frame = dict(zip(self.arguments, arguments, strict=True))
+        for _ in self.runs(xp, frame):
+            pass
+        return [frame[register] for register in self.results]
+
+    def runs(self, xp: Backend, frame: Frame) -> Iterator[Step]:
+        """Run the steps one by one, and hand out each when it has been run."""
         for step, releases in zip(self.steps, self.releases, strict=True):
             step.run(xp, frame)
             for register in releases:
                 del frame[register]
-        return [frame[register] for register in self.results]
+            yield step
 
 
 def key_of(segment: Segment) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding
+
+from sardonyx.graph.mapped import mapping_of
 
 
 @dataclass
@@ -38,14 +39,6 @@ def placed(host: np.ndarray[Any, Any], sharding: NamedSharding, reading: Reading
 
     made = jax.make_array_from_callback(host.shape, sharding, part, dtype=host.dtype)
     reading.total += host.nbytes
-    is_partial = is_mapped(host)
+    is_partial = mapping_of(host) is not None
     reading.read += sum(each.nbytes for each in found.values()) if is_partial else host.nbytes
     return made
-
-
-def is_mapped(array: np.ndarray[Any, Any]) -> bool:
-    """Whether the array's data is still in the file, and comes into memory as it is read."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap)

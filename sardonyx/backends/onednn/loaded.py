@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
+from sardonyx.backends.aligned import zero_bytes
 from sardonyx.backends.onednn.build import BuildError, built
 
 PACK, RUN = TARGETS = ("sardonyx_onednn_pack", "sardonyx_onednn_run")
@@ -18,8 +19,6 @@ Bytes: TypeAlias = np.ndarray[Any, Any]
 
 # The releases whose interface the kernels were written for.
 SERIES = 3
-# XLA for CPU wants its buffers at multiples of this.
-ALIGNMENT = 64
 
 _loading = Lock()
 _outcome: list[ctypes.CDLL | str] = []
@@ -63,20 +62,13 @@ def plan_of(spec: Sequence[int]) -> Plan | None:
 def pack(spec: Sequence[int], packed_bytes: int, weight: Bytes) -> Bytes:
     """The weight as the kernels of this plan want it."""
     library = _library()
-    packed = _aligned(packed_bytes)
+    packed = zero_bytes(packed_bytes)
     weight = np.ascontiguousarray(weight)
     if isinstance(library, str) or library.sardonyx_onednn_pack_now(
         *_passed(spec), weight.ctypes.data, packed.ctypes.data
     ):
         raise RuntimeError(f"oneDNN cannot pack a weight of shape {weight.shape}")
     return packed
-
-
-def _aligned(size: int) -> Bytes:
-    """Zeros at an address at which JAX takes them over, and copies nothing."""
-    room = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + size]
 
 
 def _passed(spec: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_int64], int]:

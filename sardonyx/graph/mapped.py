@@ -1,0 +1,27 @@
+"""Arrays whose data is still in a file, and comes into memory as it is read."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+
+def mapping_of(array: np.ndarray[Any, Any]) -> mmap.mmap | None:
+    """The map of a file in which the array's data lies, if it does."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    base = base.obj if isinstance(base, memoryview) else base
+    return base if isinstance(base, mmap.mmap) else None
+
+
+def let_go(array: np.ndarray[Any, Any]) -> None:
+    """Take what was read of the array out of memory; who reads it again has it from the file."""
+    mapping = mapping_of(array)
+    if mapping is None or not hasattr(mmap, "MADV_DONTNEED") or not array.flags.c_contiguous:
+        return
+    start = array.ctypes.data - np.frombuffer(mapping, np.uint8).ctypes.data
+    first = start // mmap.PAGESIZE * mmap.PAGESIZE
+    mapping.madvise(mmap.MADV_DONTNEED, first, start + array.nbytes - first)

@@ -1,0 +1,84 @@
+"""What running a model takes of the host's memory: its weights once, and little more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from sardonyx.backends.aligned import ALIGNMENT, SMALLEST, aligned
+from sardonyx.graph.mapped import let_go, mapping_of
+from tests.graphs import model, node, value, weight
+
+SIDE, COUNT = 2048, 16
+FILE = SIDE * SIDE * COUNT * 4
+
+PEAK = """
+import sys, jax, numpy as np, sardonyx
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+
+# What the library and XLA take for themselves is not the weights'.
+small, large = (sardonyx.load(path, backend="jax") for path in sys.argv[1:])
+x = np.ones((3, 8), np.float32)
+small(x)
+before = peak()
+y = large(np.ones((3, large.inputs[0].shape[1]), np.float32))
+print(peak() - before, float(np.asarray(y)[0, 0]))
+"""
+
+
+def chain(folder: Path, side: int) -> Path:
+    """Products with matrices one after the other; each is the identity times two."""
+    matrices = [weight(f"w{i}", 2 * np.eye(side, dtype=np.float32)) for i in range(COUNT)]
+    nodes = [node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(COUNT)]
+    proto = model(nodes, [value("x0", ["n", side])], [f"x{COUNT}"], matrices)
+    path = folder / f"chain-{side}.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location=f"{side}.data", size_threshold=0)
+    return path
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("packs", [True, False], ids=["packed by oneDNN", "packed for XLA"])
+def test_weights_are_held_once(packs: bool, tmp_path: Path) -> None:
+    paths = [str(chain(tmp_path, side)) for side in (8, SIDE)]
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, *paths],
+        env={**os.environ, "SARDONYX_ONEDNN": "1" if packs else "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    grown, result = map(float, done.stdout.split())
+    assert result == 2**COUNT
+    assert grown < 1.2 * FILE
+
+
+def test_what_is_let_go_can_be_read_again(tmp_path: Path) -> None:
+    content = np.arange(2**16, dtype=np.float32)
+    content.tofile(tmp_path / "data")
+    mapped = np.memmap(tmp_path / "data", np.float32, "r")
+    for part in (mapped, mapped[1000:], mapped[3:5], mapped[:0], mapped[::2], content):
+        expected = np.array(part)
+        let_go(part)
+        np.testing.assert_array_equal(part, expected)
+    assert mapping_of(mapped) is not None
+    assert mapping_of(content) is None
+
+
+def test_only_what_lies_badly_is_copied() -> None:
+    lies_well = aligned(np.empty(2 * SMALLEST + 1, np.uint8)[1:])
+    assert aligned(lies_well) is lies_well
+    small = np.empty(8, np.uint8)[1:]
+    assert aligned(small) is small
+    for lies_badly in (lies_well[1:], lies_well.reshape(2, -1).T):
+        copy = aligned(lies_badly)
+        assert copy.ctypes.data % ALIGNMENT == 0
+        np.testing.assert_array_equal(copy, lies_badly)
