@@ -71,6 +71,13 @@ def open_sardonyx(job: Job, feeds: Feeds) -> Opened:
     )
 
 
+def open_sardonyx_keeping(job: Job, feeds: Feeds) -> Opened:
+    import sardonyx  # noqa: PLC0415
+
+    model = sardonyx.load(job.path, backend="jax", cache=job.cache, keep_memory=True)
+    return Opened(lambda: model.run(None, feeds))
+
+
 def open_onnxruntime(job: Job, feeds: Feeds) -> Opened:
     import onnxruntime  # noqa: PLC0415
 
@@ -206,6 +213,14 @@ PEERS: dict[str, Peer] = {
     for peer in (
         Peer("onnxruntime", "onnxruntime", ("onnxruntime",), open_onnxruntime),
         Peer("sardonyx", "sardonyx", ("jax", "sardonyx"), open_sardonyx, caches=True),
+        Peer(
+            "sardonyx_keeping",
+            "keep_memory",
+            ("jax", "sardonyx"),
+            open_sardonyx_keeping,
+            caches=True,
+            on_gpu=False,
+        ),
         Peer(
             "sardonyx_xla",
             "without oneDNN",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from sardonyx.backends.aligned import ALIGNMENT, SMALLEST, aligned
+from sardonyx.backends.host_memory import ALIGNMENT, SMALLEST, aligned
 from sardonyx.graph.mapped import let_go, mapping_of
 from tests.graphs import model, node, value, weight
 
@@ -82,3 +83,29 @@ def test_only_what_lies_badly_is_copied() -> None:
         copy = aligned(lies_badly)
         assert copy.ctypes.data % ALIGNMENT == 0
         np.testing.assert_array_equal(copy, lies_badly)
+
+
+KEPT = """
+import sys, resource, numpy as np, sardonyx
+loaded = sardonyx.load(sys.argv[1], backend="jax", keep_memory=sys.argv[2] == "kept")
+x = np.ones((150_000, 64), np.float32)
+for _ in range(3):
+    loaded(x)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(3):
+    loaded(x)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 3)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs GNU's C library")
+def test_memory_that_is_kept_is_not_asked_for_again(tmp_path: Path) -> None:
+    path = chain(tmp_path, 64)
+    run = [sys.executable, "-c", KEPT, str(path)]
+    faults = [
+        int(subprocess.run([*run, how], capture_output=True, text=True, check=True).stdout)
+        for how in ("given back", "kept")
+    ]
+    given_back, kept = faults
+    assert given_back > 5_000
+    assert kept < given_back / 10

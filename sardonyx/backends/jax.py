@@ -19,8 +19,8 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
 from sardonyx.backends import fallback, jax_messages, jax_places, jax_precision, onednn
-from sardonyx.backends.aligned import aligned
 from sardonyx.backends.base import Backend, Costs, Executable, PackedProduct, Replay, Spec
+from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax_cache import CompiledFolder
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
 from sardonyx.backends.padding.protocols import Padding

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from sardonyx.backends.aligned import zero_bytes
+from sardonyx.backends.host_memory import zero_bytes
 from sardonyx.backends.onednn.build import BuildError, built
 
 PACK, RUN = TARGETS = ("sardonyx_onednn_pack", "sardonyx_onednn_run")
