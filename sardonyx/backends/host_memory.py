@@ -50,7 +50,7 @@ def keep_freed() -> bool:
         return False
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     # Others than GNU's have none, or one that does nothing and says so.
-    return adjust is not None and all([adjust(*setting) for setting in _KEEPING])
+    return adjust is not None and all(adjust(*setting) for setting in _KEEPING)
 
 
 # As in malloc.h: no array in a map of its own, no end of the heap that is given back, and one heap
