@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,7 @@ class Bound:
     arrays: list[Any]
     # What is on the host only, so far, and of which version.
     ahead: tuple[int, Frame] | None = None
+    lock: RLock = field(default_factory=RLock)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -124,21 +126,25 @@ class Binding:
             return [params.host(self.weights[register]) for register in self.loose]
         bound, version = self._bound_to(params), params.version
         if bound.version != version:
-            self.prepare(params)
-            bound.arrays, bound.ahead = self._placed(bound, params), None
-            bound.version = version
+            with bound.lock:
+                self.prepare(params)
+                if bound.version != version:
+                    bound.arrays, bound.ahead = self._placed(bound, params), None
+                    bound.version = version
         return bound.arrays
 
     def prepare(self, params: Params) -> None:
         """Run on the host what is to be run there; another thread may do it."""
         bound, version = self._bound_to(params), params.version
-        if self.prepared is None or version in (bound.version, bound.ahead and bound.ahead[0]):
+        if self.prepared is None:
             return
-        frame: Frame = {register: self._host(register, params) for register in self.prepared.fixed}
-        with HOST.scope():
+        with bound.lock, HOST.scope():
+            if version in (bound.version, bound.ahead and bound.ahead[0]):
+                return
+            frame: Frame = {r: self._host(r, params) for r in self.prepared.fixed}
             for step in self.prepared.runs(HOST, frame):
                 params.let_go(self.weights[r] for r in step.reads if r in self.weights)
-        bound.ahead = version, {register: frame[register] for register in self.prepared.results}
+            bound.ahead = version, {r: frame[r] for r in self.prepared.results}
 
     def stand_ins(self, params: Params) -> list[Any]:
         """What to compile for: like `arrays`, but of what is to be made only shape and dtype."""

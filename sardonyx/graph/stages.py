@@ -79,6 +79,7 @@ class Stage:
         if self.segment is not None and not self.segment.host:
             with compiler.backend.scope():
                 self._begin(self.inputs, compiler, params)
+                self.binding.arrays(params)
 
     def _begin(self, given: Sequence[Any], compiler: Compiler, params: Params) -> None:
         """Compile, while another thread makes what is made of the weights."""
