@@ -54,8 +54,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     slow but easy to follow. With `strict=False` types that an operator's schema does not list are
     let through.
 
-    `cache` names a folder in which compiled programs are kept for the next process; what is read
-    from it is run, so that it must be one that only you can write to. A model keeps the programs of
+    `cache` names a folder in which recordings and compiled programs are kept for the next process;
+    what is read from it is run, so that it must be one that only you can write to. A model keeps the programs of
     `most_signatures` kinds of calls, those used last.
 
     `buckets` gives named free dimensions a few sizes, as `{"batch": [1, 8, 32]}`, or "powers of

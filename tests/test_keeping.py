@@ -213,7 +213,7 @@ def test_a_second_process_takes_what_the_first_compiled(tmp_path: Path) -> None:
     for _ in range(2):
         run = [sys.executable, "-c", CACHED, str(path), str(folder)]
         said.append(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
-        # The program, and the shapes that were inferred for it.
+        # The program, and what was recorded of the call.
         kept = sorted(folder.iterdir(), key=lambda file: file.suffix)
         assert [file.suffix for file in kept] == [".pickle", ".xla"]
         said.append(str([file.stat().st_mtime_ns for file in kept]))
@@ -225,7 +225,7 @@ def test_a_second_process_takes_what_the_first_compiled(tmp_path: Path) -> None:
     assert all(file.stat().st_size > 100 for file in kept)
 
 
-def test_shapes_are_kept_for_each_kind_of_call(tmp_path: Path) -> None:
+def test_a_recording_is_kept_for_each_kind_of_call(tmp_path: Path) -> None:
     for count in (1, 2):
         loaded = sardonyx.load(ADD, backend="jax", cache=tmp_path)
         for size in (3, 4, 3):

@@ -280,6 +280,15 @@ def test_a_weight_is_packed_alike_on_the_host_and_within_a_program() -> None:
         np.testing.assert_array_equal(jax.jit(product.pack)(weight), packed)
 
 
+def test_a_transposed_weight_is_packed_as_it_lies() -> None:
+    for rows, is_transposed in [(1, False), (40, False), (40, True), (200, True)]:
+        shape = (48, 64) if is_transposed else (64, 48)
+        product = matrix_product((rows, 64), shape, is_transposed=is_transposed)
+        lies_turned = drawn(*shape[::-1]).T
+        packed = product.pack(lies_turned.copy(order="C"))
+        np.testing.assert_array_equal(product.pack(lies_turned), packed)
+
+
 def test_only_weights_of_its_own_shape_and_dtype_are_packed() -> None:
     product = matrix_product((40, 64), (64, 48))
     for weight in [drawn(48, 64), drawn(64, 48).astype(np.float64)]:

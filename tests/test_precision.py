@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 import sardonyx
 from sardonyx.errors import InvalidInput
-from tests.graphs import model, node, value
+from tests.graphs import model, node, value, weight
 
 RNG = np.random.default_rng(0)
 PRODUCT = model([node("MatMul", ["a", "b"], ["y"])], ["a", "b"], ["y"])
@@ -40,6 +41,16 @@ def test_factors_are_rounded_to_bfloat16_and_sums_are_not(proto: Any, a: Any, b:
     found = sardonyx.load(proto, backend="jax", precision="bfloat16")(x, w)
     np.testing.assert_allclose(found, exact(rounded(x), rounded(w)), rtol=1e-5, atol=1e-5)
     assert np.abs(found - exact(x, w)).max() > 1e-3
+
+
+@pytest.mark.parametrize(("proto", "a", "b"), CASES[::2], ids=IDS[::2])
+def test_weights_are_rounded_like_inputs(proto: Any, a: Any, b: Any) -> None:
+    x, w = operands(a, b)
+    bound = onnx.ModelProto.FromString(proto.SerializeToString())
+    bound.graph.initializer.append(weight("b", w))
+    found = sardonyx.load(bound, backend="jax", precision="bfloat16")(x)
+    expected = sardonyx.load(proto, backend="jax", precision="bfloat16")(x, w)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["highest", "high"])

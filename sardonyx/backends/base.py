@@ -412,6 +412,11 @@ class Backend(Standard):
         """Where it keeps what it compiles for other processes, if it does."""
         return None
 
+    @property
+    def manner(self) -> str:
+        """What its choices depend on, besides the version of this package."""
+        return self.name
+
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
         """The same, keeping what it compiles in a folder, if it compiles anything."""
         return self

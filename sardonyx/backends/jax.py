@@ -23,6 +23,7 @@ from sardonyx.backends.base import Backend, Costs, Executable, PackedProduct, Re
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax_cache import CompiledFolder
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
+from sardonyx.backends.onednn.threads import threads
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.rounding import prepared
 from sardonyx.backends.xla_cpu import packed, platforms
@@ -406,6 +407,13 @@ class JaxBackend(Backend):
     def folder(self) -> CompiledFolder | None:
         return self.settings.cache
 
+    @property
+    def manner(self) -> str:
+        device = self.device or jax.devices()[0]
+        kernels = f"{onednn.is_available()} {threads()}" if self.fuses else "none"
+        parts = device.platform, device.device_kind, self.settings.precision, self.compiled, kernels
+        return " ".join(map(str, parts))
+
     def _stand_in(self, argument: Any) -> Any:
         if not isinstance(argument, (Spec, jax.core.Tracer)):
             return argument
@@ -421,7 +429,8 @@ class JaxBackend(Backend):
 
     @cached_property
     def fuses(self) -> bool:  # type: ignore[override]
-        return self.compiled and self._is_on_cpu
+        # The kernels take factors as they are.
+        return self.compiled and self._is_on_cpu and self.settings.precision != "bfloat16"
 
     @cached_property
     def _is_on_cpu(self) -> bool:

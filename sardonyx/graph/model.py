@@ -27,18 +27,18 @@ from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.buckets.tape import WholeTape
 from sardonyx.graph.compiling import Compiler, Watch, unwatched
 from sardonyx.graph.inference import Inferred
+from sardonyx.graph.kept import KeptRecordings
 from sardonyx.graph.memory import Memory
 from sardonyx.graph.params import Constants, Params
 from sardonyx.graph.program import Program
 from sardonyx.graph.replay import Recording
-from sardonyx.graph.results import results_type
+from sardonyx.graph.results import on_host, results_type
 from sardonyx.graph.signatures import Entries, Entry
 from sardonyx.graph.stats import Stats
 from sardonyx.graph.structure import Source, ValueInfo
 from sardonyx.graph.tape import Tape
 from sardonyx.graph.trace import Tracer
-from sardonyx.graph.trees import as_dicts, described, each, flat, signature
-from sardonyx.graph.values import Static
+from sardonyx.graph.trees import described, each, flat, signature
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -82,12 +82,18 @@ class Model:
         self._constants = Constants(backend)
         self._entries = Entries(most_signatures)
         self._compiler = Compiler(backend, watch)
-        self._inferred = Inferred(self._compiler)
+        self._inferred = Inferred(backend)
         self._lock = RLock()
         self._draws = count()
         self._entropy = np.uint32(randbits(32))
         self._sizes = buckets
         self.params = Params(source.graph.initializers, backend)
+        self._kept: KeptRecordings | None = None
+        if backend.folder is not None:
+            manner = f"{backend.manner} {strict}"
+            self._kept = KeptRecordings(
+                backend.folder, source, self.params, self._constants, manner
+            )
 
     # -- what it says of itself -------------------------------------------------------------------
 
@@ -339,8 +345,8 @@ class Model:
         arrays = given if entry.importers is None else self._taken(given, entry)
         outputs = self._run(entry, arrays, manner)
         if to_numpy:
-            return [self._to_numpy(output) for output in outputs]
-        return [self._exported(output, entry, given, arrays) for output in outputs]
+            return [on_host(output, self._backend) for output in outputs]
+        return [entry.leaving(output, given, arrays, self._constants) for output in outputs]
 
     def _traced(self, arranged: Sequence[Any]) -> Program:
         given = [normalised(a, info) for a, info in zip(arranged, self._infos, strict=True)]
@@ -368,20 +374,36 @@ class Model:
     def _run(self, entry: Entry, arrays: list[Any], manner: _Manner) -> Sequence[Any]:
         try:
             with self._backend.scope():
-                inputs = flat(arrays)
-                if entry.recording.draws:
-                    manner = self._with_key(manner)
-                    inputs.append(manner.key)
-                outputs = entry.recording.run(inputs)
+                outputs = self._replayed(entry, arrays, manner)
                 if outputs is not None:
                     return outputs
                 self._entries.missed += 1
+                if self._recalled(entry, arrays, manner):
+                    outputs = self._replayed(entry, arrays, manner)
+                if outputs is not None:
+                    return outputs
                 return self._record(entry, arrays, manner, execute=True)[1]
         except SardonyxError:
             raise
         except Exception as error:
             self._retrace(entry, arrays)
             raise faults.told(error, "The call could not run", self._backend) from error
+
+    def _replayed(self, entry: Entry, arrays: list[Any], manner: _Manner) -> Sequence[Any] | None:
+        inputs = flat(arrays)
+        if entry.recording.draws:
+            inputs.append(self._with_key(manner).key)
+        return entry.recording.run(inputs)
+
+    def _recalled(self, entry: Entry, arrays: list[Any], manner: _Manner) -> bool:
+        """Whether another process has recorded such a call."""
+        if self._kept is None or not isinstance(entry.recording, Recording):
+            return False
+        with self._lock:
+            return self._kept.recall(entry.recording, self._kind(manner, self._title(arrays)))
+
+    def _kind(self, manner: _Manner, title: str) -> str:
+        return f"{title} giving up {manner.donated}"
 
     def _retrace(self, entry: Entry, arrays: list[Any]) -> None:
         """Trace a call that failed once more: where a node is at fault, that names it."""
@@ -410,10 +432,11 @@ class Model:
             )
             tracer = Tracer(self.source, tape, strict=self._strict)
             key, title = self._with_key(manner).key, self._title(arrays)
-            with self._inferred.kept(self.source.graph, title):
-                program = tracer.trace(arrays, key, title)
+            program = tracer.trace(arrays, key, title)
             recording.draws |= tape.draws
             recording.settle()
+            if execute and self._kept is not None:
+                self._kept.keep(recording, self._kind(manner, title))
             return program, tape.output_arrays() if execute else ()
 
     def _with_key(self, manner: _Manner) -> _Manner:
@@ -463,30 +486,3 @@ class Model:
             lambda: self._with_key(_PLAINLY).key,
             self._lock,
         )
-
-    # -- what leaves ------------------------------------------------------------------------------
-
-    def _exported(
-        self, output: Any, entry: Entry, given: Sequence[Any], arrays: Sequence[Any]
-    ) -> Any:
-        def exported(array: Any) -> Any:
-            if isinstance(array, Static):
-                return array.value if entry.to_numpy else self._placed(array, entry)
-            if given is not arrays:
-                for original, imported in zip(flat(given), flat(arrays), strict=True):
-                    if array is imported:
-                        return original
-            return entry.exporter(array)
-
-        return as_dicts(each(exported, output))
-
-    def _placed(self, output: Static, entry: Entry) -> Any:
-        return entry.exporter(self._constants.leaving(output.value))
-
-    def _to_numpy(self, value: Any) -> Any:
-        def fetched(array: Any) -> Any:
-            if isinstance(array, Static):
-                return array.value
-            return self._backend.fetch(array) if self._backend.owns(array) else array
-
-        return as_dicts(each(fetched, value))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.graph.calls import HOLE
+from sardonyx.graph.values import digest
 
 
 def name_of(key: Any) -> str | None:
@@ -49,6 +50,8 @@ def _parts(value: Any) -> tuple[Any, ...]:
         return (repr(value),)
     if isinstance(value, FunctionType):
         return _parts_of_function(value)
+    if isinstance(value, np.ndarray):
+        value = digest(value)
     if isinstance(value, (tuple, list)):
         return tuple(value)
     if is_dataclass(value) and not isinstance(value, type):

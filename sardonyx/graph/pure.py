@@ -116,7 +116,7 @@ class PureTape(AheadTape):
 
     def __init__(self, backend: Backend, params: Params) -> None:
         compiler = Compiler(backend)
-        super().__init__(compiler, params, Inferred(compiler))
+        super().__init__(compiler, params, Inferred(backend))
         self._pieces: list[Step] = []
 
     def input(self, array: Any) -> Device | Static:

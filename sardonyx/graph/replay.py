@@ -85,7 +85,7 @@ class Direct:
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         if self.version != self.params.version:
-            self._rebind()
+            self._rebind(inputs)
         results: Sequence[Any] = ()
         if self.function is not None:
             results = self.function(*[inputs[i] for i in self.positions], *self.bound)
@@ -97,8 +97,9 @@ class Direct:
             return results
         return [_pick(plan, inputs, self, results) for plan in self.outputs]
 
-    def _rebind(self) -> None:
+    def _rebind(self, inputs: Sequence[Any]) -> None:
         version = self.params.version
+        self.stage.begin([inputs[i] for i in self.positions], self.compiler, self.params)
         self.bound = self.stage.binding.arrays(self.params)
         self.version = version
 

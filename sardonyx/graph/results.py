@@ -1,10 +1,14 @@
-"""Several outputs at once: a tuple that can also be read by name."""
+"""Outputs as they leave: several at once are a tuple that can also be read by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, ClassVar
+
+from sardonyx.backends.base import Backend
+from sardonyx.graph.trees import as_dicts, each
+from sardonyx.graph.values import Static, Value
 
 
 class Results(tuple[Any, ...]):
@@ -51,6 +55,17 @@ def results_type(names: Sequence[str]) -> type[Results]:
 def _type_of(names: tuple[str, ...]) -> type[Results]:
     # One class for the same names: JAX tells what it maps over apart by its class.
     return type("Results", (Results,), {"__slots__": (), "_fields": names})
+
+
+def on_host(output: Value, backend: Backend) -> Any:
+    """An output with NumPy's arrays."""
+
+    def fetched(array: Any) -> Any:
+        if isinstance(array, Static):
+            return array.value
+        return backend.fetch(array) if backend.owns(array) else array
+
+    return as_dicts(each(fetched, output))
 
 
 def _restored(names: Sequence[str], values: Sequence[Any]) -> Results:

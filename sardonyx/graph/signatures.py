@@ -10,10 +10,11 @@ import numpy as np
 
 from sardonyx.graph.arrays import Convert, check_input, exporter, importer, leaf_of
 from sardonyx.graph.compiling import Compiler
-from sardonyx.graph.params import Params
+from sardonyx.graph.params import Constants, Params
 from sardonyx.graph.replay import Recording
 from sardonyx.graph.structure import ValueInfo
-from sardonyx.graph.trees import flat
+from sardonyx.graph.trees import as_dicts, each, flat
+from sardonyx.graph.values import Static
 
 
 @dataclass(eq=False, slots=True)
@@ -54,6 +55,23 @@ class Entry:
             all(isinstance(leaf, np.ndarray) for leaf in leaves),
             params.static_version,
         )
+
+    def leaving(
+        self, output: Any, given: Sequence[Any], arrays: Sequence[Any], constants: Constants
+    ) -> Any:
+        """An output in the caller's library; what the caller passed is that very object."""
+
+        def left(array: Any) -> Any:
+            if isinstance(array, Static):
+                found = array.value
+                return found if self.to_numpy else self.exporter(constants.leaving(found))
+            if given is not arrays:
+                for original, imported in zip(flat(given), flat(arrays), strict=True):
+                    if array is imported:
+                        return original
+            return self.exporter(array)
+
+        return as_dicts(each(left, output))
 
 
 @dataclass(eq=False, slots=True)

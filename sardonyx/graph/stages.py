@@ -52,8 +52,8 @@ class Stage:
         if segment is None:
             return
         given = [frame[register] for register in segment.inputs]
-        if self.executable is None and not (inline or segment.host):
-            self._begin(given, compiler, params)
+        if not inline:
+            self.begin(given, compiler, params)
         arrays = [*given, *self.binding.arrays(params, host=segment.host)]
         if inline:
             results: Sequence[Any] = self.binding.replay(segment, compiler.backend, *arrays)
@@ -78,11 +78,13 @@ class Stage:
         """Make the function ready, without arrays."""
         if self.segment is not None and not self.segment.host:
             with compiler.backend.scope():
-                self._begin(self.inputs, compiler, params)
+                self.begin(self.inputs, compiler, params)
                 self.binding.arrays(params)
 
-    def _begin(self, given: Sequence[Any], compiler: Compiler, params: Params) -> None:
+    def begin(self, given: Sequence[Any], compiler: Compiler, params: Params) -> None:
         """Compile, while another thread makes what is made of the weights."""
+        if self.executable is not None or self.segment is None or self.segment.host:
+            return
         if not compiler.backend.compiled:
             return
         with ThreadPoolExecutor(1) as pool:

@@ -255,7 +255,9 @@ class Tape:
         """The static values that device steps use, each with the array that they get for it."""
         placed = {register for stage in self.path for register in stage.binding.all_constants}
         steps = [step for stage in self.path for step in stage.steps]
-        embedded = {id(e): e.value for step in steps for e in step.embedded}
+        # Steps of another process have values of their own, which are equal to those met here.
+        found = (self._embedded.get(digest(e.value), e) for s in steps for e in s.embedded)
+        embedded = {id(e): e.value for e in found}
         used = [(self._sources[register], self._constants[register]) for register in sorted(placed)]
         return used + [(value, value) for value in embedded.values()]
 

@@ -1,0 +1,205 @@
+"""Recordings in a cache's folder: what a later process runs without tracing is what it would trace.
+
+Another model of the same file stands for the other process here; test_keeping.py starts a real one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import onnx
+import pytest
+
+import sardonyx
+from sardonyx.backends.base import Backend
+from sardonyx.graph.model import Model
+from sardonyx.types import Array
+from tests.graphs import BOOL, INT64, graph, model, node, value, weight
+from tests.test_exporter_models import FOLDER, NAMES, recorded_calls
+
+X = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+
+
+def loaded(source: Any, folder: Path, **options: Any) -> Model:
+    return sardonyx.load(source, backend="jax", cache=folder, **options)
+
+
+def traced_nothing(found: Model) -> bool:
+    """Whether the backend was never asked for a shape, which tracing asks for at each step."""
+    return not found._inferred._found
+
+
+# -- that it is the same --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_exporters_models_go_on_from_what_was_kept(name: str, tmp_path: Path) -> None:
+    path = FOLDER / f"{name}.onnx"
+    first, second = loaded(path, tmp_path), loaded(path, tmp_path)
+    for feeds, expected in recorded_calls(name):
+        for found in (first, second, second):
+            for made, wanted in zip(
+                found.run(list(expected), feeds), expected.values(), strict=True
+            ):
+                np.testing.assert_allclose(made, wanted, rtol=2e-4, atol=2e-5)
+    assert traced_nothing(second)
+    feeds, _ = recorded_calls(name)[0]
+    assert str(second.trace(**feeds)) == str(first.trace(**feeds))
+
+
+def test_memory_and_stats_are_told_of_it_too(tmp_path: Path) -> None:
+    proto = model([node("MatMul", ["x", "w"], ["y"])], ["x"], ["y"], [weight("w", X.T.copy())])
+    first, second = loaded(proto, tmp_path), loaded(proto, tmp_path)
+    for found in (first, second):
+        found(X)
+    assert second.memory(X) == first.memory(X)
+    stats = second.stats()
+    assert (stats.calls, stats.hits, stats.compiles) == (1, 0, 1)
+    assert stats.bytes_held == first.stats().bytes_held
+
+
+def test_random_numbers_follow_the_key(tmp_path: Path) -> None:
+    drawn = model([node("RandomUniformLike", ["x"], ["y"])], ["x"], ["y"])
+    first, second = loaded(drawn, tmp_path), loaded(drawn, tmp_path)
+    expected = first.keyed(3)(X)
+    np.testing.assert_array_equal(second.keyed(3)(X), expected)
+    assert traced_nothing(second)
+    assert not np.array_equal(second(X), second(X))
+
+
+def test_what_is_given_up_is_part_of_it(tmp_path: Path) -> None:
+    step = model([node("Add", ["past", "x"], ["now"])], ["past", "x"], ["now"])
+    first, second = loaded(step, tmp_path), loaded(step, tmp_path)
+    for found in (first, second):
+        past, x = jnp.ones(4), jnp.ones(4)
+        found(past, x)
+        assert not past.is_deleted()
+        assert found(past, x, donate=["past"]).tolist() == [2] * 4
+        assert past.is_deleted()
+    assert traced_nothing(second)
+
+
+def test_ways_that_depend_on_data(tmp_path: Path) -> None:
+    sized = model(
+        [node("NonZero", ["x"], ["places"]), node("Neg", ["places"], ["y"])],
+        [value("x", ["n"])],
+        [value("y", None, INT64)],
+    )
+    first, second = loaded(sized, tmp_path), loaded(sized, tmp_path)
+    calls = [np.array([0, 1, 1]), np.array([1, 0, 0]), np.array([0, 0, 0])]
+    for x in calls[:2]:
+        first(x.astype(np.float32))
+    for x in calls:
+        np.testing.assert_array_equal(second(x.astype(np.float32)), -np.flatnonzero(x)[None])
+
+
+def test_branches_and_loops_on_the_device(tmp_path: Path) -> None:
+    then, other = (graph([node(op, ["x"], [op])], [], [op]) for op in ("Neg", "Abs"))
+    branches = {"then_branch": then, "else_branch": other}
+    proto = model(
+        [node("If", ["c"], ["y"], **branches)], [value("c", [], BOOL), value("x", [3])], ["y"]
+    )
+    for found in (loaded(proto, tmp_path), loaded(proto, tmp_path)):
+        for c in (True, False, True):
+            made = found(np.array(c), np.float32([-1, 0, 2]))
+            assert made.tolist() == ([1, 0, -2] if c else [1, 0, 2])
+
+
+# -- that nothing else is taken for it ------------------------------------------------------------
+
+
+def reshaped(shape: list[int]) -> onnx.ModelProto:
+    nodes = [node("Reshape", ["x", "shape"], ["y"])]
+    return model(nodes, ["x"], ["y"], [weight("shape", np.array(shape))])
+
+
+def resized(scale: float) -> onnx.ModelProto:
+    """Scales are floats, no static integers: they are read while tracing."""
+    nodes = [node("Resize", ["x", "", "scales"], ["y"], mode="nearest")]
+    return model(nodes, ["x"], ["y"], [weight("scales", np.float32([1, scale]))])
+
+
+def multiplied(factor: float) -> onnx.ModelProto:
+    return model([node("Mul", ["x", "w"], ["y"])], ["x"], ["y"], [weight("w", X * factor)])
+
+
+def leaky(alpha: float) -> onnx.ModelProto:
+    return model([node("LeakyRelu", ["x"], ["y"], alpha=alpha)], ["x"], ["y"])
+
+
+def branching(op: str) -> onnx.ModelProto:
+    """Different in a subgraph alone."""
+    inner = graph([node(op, ["x"], ["inner"])], [], ["inner"])
+    always = weight("c", np.array(True))
+    return model(
+        [node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)], ["x"], ["y"], [always]
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (reshaped([4, 3]), reshaped([2, 6])),
+        (resized(2), resized(3)),
+        (multiplied(2), multiplied(3)),
+        (leaky(0.1), leaky(0.2)),
+        (branching("Neg"), branching("Abs")),
+    ],
+    ids=["shapes", "scales", "weights", "attributes", "subgraphs"],
+)
+def test_models_that_differ_share_a_folder(
+    one: onnx.ModelProto, other: onnx.ModelProto, tmp_path: Path
+) -> None:
+    for proto in (one, other, one):
+        expected = sardonyx.load(proto, backend="numpy")(-X)
+        np.testing.assert_allclose(loaded(proto, tmp_path)(-X), expected)
+
+
+def test_params_that_were_replaced(tmp_path: Path) -> None:
+    loaded(reshaped([4, 3]), tmp_path)(X)
+    for shape in ([2, 6], [6, 2]):
+        found = loaded(reshaped([4, 3]), tmp_path)
+        found.params["shape"] = np.array(shape)
+        assert found(X).shape == tuple(shape)
+    assert loaded(reshaped([4, 3]), tmp_path)(X).shape == (4, 3)
+    loaded(multiplied(2), tmp_path)(X)
+    found = loaded(multiplied(2), tmp_path)
+    found(X)
+    found.params["w"] = X
+    np.testing.assert_array_equal(found(X), X * X)
+
+
+def test_precisions_have_recordings_of_their_own(tmp_path: Path) -> None:
+    proto = model([node("MatMul", ["x", "w"], ["y"])], ["x"], ["y"], [weight("w", X.T / 7)])
+    made = {}
+    for precision in ("highest", "bfloat16", "highest"):
+        made[precision] = loaded(proto, tmp_path, precision=precision)(X / 3)
+        alone = sardonyx.load(proto, backend="jax", precision=precision)(X / 3)
+        np.testing.assert_array_equal(made[precision], alone)
+    assert not np.array_equal(made["highest"], made["bfloat16"])
+
+
+def test_operators_of_ones_own_are_traced_again(tmp_path: Path) -> None:
+    for factor in (2, 3):
+
+        @sardonyx.op(domain="my.domain")
+        def Scale(xp: Backend, x: Array) -> Array:
+            return x * factor  # noqa: B023  (called in this turn)
+
+        own = model(
+            [node("Scale", ["x"], ["y"], domain="my.domain")], ["x"], ["y"], **{"my.domain": 1}
+        )
+        np.testing.assert_array_equal(loaded(own, tmp_path, ops=[Scale])(X), factor * X)
+
+
+def test_what_is_damaged_is_traced(tmp_path: Path) -> None:
+    loaded(leaky(0.1), tmp_path)(X)
+    (kept,) = tmp_path.glob("*.pickle")
+    whole = kept.read_bytes()
+    for damaged in (b"", b"nothing", whole[:-9], whole[: len(whole) // 2]):
+        kept.write_bytes(damaged)
+        np.testing.assert_allclose(loaded(leaky(0.1), tmp_path)(-X), -0.1 * X, rtol=1e-6)
+        assert kept.read_bytes() == whole
