@@ -55,8 +55,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     let through.
 
     `cache` names a folder in which recordings and compiled programs are kept for the next process;
-    what is read from it is run, so that it must be one that only you can write to. A model keeps the programs of
-    `most_signatures` kinds of calls, those used last.
+    what is read from it is run, so that it must be one that only you can write to. A model keeps
+    the programs of `most_signatures` kinds of calls, those used last.
 
     `buckets` gives named free dimensions a few sizes, as `{"batch": [1, 8, 32]}`, or "powers of
     two". Calls are padded up to the next one (or multiple of the last), run by one program for all
