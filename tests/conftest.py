@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from functools import cache
+from zlib import crc32
 
 import pytest
 
@@ -31,3 +32,12 @@ def xp(request: pytest.FixtureRequest) -> Backend:
     """Each array library in turn; ops are functions of it."""
     backend: Backend = request.param
     return backend
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of cases that are many and alike leave most to the slow tests; which ones, never changes."""
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None and crc32(item.name.encode()) % mark.args[0]:
+            item.add_marker(pytest.mark.slow)

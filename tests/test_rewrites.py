@@ -61,6 +61,7 @@ def test_results_agree_in_float64(case: Spelled) -> None:
     agree(case, np.float64, "numpy")
 
 
+@pytest.mark.sampled(2)
 @each(case for case in FUSED if case.opset >= 13)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_results_agree_in_float16(case: Spelled, library: str) -> None:
@@ -85,6 +86,7 @@ def test_casts_of_halves(case: Spelled, library: str) -> None:
     agree(case, np.float32, library)
 
 
+@pytest.mark.sampled(3)
 @each(FUSED)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 @pytest.mark.parametrize("special", [[np.nan], [np.inf, -0.0], [-np.inf, 1e30]], ids=str)
@@ -113,6 +115,7 @@ def compare(case: Spelled, arrays: list[Any], backend: Any) -> None:
             close(one, other, ULPS)
 
 
+@pytest.mark.sampled(2)
 @each(FUSED)
 def test_gradients_agree(case: Spelled) -> None:
     arrays = case.arrays()

@@ -78,6 +78,7 @@ def by_hand(params: Any, x: Any) -> tuple[Any, Any, Any]:
     return steps * params["scale"][by_channel] + params["bias"][by_channel], mean, var
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("opset", [6, 7, 9, 13, 14, 20])
 def test_training_normalises_by_batch_and_drops_at_random(opset: int) -> None:
     fn, params = sardonyx.to_jax(normalised(opset), training=True)
