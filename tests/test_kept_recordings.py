@@ -109,6 +109,20 @@ def test_branches_and_loops_on_the_device(tmp_path: Path) -> None:
             assert made.tolist() == ([1, 0, -2] if c else [1, 0, 2])
 
 
+def test_sequences_and_maps_are_told_apart_by_what_is_in_them(tmp_path: Path) -> None:
+    joined = model(
+        [node("ConcatFromSequence", ["xs"], ["y"], axis=0)],
+        [onnx.helper.make_tensor_sequence_value_info("xs", 1, None)],
+        ["y"],
+    )
+    several = [[X, X], [X[:1], X], [X, X[:1]], [X]]
+    for _ in range(2):
+        found = loaded(joined, tmp_path)
+        for arrays in several:
+            np.testing.assert_array_equal(found(arrays), np.concatenate(arrays))
+    assert traced_nothing(found)
+
+
 # -- that nothing else is taken for it ------------------------------------------------------------
 
 

@@ -410,7 +410,7 @@ class JaxBackend(Backend):
     @property
     def manner(self) -> str:
         device = self.device or jax.devices()[0]
-        kernels = f"{onednn.is_available()} {threads()}" if self.fuses else "none"
+        kernels = f"{onednn.identity()} {threads()}" if self.fuses else "none"
         parts = device.platform, device.device_kind, self.settings.precision, self.compiled, kernels
         return " ".join(map(str, parts))
 

@@ -69,8 +69,8 @@ class CompiledFolder:
         _write_whole(self._path(name), pickle.dumps(value))
 
     def _path(self, name: str) -> Path:
-        hashed = hashlib.sha256("\0".join((name, _own_sources(), jax.__version__)).encode())
-        return self.folder / f"{hashed.hexdigest()}.pickle"
+        parts = name, _own_sources(), jax.__version__, version("jaxlib"), _processor()
+        return self.folder / f"{_digest(parts)}.pickle"
 
 
 def _key(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
@@ -85,11 +85,11 @@ def _key(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
         device.client.platform_version,
         _processor() if device.platform == "cpu" else "",
     )
-    hashed = hashlib.sha256()
-    for part in parts:
-        hashed.update(part.encode())
-        hashed.update(b"\0")
-    return hashed.hexdigest()
+    return _digest(parts)
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @cache

@@ -37,7 +37,7 @@ MOST_WAYS = 16
 
 
 class KeptRecordings:
-    """The recordings of one model, by the titles of calls."""
+    """The recordings of one model, by the kinds of calls."""
 
     def __init__(
         self, folder: Folder, source: Source, params: Params, constants: Constants, manner: str
@@ -48,11 +48,11 @@ class KeptRecordings:
         self._constants = constants
         self._manner = manner
 
-    def recall(self, recording: Recording, title: str) -> bool:
+    def recall(self, recording: Recording, kind: Any) -> bool:
         """Go on from what was kept of calls like this one; False if there is nothing."""
         if recording.root.following or not self._keeps(recording):
             return False
-        kept = self._folder.kept(self._name(title))
+        kept = self._folder.kept(self._name(kind))
         try:
             content, read, draws = kept
             if read != self._read(read):
@@ -67,7 +67,7 @@ class KeptRecordings:
         recording.settle()
         return True
 
-    def keep(self, recording: Recording, title: str) -> None:
+    def keep(self, recording: Recording, kind: Any) -> None:
         """Leave what was recorded so far for the next process."""
         stages = list(_all_stages(recording.root))
         ways = sum(stage.outputs is not None for stage in stages)
@@ -80,10 +80,10 @@ class KeptRecordings:
             return
         read = self._read(self._params.read_while_tracing)
         if written.tell() <= LARGEST:
-            self._folder.keep(self._name(title), (written.getvalue(), read, recording.draws))
+            self._folder.keep(self._name(kind), (written.getvalue(), read, recording.draws))
 
     def _keeps(self, recording: Recording) -> bool:
-        """Whether the recording follows from the model as it is in its file."""
+        """Whether the recording follows from the model as it is in its file, and has a name."""
         return not recording.inline and not self._params.static_version and self._model is not None
 
     @cached_property
@@ -95,8 +95,8 @@ class KeptRecordings:
         bare = replace(self._source, graph=replace(graph, initializers={}), metadata={})
         return name_of((bare, shapes, static, self._manner))
 
-    def _name(self, title: str) -> str:
-        return f"recording {self._model} {title}"
+    def _name(self, kind: Any) -> str:
+        return f"recording {self._model} {name_of(kind)}"
 
     def _read(self, names: Iterable[str]) -> dict[str, str | None]:
         """What was read of weights while tracing, in short."""

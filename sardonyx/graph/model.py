@@ -38,7 +38,7 @@ from sardonyx.graph.stats import Stats
 from sardonyx.graph.structure import Source, ValueInfo
 from sardonyx.graph.tape import Tape
 from sardonyx.graph.trace import Tracer
-from sardonyx.graph.trees import described, each, flat, signature
+from sardonyx.graph.trees import described, each, flat, kind, signature
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -400,10 +400,10 @@ class Model:
         if self._kept is None or not isinstance(entry.recording, Recording):
             return False
         with self._lock:
-            return self._kept.recall(entry.recording, self._kind(manner, self._title(arrays)))
+            return self._kept.recall(entry.recording, self._kind(arrays, manner))
 
-    def _kind(self, manner: _Manner, title: str) -> str:
-        return f"{title} giving up {manner.donated}"
+    def _kind(self, arrays: Sequence[Any], manner: _Manner) -> Any:
+        return manner.donated, tuple(kind(value, self._backend) for value in arrays)
 
     def _retrace(self, entry: Entry, arrays: list[Any]) -> None:
         """Trace a call that failed once more: where a node is at fault, that names it."""
@@ -436,7 +436,7 @@ class Model:
             recording.draws |= tape.draws
             recording.settle()
             if execute and self._kept is not None:
-                self._kept.keep(recording, self._kind(manner, title))
+                self._kept.keep(recording, self._kind(arrays, manner))
             return program, tape.output_arrays() if execute else ()
 
     def _with_key(self, manner: _Manner) -> _Manner:

@@ -42,6 +42,15 @@ def signature(value: Any) -> Any:
     return None if value is None else (type(value), tuple(value.shape), value.dtype)
 
 
+def kind(value: Any, backend: Backend) -> Any:
+    """The same without the library that the arrays are of."""
+    if isinstance(value, list):
+        return tuple(kind(one, backend) for one in value)
+    if isinstance(value, Map):
+        return value.keys, kind(value.values, backend)
+    return None if value is None else backend.spec(value)
+
+
 def described(value: Any, backend: Backend) -> str:
     """A value in the title of its program."""
     if isinstance(value, list):

@@ -4,7 +4,7 @@ They are compiled at their first use and kept in the user's cache folder. Where 
 does their work; `status` says why.
 """
 
-from sardonyx.backends.onednn.loaded import is_available, status
+from sardonyx.backends.onednn.loaded import identity, is_available, status
 from sardonyx.backends.onednn.products import Product, convolution, matrix_product
 
-__all__ = ["Product", "convolution", "is_available", "matrix_product", "status"]
+__all__ = ["Product", "convolution", "identity", "is_available", "matrix_product", "status"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -45,6 +46,12 @@ def is_available() -> bool:
     return not isinstance(_library(), str)
 
 
+def identity() -> str:
+    """What tells one build of the kernels from another; nothing where there are none."""
+    library = _library()
+    return "" if isinstance(library, str) else Path(library._name).parent.name
+
+
 def plan_of(spec: Sequence[int]) -> Plan | None:
     """None where oneDNN has no fast kernel for it."""
     library = _library()
@@ -64,8 +71,12 @@ def pack(spec: Sequence[int], packed_bytes: int, weight: Bytes) -> Bytes:
     library = _library()
     packed = zero_bytes(packed_bytes)
     weight = np.ascontiguousarray(weight)
-    if isinstance(library, str) or library.sardonyx_onednn_pack_now(
-        *_passed(spec), weight.ctypes.data, packed.ctypes.data
+    plan = plan_of(spec)
+    fits = plan is not None and plan.packed_bytes == packed_bytes
+    if (
+        isinstance(library, str)
+        or not fits
+        or library.sardonyx_onednn_pack_now(*_passed(spec), weight.ctypes.data, packed.ctypes.data)
     ):
         raise RuntimeError(f"oneDNN cannot pack a weight of shape {weight.shape}")
     return packed
