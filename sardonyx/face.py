@@ -90,7 +90,6 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         return exported
     proto, file = read_model(source)
     loaded = with_ops(load_source(proto, file), ops)
-    audit(loaded, strict=strict)
     if most_signatures < 1:
         raise InvalidInput(f"A model keeps at least one signature, not {most_signatures}.")
     if memory_fraction is not None:
@@ -104,7 +103,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         chosen = chosen.with_precision(precision)
     if cache is not None:
         chosen = chosen.with_cache(cache)
-    return Model(
+    model = Model(
         loaded,
         chosen if jit else chosen.uncompiled(),
         strict=strict,
@@ -112,6 +111,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         watch=compiling,
         buckets=Sizes.of(buckets, loaded.graph.inputs),
     )
+    model.audit()
+    return model
 
 
 def run_op(

@@ -16,6 +16,8 @@ from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any
 
+import onnx
+
 from sardonyx.backends.base import Executable, Spec
 from sardonyx.backends.folder import Folder
 from sardonyx.graph.calls import HOLE
@@ -86,6 +88,16 @@ class KeptRecordings:
         """Whether the recording follows from the model as it is in its file, and has a name."""
         return not recording.inline and not self._params.static_version and self._model is not None
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether another process has looked this model over."""
+        return self._model is not None and self._folder.kept(f"sound {self._model}") is True
+
+    def note_sound(self) -> None:
+        """Let others know that it was looked over, and nothing is wrong with it."""
+        if self._model is not None:
+            self._folder.keep(f"sound {self._model}", True)
+
     @cached_property
     def _model(self) -> str | None:
         """A name for all that tracing knows of the model; None if it cannot be told."""
@@ -93,7 +105,7 @@ class KeptRecordings:
         shapes = [(name, a.shape, a.dtype) for name, a in graph.initializers.items()]
         static = [a for a in graph.initializers.values() if is_static(a)]
         bare = replace(self._source, graph=replace(graph, initializers={}), metadata={})
-        return name_of((bare, shapes, static, self._manner))
+        return name_of((bare, shapes, static, self._manner, onnx.__version__))
 
     def _name(self, kind: Any) -> str:
         return f"recording {self._model} {name_of(kind)}"
