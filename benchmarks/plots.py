@@ -14,6 +14,7 @@ from benchmarks.results import Record, peers_of, plot_of, title_of
 COLOURS = {
     "onnxruntime": "#6b8e6b",
     "sardonyx": "#b5452c",
+    "sardonyx_keeping": "#7c2c1a",
     "sardonyx_xla": "#d98f7d",
     "hand_written": "#e0a458",
     "openvino": "#4c78a8",

@@ -63,6 +63,14 @@ def test_memory_and_stats_are_told_of_it_too(tmp_path: Path) -> None:
     assert stats.bytes_held == first.stats().bytes_held
 
 
+def test_what_is_compiled_ahead_is_kept(tmp_path: Path) -> None:
+    proto = model([node("MatMul", ["x", "w"], ["y"])], ["x"], ["y"], [weight("w", X.T.copy())])
+    loaded(proto, tmp_path).compile({"x": X.shape})
+    second = loaded(proto, tmp_path)
+    np.testing.assert_allclose(second(X), X @ X.T, rtol=1e-6)
+    assert traced_nothing(second)
+
+
 def test_random_numbers_follow_the_key(tmp_path: Path) -> None:
     drawn = model([node("RandomUniformLike", ["x"], ["y"])], ["x"], ["y"])
     first, second = loaded(drawn, tmp_path), loaded(drawn, tmp_path)

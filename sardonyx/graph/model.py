@@ -431,6 +431,7 @@ class Model:
     ) -> tuple[Program, Sequence[Any]]:
         recording = entry.recording
         with self._lock, self._backend.scope():
+            is_new = execute or not recording.root.following
             tape = Tape(
                 recording.root,
                 self._compiler,
@@ -446,7 +447,7 @@ class Model:
             program = tracer.trace(arrays, key, title)
             recording.draws |= tape.draws
             recording.settle()
-            if execute and self._kept is not None:
+            if is_new and self._kept is not None:
                 self._kept.keep(recording, self._kind(arrays, manner))
             return program, tape.output_arrays() if execute else ()
 
