@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 import sardonyx
 from sardonyx.backends.base import Backend
@@ -61,6 +62,23 @@ def test_memory_and_stats_are_told_of_it_too(tmp_path: Path) -> None:
     stats = second.stats()
     assert (stats.calls, stats.hits, stats.compiles) == (1, 0, 1)
     assert stats.bytes_held == first.stats().bytes_held
+
+
+def test_large_constants_are_not_written_again(tmp_path: Path) -> None:
+    for count in (2**10, 2**22 + 1):
+        whole = numpy_helper.from_array(np.arange(count, dtype=np.float32))
+        nodes = [node("Constant", [], ["c"], value=whole), node("Add", ["x", "c"], ["y"])]
+        for _ in range(2):
+            found = loaded(model(nodes, [value("x", [1])], ["y"]), tmp_path)
+            assert found(np.ones(1, np.float32))[-1] == count
+        assert traced_nothing(found) == (count < 2**22)
+    assert sum(file.stat().st_size for file in tmp_path.glob("*.pickle")) < 2**20
+
+
+def test_step_by_step_too(tmp_path: Path) -> None:
+    for _ in range(2):
+        np.testing.assert_allclose(loaded(leaky(0.1), tmp_path, jit=False)(-X), -0.1 * X, rtol=1e-6)
+        np.testing.assert_allclose(loaded(leaky(0.1), tmp_path)(-X), -0.1 * X, rtol=1e-6)
 
 
 def test_what_is_compiled_ahead_is_kept(tmp_path: Path) -> None:

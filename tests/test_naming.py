@@ -13,7 +13,7 @@ import pytest
 from sardonyx.backends.base import Spec
 from sardonyx.backends.epilogue import Activation, Epilogue
 from sardonyx.graph.calls import HOLE, Holes
-from sardonyx.graph.naming import name_of
+from sardonyx.graph.naming import LARGE, name_of
 from sardonyx.ops.casting import Cast
 from sardonyx.ops.elementwise import Add
 
@@ -32,6 +32,14 @@ KEYS: list[Any] = [
     (1, 2),
     [1, 2],
     (1, (2,)),
+    np.zeros(2),
+    np.zeros((2, 1)),
+    np.zeros(2, np.int64),
+    np.ones(2),
+    np.zeros(LARGE),
+    np.zeros((2, LARGE // 2)),
+    np.arange(LARGE),
+    np.array(["a", "b"], object),
     Spec((1, 2), np.dtype(np.int8)),
     Spec((1, 2), np.dtype(np.int16)),
     HOLE,

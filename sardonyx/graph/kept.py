@@ -32,8 +32,8 @@ from sardonyx.graph.values import Weight, digest
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Op
 
-# Larger ones are a second copy of what the model's file has; and a tree with many ways through it
-# grows with the data that it meets.
+# With more bytes of constants they are a second copy of what the model's file has; and a tree with
+# many ways through it grows with the data that it meets.
 LARGEST = 2**24
 MOST_WAYS = 16
 
@@ -73,7 +73,8 @@ class KeptRecordings:
         """Leave what was recorded so far for the next process."""
         stages = list(_all_stages(recording.root))
         ways = sum(stage.outputs is not None for stage in stages)
-        if ways > MOST_WAYS or not self._keeps(recording):
+        held = sum(a.nbytes for stage in stages for a in stage.binding.constants.values())
+        if ways > MOST_WAYS or held > LARGEST or not self._keeps(recording):
             return
         written = io.BytesIO()
         try:
@@ -81,8 +82,7 @@ class KeptRecordings:
         except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
             return
         read = self._read(self._params.read_while_tracing)
-        if written.tell() <= LARGEST:
-            self._folder.keep(self._name(kind), (written.getvalue(), read, recording.draws))
+        self._folder.keep(self._name(kind), (written.getvalue(), read, recording.draws))
 
     def _keeps(self, recording: Recording) -> bool:
         """Whether the recording follows from the model as it is in its file, and has a name."""

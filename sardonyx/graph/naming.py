@@ -14,6 +14,9 @@ import numpy as np
 from sardonyx.graph.calls import HOLE
 from sardonyx.graph.values import digest
 
+# Of arrays that are larger no copy is made.
+LARGE = 2**16
+
 
 def name_of(key: Any) -> str | None:
     """A name for a key; None where it holds what may mean something else elsewhere."""
@@ -51,7 +54,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
     if isinstance(value, FunctionType):
         return _parts_of_function(value)
     if isinstance(value, np.ndarray):
-        value = digest(value)
+        value = _parts_of_array(value)
     if isinstance(value, (tuple, list)):
         return tuple(value)
     if is_dataclass(value) and not isinstance(value, type):
@@ -59,6 +62,13 @@ def _parts(value: Any) -> tuple[Any, ...]:
     if value is HOLE:
         return ()
     raise _Unnamed
+
+
+def _parts_of_array(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+    if array.nbytes < LARGE or array.dtype == object:
+        return digest(array)
+    content = np.ascontiguousarray(array).view(np.uint8)
+    return array.dtype, array.shape, hashlib.sha256(content.data).digest()
 
 
 def _parts_of_function(function: FunctionType) -> tuple[Any, ...]:
