@@ -102,3 +102,25 @@ def test_two_processes_find_what_one_device_finds(
         if rules == "rows":
             # What the system counts comes in pages, and in small groups of them.
             assert MATRIX / 2 < facts["resident"] < facts["read"] * 1.1
+
+
+def test_processes_draw_the_same_numbers(tmp_path: Path) -> None:
+    proto = model(
+        [
+            node("RandomNormalLike", ["x"], ["noise"]),
+            node("Add", ["x", "noise"], ["n"]),
+            node("Add", ["n", "up"], ["y"]),
+        ],
+        [value("x", ["batch", WIDE])],
+        [value("y", ["batch", WIDE])],
+        [weight("up", np.zeros(WIDE, np.float32))],
+    )
+    path = tmp_path / "random.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="random.bin", size_threshold=0)
+    x = np.zeros((16, WIDE), np.float32)
+    np.save(path.with_suffix(".npy"), x)
+    (_, one), (_, other) = together(path, "data", tmp_path)
+    np.testing.assert_array_equal(one, other)
+    assert abs(one.std() - 1) < 0.05
+    # Each device's part is drawn for itself.
+    assert len(np.unique(one)) > 0.99 * one.size
