@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -27,13 +28,14 @@ def parameters() -> list[object]:
 
 
 def is_slow(case: Case, backend: Backend) -> bool:
-    """What can wait: JAX step by step, real models on the standard alone, and on JAX expansions.
+    """What can wait: JAX step by step, real models on the standard alone, and of JAX one in two.
 
-    An expansion is made of operators that are compiled for cases of their own.
+    Expansions wait too: they are made of operators that are compiled for cases of their own.
     """
     if backend.name == "strict":
         return case.category == "Real"
-    return backend is eager_jax() or (backend.compiled and case.name.endswith("_expanded"))
+    waits = case.name.endswith("_expanded") or crc32(case.name.encode()) % 2
+    return backend is eager_jax() or bool(backend.compiled and waits)
 
 
 @pytest.mark.parametrize(("case", "backend"), parameters())

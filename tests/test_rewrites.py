@@ -51,6 +51,7 @@ def test_the_listing_tells_it(case: Spelled) -> None:
     assert all(f"= {title}(" in text for title in case.titles)
 
 
+@pytest.mark.sampled(2)
 @each([*FUSED, *LEFT])
 def test_results_agree(case: Spelled, xp: Backend) -> None:
     agree(case, np.float32, without_kernels(xp))
@@ -68,6 +69,7 @@ def test_results_agree_in_float16(case: Spelled, library: str) -> None:
     agree(case, np.float16, LIBRARIES[library])
 
 
+@pytest.mark.sampled(2)
 @each(
     case
     for case in FUSED

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent / "devices"
-FILES = sorted(FOLDER.glob("test_*.py"))
+FILES = [
+    pytest.param(path, marks=[pytest.mark.slow] if "exporter" in path.stem else [], id=path.stem)
+    for path in sorted(FOLDER.glob("test_*.py"))
+]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES)
 def test_on_eight_devices(path: Path) -> None:
     flags = "--xla_force_host_platform_device_count=8"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist"]

@@ -47,6 +47,7 @@ def reference(X: np.ndarray, grid: np.ndarray, **attributes: Any) -> np.ndarray:
 # -- GridSample -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("align_corners", [0, 1])
 @pytest.mark.parametrize("padding_mode", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

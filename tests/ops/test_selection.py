@@ -55,6 +55,7 @@ def first_by_value(x: np.ndarray, k: int, axis: int, largest: int) -> tuple[Any,
 TYPES = [*NARROW, np.float32, np.float64, np.int8, np.uint8, np.int64, np.uint64, np.int32]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("axis", [-2, 0, 2])

@@ -135,6 +135,7 @@ def test_DFT_refuses_to_fill_up_without_end(xp: Backend) -> None:
 # -- STFT -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("step", [1, 3, 8, 100])
 @pytest.mark.parametrize("ends_in", [1, 2])
 @pytest.mark.parametrize("onesided", [0, 1])
