@@ -117,7 +117,7 @@ GRAPHS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_results_are_those_without_buckets(name: str) -> None:
     bucketed = compare(model(GRAPHS[name]), [{"x": normal(*sizes, 6)} for sizes in SIZES])

@@ -43,7 +43,7 @@ def total(fn: Callable[..., Any], params: Any, x: Any) -> Any:
     return sum(jnp.sum(out**2) for out in fn(params, x) if out.dtype.kind == "f")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("mode")
 class TestTransformations:
     def test_jit_and_eval_shape(self, case: Any) -> None:
