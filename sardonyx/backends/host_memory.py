@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from typing import Any
 
@@ -49,10 +50,13 @@ def keep_freed() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
-    # Others than GNU's have none, or one that does nothing and says so.
-    return adjust is not None and all(adjust(*setting) for setting in _KEEPING)
+    settings = [_NO_MAPS, _NO_TRIMMING]
+    # Only the main thread's heap grows to any size; but where threads share it, they wait.
+    settings += [_ONE_HEAP] if len(os.sched_getaffinity(0)) == 1 else []
+    # Other libraries have no such function, or one that does nothing and says so.
+    return adjust is not None and all(adjust(*setting) for setting in settings)
 
 
-# As in malloc.h: no array in a map of its own, and no end of the heap that is given back. One heap
-# for all threads (-8, 1) would keep more, and takes longer: they wait for one another.
-_KEEPING = ((-4, 0), (-1, -1))
+# As in malloc.h: no array in a map of its own, no end of the heap that is given back, and one heap
+# for all threads.
+_NO_MAPS, _NO_TRIMMING, _ONE_HEAP = (-4, 0), (-1, -1), (-8, 1)
