@@ -156,7 +156,7 @@ def test_it_is_there() -> None:
     assert onednn.status().startswith("oneDNN's kernels are used")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
@@ -210,7 +210,7 @@ def test_activation_of_what_is_finite_and_of_what_is_not(activation: Activation)
     assert_close(product.run(x, packed, bias), multiplied(epilogue, x, matrix, bias))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
 @pytest.mark.parametrize("window", WINDOWS[:9], ids=str)

@@ -88,7 +88,7 @@ def test_casts_of_halves(case: Spelled, library: str) -> None:
     agree(case, np.float32, library)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @each(FUSED)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 @pytest.mark.parametrize("special", [[np.nan], [np.inf, -0.0], [-np.inf, 1e30]], ids=str)

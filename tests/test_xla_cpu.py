@@ -67,7 +67,7 @@ def assert_close(actual: Any, expected: Any, epsilon: float) -> None:
     np.testing.assert_allclose(np.asarray(actual, np.float64), expected, atol=epsilon * scale)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 @pytest.mark.parametrize("dtype", EPSILON, ids=lambda dtype: dtype.__name__)
 def test_convolutions_of_every_form(name: str, dtype: Any) -> None:
@@ -156,7 +156,7 @@ TURNED = {"plane", "stem", "few filters", "single filter", "padded points", "few
 TURNED |= {"line", "volume", "four axes"}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", EPSILON, ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_filters_are_turned_where_they_are_read_so(name: str, dtype: Any) -> None:

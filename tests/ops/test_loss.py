@@ -32,7 +32,7 @@ def loss_of(result: Any) -> np.ndarray:
     return found
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @OPS
 @REDUCTIONS
 @pytest.mark.parametrize("rest", [(), (3,), (2, 3), (2, 1, 3)], ids=str)

@@ -44,7 +44,7 @@ def whole(x: np.ndarray) -> np.ndarray:
 # -- DFT ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("axis", [0, 1, 2, -2, -4])
 @pytest.mark.parametrize("length", [None, 3, 6, 9])
 @pytest.mark.parametrize("ends_in", [1, 2])
