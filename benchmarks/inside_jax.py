@@ -15,9 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import sardonyx
-from tests.functions import drawn, mixed, recurrent
+from tests.functions import drawn, mixed, perceptrons, recurrent
 from tests.gradient_cases import CASES, WITHOUT
-from tests.graphs import model, node, weight
 
 NETWORKS = Path(__file__).parents[1] / "tests" / "models" / "gradients"
 
@@ -114,20 +113,7 @@ def difference(made: Any, looped: Any) -> float:
 
 def is_as_written() -> bool:
     """Whether JAX sees in an imported perceptron what a person would have written."""
-    weights = {"p1": drawn(6, 16), "p2": drawn(16), "p3": drawn(16, 3), "p4": drawn(3)}
-    nodes = [
-        node("Gemm", ["x", "p1", "p2"], ["h"]),
-        node("Relu", ["h"], ["a"]),
-        node("Gemm", ["a", "p3", "p4"], ["y"]),
-    ]
-    imported, params = sardonyx.to_jax(
-        model(nodes, ["x"], ["y"], [weight(*entry) for entry in weights.items()])
-    )
-
-    def written(params: dict[str, Any], x: Any) -> Any:
-        hidden = jnp.maximum(x @ params["p1"] + params["p2"], 0)
-        return hidden @ params["p3"] + params["p4"]
-
+    imported, written, params = perceptrons()
     one, other = (jax.make_jaxpr(fn)(params, drawn(4, 6)) for fn in (imported, written))
     return str(one) == str(other)
 

@@ -52,7 +52,7 @@ def _open(job: Job) -> tuple[dict[str, Any], Opened]:
     for name in peer.modules:
         importlib.import_module(name)
     imported = time.perf_counter()
-    held = _peak()
+    held = peak_bytes()
     opened = peer.open(job, feeds)
     loaded = time.perf_counter()
     opened.call()
@@ -62,7 +62,7 @@ def _open(job: Job) -> tuple[dict[str, Any], Opened]:
         "load": loaded - imported,
         "first": first - loaded,
         "imports_bytes": held,
-        "peak_bytes": _peak(),
+        "peak_bytes": peak_bytes(),
     }
     if job.gpu and opened.work is not None:
         facts["work"] = astuple(opened.work())
@@ -106,7 +106,7 @@ def _turn(call: Callable[[], Sequence[Any]], clock: Callable[[], float], budget:
     return seconds
 
 
-def _peak() -> int:
+def peak_bytes() -> int:
     """The most bytes of memory that this process has had."""
     status = Path("/proc/self/status")
     if status.exists():

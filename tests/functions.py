@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import onnx
 
+import sardonyx
 from tests.graphs import INT64, model, node, value, weight
 
 
@@ -49,3 +52,23 @@ def recurrent() -> onnx.ModelProto:
         ["y", "h"],
         [weight(*entry) for entry in weights.items()],
     )
+
+
+def perceptrons() -> tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]:
+    """One that was imported, the same as a person would write it, and the params of both."""
+    weights = {"p1": drawn(6, 16), "p2": drawn(16), "p3": drawn(16, 3), "p4": drawn(3)}
+    nodes = [
+        node("Gemm", ["x", "p1", "p2"], ["h"]),
+        node("Relu", ["h"], ["a"]),
+        node("MatMul", ["a", "p3"], ["m"]),
+        node("Add", ["m", "p4"], ["y"]),
+    ]
+    imported, params = sardonyx.to_jax(
+        model(nodes, ["x"], ["y"], [weight(*entry) for entry in weights.items()])
+    )
+
+    def written(params: dict[str, Any], x: Any) -> Any:
+        hidden = jnp.maximum(x @ params["p1"] + params["p2"], 0)
+        return hidden @ params["p3"] + params["p4"]
+
+    return imported, written, params

@@ -181,7 +181,7 @@ def test_what_is_missing_or_wrong_is_told() -> None:
     with pytest.raises(TypeError, match="'x' of the operator 'Bare' has no annotation"):
 
         @sardonyx.op(domain="mine")
-        def Bare(xp: Backend, x) -> Array:  # type: ignore[no-untyped-def]
+        def Bare(xp: Backend, x) -> Array:
             return x
 
 

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import sardonyx
-from tests.functions import drawn, mixed
+from tests.functions import drawn, mixed, perceptrons
 from tests.graphs import INT64, model, node, value, weight
 
 MODELS = "tests/models"
@@ -41,21 +41,7 @@ def test_results_are_those_of_onnxruntime(name: str) -> None:
 
 
 def test_the_jaxpr_is_that_of_a_person() -> None:
-    nodes = [
-        node("Gemm", ["x", "p1", "p2"], ["h"]),
-        node("Relu", ["h"], ["a"]),
-        node("MatMul", ["a", "p3"], ["m"]),
-        node("Add", ["m", "p4"], ["y"]),
-    ]
-    weights = {"p1": drawn(6, 16), "p2": drawn(16), "p3": drawn(16, 3), "p4": drawn(3)}
-    imported, params = sardonyx.to_jax(
-        model(nodes, ["x"], ["y"], [weight(*entry) for entry in weights.items()])
-    )
-
-    def written(params: dict[str, Any], x: Any) -> Any:
-        hidden = jnp.maximum(x @ params["p1"] + params["p2"], 0)
-        return hidden @ params["p3"] + params["p4"]
-
+    imported, written, params = perceptrons()
     one, other = (jax.make_jaxpr(fn)(params, drawn(4, 6)) for fn in (imported, written))
     assert str(one) == str(other)
     slopes = [

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.backends import find
 from sardonyx.backends.base import Backend
-from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidInput
 from sardonyx.exporting.archive import read
-from sardonyx.graph.loading.audit import audit
-from sardonyx.graph.loading.load import load_source
-from sardonyx.graph.loading.read import Readable, read_model
+from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model import Model
-from sardonyx.graph.params import Params
+from sardonyx.graph.opened import Opened
 
 if TYPE_CHECKING:
     from sardonyx.exporting.artefact import Artefact
@@ -43,12 +40,7 @@ def export(
     >>> program(np.zeros((3, 8, 48), np.float32)).shape
     (3, 8, 48)
     """
-    if isinstance(model, Model):
-        source, params = model.source, model.params
-    else:
-        source = load_source(*read_model(model))
-        audit(source, strict=strict)
-        params = Params(source.graph.initializers, HOST)
+    source, params, strict = Opened.of(model, strict=strict)
     # JAX is imported only where it is asked for.
     make = import_module("sardonyx.exporting.artefact").exported
     made: Artefact = make(source, params, signature, platforms, strict=strict)

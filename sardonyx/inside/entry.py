@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.custom import with_ops
-from sardonyx.graph.loading.audit import audit
-from sardonyx.graph.loading.load import load_source
-from sardonyx.graph.loading.read import Readable, read_model
+from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model import Model
+from sardonyx.graph.opened import Opened
 from sardonyx.inside.backend import inside_backend
 from sardonyx.inside.function import PureFunction
 from sardonyx.ops.definition import Op
@@ -53,16 +51,9 @@ def to_jax(
         raise InvalidInput(
             f"There is no precision {precision!r}; it may be 'default', 'high', 'highest' or None."
         )
-    if isinstance(model, Model):
-        source, strict = with_ops(model.source, ops), model._strict
-    else:
-        source = with_ops(load_source(*read_model(model)), ops)
-        audit(source, strict=strict)
+    source, held, strict = Opened.of(model, strict=strict, ops=ops)
     changed = dict(IN_TRAINING) if training else {}
     changed |= STRAIGHT_THROUGH if straight_through else {}
     source = replace(source, custom=changed | dict(source.custom))
     fn = PureFunction(source, inside_backend(precision), training=training, strict=strict)
-    if not isinstance(model, Model):
-        return fn, fn.placed(source.graph.initializers.__getitem__)
-    held = model.params
-    return fn, fn.placed(held.__getitem__ if model.backend == "jax" else held.host)
+    return fn, fn.placed(held.__getitem__ if held.backend.name == "jax" else held.host)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.backends.numpy import HOST
-from sardonyx.graph.loading.audit import audit
-from sardonyx.graph.loading.load import load_source
-from sardonyx.graph.loading.read import Readable, read_model
+from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model import Model
-from sardonyx.graph.params import Params
+from sardonyx.graph.opened import Opened
 from sardonyx.sharding.plan import Rules
 
 if TYPE_CHECKING:
@@ -44,12 +41,7 @@ def shard(
     >>> sharded(np.zeros((jax.device_count(), 8, 48), np.float32)).shape[1:]
     (8, 48)
     """
-    if isinstance(model, Model):
-        source, host = model.source, model.params
-    else:
-        source = load_source(*read_model(model))
-        audit(source, strict=strict)
-        host = Params(source.graph.initializers, HOST)
+    source, host, strict = Opened.of(model, strict=strict)
     # JAX is imported only where it is asked for.
     make = import_module("sardonyx.sharding.model").sharded
     made: ShardedModel = make(source, host, mesh, rules, configuration, strict=strict)

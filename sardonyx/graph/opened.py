@@ -1,0 +1,32 @@
+"""A model that is to become something else: one that was loaded already, or what can be loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from sardonyx.backends.numpy import HOST
+from sardonyx.graph.custom import with_ops
+from sardonyx.graph.loading.audit import audit
+from sardonyx.graph.loading.load import load_source
+from sardonyx.graph.loading.read import Readable, read_model
+from sardonyx.graph.model import Model
+from sardonyx.graph.params import Params
+from sardonyx.graph.structure import Source
+from sardonyx.ops.definition import Op
+
+
+class Opened(NamedTuple):
+    """What a model says and holds; a loaded one stays as strict as it was loaded."""
+
+    source: Source
+    params: Params
+    strict: bool
+
+    @classmethod
+    def of(cls, model: Model | Readable, *, strict: bool, ops: Iterable[Op[Any]] = ()) -> Opened:
+        if isinstance(model, Model):
+            return cls(with_ops(model.source, ops), model.params, model._strict)
+        source = with_ops(load_source(*read_model(model)), ops)
+        audit(source, strict=strict)
+        return cls(source, Params(source.graph.initializers, HOST), strict)
