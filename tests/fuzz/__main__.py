@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _only(plan: Plan, index: int) -> int:
-    print(onnx.printer.to_text(built(plan.seed, index).model))
+    print(onnx.printer.to_text(built(plan.seed, index)[0].model))
     plan = Plan(plan.seed, dict.fromkeys(plan.every, 1), plan.shrink)
     counts: Counter[str] = Counter()
     found = list(run_one(plan, index, counts))

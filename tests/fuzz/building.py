@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -15,6 +18,7 @@ from tests.fuzz.evaluation import apply
 from tests.fuzz.fitting import Fitter
 from tests.fuzz.graph import CONSTANT, INITIALIZER, INPUT, Array, Graph, Leaf, Node
 from tests.fuzz.mutes import is_muted
+from tests.fuzz.nesting import NESTED, body_of
 from tests.fuzz.supply import Offer, type_choices
 from tests.fuzz.values import Unstable, Value, is_float, parts
 from tests.property.case import Case
@@ -38,41 +42,67 @@ LEFT_OUT = frozenset(["DictVectorizer", "ZipMap", "CastMap", "StringNormalizer"]
 class Builder:
     """Grows one graph, node by node."""
 
-    def __init__(self, random: Random) -> None:
-        self.random = random
-        opset = random.choice(range(OLDEST, NEWEST + 1))
+    def __init__(
+        self, random: Random, opsets: Mapping[str, int], everywhere: bool, names: Iterator[int]
+    ) -> None:
+        self.random, self.opsets, self.names = random, opsets, names
         # Whether onnxruntime is to have a kernel for every node.
-        self.everywhere = opset <= newest_opset("") and random.random() < 0.85
-        self.opsets = {"": opset, ML: random.choice(range(1, newest_opset(ML) + 1))}
-        self.opset = opset
+        self.everywhere = everywhere
+        self.opset = opsets[""]
         self.values: dict[str, Value] = {}
         self.leaves: list[Leaf] = []
         self.nodes: list[Node] = []
         self.kinds = random.choices([INPUT, INITIALIZER, CONSTANT], k=3, weights=[5, 4, 1])
-        self.fitter = Fitter(self.values, self.emit, self.leave, opset)
+        self.nests = True
+        self.fitter = Fitter(self.values, self.emit, self.leave, self.opset)
 
-    def grow(self, count: int) -> None:
+    def start(self) -> None:
+        """Put in some arrays to begin with."""
         for _ in range(self.random.randint(1, 3)):
-            self._start()
-        for _ in range(4 * count):
-            if len(self.nodes) >= count:
+            dtype = np.dtype(self.random.choice(STARTS))
+            shape = tuple(self.random.choices(SIZES, k=self.random.randint(0, 4)))
+            kind = self.random.choice([INPUT, INPUT, INITIALIZER])
+            self.leave(drawn(self.random, dtype, shape), kind)
+
+    def grow(self, size: int) -> None:
+        """Add nodes until there are so many, or until too few of those that are drawn fit in."""
+        for _ in range(4 * size):
+            if len(self.nodes) >= size:
                 return
-            if self.nodes and self.random.random() < 0.04:
+            luck = self.random.random()
+            if self.nodes and luck < 0.04:
                 self._attempt(self._again)
+            elif self.nests and luck > 0.95:
+                nest = self.random.choice(NESTED)
+                self._attempt(lambda nest=nest: nest(self))
             else:
                 self._attempt(self._add)
+
+    def nested(self, formals: Mapping[str, Value]) -> Builder:
+        """A builder of a subgraph, which sees what is here and what it is called with."""
+        inner = Builder(self.random, self.opsets, self.everywhere, self.names)
+        inner.values |= self.values | formals
+        inner.kinds, inner.nests = [INITIALIZER, INITIALIZER, CONSTANT], False
+        return inner
+
+    def body(
+        self,
+        outputs: Sequence[str],
+        formals: Mapping[str, Value] | None = None,
+        shaped: bool = False,
+    ) -> Graph:
+        return body_of(self, outputs, formals or {}, shaped)
 
     def graph(self) -> Graph:
         read = {name for node in self.nodes for name in node.reads}
         made = [name for node in self.nodes for name in node.outputs]
         outputs = [n for n in made if n not in read or self.random.random() < 0.1]
         outputs = [n for n in outputs if not isinstance(self.values[n].data, list)]
-        opsets = {d: v for d, v in self.opsets.items() if any(n.domain == d for n in self.nodes)}
         symbolic = self.random.random() < 0.3
-        graph = Graph(
-            opsets | {"": self.opset}, tuple(self.leaves), tuple(self.nodes), tuple(outputs), symbolic
-        )
-        return graph.pruned()
+        leaves, nodes = tuple(self.leaves), tuple(self.nodes)
+        graph = Graph(self.opsets, leaves, nodes, tuple(outputs), symbolic).pruned()
+        used = {node.domain for node in graph.walk()}
+        return replace(graph, opsets={d: v for d, v in self.opsets.items() if d in {"", *used}})
 
     # -- one more -----------------------------------------------------------------------------
 
@@ -85,12 +115,6 @@ class Builder:
             del self.leaves[before[0] :], self.nodes[before[1] :]
             for name in list(self.values)[before[2] :]:
                 del self.values[name]
-
-    def _start(self) -> None:
-        dtype = np.dtype(self.random.choice(STARTS))
-        rank = self.random.randint(0, 4)
-        shape = tuple(self.random.choice(SIZES) for _ in range(rank))
-        self.leave(drawn(self.random, dtype, shape), self.random.choice([INPUT, INPUT, INITIALIZER]))
 
     def _add(self) -> None:
         known = operators(self.opset, self.opsets[ML], self.everywhere)
@@ -108,7 +132,7 @@ class Builder:
         inputs = [self._named(value, offer, case.optional) for value in case.inputs]
         while inputs and not inputs[-1]:
             inputs.pop()
-        outputs = tuple(self._new() for _ in range(case.outputs))
+        outputs = self.fresh(case.outputs)
         node = Node(
             case.op, tuple(inputs), outputs, case.attributes, domain, case.ulps, case.scale
         )
@@ -131,7 +155,7 @@ class Builder:
     def _again(self) -> None:
         """The same node once more, as exporters leave it behind."""
         node = self.random.choice(self.nodes)
-        outputs = tuple(self._new() for _ in node.outputs)
+        outputs = self.fresh(len(node.outputs))
         self.append(
             Node(
                 node.op, node.inputs, outputs, node.attributes, node.domain, node.ulps, node.scale
@@ -148,12 +172,12 @@ class Builder:
         self.values |= zip(node.outputs, results, strict=True)
 
     def emit(self, op: str, *inputs: str, **attributes: Any) -> str:
-        name = self._new()
+        name = self.new()
         self.append(Node(op, inputs, (name,), attributes))
         return name
 
     def leave(self, array: Array, kind: str | None = None) -> str:
-        name = self._new()
+        name = self.new()
         array = np.array(array)
         kind = kind or self.random.choice(self.kinds)
         if is_packed(array.dtype) or (kind == CONSTANT and not self._as_constant(array.dtype)):
@@ -166,9 +190,11 @@ class Builder:
         allowed = type_choices("Constant", self.opset, self.everywhere)[0]["T"]
         return dtype in allowed
 
-    def _new(self) -> str:
-        self.count = getattr(self, "count", 0) + 1
-        return f"v{self.count}"
+    def new(self) -> str:
+        return f"v{next(self.names)}"
+
+    def fresh(self, count: int) -> tuple[str, ...]:
+        return tuple(self.new() for _ in range(count))
 
 
 STARTS = ["float32"] * 6 + ["float64"] * 2 + ["float16", "int64", "int64", "int32", "bool"]
@@ -220,9 +246,13 @@ def operators(opset: int, ml_opset: int, everywhere: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-def built(seed: int, index: int) -> Graph:
-    """The graph of this number in the series of a seed."""
+def built(seed: int, index: int) -> tuple[Graph, dict[str, Value]]:
+    """The graph of this number in the series of a seed, and all its values."""
     random = Random(f"{seed}/{index}")
-    builder = Builder(random)
+    opset = random.choice(range(OLDEST, NEWEST + 1))
+    everywhere = opset <= newest_opset("") and random.random() < 0.85
+    opsets = {"": opset, ML: random.choice(range(1, newest_opset(ML) + 1))}
+    builder = Builder(random, opsets, everywhere, count(1))
+    builder.start()
     builder.grow(random.choice([3, 5, 8, 12, 18, 30]))
-    return builder.graph()
+    return builder.graph(), builder.values

@@ -14,7 +14,7 @@ import sardonyx
 from tests.fuzz.evaluation import evaluate
 from tests.fuzz.graph import INPUT, Array, Graph
 from tests.fuzz.running import OURS, Run, loaded
-from tests.fuzz.values import Unstable, Value, parts
+from tests.fuzz.values import COPIES, Unstable, Value, parts
 from tests.property.reference import Lacking
 
 Expected = Sequence[Value]
@@ -41,9 +41,11 @@ class Finding:
 class Reference:
     """A graph with what it should compute, for its own inputs and for others."""
 
-    def __init__(self, graph: Graph, copies: int = 3) -> None:
+    def __init__(
+        self, graph: Graph, copies: int = COPIES, values: Mapping[str, Value] | None = None
+    ) -> None:
         self.graph = graph
-        values = evaluate(graph, copies)
+        values = evaluate(graph, copies) if values is None else values
         self.dtypes = {name: v.arrays[0].dtype.name for name, v in values.items() if v.arrays}
         self.calls = [("first call", graph.feeds, [values[name] for name in graph.outputs])]
         if (other := self._other(graph, copies)) is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 from zlib import crc32
 
 import numpy as np
 
 import sardonyx
+from tests.fuzz.bodies import carried_out
 from tests.fuzz.exactness import SHAPED, STEPS, is_exact
 from tests.fuzz.graph import INPUT, Graph, Leaf, Node
 from tests.fuzz.values import (
@@ -27,7 +29,9 @@ Values = Mapping[str, Value]
 
 def apply(node: Node, values: Values, opsets: Mapping[str, int], copies: int = COPIES) -> list[Value]:
     """The values of a node's outputs; an error where it is invalid, or not to be compared."""
-    run = _Eager(node, values, opsets)
+    if any(isinstance(value, Graph) for value in node.attributes.values()):
+        return carried_out(node, values, lambda body, outer: _walked(body, outer, opsets, copies))
+    run = _eager(node, values, opsets)
     held = [values[name] for name in node.reads]
     exact = all(value.exact for value in held)
     results = run({name: values[name].data for name in node.reads})
@@ -55,11 +59,29 @@ def apply(node: Node, values: Values, opsets: Mapping[str, int], copies: int = C
 
 def evaluate(graph: Graph, copies: int = COPIES) -> dict[str, Value]:
     """All values of a graph."""
-    values = {leaf.name: Value(leaf.array) for leaf in graph.leaves}
+    return _walked(graph, {}, graph.opsets, copies)
+
+
+def _walked(
+    graph: Graph, outer: Values, opsets: Mapping[str, int], copies: int
+) -> dict[str, Value]:
+    values = {**outer, **{leaf.name: Value(leaf.array) for leaf in graph.leaves}}
     for node in graph.nodes:
-        results = apply(node, values, graph.opsets, copies)
-        values |= zip(node.outputs, results, strict=True)
+        values |= zip(node.outputs, apply(node, values, opsets, copies), strict=True)
     return values
+
+
+def _eager(node: Node, values: Values, opsets: Mapping[str, int]) -> _Eager:
+    """One node as a model; the same again for inputs of the same types and shapes."""
+    held = [array for name in node.reads for array in values[name].arrays]
+    key = tuple((array.dtype, array.shape) for array in held)
+    known = _KNOWN.setdefault(node, {})
+    if key not in known:
+        known[key] = _Eager(node, values, opsets)
+    return known[key]
+
+
+_KNOWN: WeakKeyDictionary[Node, dict[Any, _Eager]] = WeakKeyDictionary()
 
 
 class _Eager:
@@ -67,7 +89,7 @@ class _Eager:
 
     def __init__(self, node: Node, values: Values, opsets: Mapping[str, int]) -> None:
         lists = [name for name in node.reads if isinstance(values[name].data, list)]
-        self.node, self.lists = node, lists
+        self.lists = lists
         leaves, nodes = [], [node]
         for name in node.reads:
             if name in lists:

@@ -57,6 +57,17 @@ class Node:
         )
 
 
+@dataclass(frozen=True)
+class Typed:
+    """The dtype of what enters or leaves a subgraph, and its shape where the model says it."""
+
+    dtype: DType
+    shape: tuple[int, ...] | None = None
+
+    def named(self, name: str) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, number_of(self.dtype), self.shape)
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """Leaves, nodes in order, and the names of the results."""
@@ -68,8 +79,8 @@ class Graph:
     # Whether the sizes of inputs are symbols in the model.
     symbolic: bool = False
     # Of a subgraph: the types of what it is called with, by name, and of its results.
-    formals: Mapping[str, DType] = field(default_factory=dict)
-    results: tuple[DType, ...] = ()
+    formals: Mapping[str, Typed] = field(default_factory=dict)
+    results: tuple[Typed, ...] = ()
 
     @cached_property
     def captured(self) -> tuple[str, ...]:
@@ -92,10 +103,9 @@ class Graph:
         return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
     def body(self, name: str) -> onnx.GraphProto:
-        make = helper.make_tensor_value_info
-        formals = [make(formal, number_of(d), None) for formal, d in self.formals.items()]
+        formals = [typed.named(formal) for formal, typed in self.formals.items()]
         pairs = zip(self.outputs, self.results, strict=True)
-        results = [make(output, number_of(dtype), None) for output, dtype in pairs]
+        results = [typed.named(output) for output, typed in pairs]
         return helper.make_graph(self._nodes(), name, formals, results, self._initializers())
 
     def pruned(self) -> Graph:

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from hypothesis.control import BuildContext
-from hypothesis.internal.conjecture.data import ConjectureData
 from onnx import defs
 
 from sardonyx.backends.base import isdtype
 from sardonyx.graph.standard.types import DType, dtype_of_type
+from tests.fuzz.chance import drawn_from
 from tests.fuzz.graph import Array
 from tests.fuzz.values import Value
 from tests.property.reference import choices_of_types, domain_of
@@ -33,11 +32,9 @@ class Offer(Supply):
         self.everywhere = everywhere
         self.names: dict[int, str] = {}
         self.target = self._chosen()
-        self.data = ConjectureData(random=random)
 
     def __call__(self, strategy: st.SearchStrategy[Any]) -> Any:
-        with BuildContext(self.data, wrapped_test=_nothing):
-            return self.data.draw(strategy)
+        return drawn_from(strategy, self.random)
 
     def types(self, op: str, opset: int) -> dict[str, DType]:
         choices = type_choices(op, opset, self.everywhere)
@@ -98,10 +95,6 @@ class Offer(Supply):
         present = {v.data.dtype for v in self.values.values() if not isinstance(v.data, list)}
         held = [dtype for dtype in dtypes if dtype in present]
         return self.random.choice(held if held and self.random.random() < 0.7 else list(dtypes))
-
-
-def _nothing() -> None:
-    """Stands for the test that hypothesis believes it is in."""
 
 
 @cache

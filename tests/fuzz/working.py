@@ -33,7 +33,7 @@ class Plan:
 
     seed: int
     every: dict[str, int] = field(
-        default_factory=lambda: {NUMPY: 1, ONNXRUNTIME: 1, OPTIMIZED: 7, JAX: 4, STEPS: 60}
+        default_factory=lambda: {NUMPY: 1, ONNXRUNTIME: 1, OPTIMIZED: 3, JAX: 6, STEPS: 97}
     )
     shrink: float = 60
 
@@ -43,11 +43,11 @@ class Plan:
 
 def run_one(plan: Plan, index: int, counts: Counter[str]) -> Iterator[dict[str, Any]]:
     """Build a graph, compare its runtimes, and yield what they disagree on, shrunk."""
-    graph = built(plan.seed, index)
+    graph, values = built(plan.seed, index)
     if not graph.nodes:
         counts["empty graphs"] += 1
         return
-    reference = Reference(graph)
+    reference = Reference(graph, values=values)
     counts["graphs"] += 1
     counts.update(covered(graph, reference.dtypes))
     for runtime in plan.runtimes(index):

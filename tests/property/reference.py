@@ -60,6 +60,7 @@ def newest_opset(domain: str) -> int:
     raise AssertionError(f"onnxruntime does not run {PROBES[domain]} at any opset")
 
 
+@cache
 def versions(op: str) -> list[int]:
     """The versions of an operator that onnxruntime runs: by a kernel, or by the standard's body."""
     return [
