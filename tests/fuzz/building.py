@@ -15,6 +15,7 @@ from onnx import defs
 import sardonyx
 from sardonyx.graph.standard.types import DType
 from tests.fuzz.evaluation import apply
+from tests.fuzz.exactness import names_in
 from tests.fuzz.fitting import Fitter
 from tests.fuzz.graph import CONSTANT, INITIALIZER, INPUT, Array, Graph, Leaf, Node
 from tests.fuzz.mutes import is_muted
@@ -28,13 +29,13 @@ from tests.property.strategies import is_packed, ordinary, wild
 
 OLDEST, NEWEST = 7, 28
 ML = "ai.onnx.ml"
-# Operators that take what they get and hand on something of use; they stand for half of all nodes.
-CHAINING = (
+# Operators that take whatever comes and hand on something of use; half of all nodes.
+CHAINING = names_in(
     "Add Sub Mul Div Max Min Sum Where MatMul Gemm Conv Relu Tanh Sigmoid Exp Sqrt Abs Neg Clip "
     "Softmax ReduceSum ReduceMean ReduceMax Reshape Transpose Concat Slice Gather Expand Cast "
     "Squeeze Unsqueeze Pad Split Equal Less Greater LayerNormalization BatchNormalization Pow Erf "
     "Shape Identity CumSum Einsum Flatten Tile And Or Not"
-).split()
+)
 # What these return for a dtype, or a number of outputs, has no use in a graph.
 LEFT_OUT = frozenset(["DictVectorizer", "ZipMap", "CastMap", "StringNormalizer"])
 
@@ -117,8 +118,10 @@ class Builder:
                 del self.values[name]
 
     def _add(self) -> None:
-        known = operators(self.opset, self.opsets[ML], self.everywhere)
-        if self.random.random() < 0.5:
+        known = operators("", self.opset, self.everywhere)
+        if self.random.random() < 0.07:
+            known = operators(ML, self.opsets[ML], self.everywhere)
+        elif self.random.random() < 0.5:
             known = tuple(op for op in CHAINING if op in known)
         op = self.random.choice(known)
         domain = domain_of(op)
@@ -133,9 +136,7 @@ class Builder:
         while inputs and not inputs[-1]:
             inputs.pop()
         outputs = self.fresh(case.outputs)
-        node = Node(
-            case.op, tuple(inputs), outputs, case.attributes, domain, case.ulps, case.scale
-        )
+        node = Node(case.op, tuple(inputs), outputs, case.attributes, domain, case.ulps, case.scale)
         self.append(node)
 
     def _named(self, value: Any, offer: Offer, optional: bool = False) -> str:
@@ -157,9 +158,7 @@ class Builder:
         node = self.random.choice(self.nodes)
         outputs = self.fresh(len(node.outputs))
         self.append(
-            Node(
-                node.op, node.inputs, outputs, node.attributes, node.domain, node.ulps, node.scale
-            )
+            Node(node.op, node.inputs, outputs, node.attributes, node.domain, node.ulps, node.scale)
         )
 
     # -- what others add with -----------------------------------------------------------------
@@ -229,17 +228,17 @@ def drawn(random: Random, dtype: DType, shape: tuple[int, ...]) -> Array:
 
 
 @cache
-def operators(opset: int, ml_opset: int, everywhere: bool) -> tuple[str, ...]:
-    """The operators that can be drawn at an opset."""
+def operators(domain: str, opset: int, everywhere: bool) -> tuple[str, ...]:
+    """The operators of a domain that can be drawn at an opset."""
     found = []
     for op in sorted(MAKERS.keys() - LEFT_OUT):
-        domain = domain_of(op)
-        version = ml_opset if domain else opset
+        if domain_of(op) != domain:
+            continue
         try:
-            schema = defs.get_schema(op, version, domain)
+            schema = defs.get_schema(op, opset, domain)
         except defs.SchemaError:
             continue
-        if schema.deprecated or not type_choices(op, version, everywhere):
+        if schema.deprecated or not type_choices(op, opset, everywhere):
             continue
         if not everywhere or schema.since_version in versions(op):
             found.append(op)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
@@ -18,7 +18,7 @@ from tests.fuzz.values import COPIES, Unstable, Value, parts
 from tests.property.reference import Lacking
 
 Expected = Sequence[Value]
-# The first call on NumPy runs steps as they are recorded; later ones run what rewrites left of them.
+# On NumPy the first call runs steps as they are recorded, and later ones what rewrites left.
 FIRST_CALL_MAY_ROUND = True
 
 
@@ -38,6 +38,9 @@ class Finding:
         return f"{self.runtime}, {self.call}: {self.kind}: {self.text}"
 
 
+Loading = Callable[[str, Graph], "Run | None"]
+
+
 class Reference:
     """A graph with what it should compute, for its own inputs and for others."""
 
@@ -51,27 +54,23 @@ class Reference:
         if (other := self._other(graph, copies)) is not None:
             self.calls.append(("other inputs", *other))
 
-    def _other(
-        self, graph: Graph, copies: int
-    ) -> tuple[Mapping[str, Array], list[Value]] | None:
+    def _other(self, graph: Graph, copies: int) -> tuple[Mapping[str, Array], list[Value]] | None:
         """The same elements in another order; None where the graph is not valid for them."""
-        leaves = tuple(
-            replace(leaf, array=shuffled(leaf.array, leaf.name)) if leaf.kind == INPUT else leaf
-            for leaf in graph.leaves
-        )
-        shuffle = replace(graph, leaves=leaves)
+        other = with_other_inputs(graph)
         try:
-            values = evaluate(shuffle, copies)
+            values = evaluate(other, copies)
         except (sardonyx.SardonyxError, Unstable):
             return None
-        return shuffle.feeds, [values[name] for name in graph.outputs]
+        return other.feeds, [values[name] for name in graph.outputs]
 
-    def finding(self, runtime: str, counts: Counter[str] | None = None) -> Finding | None:
+    def finding(
+        self, runtime: str, counts: Counter[str] | None = None, load: Loading = loaded
+    ) -> Finding | None:
         """The first disagreement of a runtime, or None."""
         counts = Counter() if counts is None else counts
         call = "load"
         try:
-            run = loaded(runtime, self.graph)
+            run = load(runtime, self.graph)
             if run is None:
                 counts[f"{runtime}: lacking"] += 1
                 return None
@@ -150,7 +149,16 @@ def differ(found: Array, wanted: Array, tolerance: Array | None) -> str | None:
     )
 
 
-def shuffled(array: Array, name: str) -> Array:
+def with_other_inputs(graph: Graph) -> Graph:
+    """The graph with the elements of its inputs in another order."""
+    leaves = [
+        replace(leaf, array=_shuffled(leaf.array, leaf.name)) if leaf.kind == INPUT else leaf
+        for leaf in graph.leaves
+    ]
+    return replace(graph, leaves=tuple(leaves))
+
+
+def _shuffled(array: Array, name: str) -> Array:
     rng = np.random.default_rng(crc32(name.encode()))
     order = rng.permutation(array.size)
     return np.asarray(array.reshape(-1)[order].reshape(array.shape), array.dtype)

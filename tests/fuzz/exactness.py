@@ -12,22 +12,27 @@ from sardonyx.graph.standard.types import DType
 from tests.fuzz.graph import Array
 from tests.fuzz.values import is_float, largest, wide
 
+
+def names_in(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 # Each element of the result is an element of an input, or comes of one by a rule without rounding.
-MOVES = frozenset(
+MOVES = names_in(
     "Reshape Transpose Slice Gather GatherElements GatherND Concat Split Squeeze Unsqueeze Flatten "
     "Expand Tile Pad Identity Where Compress Trilu DepthToSpace SpaceToDepth OneHot "
     "ReverseSequence Relu Abs Neg Max Min Clip ReduceMax ReduceMin MaxPool GlobalMaxPool Dropout "
     "EyeLike Constant ConstantOfShape Cast CastLike SequenceConstruct SequenceAt SequenceInsert "
     "SequenceErase SequenceEmpty SplitToSequence ConcatFromSequence Optional OptionalGetElement "
-    "TensorScatter Scatter MaxUnpool CenterCropPad".split()
+    "TensorScatter Scatter MaxUnpool CenterCropPad"
 )
 # A small change of an input may change much; so only what is exact may enter.
-STEPS = frozenset(
+STEPS = names_in(
     "Floor Ceil Round Sign Mod Hardmax TopK Unique ThresholdedRelu Shrink NonMaxSuppression "
     "ArgMax ArgMin IsNaN IsInf RoiAlign MaxRoiPool GridSample Resize Upsample OneHot Range "
     "BitShift Scaler Imputer Binarizer TreeEnsemble TreeEnsembleRegressor TreeEnsembleClassifier "
     "Normalizer FeatureVectorizer SVMClassifier SVMRegressor LinearClassifier QuantizeLinear "
-    "DynamicQuantizeLinear DequantizeLinear MaxUnpool".split()
+    "DynamicQuantizeLinear DequantizeLinear MaxUnpool"
 )
 # They read the shape alone.
 SHAPED = frozenset(["Shape", "Size", "SequenceLength", "OptionalHasElement"])

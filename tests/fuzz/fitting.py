@@ -9,7 +9,7 @@ import numpy as np
 
 from sardonyx.backends.base import isdtype
 from sardonyx.graph.standard.types import DType, number_of
-from tests.fuzz.graph import Array, Node
+from tests.fuzz.graph import Array
 from tests.fuzz.supply import lies_within
 from tests.fuzz.values import Value, is_float
 from tests.property.strategies import Shape

@@ -109,9 +109,7 @@ def _is_carried(value: Value) -> bool:
 
 
 def _sequences(outer: Builder) -> tuple[list[int], list[str], int]:
-    names = [
-        n for n, v in outer.values.items() if _is_carried(v) and v.data.ndim and v.data.size
-    ]
+    names = [n for n, v in outer.values.items() if _is_carried(v) and v.data.ndim and v.data.size]
     if not names:
         return [], [], 0
     first = outer.random.choice(names)
@@ -132,10 +130,7 @@ def _first(axis: int, step: int) -> Callable[[np.ndarray], np.ndarray]:
 def _results(inner: Builder, count: int) -> list[str]:
     """Some of what a body's nodes compute."""
     names = [
-        name
-        for node in inner.nodes
-        for name in node.outputs
-        if _is_carried(inner.values[name])
+        name for node in inner.nodes for name in node.outputs if _is_carried(inner.values[name])
     ]
     if not names:
         raise Unstable("the body computes nothing")

@@ -14,8 +14,12 @@ Run = Callable[[Feeds], list[Any]]
 NUMPY, JAX, STEPS = "numpy", "jax", "jax in steps"
 ONNXRUNTIME, OPTIMIZED = "onnxruntime", "onnxruntime, optimized"
 OURS = (NUMPY, JAX, STEPS)
-# What a runtime raises where it does not run a model; anything else is a fault by itself.
-REFUSALS = (sardonyx.SardonyxError, Refused)
+# What onnxruntime says of valid models that its kernels were not written for.
+LIMITS = (
+    "Subgraph must have the shape set for all outputs",
+    "mode only supports",
+    "has unknown shape",
+)
 
 
 def loaded(runtime: str, graph: Graph) -> Run | None:
@@ -31,4 +35,13 @@ def loaded(runtime: str, graph: Graph) -> Run | None:
         session = Session(content, optimized=runtime == OPTIMIZED)
     except Lacking:
         return None
-    return lambda feeds: session.run(dict(feeds))
+    return lambda feeds: _of_onnxruntime(session, feeds)
+
+
+def _of_onnxruntime(session: Session, feeds: Feeds) -> list[Any]:
+    try:
+        return session.run(dict(feeds))
+    except Refused as refusal:
+        if any(limit in str(refusal) for limit in LIMITS):
+            raise Lacking(str(refusal)) from None
+        raise

@@ -8,17 +8,31 @@ from dataclasses import replace
 
 import numpy as np
 
+from tests.fuzz.comparing import with_other_inputs
 from tests.fuzz.evaluation import evaluate
 from tests.fuzz.graph import INITIALIZER, INPUT, Graph, Leaf, Node
 from tests.property.strategies import is_packed
 
 Fails = Callable[[Graph], bool]
+Pass = Callable[[Graph], Iterator[Graph]]
 
 
 def shrunk(graph: Graph, fails: Fails, seconds: float = 60) -> Graph:
     """The smallest graph found in that time on which `fails` still holds."""
     end = time.monotonic() + seconds
-    passes = (_single_outputs, _cuts, _bypasses, _inlined, _fewer_attributes, _plain, _smaller)
+    other = with_other_inputs(graph)
+    if _still(other, fails):
+        graph = other
+    passes: tuple[Pass, ...] = (
+        _single_outputs,
+        _cuts,
+        _bypasses,
+        _bare_bodies,
+        _inlined,
+        _fewer_attributes,
+        _plain,
+        _smaller,
+    )
     progress = True
     while progress and time.monotonic() < end:
         progress = False
@@ -89,6 +103,17 @@ def _renamed(graph: Graph, node: Node, name: str) -> Graph:
 
     kept = tuple(swapped(other) for other in graph.nodes if other is not node)
     return replace(graph, nodes=kept).pruned()
+
+
+def _bare_bodies(graph: Graph) -> Iterator[Graph]:
+    """Subgraphs without what their results do not depend on."""
+    for place, node in enumerate(graph.nodes):
+        for name, body in node.attributes.items():
+            if isinstance(body, Graph) and len(body.pruned().nodes) < len(body.nodes):
+                nodes = list(graph.nodes)
+                attributes = {**node.attributes, name: body.pruned()}
+                nodes[place] = replace(node, attributes=attributes)
+                yield replace(graph, nodes=tuple(nodes)).pruned()
 
 
 def _inlined(graph: Graph) -> Iterator[Graph]:

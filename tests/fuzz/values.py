@@ -49,10 +49,7 @@ class Value:
         if self.exact:
             return [None] * len(self.arrays)
         columns = zip(*(parts(copy) for copy in self.copies), strict=True)
-        return [
-            _tolerance(array, noisy)
-            for array, noisy in zip(self.arrays, columns, strict=True)
-        ]
+        return [_tolerance(array, noisy) for array, noisy in zip(self.arrays, columns, strict=True)]
 
 
 def parts(data: Any) -> list[Array]:
@@ -122,4 +119,4 @@ def _tolerance(array: Array, noisy: tuple[Array, ...]) -> Array | None:
     # Copies that happen to agree in one place say little of it; so the usual distance counts too.
     usual = float(spread.mean()) if spread.size else 0.0
     floor = 4 * float(limits.eps) * np.abs(wide(array)) + float(limits.smallest_normal)
-    return np.asarray(6 * spread + 2 * usual + floor)
+    return np.asarray(3 * spread + usual + floor)

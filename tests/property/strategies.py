@@ -39,6 +39,7 @@ class Supply(ABC):
     def array(self, dtype: DType, shape: Shape, values: np.ndarray) -> np.ndarray | None:
         """An array that it has, whose elements lie within `values`, or None."""
 
+
 # -- types ----------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,66 @@
+"""Where runtimes differ on several nodes together, and are meant to: the second table of it.
+
+tests/property/disagreements has those that one node shows. Each entry's example must still differ,
+and docs/disagreements.md lists every entry.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.fuzz.comparing import Finding
+from tests.fuzz.graph import Graph, Node
+from tests.property.disagreements.entry import SARDONYX
+
+
+@dataclass(frozen=True)
+class Joint:
+    """What differs between which operators, why, who is right, and a model that shows it."""
+
+    operators: tuple[str, ...]
+    what: str
+    why: str
+    right: str
+    # Whether a shrunk graph shows this.
+    applies: Callable[[Graph], bool]
+    model: str
+    feeds: Mapping[str, np.ndarray]
+
+
+def _overwrites(node: Node, graph: Graph) -> bool:
+    """Whether what a BatchNormalization in training puts in the place of its statistics is read."""
+    if node.op != "BatchNormalization" or not node.attributes.get("training_mode"):
+        return False
+    reads = Counter(name for other in graph.walk() for name in other.inputs)
+    return any(reads[name] > 1 for name in node.inputs[3:]) or any(
+        name in graph.feeds for name in node.inputs[3:]
+    )
+
+
+ENTRIES: tuple[Joint, ...] = (
+    Joint(
+        ("BatchNormalization",),
+        "`training_mode` where a running mean or variance is read elsewhere, too, or is an "
+        "input of the model: onnxruntime overwrites it.",
+        "An operator does not change its inputs.",
+        SARDONYX,
+        lambda graph: any(_overwrites(node, graph) for node in graph.walk()),
+        """<ir_version: 10, opset_import: ["": 15]>
+        g (float[2,1,3] x, float[1] one) => (float[2,1,3] y, float[1] m, float[1] v) {
+            y, m, v = BatchNormalization <training_mode = 1> (x, one, one, one, one)
+        }""",
+        {
+            "x": np.arange(6, dtype=np.float32).reshape(2, 1, 3),
+            "one": np.ones(1, np.float32),
+        },
+    ),
+)
+
+
+def is_settled(graph: Graph, finding: Finding) -> bool:
+    """Whether the page explains what onnxruntime does otherwise on a shrunk graph."""
+    return finding.runtime.startswith("onnxruntime") and any(e.applies(graph) for e in ENTRIES)
