@@ -34,7 +34,7 @@ def apply(
     if any(isinstance(value, Graph) for value in node.attributes.values()):
         return carried_out(node, values, lambda body, outer: _walked(body, outer, opsets, copies))
     run = _eager(node, values, opsets)
-    held = [values[name] for name in node.reads]
+    held = [values[name] for name in node.inputs if name]
     exact = all(value.exact for value in held)
     results = run({name: values[name].data for name in node.reads})
     if not exact and node.op in SHAPED:

@@ -24,7 +24,8 @@ MOVES = names_in(
     "ReverseSequence Relu Abs Neg Max Min Clip ReduceMax ReduceMin MaxPool GlobalMaxPool Dropout "
     "EyeLike Constant ConstantOfShape Cast CastLike SequenceConstruct SequenceAt SequenceInsert "
     "SequenceErase SequenceEmpty SplitToSequence ConcatFromSequence Optional OptionalGetElement "
-    "TensorScatter Scatter MaxUnpool CenterCropPad"
+    "TensorScatter Scatter MaxUnpool CenterCropPad Floor Ceil Round "
+    "Sign Hardmax TopK Unique"
 )
 # A small change of an input may change much; so only what is exact may enter.
 STEPS = names_in(
