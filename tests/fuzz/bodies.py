@@ -54,7 +54,10 @@ def _scan(node: Node, values: Values, walk: Walk) -> list[Value]:
     states, sequences = held[: len(held) - count], held[len(held) - count :]
     axes = node.attributes.get("scan_input_axes", [0] * count)
     ways = node.attributes.get("scan_input_directions", [0] * count)
-    length = sequences[0].data.shape[axes[0]]
+    lengths = {value.data.shape[axis] for value, axis in zip(sequences, axes, strict=True)}
+    if len(lengths) > 1:
+        raise Unstable("what is scanned differs in length")
+    length = lengths.pop()
     rows: list[list[Value]] = []
     for step in range(length):
         slices = [

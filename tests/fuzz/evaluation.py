@@ -13,6 +13,7 @@ import sardonyx
 from tests.fuzz.bodies import carried_out
 from tests.fuzz.exactness import PRODUCTS, SHAPED, STEPS, is_exact
 from tests.fuzz.graph import INPUT, Graph, Leaf, Node
+from tests.fuzz.mutes import is_muted
 from tests.fuzz.values import (
     COPIES,
     Unstable,
@@ -23,6 +24,7 @@ from tests.fuzz.values import (
     require_stable,
     with_noise,
 )
+from tests.property.case import Case
 
 Values = Mapping[str, Value]
 
@@ -37,6 +39,8 @@ def apply(
     held = [values[name] for name in node.inputs if name]
     exact = all(value.exact for value in held)
     results = run({name: values[name].data for name in node.reads})
+    if is_muted(_case(node, values, opsets)):
+        raise Unstable("runtimes are known to differ on it")
     if not exact and node.op in SHAPED:
         return [Value(result) for result in results]
     if not exact and (node.op in STEPS or any(_is_discrete(result) for result in results)):
@@ -112,6 +116,12 @@ class _Eager:
                 feeds[name] = data
         results = self.model.run(None, feeds)
         return [[np.asarray(a) for a in r] if isinstance(r, list) else r for r in results]
+
+
+def _case(node: Node, values: Values, opsets: Mapping[str, int]) -> Case:
+    inputs = tuple(values[name].data if name else None for name in node.inputs)
+    opset, count = opsets[node.domain], len(node.outputs)
+    return Case(node.op, opset, inputs, node.attributes, count, domain=node.domain)
 
 
 def _is_discrete(result: Any) -> bool:

@@ -40,7 +40,8 @@ def loaded(runtime: str, graph: Graph) -> Run | None:
 
 def _of_onnxruntime(session: Session, feeds: Feeds) -> list[Any]:
     try:
-        return session.run(dict(feeds))
+        # It may write to its inputs; see the table of disagreements.
+        return session.run({name: array.copy() for name, array in feeds.items()})
     except Refused as refusal:
         if any(limit in str(refusal) for limit in LIMITS):
             raise Lacking(str(refusal)) from None

@@ -155,12 +155,22 @@ def last_part_is_empty(case: Case) -> bool:
     return (count - 1) * -(-size // count) >= size
 
 
-def crops_an_axis_away(case: Case) -> bool:
+def pads_of(case: Case) -> list[tuple[int, int, int]]:
+    """The size of each padded axis, and what a Pad adds before and after it."""
     shape = shape_of(case)
     pads = case.inputs[1].tolist() if case.opset >= 11 else case.attributes["pads"]
     axes = case.inputs[3].tolist() if len(case.inputs) > 3 else range(len(shape))
-    pairs = zip(axes, pads, pads[len(axes) :], strict=False)
-    return any(shape[axis] + min(head, 0) + min(tail, 0) <= 0 for axis, head, tail in pairs)
+    sizes = [shape[axis] for axis in axes]
+    return list(zip(sizes, pads, pads[len(sizes) :], strict=False))
+
+
+def crops_an_axis_away(case: Case) -> bool:
+    return any(size + min(head, 0) + min(tail, 0) <= 0 for size, head, tail in pads_of(case))
+
+
+def reflects_too_far(case: Case) -> bool:
+    is_reflected = case.attributes.get("mode") == "reflect"
+    return is_reflected and any(max(pads) >= size for size, *pads in pads_of(case))
 
 
 def reduces_nothing(case: Case) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 import sardonyx
 from sardonyx.ops import OPS
+from tests.fuzz.disagreements import ENTRIES, Joint
 from tests.property.agreement import compared
 from tests.property.disagreements import DISAGREEMENTS, Disagreement
 from tests.property.makers import MAKERS
@@ -35,13 +36,14 @@ def test_an_entry_knows_its_example_and_the_example_still_differs(entry: Disagre
         compared(entry.example)
 
 
-def row(entry: Disagreement) -> str:
+def row_of(entry: Disagreement | Joint) -> str:
     return f"| {', '.join(entry.operators)} | {entry.what} | {entry.right} | {entry.why} |"
 
 
 def test_the_page_lists_every_entry_and_no_other() -> None:
     rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| ")]
-    assert sorted(rows[1:]) == sorted(map(row, DISAGREEMENTS))
+    entries = [row for row in rows if not row.startswith("| operators |")]
+    assert sorted(entries) == sorted(map(row_of, (*DISAGREEMENTS, *ENTRIES)))
 
 
 def test_every_operator_that_onnxruntime_runs_is_compared() -> None:

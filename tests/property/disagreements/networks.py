@@ -102,6 +102,23 @@ ENTRIES = (
         attention(doubles(0.1), doubles(0.3, 0.9), opset=25, scale=0.5),
     ),
     Disagreement(
+        ("Gemm",),
+        "An inner axis of size 0: onnxruntime leaves out `beta`.",
+        "The product is 0, and C is scaled as ever.",
+        SARDONYX,
+        lambda case: (
+            0 in case.inputs[0].shape
+            and len(case.inputs) > 2
+            and case.attributes.get("beta", 1.0) != 1.0
+        ),
+        Case(
+            "Gemm",
+            13,
+            (np.zeros((1, 0), np.float32), np.zeros((0, 1), np.float32), floats(1)),
+            {"beta": 2.0},
+        ),
+    ),
+    Disagreement(
         ("MatMul",),
         "A batch axis of size 0 against one of size 1, or none, and a matrix of no rows by a "
         "vector: onnxruntime refuses it.",
