@@ -50,7 +50,7 @@ ENTRIES = (
         "The text has alpha = 1/6, and the result has the precision of its type.",
         SARDONYX,
         lambda case: dtype_in(case) == "float64",
-        Case("HardSwish", 14, (doubles(1),)),
+        Case("HardSwish", 18, (doubles(1),)),
     ),
     Disagreement(
         ("Shrink",),
