@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tests.fuzz.graph import Graph, Node
+from tests.fuzz.graph import Graph, Node, Typed
 from tests.fuzz.values import Unstable, Value
 
 Values = Mapping[str, Value]
@@ -65,11 +65,19 @@ def _scan(node: Node, values: Values, walk: Walk) -> list[Value]:
             for sequence, axis, way in zip(sequences, axes, ways, strict=True)
         ]
         formals = dict(zip(body.formals, [*states, *slices], strict=True))
+        _require_shapes(body.formals.values(), formals.values())
         found = walk(body, {**values, **formals})
         results = [found[name] for name in body.outputs]
+        _require_shapes(body.results, results)
         states = results[: len(states)]
         rows.append(results[len(states) :])
     return [*states, *_stacked(rows, len(body.outputs) - len(states))]
+
+
+def _require_shapes(declared: Iterable[Typed], values: Iterable[Value]) -> None:
+    for typed, value in zip(declared, values, strict=True):
+        if typed.shape not in (None, value.data.shape):
+            raise Unstable("a subgraph is called with other shapes than it declares")
 
 
 def mapped(value: Value, function: Callable[[Any], Any]) -> Value:

@@ -50,6 +50,8 @@ class Builder:
         self.everywhere = everywhere
         self.opset = opsets[""]
         self.values: dict[str, Value] = {}
+        # Optionals, which no other node takes.
+        self.hidden: dict[str, Value] = {}
         self.leaves: list[Leaf] = []
         self.nodes: list[Node] = []
         self.kinds = random.choices([INPUT, INITIALIZER, CONSTANT], k=3, weights=[5, 4, 1])
@@ -82,6 +84,7 @@ class Builder:
         """A builder of a subgraph, which sees what is here and what it is called with."""
         inner = Builder(self.random, self.opsets, self.everywhere, self.names)
         inner.values |= self.values | formals
+        inner.hidden |= self.hidden
         inner.kinds, inner.nests = [INITIALIZER, INITIALIZER, CONSTANT], False
         return inner
 
@@ -97,7 +100,8 @@ class Builder:
         read = {name for node in self.nodes for name in node.reads}
         made = [name for node in self.nodes for name in node.outputs]
         outputs = [n for n in made if n not in read or self.random.random() < 0.1]
-        outputs = [n for n in outputs if not isinstance(self.values[n].data, list)]
+        held = {n for n, value in self.values.items() if not isinstance(value.data, list)}
+        outputs = [name for name in outputs if name in held]
         symbolic = self.random.random() < 0.3
         leaves, nodes = tuple(self.leaves), tuple(self.nodes)
         graph = Graph(self.opsets, leaves, nodes, tuple(outputs), symbolic).pruned()
@@ -132,8 +136,6 @@ class Builder:
 
     def _wire(self, case: Case, domain: str, offer: Offer) -> None:
         inputs = [self._named(value, offer, case.optional) for value in case.inputs]
-        while inputs and not inputs[-1]:
-            inputs.pop()
         outputs = self.fresh(case.outputs)
         node = Node(case.op, tuple(inputs), outputs, case.attributes, domain, case.ulps, case.scale)
         self.append(node)
@@ -163,11 +165,12 @@ class Builder:
     # -- what others add with -----------------------------------------------------------------
 
     def append(self, node: Node) -> None:
-        results = apply(node, self.values, self.opsets)
+        results = apply(node, self.values | self.hidden, self.opsets)
         for value in results:
             require_useful(value, self.random)
         self.nodes.append(node)
-        self.values |= zip(node.outputs, results, strict=True)
+        held = self.hidden if node.op == "Optional" else self.values
+        held |= zip(node.outputs, results, strict=True)
 
     def emit(self, op: str, *inputs: str, **attributes: Any) -> str:
         name = self.new()
@@ -253,4 +256,4 @@ def built(seed: int, index: int) -> tuple[Graph, dict[str, Value]]:
     builder = Builder(random, opsets, everywhere, count(1))
     builder.start()
     builder.grow(random.choice([3, 5, 8, 12, 18, 30]))
-    return builder.graph(), builder.values
+    return builder.graph(), builder.values | builder.hidden

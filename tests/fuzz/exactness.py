@@ -35,6 +35,10 @@ STEPS = names_in(
     "Normalizer FeatureVectorizer SVMClassifier SVMRegressor LinearClassifier QuantizeLinear "
     "DynamicQuantizeLinear DequantizeLinear MaxUnpool"
 )
+# Recurrent networks, whose gates one runtime may overflow in and another not.
+GATED, MOST_OF_GATES = ("RNN", "GRU", "LSTM"), 50
+# Which of the inputs they tell the sign of a zero of.
+SIGNED = {"BitCast": 0, "Reciprocal": 0, "Div": 1, "Pow": 0}
 # They read the shape alone.
 SHAPED = frozenset(["Shape", "Size", "SequenceLength", "OptionalHasElement"])
 SUMS = frozenset(["Add", "Sub", "Sum", "ReduceSum", "CumSum", "ReduceL1"])

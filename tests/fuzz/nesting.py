@@ -130,7 +130,10 @@ def _first(axis: int, step: int) -> Callable[[np.ndarray], np.ndarray]:
 def _results(inner: Builder, count: int) -> list[str]:
     """Some of what a body's nodes compute."""
     names = [
-        name for node in inner.nodes for name in node.outputs if _is_carried(inner.values[name])
+        name
+        for node in inner.nodes
+        for name in node.outputs
+        if name in inner.values and _is_carried(inner.values[name])
     ]
     if not names:
         raise Unstable("the body computes nothing")

@@ -30,6 +30,8 @@ class Offer(Supply):
     def __init__(self, random: Random, values: Values, fit: Fitting, everywhere: bool) -> None:
         self.random, self.values, self.fit = random, values, fit
         self.everywhere = everywhere
+        # Whether infinities and NaN may enter where examples have ordinary numbers.
+        self.infinite = random.random() < 0.3
         self.names: dict[int, str] = {}
         self.target = self._chosen()
 
@@ -85,7 +87,7 @@ class Offer(Supply):
             if not isinstance(value.data, list)
             and value.data.dtype == dtype
             and value.data.shape == shape
-            and lies_within(value.data, values)
+            and lies_within(value.data, values, self.infinite)
         ]
         if self.target in names and id(self.values[self.target].data) not in self.names:
             return self.target
@@ -112,7 +114,7 @@ def type_choices(op: str, opset: int, everywhere: bool) -> tuple[Mapping[str, An
     return (allowed,) if all(allowed.values()) else ()
 
 
-def lies_within(array: Array, values: Array) -> bool:
+def lies_within(array: Array, values: Array, infinite: bool = False) -> bool:
     """Whether an array's elements are such as a pool has: these very ones, or between them."""
     if not array.size or array.dtype.kind in "Ob":
         return True
@@ -122,12 +124,14 @@ def lies_within(array: Array, values: Array) -> bool:
     if not np.isfinite(pool).all():
         return True  # Anything goes.
     found = array.astype(np.float64)
+    low, high = pool.min(), pool.max()
+    if infinite and (low, high) == (-4.0, 4.0):
+        found = found[np.isfinite(found)]
     if not np.isfinite(found).all():
         return False
-    low, high = pool.min(), pool.max()
     if (low, high) in ((-4.0, 4.0), (-9.0, 9.0)):
         low, high = -1e3, 1e3  # The ordinary ones, where nothing depends on their size.
-    if found.min() < low or found.max() > high:
+    if found.size and (found.min() < low or found.max() > high):
         return False
     whole = bool((pool == np.rint(pool)).all())
     return not whole or bool(np.isin(found, pool).all() or (low, high) == (-1e3, 1e3))

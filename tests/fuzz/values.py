@@ -104,6 +104,8 @@ def require_stable(array: Array, noisy: Array) -> None:
         raise Unstable("where it is infinite depends on rounding")
     if not np.isfinite(other[finite]).all():
         raise Unstable("where it is infinite depends on rounding")
+    if largest(array) > float(ml_dtypes.finfo(array.dtype).max) ** 0.5:
+        raise Unstable("on the way to it, one runtime may overflow and another not")
     apart = np.abs(one[finite] - other[finite])
     if np.max(apart, initial=0) > VAGUE * max(largest(array), 1e-3):
         raise Unstable("rounding leaves too little of it")

@@ -173,6 +173,14 @@ def reflects_too_far(case: Case) -> bool:
     return is_reflected and any(max(pads) >= size for size, *pads in pads_of(case))
 
 
+def shares_keys(case: Case) -> bool:
+    """Whether an Attention has more heads for its queries than for its keys."""
+    given = case.attributes
+    if "q_num_heads" in given:
+        return bool(given["q_num_heads"] != given.get("kv_num_heads"))
+    return shape_of(case)[1] != shape_of(case, 1)[1]
+
+
 def reduces_nothing(case: Case) -> bool:
     shape, axes = shape_of(case), axes_of(case)
     reduced = [shape[a] for a in axes if -len(shape) <= a < len(shape)] if axes else shape
