@@ -52,6 +52,19 @@ ENTRIES: tuple[Joint, ...] = (
         },
     ),
     Joint(
+        ("Resize",),
+        "`sizes` that are an input, of a length that the model names and does not say: onnxruntime "
+        "takes them for none, and refuses the model.",
+        "Their length is known at the call.",
+        SARDONYX,
+        lambda graph: graph.symbolic and any(node.op == "Resize" for node in graph.walk()),
+        """<ir_version: 10, opset_import: ["": 21]>
+        g (float[n,n,n,n] x, int64[m] sizes) => (float[a,b,c,d] y) {
+            y = Resize (x, , , sizes)
+        }""",
+        {"x": np.ones((1, 1, 1, 1), np.float32), "sizes": np.array([1, 1, 2, 2])},
+    ),
+    Joint(
         ("Cast",),
         "float16 that is converted to float32 right after it was computed: onnxruntime, which "
         "computes it in float32, does not round it.",

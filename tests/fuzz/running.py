@@ -19,6 +19,7 @@ LIMITS = (
     "Subgraph must have the shape set for all outputs",
     "mode only supports",
     "has unknown shape",
+    "No corresponding Numpy type",
 )
 
 

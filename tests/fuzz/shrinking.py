@@ -132,8 +132,10 @@ def _inlined(graph: Graph) -> Iterator[Graph]:
 
 def _fewer_attributes(graph: Graph) -> Iterator[Graph]:
     for place, node in enumerate(graph.nodes):
-        for name in node.attributes:
-            fewer = {n: value for n, value in node.attributes.items() if n != name}
+        for name, value in node.attributes.items():
+            if isinstance(value, Graph):
+                continue
+            fewer = {n: v for n, v in node.attributes.items() if n != name}
             nodes = list(graph.nodes)
             nodes[place] = replace(node, attributes=fewer)
             yield replace(graph, nodes=tuple(nodes))

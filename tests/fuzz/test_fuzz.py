@@ -22,7 +22,7 @@ from tests.fuzz.running import JAX, NUMPY, ONNXRUNTIME, STEPS, Run, loaded
 from tests.fuzz.shrinking import shrunk
 from tests.fuzz.values import Value
 from tests.fuzz.working import Plan, holds, run_one, supervise
-from tests.property.reference import Session
+from tests.property.reference import Refused, Session
 
 # -- graphs of every kind -------------------------------------------------------------------------
 
@@ -134,5 +134,9 @@ def test_exact_values_allow_no_difference() -> None:
 def test_an_entry_s_example_still_differs(entry: Joint) -> None:
     content = parser.parse_model(entry.model).SerializeToString()
     ours = sardonyx.load(content, backend="numpy").run(None, dict(entry.feeds))
-    theirs = Session(content).run({name: array.copy() for name, array in entry.feeds.items()})
+    try:
+        feeds = {name: array.copy() for name, array in entry.feeds.items()}
+        theirs = Session(content).run(feeds)
+    except Refused:
+        return
     assert all_differ(theirs, [Value(np.asarray(array)) for array in ours]) is not None
