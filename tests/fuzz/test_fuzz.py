@@ -29,16 +29,16 @@ from tests.property.reference import Refused, Session
 
 @pytest.mark.parametrize("part", range(4))
 def test_runtimes_agree_on_random_graphs(part: int) -> None:
-    plan = Plan(seed=10, every={NUMPY: 1, ONNXRUNTIME: 1, JAX: 10, STEPS: 30}, shrink=20)
+    plan = Plan(seed=10, every={NUMPY: 1, ONNXRUNTIME: 1, JAX: 12, STEPS: 40}, shrink=20)
     counts: Counter[str] = Counter()
     findings = [
         found
-        for index in range(30 * part, 30 * part + 30)
+        for index in range(20 * part, 20 * part + 20)
         for found in run_one(plan, index, counts)
     ]
     assert not findings, "\n\n".join(f"{f['text']}\n{f['model']}\n{f['inputs']}" for f in findings)
-    assert counts["graphs"] > 25
-    assert counts[f"{ONNXRUNTIME}: compared"] > 100
+    assert counts["graphs"] > 16
+    assert counts[f"{ONNXRUNTIME}: compared"] > 60
 
 
 @pytest.mark.slow

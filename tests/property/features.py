@@ -235,6 +235,16 @@ def is_transformed(case: Case, *kinds: str) -> bool:
     return case.attributes.get("post_transform", "NONE") in kinds
 
 
+def scores_nothing(case: Case) -> bool:
+    """Whether all scores of some row are 0, and a transformation asks for others."""
+    if not is_transformed(case, "SOFTMAX_ZERO"):
+        return False
+    given = case.attributes
+    weights = np.reshape(given["coefficients"], (given.get("targets", 1), -1))
+    scores = case.inputs[0].astype(np.float64) @ weights.T + np.array(given.get("intercepts", 0.0))
+    return bool(np.any(np.all(np.abs(scores) < 1e-6, axis=-1)))
+
+
 def asks_where_nan_goes(case: Case) -> bool:
     """Whether some rows have a NaN, and not all nodes make the same comparison of order."""
     modes = case.attributes["nodes_modes"]
