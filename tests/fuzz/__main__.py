@@ -14,7 +14,8 @@ import onnx
 
 from tests.fuzz.building import built
 from tests.fuzz.report import summary
-from tests.fuzz.working import Plan, run_one, supervise
+from tests.fuzz.running import JAX
+from tests.fuzz.working import EVERY, Plan, run_one, supervise
 
 
 def main() -> int:
@@ -23,11 +24,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--start", type=int, default=0, help="the first graph of the series")
+    parser.add_argument("--jax", type=int, default=10, help="compile one in so many graphs")
     parser.add_argument("--only", type=int, help="run this graph alone")
     parser.add_argument("--shrink", type=float, default=60, help="seconds for each disagreement")
     parser.add_argument("--folder", type=Path, help="where progress is written")
     given = parser.parse_args()
-    plan = Plan(given.seed, shrink=given.shrink)
+    plan = Plan(given.seed, EVERY | {JAX: given.jax}, given.shrink)
     if given.only is not None:
         return _only(plan, given.only)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="fuzz-"))

@@ -65,6 +65,20 @@ ENTRIES: tuple[Joint, ...] = (
         {"x": np.ones((1, 1, 1, 1), np.float32), "sizes": np.array([1, 1, 2, 2])},
     ),
     Joint(
+        ("AveragePool", "LpPool", "MaxPool"),
+        "`ceil_mode` where a last window would begin in the padding: onnxruntime leaves it out, but "
+        "counts it when it infers shapes, and refuses what does not fit such a shape.",
+        "Windows that begin in the padding at the end are ignored.",
+        SARDONYX,
+        lambda graph: any(node.attributes.get("ceil_mode") for node in graph.walk()),
+        """<ir_version: 10, opset_import: ["": 11]>
+        g (float[1,1,7] x, float[3] y) => (float[1,1,3] z) {
+            m = MaxPool <kernel_shape = [3], pads = [1, 2], strides = [3], ceil_mode = 1> (x)
+            z = Add (m, y)
+        }""",
+        {"x": np.ones((1, 1, 7), np.float32), "y": np.ones(3, np.float32)},
+    ),
+    Joint(
         ("Cast",),
         "float16 that is converted to float32 right after it was computed: onnxruntime, which "
         "computes it in float32, does not round it.",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from tests.fuzz.values import COPIES, Unstable
 CHUNK = 500
 # A process that is silent for longer is taken for one that hangs.
 SILENCE = 240.0
+EVERY = {NUMPY: 1, ONNXRUNTIME: 1, OPTIMIZED: 3, JAX: 10, STEPS: 97}
 # More copies show whether a difference lies within rounding after all.
 SURE = 24
 
@@ -36,9 +37,7 @@ class Plan:
     """Which graphs run where: each runtime's number says on one in how many."""
 
     seed: int
-    every: dict[str, int] = field(
-        default_factory=lambda: {NUMPY: 1, ONNXRUNTIME: 1, OPTIMIZED: 3, JAX: 10, STEPS: 97}
-    )
+    every: Mapping[str, int] = field(default_factory=lambda: EVERY)
     shrink: float = 60
 
     def runtimes(self, index: int) -> list[str]:
