@@ -18,6 +18,7 @@ from tests.fuzz.evaluation import apply
 from tests.fuzz.exactness import names_in
 from tests.fuzz.fitting import Fitter
 from tests.fuzz.graph import CONSTANT, INITIALIZER, INPUT, Array, Graph, Leaf, Node
+from tests.fuzz.motifs import add_motif
 from tests.fuzz.nesting import NESTED, body_of
 from tests.fuzz.supply import Offer, type_choices
 from tests.fuzz.values import Unstable, Value, is_float, parts
@@ -74,7 +75,9 @@ class Builder:
             luck = self.random.random()
             if self.nodes and luck < 0.04:
                 self._attempt(self._again)
-            elif self.nests and luck > 0.95:
+            elif self.nests and luck > 0.98:
+                self._attempt(lambda: add_motif(self))
+            elif self.nests and luck > 0.93:
                 nest = self.random.choice(NESTED)
                 self._attempt(lambda nest=nest: nest(self))
             else:

@@ -66,7 +66,7 @@ ENTRIES: tuple[Joint, ...] = (
     ),
     Joint(
         ("AveragePool", "LpPool", "MaxPool"),
-        "`ceil_mode` where a last window would begin in the padding: onnxruntime leaves it out, but "
+        "`ceil_mode` where a last window would begin in the padding: onnxruntime leaves it out but "
         "counts it when it infers shapes, and refuses what does not fit such a shape.",
         "Windows that begin in the padding at the end are ignored.",
         SARDONYX,
