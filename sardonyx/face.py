@@ -20,6 +20,7 @@ from sardonyx.graph.loading.audit import audit
 from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.loading.read import Readable, read_model
 from sardonyx.graph.model import Model
+from sardonyx.graph.shared import Options
 from sardonyx.graph.single import single_node
 from sardonyx.graph.standard.schema import newest_version
 from sardonyx.ops.definition import Op
@@ -103,14 +104,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         chosen = chosen.with_precision(precision)
     if cache is not None:
         chosen = chosen.with_cache(cache)
-    model = Model(
-        loaded,
-        chosen if jit else chosen.uncompiled(),
-        strict=strict,
-        most_signatures=most_signatures,
-        watch=compiling,
-        buckets=Sizes.of(buckets, loaded.graph.inputs),
-    )
+    sizes = Sizes.of(buckets, loaded.graph.inputs)
+    options = Options(strict, most_signatures, sizes, watch=compiling)
+    model = Model(loaded, chosen if jit else chosen.uncompiled(), options)
     model.audit()
     return model
 
@@ -143,7 +139,7 @@ def run_op(
     if backend is None:
         backend = find("numpy") if foreign is None else backend_of(foreign)
     chosen = backend if isinstance(backend, Backend) else find(backend)
-    return Model(source, chosen, strict=strict)(*given)
+    return Model(source, chosen, Options(strict))(*given)
 
 
 def _as_array(value: Any) -> Any:

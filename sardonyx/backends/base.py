@@ -115,6 +115,12 @@ class Backend(Standard):
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
 
+    def __reduce__(self) -> Any:
+        """A backend is pickled as what finds it again; a class of your own says how."""
+        raise TypeError(
+            f"The backend {self.name!r} cannot be pickled: give {type(self).__name__} a __reduce__."
+        )
+
     # -- primitives for ops -----------------------------------------------------------------------
 
     def dtype(self, dtype: np.dtype[Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, ClassVar
 
 import cupy
@@ -11,6 +12,7 @@ import numpy as np
 from cupyx.scipy.special import erf
 
 from sardonyx.backends import fallback
+from sardonyx.backends.forks import Fork
 from sardonyx.backends.numpy import HOST, NumpyLike
 from sardonyx.backends.standard import Array
 from sardonyx.errors import BackendUnavailable
@@ -29,6 +31,10 @@ class CupyBackend(NumpyLike):
     def __init__(self, device: int | None = None) -> None:
         super().__init__(cupy)
         self.device = _present(device)
+        self._fork = _fork()
+
+    def __reduce__(self) -> Any:
+        return CupyBackend, (self.device,)
 
     # -- the standard, where CuPy departs from it -------------------------------------------------
 
@@ -111,6 +117,8 @@ class CupyBackend(NumpyLike):
     # -- for the graph ----------------------------------------------------------------------------
 
     def scope(self) -> AbstractContextManager[object]:
+        if self._fork.happened:
+            self._fork.refuse()
         device: AbstractContextManager[object] = cupy.cuda.Device(self.device)
         return device
 
@@ -131,6 +139,7 @@ class CupyBackend(NumpyLike):
     def device_for(cls, kind: str | None, index: int | None) -> int:
         if kind not in (None, "gpu"):
             raise BackendUnavailable(f"CuPy runs on NVIDIA GPUs alone, not on a {kind!r}")
+        _fork().refuse()
         return _present(index)
 
     @classmethod
@@ -178,6 +187,12 @@ class CupyBackend(NumpyLike):
         if "cudaErrorIllegalAddress" in text:
             return "a kernel read or wrote out of bounds; the process has to be started anew"
         return None
+
+
+@cache
+def _fork() -> Fork:
+    """From the first use of CuPy on the process holds a CUDA context, which no child inherits."""
+    return Fork("CUDA", lambda: True)
 
 
 def _present(device: int | None) -> int:

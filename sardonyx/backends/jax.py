@@ -20,6 +20,7 @@ from jax.sharding import SingleDeviceSharding
 
 from sardonyx.backends import fallback, jax_messages, jax_places, jax_precision, onednn
 from sardonyx.backends.base import Backend, Costs, Executable, PackedProduct, Replay, Spec
+from sardonyx.backends.forks import Fork
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax_cache import CompiledFolder
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
@@ -82,6 +83,12 @@ class JaxBackend(Backend):
         self.settings = settings
         # On a device of its own, what a call passes must be placed there as the weights are.
         self.takes_numpy = device is None
+        self._fork = _fork()
+
+    def __reduce__(self) -> Any:
+        cache, settings = self.settings.cache, replace(self.settings, cache=None)
+        folder = None if cache is None else cache.folder
+        return _found, (type(self), _place_of(self.device), self.compiled, settings, folder)
 
     # -- primitives for ops -----------------------------------------------------------------------
 
@@ -270,6 +277,8 @@ class JaxBackend(Backend):
     # -- for the graph ----------------------------------------------------------------------------
 
     def scope(self) -> AbstractContextManager[object]:
+        if self._fork.happened:
+            self._fork.refuse()
         x64: AbstractContextManager[object] = jax.enable_x64(True)
         return x64
 
@@ -294,6 +303,7 @@ class JaxBackend(Backend):
 
     @classmethod
     def device_for(cls, kind: str | None, index: int | None) -> jax.Device | None:
+        _fork().refuse()
         if kind is None:
             return None
         try:
@@ -465,6 +475,29 @@ class JaxBackend(Backend):
 
     def explain(self, error: Exception) -> str | None:
         return jax_messages.explained(str(error))
+
+
+@cache
+def _fork() -> Fork:
+    return Fork("JAX", xla_bridge.backends_are_initialized)
+
+
+def _place_of(device: jax.Device | None) -> tuple[str, int] | None:
+    """The kind of a device, and which of them it is: what another process finds one by."""
+    if device is None:
+        return None
+    return device.platform, jax.local_devices(backend=device.platform).index(device)
+
+
+def _found(
+    kind: type[JaxBackend],
+    place: tuple[str, int] | None,
+    jit: bool,
+    settings: Settings,
+    folder: str | os.PathLike[str] | None,
+) -> Backend:
+    made = kind(kind.device_for(*place) if place else None, jit=jit, settings=settings)
+    return made if folder is None else made.with_cache(folder)
 
 
 def _costs(built: Any) -> Costs:

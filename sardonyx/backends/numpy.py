@@ -161,6 +161,9 @@ class NumpyBackend(NumpyLike):
     def __init__(self) -> None:
         super().__init__(np)
 
+    def __reduce__(self) -> Any:
+        return (_host, ()) if type(self) is NumpyBackend else (type(self), ())
+
     def scope(self) -> AbstractContextManager[object]:
         # Infinities and NaN are results like others: 1 / 0 warns nobody on a GPU either.
         return np.errstate(all="ignore")
@@ -214,6 +217,10 @@ def _clear_bounds() -> Iterator[None]:
 
 
 HOST = NumpyBackend()
+
+
+def _host() -> NumpyBackend:
+    return HOST
 
 
 class TooLarge(Exception):  # noqa: N818  (a signal, not an error)

@@ -112,8 +112,14 @@ def stand_in(value: Any, info: ValueInfo | None) -> Any:
     return np.zeros(value, info.dtype)
 
 
-def importer(array: Any, info: ValueInfo, backend: Backend) -> Convert | None:
-    """What makes a caller's array one that programs on `backend` take; None where it is one."""
+def importer(
+    array: Any, info: ValueInfo, backend: Backend, *, copies: bool = False
+) -> Convert | None:
+    """What makes a caller's array one that programs on `backend` take; None where it is one.
+
+    With `copies` the call may return before its results are there, so that arrays which the
+    caller can write to are copied.
+    """
     if backend.owns(array) and not isinstance(array, np.ndarray):
         return _widening(array, info, backend)
     if not isinstance(array, np.ndarray):
@@ -138,9 +144,10 @@ def importer(array: Any, info: ValueInfo, backend: Backend) -> Convert | None:
     check_dtype(Spec(array.shape, array.dtype.newbyteorder("=")), info)
     # A subclass may give operators another meaning, as numpy.matrix does.
     is_plain = array.dtype.isnative and type(array) in (np.ndarray, np.memmap)
+    plain = _copied if copies else _plain
     if backend.takes_numpy:
-        return None if is_plain else _plain
-    return partial(_entered, lambda a: backend.put(_plain(a)), info)
+        return None if is_plain and not copies else plain
+    return partial(_entered, lambda a: backend.put(plain(a)), info)
 
 
 def _entered(convert: Convert, info: ValueInfo, array: Any) -> Any:
@@ -223,6 +230,10 @@ def _checked_strings(info: ValueInfo) -> Convert:
 
 def _plain(array: Any) -> Any:
     return np.asarray(array).astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _copied(array: Any) -> Any:
+    return np.array(array, dtype=array.dtype.newbyteorder("="), subok=False)
 
 
 def check_dtype(spec: Spec, info: ValueInfo) -> None:

@@ -65,7 +65,8 @@ class KeptRecordings:
         for stage in _all_stages(root):
             stage.binding = self._placed(stage.binding)
         self._params.read_while_tracing.update(read)
-        recording.root, recording.draws = root, draws
+        root.draws = draws
+        recording.root = root
         recording.settle()
         return True
 
@@ -82,7 +83,7 @@ class KeptRecordings:
         except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
             return
         read = self._read(self._params.read_while_tracing)
-        self._folder.keep(self._name(kind), (written.getvalue(), read, recording.draws))
+        self._folder.keep(self._name(kind), (written.getvalue(), read, recording.root.draws))
 
     def _keeps(self, recording: Recording) -> bool:
         """Whether the recording follows from the model as it is in its file, and has a name."""

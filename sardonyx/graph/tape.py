@@ -19,7 +19,7 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls import OpCall, Probe, makes_strings
 from sardonyx.graph.compiling import Compiler
 from sardonyx.graph.inference import Inferred
-from sardonyx.graph.params import Constants, Params
+from sardonyx.graph.params import Constants, Weights
 from sardonyx.graph.preparation import Binding, Fixed, bind
 from sardonyx.graph.program import (
     Block,
@@ -55,7 +55,7 @@ class Tape:
         self,
         root: Stage,
         compiler: Compiler,
-        params: Params,
+        weights: Weights,
         constants: Constants,
         *,
         inferred: Inferred,
@@ -65,7 +65,7 @@ class Tape:
     ) -> None:
         self.backend = compiler.backend
         self.compiler = compiler
-        self.params = params
+        self.weights = weights
         self.constants = constants
         self.inline = inline
         self.execute = execute
@@ -77,7 +77,7 @@ class Tape:
         self._inputs: set[int] = set()
         self._donated = donated
         self._key_register = -1
-        self._stage = root
+        self._root = self._stage = root
         self._key: tuple[Any, ...] = ()
         self._frame: Frame = {}
         self._steps: list[Step] = []
@@ -125,7 +125,7 @@ class Tape:
 
     def weight(self, name: str) -> Weight:
         """An initializer, an argument of the program."""
-        host = self.params.host(name)
+        host = self.weights.host(name)
         spec = Spec(host.shape, host.dtype)
         slot = Weight(self._next_register(spec), spec, name=name, host=host)
         self._weights[slot.register] = name
@@ -204,7 +204,7 @@ class Tape:
         ]
         for weight in unknown:
             if isinstance(weight, Weight):
-                self.params.read_while_tracing.add(weight.name)
+                self.weights.note_read(weight.name)
                 self._known[weight.register] = static(weight.host)
         self._read([device for device in unknown if not isinstance(device, Weight)])
         return [self._known[v.register] if isinstance(v, Device) else v for v in values]
@@ -249,7 +249,7 @@ class Tape:
     def output_arrays(self) -> tuple[Any, ...]:
         """The outputs of the call that was recorded."""
         outputs = self.outputs or ()
-        return tuple(output_of(v, self._frame, self.params, self.backend) for v in outputs)
+        return tuple(output_of(v, self._frame, self.weights, self.backend) for v in outputs)
 
     def used_constants(self) -> list[tuple[np.ndarray[Any, Any], Any]]:
         """The static values that device steps use, each with the array that they get for it."""
@@ -332,7 +332,7 @@ class Tape:
         if isinstance(operand, Embedded):
             return operand.value if self._on_host else self.backend.asarray(operand.value)
         if operand not in self._frame:
-            self._frame[operand] = self.params[self._weights[operand]]
+            self._frame[operand] = self.weights[self._weights[operand]]
         value = self._frame[operand]
         if self._on_host and self.backend.is_abstract(value):
             raise InvalidInput(f"it runs on the host, {_ABSTRACT}")
@@ -386,16 +386,21 @@ class Tape:
         """End the segment: run it, and begin the next one."""
         results = self._results_of_segment(outputs)
         stage = self._stage.next(self._key)
+        is_new = stage is None
         if stage is None:
             stage = self._new_stage(results, outputs)
+        if stage.segment is not None:
+            self.draws |= self._key_register in stage.segment.inputs
+        if is_new:
+            # Other threads may go on to the stage at once: what it takes is said before.
+            self._root.draws |= self.draws
             self._stage.lead_to(self._key, stage)
         self.path.append(stage)
         if stage.segment is not None:
-            self.draws |= self._key_register in stage.segment.inputs
             self.left.update(stage.segment.results)
             runs_later = self.backend.compiled and not stage.segment.host
             if runs_later and (outputs is None or self.execute):
-                stage.run(self._frame, self.compiler, self.params, inline=self.inline)
+                stage.run(self._frame, self.compiler, self.weights, inline=self.inline)
         self._stage, self._key, self._steps = stage, (), []
         self._made.clear()
         self.outputs = outputs
@@ -412,11 +417,15 @@ class Tape:
         return self._stage_of(self._rewritten(results), results, outputs)
 
     def _rewritten(self, results: Sequence[int]) -> Sequence[Step]:
+        steps = without_dead_steps(self._steps, results)
+        if not self.backend.compiled:
+            # These steps have just been run as they are, and later calls are to give the same.
+            return steps
         # Under a caller's transformation nothing runs ahead of the call, and weights are as they
         # are passed.
         weights = () if self.inline else self._weights
         return rewrite(
-            without_dead_steps(self._steps, results),
+            steps,
             results,
             self._sources,
             weights,

@@ -96,7 +96,7 @@ class Tracer:
                 self._outermost.bind(info.name, new)
 
     def _initializer(self, name: str) -> Value:
-        host = self.tape.params.host(name)
+        host = self.tape.weights.host(name)
         slot = static(host) if is_static(host) else self.tape.weight(name)
         self._note(name, slot)
         return slot

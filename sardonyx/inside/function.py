@@ -12,10 +12,11 @@ import numpy as np
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.origins import initializers_behind
 from sardonyx.graph.results import results_type
+from sardonyx.graph.shared import Options
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.structure import Source, ValueInfo
 from sardonyx.graph.trees import each
-from sardonyx.inside.form import Form, is_float, weights_of, with_weights_as_inputs
+from sardonyx.inside.form import PureModel, is_float, weights_of, with_weights_as_inputs
 from sardonyx.ops.in_training import IN_TRAINING, is_statistic
 from sardonyx.waiting import compiling
 
@@ -44,7 +45,7 @@ class PureFunction:
         self.is_training = training
         self._renewed = sorted(self.statistics) if training else []
         form = with_weights_as_inputs(source, self.weights, self._renewed)
-        self._form = Form(form, backend, strict=strict, watch=compiling)
+        self._form = PureModel(form, backend, Options(strict=strict, watch=compiling))
 
     # -- what it says of itself -------------------------------------------------------------------
 

@@ -243,6 +243,7 @@ class Op(Generic[R]):
         self.name = function.__name__
         self.domain = domain
         self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
         self._function = function
         self._native: dict[str, Callable[..., Any]] = {}
         self._definition = Definition.of(function)
@@ -254,6 +255,10 @@ class Op(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<op {self.domain or 'ai.onnx'}::{self.name}>"
+
+    def __reduce__(self) -> str:
+        """An op is pickled by its name, as functions are."""
+        return self._function.__qualname__
 
     def before(self, opset: int) -> Callable[[Function], Function]:
         """Declare the function that holds for opsets older than `opset`."""
