@@ -23,7 +23,8 @@ from sardonyx.graph.calls import OpCall
 from sardonyx.graph.params import Params
 from sardonyx.graph.program import Frame, Segment, Step, key_of, without_dead_steps
 from sardonyx.graph.values import digest
-from sardonyx.ops.fused import packed
+from sardonyx.ops.definition import OnBackend
+from sardonyx.ops.fused import packed, packed_product
 
 # Fewer small arrays than this are passed one by one.
 FEWEST_PACKED = 4
@@ -138,11 +139,13 @@ class Binding:
         bound, version = self._bound_to(params), params.version
         if self.prepared is None:
             return
-        with bound.lock, HOST.scope():
+        # An operator of the caller's may use the backend's library, in the backend's types.
+        with bound.lock, params.backend.scope(), HOST.scope():
             if version in (bound.version, bound.ahead and bound.ahead[0]):
                 return
             frame: Frame = {r: self._host(r, params) for r in self.prepared.fixed}
             for step in self.prepared.runs(HOST, frame):
+                frame.update({r: np.asarray(frame[r]) for r in step.results if r in frame})
                 params.let_go(self.weights[r] for r in step.reads if r in self.weights)
             bound.ahead = version, {r: frame[r] for r in self.prepared.results}
 
@@ -277,9 +280,18 @@ def _divided(
 
 def _is_fixed(step: Step, *known: Container[int]) -> bool:
     """Whether all that a step reads is bound to the program."""
-    if step.blocks or step.call.is_unsized or not step.reads:
+    if step.blocks or step.call.is_unsized or not step.reads or _is_for_device(step):
         return False
     return all(any(register in each for each in known) for register in step.reads)
+
+
+def _is_for_device(step: Step) -> bool:
+    """Whether it calls a kernel of the device, or a function that the caller wrote for it.
+
+    NumPy may lack that function, and such a kernel computes in the device's own types.
+    """
+    function = step.call.function if isinstance(step.call, OpCall) else None
+    return function is packed_product or isinstance(function, OnBackend)
 
 
 def _is_packing(step: Step) -> bool:

@@ -72,6 +72,8 @@ def begin_epilogue(passage: Passage, step: Step) -> Replacement:
     found = (_convolution if calls(step, Conv) else _matrix_product)(passage, step)
     if found is None or not passage.is_fixed(found.operands[1]):
         return None
+    if all(map(passage.is_fixed, found.operands)):
+        return None  # The host computes it once, ahead of all calls, and needs no kernel.
     same = {spec.dtype for o in found.operands if (spec := passage.spec(o)) is not None}
     return [found] if same == {step.specs[0].dtype} else None
 
