@@ -12,7 +12,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.mapped import let_go
 from sardonyx.graph.standard.types import short_name
-from sardonyx.graph.values import digest, static
+from sardonyx.graph.values import digest, is_finite, static
 
 # Integers up to this many elements are shape arithmetic, axes, indices: known while tracing.
 LARGEST_STATIC = 1024
@@ -40,6 +40,8 @@ class Params(MutableMapping[str, Any]):
         self.version = 0
         self.static_version = 0
         self.read_while_tracing: set[str] = set()
+        # Of weights that programs were recorded for as finite, or as not.
+        self.finite: dict[str, bool] = {}
 
     @property
     def backend(self) -> Backend:
@@ -79,8 +81,16 @@ class Params(MutableMapping[str, Any]):
         self._device[name] = array
         self._host.pop(name, None)
         self.version += 1
-        if name in self.read_while_tracing or is_static(old):
+        was = self.finite.pop(name, None)
+        changes = was is not None and was != is_finite(backend.fetch(array))
+        if changes or name in self.read_while_tracing or is_static(old):
             self.static_version += 1
+
+    def is_finite(self, name: str) -> bool:
+        """Whether a weight is finite. Programs that rely on it are recorded anew if it changes."""
+        if name not in self.finite:
+            self.finite[name] = is_finite(self.host(name))
+        return self.finite[name]
 
     def __delitem__(self, name: str) -> None:
         raise TypeError("a model's initializers can be replaced, not removed")
