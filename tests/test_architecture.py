@@ -27,6 +27,7 @@ OWN_FILES = {
     "jax": {
         "backends/jax.py",
         "backends/jax_cache.py",
+        "backends/jax_padding.py",
         "backends/jax_places.py",
         "backends/jax_portable.py",
         "backends/jax_precision.py",

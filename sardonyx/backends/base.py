@@ -92,6 +92,7 @@ class Backend(Standard):
     takes_numpy: bool = False
     # Whether its arrays can hold strings, so that they need not be computed on the host instead.
     holds_strings: ClassVar[bool] = False
+    skips_padding: ClassVar[bool] = False  # By `convolution(..., is_finite=True)`.
     # Whether a reshape shares its source's buffer even where it leaves the program.
     reshapes_are_views: ClassVar[bool] = True
     # Constants up to this many bytes are written into the program instead of being passed to it.
@@ -129,8 +130,7 @@ class Backend(Standard):
 
     def numpy_dtype(self, dtype: Any) -> np.dtype[Any]:
         """NumPy's name for one of the library's dtypes."""
-        named: np.dtype[Any] = np.dtype(dtype)
-        return named
+        return np.dtype(dtype)
 
     def allow(self, shape: tuple[int, ...], dtype: np.dtype[Any], copies: int = 1) -> None:
         """Refuse a value of this shape and NumPy dtype where it is too large to be made.

@@ -23,6 +23,7 @@ from sardonyx.backends.base import Backend, Costs, Executable, PackedProduct, Re
 from sardonyx.backends.forks import Fork
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax_cache import CompiledFolder
+from sardonyx.backends.jax_padding import with_padding
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
 from sardonyx.backends.onednn.threads import threads
 from sardonyx.backends.padding.protocols import Padding
@@ -66,6 +67,7 @@ class Settings:
 
 class JaxBackend(Backend):
     name: ClassVar[str] = "jax"
+    skips_padding = True
     reshapes_are_views: ClassVar[bool] = False
     embeds_up_to: ClassVar[int] = 128
     packs_up_to: ClassVar[int] = 4096
@@ -209,7 +211,7 @@ class JaxBackend(Backend):
             return self.integer_matmul(a, _less_128(b)) + below
         return jnp.matmul(a, b, preferred_element_type=jnp.int32)
 
-    def convolution(self, x: Any, weight: Any, **layout: Any) -> Any:
+    def convolution(self, x: Any, weight: Any, *, is_finite: bool = False, **layout: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # XLA convolves integers with plain loops on the CPU, and not at all on a GPU.
             return fallback.convolution(self, x, weight, **layout)
@@ -217,7 +219,8 @@ class JaxBackend(Backend):
             platforms.general_convolution if self.settings.outlines else platforms.convolution
         )
         x, weight, precision = jax_precision.of_convolution(self.settings.precision, x, weight)
-        return convolve(x, weight, precision=precision, **layout)
+        y = convolve(x, weight, precision=precision, **layout)
+        return y if is_finite else with_padding(y, x.shape, weight, **layout)
 
     def window_max(self, x: Any, *window: Sequence[int]) -> Any:
         lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else int(np.iinfo(x.dtype).min)

@@ -56,8 +56,8 @@ class KeptRecordings:
             return False
         kept = self._folder.kept(self._name(kind))
         try:
-            content, read, draws = kept
-            if read != self._read(read):
+            content, read, finite, draws = kept
+            if read != self._read(read) or finite != self._finite(finite):
                 return False
             root = _Reader(io.BytesIO(content), self._nodes, self._params).load()
         except Exception:  # Nothing, or damaged, or of things that are no more: it is traced.
@@ -83,7 +83,8 @@ class KeptRecordings:
         except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
             return
         read = self._read(self._params.read_while_tracing)
-        self._folder.keep(self._name(kind), (written.getvalue(), read, recording.root.draws))
+        kept = written.getvalue(), read, dict(self._params.finite), recording.root.draws
+        self._folder.keep(self._name(kind), kept)
 
     def _keeps(self, recording: Recording) -> bool:
         """Whether the recording follows from the model as it is in its file, and has a name."""
@@ -114,6 +115,11 @@ class KeptRecordings:
     def _read(self, names: Iterable[str]) -> dict[str, str | None]:
         """What was read of weights while tracing, in short."""
         return {name: name_of(self._params.host(name)) for name in sorted(names)}
+
+    def _finite(self, names: Iterable[str]) -> dict[str, bool]:
+        """Of weights whether they are finite, which decides how convolutions pad."""
+        weights = self._params.now()
+        return {name: weights.is_finite(name) for name in names}
 
     @cached_property
     def _nodes(self) -> list[Node]:

@@ -18,7 +18,7 @@ from sardonyx.backends.base import Backend, Spec
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.mapped import let_go
 from sardonyx.graph.standard.types import is_string, short_name
-from sardonyx.graph.values import digest, static
+from sardonyx.graph.values import digest, is_finite, static
 
 # Integers up to this many elements are shape arithmetic, axes, indices: known while tracing.
 LARGEST_STATIC = 1024
@@ -47,6 +47,8 @@ class Params(MutableMapping[str, Any]):
         self._version = 0
         self.static_version = 0
         self.read_while_tracing: set[str] = set()
+        # Of weights that programs were recorded for as finite, or as not.
+        self.finite: dict[str, bool] = {}
 
     @property
     def backend(self) -> Backend:
@@ -71,9 +73,17 @@ class Params(MutableMapping[str, Any]):
         with self._lock:
             self._cells[name] = _Cell(device=array, is_new=True)
             self._version += 1
-            if name in self.read_while_tracing or is_static(old):
+            if name in self.read_while_tracing or is_static(old) or self._turns(name):
                 self.static_version += 1
             self._now = None
+
+    def _turns(self, name: str) -> bool:
+        """Whether programs were recorded for a finite weight, and it is one no more, or so."""
+        was = self.finite.get(name)
+        if was is None:
+            return False
+        self.finite[name] = is_finite(self.bring(self._cells[name]))
+        return self.finite[name] != was
 
     def __delitem__(self, name: str) -> None:
         raise TypeError("a model's initializers can be replaced, not removed")
@@ -99,6 +109,16 @@ class Params(MutableMapping[str, Any]):
                 # It was replaced during the trace: the recording is one of the past.
                 self.static_version += 1
                 self._now = None
+
+    def note_finite(self, name: str, weights: Weights) -> bool:
+        """Whether a weight is finite, for which a program is recorded; a change is noticed."""
+        found = is_finite(weights.host(name))
+        with self._lock:
+            self.finite[name] = found
+            if self._turns(name):  # It was replaced during the trace.
+                self.static_version += 1
+                self._now = None
+        return found
 
     def placed(self, value: Any) -> Any:
         """An array prepared from weights, on the device: one buffer for equal contents."""
@@ -226,6 +246,10 @@ class Weights:
     def note_read(self, name: str) -> None:
         """Remember that a program was recorded for this value of the initializer."""
         self.params.note_read(name, self)
+
+    def is_finite(self, name: str) -> bool:
+        """Whether the initializer is finite, for which a program is recorded."""
+        return self.params.note_finite(name, self)
 
     def has(self, name: str, cell: _Cell) -> bool:
         """Whether this is the initializer's value here."""

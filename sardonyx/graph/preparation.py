@@ -23,7 +23,8 @@ from sardonyx.graph.calls import OpCall
 from sardonyx.graph.params import Params, Weights
 from sardonyx.graph.program import Frame, Segment, Step, key_of, without_dead_steps
 from sardonyx.graph.values import digest
-from sardonyx.ops.fused import packed
+from sardonyx.ops.definition import OnBackend
+from sardonyx.ops.fused import packed, packed_product
 
 # Fewer small arrays than this are passed one by one.
 FEWEST_PACKED = 4
@@ -168,9 +169,12 @@ class Binding:
         # so too, and other libraries may round differently.
         backend = weights.backend
         xp = HOST if backend.compiled else backend
-        with xp.scope():
+        # An operator of the caller's may use the backend's library, in the backend's types.
+        with backend.scope(), xp.scope():
             frame: Frame = {r: self._input(r, weights, xp) for r in steps.fixed}
             for step in steps.runs(xp, frame):
+                if xp is HOST:
+                    frame.update({r: np.asarray(frame[r]) for r in step.results if r in frame})
                 weights.let_go(self.weights[r] for r in step.reads if r in self.weights)
             return {r: frame[r] for r in steps.results}
 
@@ -311,9 +315,18 @@ def _divided(
 
 def _is_fixed(step: Step, *known: Container[int]) -> bool:
     """Whether all that a step reads is bound to the program."""
-    if step.blocks or step.call.is_unsized or not step.reads:
+    if step.blocks or step.call.is_unsized or not step.reads or _is_for_device(step):
         return False
     return all(any(register in each for each in known) for register in step.reads)
+
+
+def _is_for_device(step: Step) -> bool:
+    """Whether it calls a kernel of the device, or a function that the caller wrote for it.
+
+    NumPy may lack that function, and such a kernel computes in the device's own types.
+    """
+    function = step.call.function if isinstance(step.call, OpCall) else None
+    return function is packed_product or isinstance(function, OnBackend)
 
 
 def _is_packing(step: Step) -> bool:

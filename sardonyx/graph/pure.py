@@ -130,7 +130,7 @@ class PureTape(AheadTape):
         # No weight is known here: their values are passed with each call.
         self._pieces += rewrite(
             steps, results, self._sources, (), self.backend, specs=self._specs,
-            fresh=self.fresh_register,
+            fresh=self.fresh_register, is_finite=self._is_finite,
         )  # fmt: skip
         return Stage(outputs=outputs)
 

@@ -432,7 +432,13 @@ class Tape:
             self.backend,
             specs=self._specs,
             fresh=self.fresh_register,
+            is_finite=self._is_finite,
         )
+
+    def _is_finite(self, register: int) -> bool:
+        """Whether a weight is, as it is now; of what a call passes that is not known."""
+        weight = self._weights.get(register)
+        return weight is not None and self.weights.is_finite(weight)
 
     def _stage_of(
         self, steps: Sequence[Step], results: Sequence[int], outputs: tuple[Value, ...] | None

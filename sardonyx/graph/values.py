@@ -12,8 +12,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.base import Spec
+from sardonyx.backends.base import Spec, kind_of
 from sardonyx.ops.definition import Map, MapRows
+
+
+def is_finite(value: np.ndarray[Any, Any]) -> bool:
+    """Whether an array holds neither infinities nor NaN."""
+    if kind_of(value.dtype) not in ("real floating", "complex floating"):
+        return True
+    with np.errstate(all="ignore"):
+        # The sum reads the array once and writes nothing. It may overflow where no element does.
+        return bool(np.isfinite(np.sum(value)) or np.isfinite(value).all())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
