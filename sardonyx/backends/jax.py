@@ -18,11 +18,13 @@ from jax._src import xla_bridge
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
-from sardonyx.backends import fallback, jax_messages, jax_places, jax_precision, onednn
+from sardonyx.backends import fallback, jax_checks, jax_messages, jax_places, jax_precision, onednn
 from sardonyx.backends.base import Backend, Costs, Executable, PackedProduct, Replay, Spec
+from sardonyx.backends.conditions import Condition
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax_cache import CompiledFolder
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
+from sardonyx.backends.on_device import OnDevice
 from sardonyx.backends.onednn.threads import threads
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.rounding import prepared
@@ -61,9 +63,11 @@ class Settings:
     precision: str = "highest"
     # Whether only shapes are asked for, so that forms that are fast to run need not be traced.
     outlines: bool = False
+    # The conditions on data, where programs check them.
+    checks: jax_checks.Checks | None = None
 
 
-class JaxBackend(Backend):
+class JaxBackend(OnDevice):
     name: ClassVar[str] = "jax"
     reshapes_are_views: ClassVar[bool] = False
     embeds_up_to: ClassVar[int] = 128
@@ -80,6 +84,8 @@ class JaxBackend(Backend):
         self.compiled = jit
         self.device = device
         self.settings = settings
+        self.checked = settings.checks is not None
+        self.reports = jit and self.checked
         # On a device of its own, what a call passes must be placed there as the weights are.
         self.takes_numpy = device is None
 
@@ -362,6 +368,16 @@ class JaxBackend(Backend):
         settings = replace(self.settings, precision=precision)
         return JaxBackend(self.device, jit=self.compiled, settings=settings)
 
+    def with_checks(self) -> Backend:
+        settings = replace(self.settings, checks=jax_checks.Checks())
+        return JaxBackend(self.device, jit=self.compiled, settings=settings)
+
+    def check(self, x: Any, condition: Condition) -> None:
+        if not self.is_abstract(x):
+            super().check(x, condition)
+        elif self.settings.checks is not None and not self.settings.outlines:
+            self.settings.checks.check(x, condition, self._place)
+
     def outline(self) -> Backend:
         settings = replace(self.settings, outlines=True)
         return JaxBackend(self.device, jit=self.compiled, settings=settings)
@@ -381,17 +397,26 @@ class JaxBackend(Backend):
     ) -> Executable:
         if not self.compiled:
             return Executable(replay)
-        jitted = jax.jit(replay, donate_argnums=tuple(donated), compiler_options=EXACT)
+        checks = self.settings.checks
+        function = replay if checks is None else jax_checks.reporting(replay)
+        jitted = jax.jit(function, donate_argnums=tuple(donated), compiler_options=EXACT)
+        specs = [self.spec(argument) for argument in arguments]
         built = self._built(partial(jitted.lower, *map(self._stand_in, arguments)), name)
 
         def run(*arrays: Any) -> Any:
             try:
-                return built(*arrays)
+                made = built(*arrays)
             except (TypeError, ValueError):
                 # They lie elsewhere than those that it was compiled for, or a key is traced. Inside
                 # of another jit the options of that one hold.
-                is_traced = any(map(self.is_abstract, arrays))
-                return (jax.jit(replay) if is_traced else jitted)(*arrays)
+                if any(map(self.is_abstract, arrays)):
+                    return jax.jit(replay)(*arrays)
+                made = jitted(*arrays)
+            if checks is None:
+                return made
+            report, results = made
+            checks.read(report, partial(self.infer, replay, *specs))
+            return results
 
         return Executable(run, partial(_costs, built))
 
@@ -400,7 +425,7 @@ class JaxBackend(Backend):
         folder = self.settings.cache
         if folder is None:
             return lower().compile()
-        options = {**EXACT, "precision": self.settings.precision}
+        options = {**EXACT, "precision": self.settings.precision, "checked": self.checked}
         return folder.compiled(lower, name, options, self.device or jax.devices()[0])
 
     @property
@@ -411,8 +436,8 @@ class JaxBackend(Backend):
     def manner(self) -> str:
         device = self.device or jax.devices()[0]
         kernels = f"{onednn.identity()} {threads()}" if self.fuses else "none"
-        parts = device.platform, device.device_kind, self.settings.precision, self.compiled, kernels
-        return " ".join(map(str, parts))
+        choices = self.settings.precision, self.compiled, self.checked, kernels
+        return " ".join(map(str, (device.platform, device.device_kind, *choices)))
 
     def _stand_in(self, argument: Any) -> Any:
         if not isinstance(argument, (Spec, jax.core.Tracer)):

@@ -318,15 +318,25 @@ class Tape:
         self, call: OpCall | BodyCall, operands: Sequence[Operand]
     ) -> tuple[Sequence[Spec], Sequence[int | None], Sequence[Any] | None]:
         if self.backend.compiled and not self._on_host:
-            return (*self._inferred.of(call, operands, self._specs), None)
+            found = self._inferred.of(call, operands, self._specs, self._constant)
+            return found.specs, found.same, None
         probe = Probe(call, HOST if self._on_host else self.backend)
         arrays = [self._value(operand) for operand in operands]
         with probe.xp.scope():
-            results = probe(*arrays)
+            results, _ = probe.looking(arrays, [self._constant(operand) for operand in operands])
         specs = [probe.xp.spec(result) for result in results]
         if self._on_host:
             results = tuple(r if r.dtype == object else self.backend.put(r) for r in results)
         return specs, probe.same, results
+
+    def _constant(self, operand: Operand) -> np.ndarray[Any, Any] | None:
+        """The value of an operand that no call changes; a weight may be replaced, by a good one."""
+        if isinstance(operand, Embedded):
+            return operand.value
+        if operand in self._weights:
+            is_integer = self._specs[operand].dtype.kind in "iu"
+            return self.params.host(self._weights[operand]) if is_integer else None
+        return self._sources.get(operand)
 
     def _value(self, operand: Operand) -> Any:
         if isinstance(operand, Embedded):

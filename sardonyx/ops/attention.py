@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Softmax, softmax_below
 from sardonyx.ops.definition import Body, DType, Ints, op
@@ -207,6 +208,8 @@ def _at_positions(xp: Backend, cache: Array, position_ids: Array | None, shape: 
             )
         if position_ids.size and not cache.shape[0]:
             raise ValueError(f"a cache of shape {cache.shape} has no positions")
+        last = cache.shape[0] - 1
+        xp.require(position_ids, Within("position_ids", -last - 1, last))
         cache = xp.gather(cache, [position_ids])
     if cache.ndim != 3 or cache.shape[0] not in (1, shape[0]) or cache.shape[1:] != shape[1:]:
         raise ValueError(f"a cache of shape {cache.shape} does not fit angles of shape {shape}")
