@@ -18,11 +18,13 @@ from jax._src import xla_bridge
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
-from sardonyx.backends import fallback, jax_checks, jax_messages, jax_places, jax_precision, onednn
-from sardonyx.backends.base import Backend, Costs, Executable, PackedProduct, Replay, Spec
+from sardonyx.backends import fallback, jax_messages, jax_places, jax_precision, onednn
+from sardonyx.backends.base import Backend, Executable, PackedProduct, Replay, Spec
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax_cache import CompiledFolder
+from sardonyx.backends.jax_checks import Checks, reporting
+from sardonyx.backends.jax_costs import costs_of
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
 from sardonyx.backends.on_device import OnDevice
 from sardonyx.backends.onednn.threads import threads
@@ -32,13 +34,10 @@ from sardonyx.backends.xla_cpu import packed, platforms
 from sardonyx.errors import BackendUnavailable
 
 _WITHOUT_X64 = {
-    wide: np.dtype(narrow)
-    for wide, narrow in (
-        ("int64", "int32"),
-        ("uint64", "uint32"),
-        ("float64", "float32"),
-        ("complex128", "complex64"),
-    )
+    "int64": np.dtype(np.int32),
+    "uint64": np.dtype(np.uint32),
+    "float64": np.dtype(np.float32),
+    "complex128": np.dtype(np.complex64),
 }
 
 
@@ -64,7 +63,7 @@ class Settings:
     # Whether only shapes are asked for, so that forms that are fast to run need not be traced.
     outlines: bool = False
     # The conditions on data, where programs check them.
-    checks: jax_checks.Checks | None = None
+    checks: Checks | None = None
 
 
 class JaxBackend(OnDevice):
@@ -360,16 +359,19 @@ class JaxBackend(OnDevice):
         return JaxBackend(self.device, jit=False, settings=self.settings)
 
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
-        kept = None if folder is None else CompiledFolder(folder)
-        settings = replace(self.settings, cache=kept)
-        return JaxBackend(self.device, jit=self.compiled, settings=settings)
+        return self._with(cache=None if folder is None else CompiledFolder(folder))
 
     def with_precision(self, precision: str) -> Backend:
-        settings = replace(self.settings, precision=precision)
-        return JaxBackend(self.device, jit=self.compiled, settings=settings)
+        return self._with(precision=precision)
 
     def with_checks(self) -> Backend:
-        settings = replace(self.settings, checks=jax_checks.Checks())
+        return self._with(checks=Checks())
+
+    def outline(self) -> Backend:
+        return self._with(outlines=True)
+
+    def _with(self, **choices: Any) -> Backend:
+        settings = replace(self.settings, **choices)
         return JaxBackend(self.device, jit=self.compiled, settings=settings)
 
     def check(self, x: Any, condition: Condition) -> None:
@@ -377,10 +379,6 @@ class JaxBackend(OnDevice):
             super().check(x, condition)
         elif self.settings.checks is not None and not self.settings.outlines:
             self.settings.checks.check(x, condition, self._place)
-
-    def outline(self) -> Backend:
-        settings = replace(self.settings, outlines=True)
-        return JaxBackend(self.device, jit=self.compiled, settings=settings)
 
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
         stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
@@ -398,9 +396,9 @@ class JaxBackend(OnDevice):
         if not self.compiled:
             return Executable(replay)
         checks = self.settings.checks
-        function = replay if checks is None else jax_checks.reporting(replay)
+        function = replay if checks is None else reporting(replay)
         jitted = jax.jit(function, donate_argnums=tuple(donated), compiler_options=EXACT)
-        specs = [self.spec(argument) for argument in arguments]
+        retrace = partial(self.infer, replay, *map(self.spec, arguments))
         built = self._built(partial(jitted.lower, *map(self._stand_in, arguments)), name)
 
         def run(*arrays: Any) -> Any:
@@ -412,13 +410,9 @@ class JaxBackend(OnDevice):
                 if any(map(self.is_abstract, arrays)):
                     return jax.jit(replay)(*arrays)
                 made = jitted(*arrays)
-            if checks is None:
-                return made
-            report, results = made
-            checks.read(report, partial(self.infer, replay, *specs))
-            return results
+            return made if checks is None else checks.read(made, retrace)
 
-        return Executable(run, partial(_costs, built))
+        return Executable(run, partial(costs_of, built))
 
     def _built(self, lower: Callable[[], Any], name: str | None) -> Any:
         """The executable: from the cache's folder, or compiled."""
@@ -490,19 +484,6 @@ class JaxBackend(OnDevice):
 
     def explain(self, error: Exception) -> str | None:
         return jax_messages.explained(str(error))
-
-
-def _costs(built: Any) -> Costs:
-    memory, work = built.memory_analysis(), built.cost_analysis()
-    return Costs(
-        arguments=memory.argument_size_in_bytes,
-        outputs=memory.output_size_in_bytes,
-        temporaries=memory.temp_size_in_bytes,
-        donated=memory.alias_size_in_bytes,
-        code=memory.generated_code_size_in_bytes,
-        operations=work.get("flops", 0.0),
-        moved=work.get("bytes accessed", 0.0),
-    )
 
 
 def _less_128(x: Any) -> Any:

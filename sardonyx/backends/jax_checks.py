@@ -47,14 +47,15 @@ class Checks:
         report = jnp.stack([np.float64(number), value.astype(np.float64)])
         checkify.check(bad == count, template, report=report)
 
-    def read(self, report: Any, retrace: Callable[[], object]) -> None:
-        """Raise what a program's report says. `retrace` traces the program once more.
+    def read(self, made: tuple[Any, Any], retrace: Callable[[], object]) -> Any:
+        """A program's results, unless its report says that a condition failed.
 
-        A program of another process was not traced in this one.
+        `retrace` traces the program once more: one of another process was not traced in this.
         """
+        report, results = made
         failed, number, value = np.asarray(report).tolist()
         if not failed:
-            return
+            return results
         if number not in self._known:
             retrace()
         place, condition, is_integer = self._known[number]
