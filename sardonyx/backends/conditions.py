@@ -38,7 +38,7 @@ class Within:
     """Each element lies from `low` to `high`, or is `exempt`.
 
     >>> Within("indices", -3, 2).reason(7)
-    "'indices' holds 7, but must be from -3 to 2"
+    "'indices' holds 7, out of the range from -3 to 2"
     """
 
     name: str
@@ -53,7 +53,9 @@ class Within:
 
     def reason(self, value: object) -> str:
         other = "" if self.exempt is None else f", or {self.exempt}"
-        return f"'{self.name}' holds {value}, but must be from {self.low} to {self.high}{other}"
+        return (
+            f"'{self.name}' holds {value}, out of the range from {self.low} to {self.high}{other}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

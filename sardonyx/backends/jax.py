@@ -23,7 +23,7 @@ from sardonyx.backends.base import Backend, Executable, PackedProduct, Replay, S
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax_cache import CompiledFolder
-from sardonyx.backends.jax_checks import Checks, reporting
+from sardonyx.backends.jax_checks import Checks
 from sardonyx.backends.jax_costs import costs_of
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
 from sardonyx.backends.on_device import OnDevice
@@ -39,7 +39,6 @@ _WITHOUT_X64 = {
     "float64": np.dtype(np.float32),
     "complex128": np.dtype(np.complex64),
 }
-
 
 # Each value has the type that its graph says: XLA would drop casts to narrow ones and back.
 EXACT = {"xla_allow_excess_precision": False}
@@ -275,8 +274,8 @@ class JaxBackend(OnDevice):
     # -- for the graph ----------------------------------------------------------------------------
 
     def scope(self) -> AbstractContextManager[object]:
-        x64: AbstractContextManager[object] = jax.enable_x64(True)
-        return x64
+        checks = self.settings.checks
+        return jax.enable_x64(True) if checks is None else checks.scope()
 
     @classmethod
     def has_accelerator(cls) -> bool:
@@ -381,9 +380,7 @@ class JaxBackend(OnDevice):
             self.settings.checks.check(x, condition, self._place)
 
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
-        stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
-        stand_ins = (stand_in(*spec) for spec in specs)
-        return [Spec(r.shape, r.dtype) for r in jax.eval_shape(function, *stand_ins)]
+        return [Spec(r.shape, r.dtype) for r in _traced(function, specs)]
 
     def compile(
         self,
@@ -396,9 +393,9 @@ class JaxBackend(OnDevice):
         if not self.compiled:
             return Executable(replay)
         checks = self.settings.checks
-        function = replay if checks is None else reporting(replay)
+        function = replay if checks is None else checks.reporting(replay)
         jitted = jax.jit(function, donate_argnums=tuple(donated), compiler_options=EXACT)
-        retrace = partial(self.infer, replay, *map(self.spec, arguments))
+        specs = [self.spec(argument) for argument in arguments]
         built = self._built(partial(jitted.lower, *map(self._stand_in, arguments)), name)
 
         def run(*arrays: Any) -> Any:
@@ -410,7 +407,7 @@ class JaxBackend(OnDevice):
                 if any(map(self.is_abstract, arrays)):
                     return jax.jit(replay)(*arrays)
                 made = jitted(*arrays)
-            return made if checks is None else checks.read(made, retrace)
+            return made if checks is None else checks.read(made, partial(_traced, jitted, specs))
 
         return Executable(run, partial(costs_of, built))
 
@@ -484,6 +481,11 @@ class JaxBackend(OnDevice):
 
     def explain(self, error: Exception) -> str | None:
         return jax_messages.explained(str(error))
+
+
+def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Any:
+    stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
+    return jax.eval_shape(function, *(stand_in(*spec) for spec in specs))
 
 
 def _less_128(x: Any) -> Any:

@@ -6,7 +6,7 @@ from copy import copy
 from typing import Any
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.conditions import Condition, Known, refuse
+from sardonyx.backends.conditions import BadData, Condition, Known, refuse
 from sardonyx.backends.standard import Array
 
 
@@ -33,7 +33,10 @@ class OnDevice(Backend):
 
     def check(self, x: Array, condition: Condition) -> None:
         """Make a condition that does not hold an error of the call."""
-        super().require(x, condition)
+        try:
+            super().require(x, condition)
+        except BadData as error:
+            raise BadData(f"{self._place}: {error}" if self._place else str(error)) from None
 
     def knowing(self, known: Known) -> Any:
         seeing = copy(self)

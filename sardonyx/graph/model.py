@@ -444,9 +444,12 @@ class Model:
             )
             tracer = Tracer(self.source, tape, strict=self._strict)
             key, title = self._with_key(manner).key, self._title(arrays)
-            program = tracer.trace(arrays, key, title)
-            recording.draws |= tape.draws
-            recording.settle()
+            try:
+                program = tracer.trace(arrays, key, title)
+            finally:
+                # Also where the call failed as it ran: the next replays what was recorded.
+                recording.draws |= tape.draws
+                recording.settle()
             if is_new and self._kept is not None:
                 self._kept.keep(recording, self._kind(arrays, manner))
             return program, tape.output_arrays() if execute else ()

@@ -334,8 +334,7 @@ class Tape:
         if isinstance(operand, Embedded):
             return operand.value
         if operand in self._weights:
-            is_integer = self._specs[operand].dtype.kind in "iu"
-            return self.params.host(self._weights[operand]) if is_integer else None
+            return self.params.host(self._weights[operand])
         return self._sources.get(operand)
 
     def _value(self, operand: Operand) -> Any:

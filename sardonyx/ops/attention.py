@@ -61,7 +61,7 @@ def Attention(
     shape = (*q.shape[:3], key.shape[2])
     offset: Array | int = key.shape[2] - k.shape[2]
     if nonpad_kv_seqlen is not None:
-        nonpad_kv_seqlen = _by_sample(xp, nonpad_kv_seqlen, shape[0])
+        nonpad_kv_seqlen = _by_sample(xp, nonpad_kv_seqlen, shape[0], shape[3])
         offset = nonpad_kv_seqlen - shape[2]
     allowed = _window(xp, shape, offset, left_window_size, right_window_size, is_causal)
     if nonpad_kv_seqlen is not None:
@@ -337,9 +337,11 @@ def _floating(xp: Backend, precision: DType) -> Any:
 # -- masks ----------------------------------------------------------------------------------------
 
 
-def _by_sample(xp: Backend, lengths: Array, batch: int) -> Array:
+def _by_sample(xp: Backend, lengths: Array, batch: int, longest: int) -> Array:
     if lengths.shape != (batch,):
         raise ValueError(f"nonpad_kv_seqlen has shape {lengths.shape}, but must have {(batch,)}")
+    xp.require(lengths, Within("nonpad_kv_seqlen", 0, longest))
+    lengths = xp.minimum(xp.maximum(lengths, 0), longest)
     return xp.reshape(lengths, (batch, 1, 1, 1))
 
 
