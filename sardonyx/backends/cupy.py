@@ -161,7 +161,8 @@ class CupyBackend(OnDevice, NumpyLike):
 
     def _reading(self, replay: Replay, *arrays: Any) -> Any:
         """Run a segment, and read once, at its end, which conditions hold."""
-        self._pending.checks = pending = []
+        pending: list[tuple[Condition, Any]] = []
+        self._pending.checks = pending
         try:
             results = replay(*arrays)
         finally:

@@ -14,11 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax._src import xla_bridge
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
-from sardonyx.backends import fallback, jax_messages, jax_places, jax_precision, onednn
+from sardonyx.backends import fallback, jax_memory, jax_messages, jax_places, jax_precision, onednn
 from sardonyx.backends.base import Backend, Executable, PackedProduct, Replay, Spec
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.host_memory import aligned
@@ -43,8 +42,6 @@ _WITHOUT_X64 = {
 # Each value has the type that its graph says: XLA would drop casts to narrow ones and back.
 EXACT = {"xla_allow_excess_precision": False}
 
-# What XLA reads when it starts, and never again.
-_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 # Of fewer products of two numbers than these XLA's own is done before a kernel is called.
 SMALLEST_PACKED = 2**14
 
@@ -286,15 +283,7 @@ class JaxBackend(OnDevice):
 
     @classmethod
     def limit_memory(cls, fraction: float) -> None:
-        wanted = str(fraction)
-        if xla_bridge.backends_are_initialized():
-            if os.environ.get(_MEMORY) == wanted or not cls.has_accelerator():
-                return
-            raise BackendUnavailable(
-                "JAX has taken its part of the GPU's memory already: load the model before "
-                f"anything else uses JAX, or set {_MEMORY}={wanted} for the process"
-            )
-        os.environ[_MEMORY] = wanted
+        jax_memory.limit(fraction, cls.has_accelerator)
 
     @classmethod
     def device_for(cls, kind: str | None, index: int | None) -> jax.Device | None:

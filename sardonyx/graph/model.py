@@ -446,8 +446,7 @@ class Model:
             key, title = self._with_key(manner).key, self._title(arrays)
             try:
                 program = tracer.trace(arrays, key, title)
-            finally:
-                # Also where the call failed as it ran: the next replays what was recorded.
+            finally:  # A call that fails as it runs was recorded, and the next replays it.
                 recording.draws |= tape.draws
                 recording.settle()
             if is_new and self._kept is not None:
@@ -461,10 +460,8 @@ class Model:
         return replace(manner, key=self._backend.key(fresh))
 
     def _title(self, arrays: Sequence[Any]) -> str:
-        given = ", ".join(
-            f"{info.name}: {described(array, self._backend)}"
-            for info, array in zip(self._infos, arrays, strict=True)
-        )
+        pairs = zip(self._infos, arrays, strict=True)
+        given = ", ".join(f"{info.name}: {described(a, self._backend)}" for info, a in pairs)
         return f"{self.source.graph.name or 'graph'}({given}) on {self.backend}"
 
     def _entry_for(self, given: Sequence[Any], manner: _Manner) -> Entry:
