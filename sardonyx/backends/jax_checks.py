@@ -18,8 +18,6 @@ from sardonyx.backends.base import Replay
 from sardonyx.backends.conditions import Condition
 from sardonyx.errors import InvalidInput
 
-# A report is three numbers: whether a condition failed, which one, and an element that is bad.
-_REPORT = 3
 _VALUE = "\0"
 
 
@@ -83,7 +81,11 @@ class Checks:
             tracing.is_wide = outer
 
     def reporting(self, replay: Replay) -> Callable[..., tuple[Any, Any]]:
-        """`replay` as a function that returns a report besides, with all conditions carried out."""
+        """`replay` as a function that returns a report besides, before its results.
+
+        It is None without conditions, or else three numbers: whether a condition failed, which one
+        it is, and an element that is bad.
+        """
         functional = checkify.checkify(replay, errors=checkify.user_checks)
 
         def run(*arrays: Any) -> tuple[Any, Any]:
@@ -95,7 +97,7 @@ class Checks:
             # All checks have payloads of one kind: the error is one flag, one code and one payload.
             leaves = jax.tree.leaves(error)
             if not leaves:
-                return jnp.zeros(_REPORT, np.float64), results
+                return None, results
             failed, _, report = leaves
             failed = jnp.reshape(failed, (1,)).astype(np.float64)
             return jnp.concatenate([failed, report]), results
@@ -108,6 +110,8 @@ class Checks:
         `retrace` traces the program once more: one of another process was not traced in this.
         """
         report, results = made
+        if report is None:
+            return results
         failed, number, value = np.asarray(report).tolist()
         if not failed:
             return results
