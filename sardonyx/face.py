@@ -42,6 +42,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     memory_fraction: float | None = None,
     keep_memory: bool = False,
     precision: str = "highest",
+    checked: bool = False,
     ops: Iterable[Op[Any]] = (),
 ) -> Model:
     """Load an ONNX model from a path, bytes, a file object or a `ModelProto`.
@@ -79,6 +80,10 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     "high" is TF32 on GPUs and nearly float32 on TPUs; with "bfloat16" factors are rounded to that
     type, and sums are float32. NumPy and CuPy are always exact.
 
+    With `checked` a call whose data the standard calls an error, such as an index out of range, is
+    refused by the node's name on every backend. Otherwise JAX and CuPy read the nearest element,
+    and write nothing. Each call then waits until its program has run.
+
     `ops` are operators of your own, made with `@sardonyx.op`, for this model alone; they come
     before the standard's of the same name.
 
@@ -87,6 +92,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     'numpy'
     """
     if is_archive(source):
+        _require_unchecked(checked)
         exported: Model = load_exported(source, backend, device)
         return exported
     proto, file = read_model(source)
@@ -102,6 +108,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         raise InvalidInput(f"There is no precision {precision!r}: it is one of {PRECISIONS}.")
     if precision != "highest":
         chosen = chosen.with_precision(precision)
+    if checked:
+        chosen = _with_checks(chosen, is_padded=jit and bool(buckets))
     if cache is not None:
         chosen = chosen.with_cache(cache)
     sizes = Sizes.of(buckets, loaded.graph.inputs)
@@ -109,6 +117,20 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     model = Model(loaded, chosen if jit else chosen.uncompiled(), options)
     model.audit()
     return model
+
+
+def _require_unchecked(checked: bool) -> None:
+    if checked:
+        raise InvalidInput(
+            "An exported program checks no data: load the ONNX model itself with checked=True."
+        )
+
+
+def _with_checks(backend: Backend, *, is_padded: bool) -> Backend:
+    if is_padded and backend.padding() is not None:
+        raise InvalidInput("Padded calls check no data: leave out checked=True, or the buckets.")
+    checking: Backend = backend.with_checks()
+    return checking
 
 
 def run_op(

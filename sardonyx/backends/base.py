@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from sardonyx.backends import fallback
+from sardonyx.backends.conditions import Conditions
 from sardonyx.backends.epilogue import Epilogue
 from sardonyx.backends.folder import Folder
 from sardonyx.backends.layout import dense_strides, same_layout
@@ -78,7 +79,7 @@ class PackedProduct(Protocol):
         """The product, and its epilogue with the bias and the addend, as far as it has them."""
 
 
-class Backend(Standard):
+class Backend(Conditions):
     """One array library, as ops and programs see it.
 
     Ops get it as `xp`. They call the standard's functions and the primitives below; the second half
@@ -121,6 +122,11 @@ class Backend(Standard):
         raise TypeError(
             f"The backend {self.name!r} cannot be pickled: give {type(self).__name__} a __reduce__."
         )
+
+    def __copy__(self) -> Backend:
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
 
     # -- primitives for ops -----------------------------------------------------------------------
 
@@ -396,10 +402,6 @@ class Backend(Standard):
             )
         is_placed = self.owns(value) or (self.takes_numpy and isinstance(value, np.ndarray))
         return value if is_placed else self.put(np.asarray(value))
-
-    def fetch(self, value: Array) -> np.ndarray[Any, Any]:
-        """`value` on the host, without a copy where the library allows it."""
-        raise NotImplementedError
 
     def adopt(self, value: Any) -> Array:
         """An array of another library (anything with `__dlpack__`) as one of this library."""

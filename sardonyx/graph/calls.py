@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.backends import random
 from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.conditions import Known
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.binding import Argument
 from sardonyx.graph.values import Device, Static, Value, digest
@@ -132,6 +133,22 @@ class Probe:
         results: tuple[Any, ...] = self.call(self.xp, arrays)
         self.same = [next((i for i, a in enumerate(arrays) if a is r), None) for r in results]
         return results
+
+    def looking(
+        self, arrays: Sequence[Any], values: Sequence[np.ndarray[Any, Any] | None]
+    ) -> tuple[tuple[Any, ...], list[int]]:
+        """The results, and the numbers of the arguments whose data must meet a condition.
+
+        The values that are known must meet it now.
+        """
+        pairs = zip(arrays, values, strict=True)
+        known = Known({id(array): value for array, value in pairs if value is not None})
+        unseeing, self.xp = self.xp, self.xp.knowing(known)
+        try:
+            results = self(*arrays)
+        finally:
+            self.xp = unseeing
+        return results, [i for i, array in enumerate(arrays) if id(array) in known.asked]
 
 
 def _given(argument: Argument) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import BadData
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded, SardonyxError
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.structure import Node
@@ -67,7 +68,7 @@ def told(error: Exception, what: str, backend: Backend) -> SardonyxError:
         return LimitExceeded(f"{what}: {text}. Use smaller inputs, or a device with more memory.")
     way_out = (
         ""
-        if backend.explain(error)
+        if isinstance(error, BadData) or backend.explain(error)
         else " Check the shapes and dtypes that reach it against those the model declares."
     )
     return InvalidInput(f"{what}: {text}.{way_out}")

@@ -268,8 +268,10 @@ class Form:
                 donated=registers_of(options.donated, self._infos, arrays),
             )
             tracer = Tracer(self.source, tape, strict=shared.options.strict)
-            program = tracer.trace(arrays, self._key(options), self._title(arrays))
-            recording.settle()
+            try:
+                program = tracer.trace(arrays, self._key(options), self._title(arrays))
+            finally:  # A call that fails as it runs was recorded, and the next replays it.
+                recording.settle()
             if is_new and self.recordings is not None:
                 self.recordings.keep(recording, self._kind(arrays, options))
             return program, tape.output_arrays() if execute else ()

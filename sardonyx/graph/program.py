@@ -77,7 +77,14 @@ class Step:
     def title(self) -> str:
         return self.renamed or self.node.operator
 
+    @property
+    def place(self) -> str:
+        """How messages name the step."""
+        return f"{self.node.label[0].upper()}{self.node.label[1:]} ({self.node.operator})"
+
     def run(self, xp: Backend, frame: Frame) -> None:
+        if xp.reports:
+            xp = xp.at(self.place)
         arrays = [frame[o] if isinstance(o, int) else xp.asarray(o.value) for o in self.operands]
         frame.update(zip(self.results, self.call(xp, arrays), strict=True))
 

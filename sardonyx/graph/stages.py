@@ -44,6 +44,8 @@ class Stage:
     # The model's outputs, in the last stage of a path: values whose arrays are in registers.
     outputs: tuple[Value, ...] | None = None
     executable: Executable | None = None
+    # Of steps that run while they are traced: whether rewrites have changed them since.
+    is_rewritten: bool = False
     # Of a root: whether a stage of the tree takes a key, after the inputs, to draw at random from.
     draws: bool = False
     _following: dict[tuple[Any, ...], Stage] = field(default_factory=dict)

@@ -84,6 +84,9 @@ class Tape:
         self._on_host = False
         self._open_blocks = 0
         self._made: WeakSet[Device] = WeakSet()
+        # The first register of the open segment, and the older ones that nothing reads any more.
+        self._first_of_segment = 0
+        self._unread: list[int] = []
         self._known: dict[int, Static] = {}
         self._weights: dict[int, str] = {}
         self._placed: dict[Any, int] = {}
@@ -286,7 +289,14 @@ class Tape:
         """Keep an array for as long as the graph may still read it."""
         self._frame[slot.register] = array
         if not self.backend.compiled:  # A compiled segment runs later, and reads it then.
-            finalize(slot, self._frame.pop, slot.register, None).atexit = False
+            finalize(slot, self._let_go, slot.register).atexit = False
+
+    def _let_go(self, register: int) -> None:
+        """Drop an array that the graph reads no more; the open segment may have to run again."""
+        if register < self._first_of_segment:
+            self._unread.append(register)
+        else:
+            self._frame.pop(register, None)
 
     def _operand(self, source: Static | Device) -> Operand:
         if isinstance(source, Device):
@@ -318,15 +328,24 @@ class Tape:
         self, call: OpCall | BodyCall, operands: Sequence[Operand]
     ) -> tuple[Sequence[Spec], Sequence[int | None], Sequence[Any] | None]:
         if self.backend.compiled and not self._on_host:
-            return (*self._inferred.of(call, operands, self._specs), None)
+            found = self._inferred.of(call, operands, self._specs, self._constant)
+            return found.specs, found.same, None
         probe = Probe(call, HOST if self._on_host else self.backend)
         arrays = [self._value(operand) for operand in operands]
         with probe.xp.scope():
-            results = probe(*arrays)
+            results, _ = probe.looking(arrays, [self._constant(operand) for operand in operands])
         specs = [probe.xp.spec(result) for result in results]
         if self._on_host:
             results = tuple(r if r.dtype == object else self.backend.put(r) for r in results)
         return specs, probe.same, results
+
+    def _constant(self, operand: Operand) -> np.ndarray[Any, Any] | None:
+        """The value of an operand that no call changes; a weight may be replaced, by a good one."""
+        if isinstance(operand, Embedded):
+            return operand.value
+        if operand in self._weights:
+            return self.weights.host(self._weights[operand])
+        return self._sources.get(operand)
 
     def _value(self, operand: Operand) -> Any:
         if isinstance(operand, Embedded):
@@ -399,10 +418,17 @@ class Tape:
         if stage.segment is not None:
             self.left.update(stage.segment.results)
             runs_later = self.backend.compiled and not stage.segment.host
-            if runs_later and (outputs is None or self.execute):
+            # Steps that were run as they were traced run again where rewrites have changed them:
+            # later calls run these, and are to give the same.
+            runs = stage.is_rewritten or runs_later
+            if runs and (outputs is None or self.execute):
                 stage.run(self._frame, self.compiler, self.weights, inline=self.inline)
         self._stage, self._key, self._steps = stage, (), []
         self._made.clear()
+        for register in self._unread:
+            self._frame.pop(register, None)
+        self._unread.clear()
+        self._first_of_segment = self._registers
         self.outputs = outputs
 
     def _results_of_segment(self, outputs: tuple[Value, ...] | None) -> list[int]:
@@ -414,13 +440,15 @@ class Tape:
         return list(dict.fromkeys(r for r in registers if r in made))
 
     def _new_stage(self, results: Sequence[int], outputs: tuple[Value, ...] | None) -> Stage:
-        return self._stage_of(self._rewritten(results), results, outputs)
+        steps = self._rewritten(results)
+        stage = self._stage_of(steps, results, outputs)
+        if self._on_host or not self.backend.compiled:
+            traced = without_dead_steps(self._steps, results)
+            stage.is_rewritten = list(map(id, steps)) != list(map(id, traced))
+        return stage
 
     def _rewritten(self, results: Sequence[int]) -> Sequence[Step]:
         steps = without_dead_steps(self._steps, results)
-        if not self.backend.compiled:
-            # These steps have just been run as they are, and later calls are to give the same.
-            return steps
         # Under a caller's transformation nothing runs ahead of the call, and weights are as they
         # are passed.
         weights = () if self.inline else self._weights

@@ -16,6 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from sardonyx.backends.base import Spec
+from sardonyx.backends.conditions import BadData
 from sardonyx.backends.numpy import FoldingBackend, TooLarge
 from sardonyx.backends.standard import Array
 from sardonyx.errors import LimitExceeded, SardonyxError
@@ -139,6 +140,9 @@ class Tracer:
             where = faults.where(node, opset, inputs)
             raise LimitExceeded(f"{where} is nested too deep.") from None
         except Exception as error:
+            if isinstance(error, BadData) and self.tape.is_in_block:
+                # Nobody knows here whether a call gets this far: the host will see.
+                raise NeedsHost from error
             raise faults.explained(error, node, opset, inputs, self.tape.backend) from error
 
     def _call(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ FEW_ITERATIONS = 8
 FOLDED_ITERATIONS = 256
 # Walked through one by one, more than this would take for ever.
 MOST_WALKED = 2**14
-# No computer gets to the end of more: such a loop counts as one that only its condition ends.
+# Larger trip counts are treated as unbounded: only the condition ends such a loop.
 ENDLESS = 2**40
 # How many results are held ready, at first, where it is not known how many a loop will make.
 FIRST_ROWS = 256
@@ -93,11 +94,28 @@ class _Loop:
             return None
         if self.rows:
             return self.in_chunks()
-        limit = np.asarray(ENDLESS) if self.limit is None else self.limit
         going = YES if ignored else self.cond
+        # A known limit that no loop reaches is left out: XLA cannot count up to the greatest int64.
+        limits = [] if self.is_unbounded() else [self.limit]
         return self.walk.on_device(
-            _while, limit, going, *self.state, body=self.body, ignored=ignored
+            _while,
+            going,
+            *limits,
+            *self.state,
+            body=self.body,
+            ignored=ignored,
+            limits=len(limits),
+            begins=self.begins(),
         )
+
+    def is_unbounded(self) -> bool:
+        """Whether it is known that only the condition ends the loop."""
+        known = self.limit is None or self.walk.knows(self.limit)
+        return known and self.trips() >= ENDLESS
+
+    def begins(self) -> bool:
+        """Whether it is known that the condition holds at first."""
+        return self.cond is None or (self.walk.knows(self.cond) and self.holds(self.cond))
 
     def keeps_shape(self, going: Any) -> bool:
         """Whether all that is carried comes out of the body as it went in."""
@@ -129,6 +147,7 @@ class _Loop:
                 body=self.body,
                 room=room,
                 ignored=self.cond is None,
+                is_endless=self.begins() and self.is_unbounded(),
             )
             if made is None:
                 return None
@@ -157,7 +176,10 @@ class _Loop:
                     "has to be traced by itself, since what it carries changes its shape"
                 )
             number = np.asarray(done)
-            going, *made = self.body(number, going, *state, iteration=number)
+            still, *made = self.body(number, going, *state, iteration=number)
+            if self.is_unbounded() and (self.cond is None or still is going):
+                raise LimitExceeded(_NEVER_ENDS)
+            going = still
             state, ends = made[: len(state)], made[len(state) :]
             for row, end in zip(rows, ends, strict=True):
                 row.append(end)
@@ -176,16 +198,25 @@ def _spec(value: Value) -> Spec | None:
 
 
 def _while(
-    xp: Backend, limit: Array, going: Array, *state: Array, body: Body, ignored: bool
+    xp: Backend,
+    going: Array,
+    *limit_and_state: Array,
+    body: Body,
+    ignored: bool,
+    limits: int,
+    begins: bool,
 ) -> tuple[Array, ...]:
+    state = limit_and_state[limits:]
     start = xp.zeros((), dtype=xp.dtype(NUMBER.dtype))
-    limit = xp.reshape(limit, ())
+    below = [xp.reshape(limit, ()) for limit in limit_and_state[:limits]]
 
     def goes_on(number: Array, going: Array, *_: Array) -> Array:
-        return going & (number < limit)
+        return reduce(xp.logical_and, [number < limit for limit in below], going)
 
     def iterate(number: Array, going: Array, *carried: Array) -> tuple[Array, ...]:
         still, *made = body(number, going, *carried, iteration=number)
+        if begins and not limits and (ignored or _stays_true(still, going)):
+            raise LimitExceeded(_NEVER_ENDS)
         still = going if ignored else xp.reshape(xp.asarray(still), ())
         return (number + 1, still, *map(xp.asarray, made))
 
@@ -193,11 +224,19 @@ def _while(
     return tuple(last)
 
 
+def _stays_true(still: Any, going: Any) -> bool:
+    """Whether a body's condition is a constant, or the one that it got, which held at first."""
+    return still is going or (isinstance(still, np.ndarray) and bool(still.all()))
+
+
+_NEVER_ENDS = (
+    f"it never ends: its condition is always true, and it has no trip count below {ENDLESS:,}; "
+    "give it one, or a condition that depends on what it computes"
+)
+
+
 def _for(xp: Backend, *state: Array, body: Body, trips: int, ignored: bool) -> tuple[Array, ...]:
     start = xp.zeros((), dtype=xp.dtype(NUMBER.dtype))
-    specs = body.specs(start, YES, *state, iteration=start)
-    for spec in specs[1 + len(state) :]:
-        xp.allow((trips, *spec.shape), spec.dtype)
 
     def iterate(carried: Any, _: Any) -> Any:
         number, *given = carried
@@ -208,11 +247,21 @@ def _for(xp: Backend, *state: Array, body: Body, trips: int, ignored: bool) -> t
         return (number + 1, *made[: len(state)]), tuple(made[len(state) :])
 
     (_, *last), rows = xp.scan(iterate, (start, *state), (), trips)
+    # Not before, since a loop that its condition may end need not come to so many rows.
+    for row in rows:
+        xp.allow(row.shape, xp.numpy_dtype(row.dtype))
     return (*last, *rows)
 
 
 def _chunk(
-    xp: Backend, done: Array, going: Array, *state: Array, body: Body, room: int, ignored: bool
+    xp: Backend,
+    done: Array,
+    going: Array,
+    *state: Array,
+    body: Body,
+    room: int,
+    ignored: bool,
+    is_endless: bool,
 ) -> tuple[Array, ...]:
     """At most `room` iterations: how many they were, whether it goes on, and what they made."""
     done = xp.reshape(done, ())
@@ -227,6 +276,8 @@ def _chunk(
     def iterate(count: Array, going: Array, *carried: Array) -> tuple[Array, ...]:
         number = done + count
         still, *made = body(number, going, *carried[:kept], iteration=number)
+        if is_endless and (ignored or _stays_true(still, going)):
+            raise LimitExceeded(_NEVER_ENDS)
         still = going if ignored else xp.reshape(xp.asarray(still), ())
         written = (
             xp.scatter(buffer, (count,), xp.asarray(row))
