@@ -17,6 +17,10 @@ from sardonyx.graph.structure import ValueInfo
 Array: TypeAlias = np.ndarray[Any, Any]
 Dims: TypeAlias = tuple[int | str, ...]
 
+# Up to this size a program is made, where the caller does not say.
+LARGEST = 2**20
+MOST = 2**31 - 1
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -63,6 +67,25 @@ class Signature:
                 f"The size {text!r} in the signature is neither a name nor an expression of names "
                 f"({error}): give a number or another name."
             ) from None
+
+
+def largest_sizes(names: Sequence[str], asked: int | Mapping[str, int] | None) -> Sizes:
+    """Up to which size of each name a program is asked for."""
+    sizes = asked if isinstance(asked, Mapping) else {}
+    for name, size in {**sizes, "": asked if asked is not sizes else None}.items():
+        is_size = isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size > 0
+        if (not is_size and size is not None) or (size is not None and size > MOST):
+            raise InvalidInput(
+                f"The largest size is {size!r}: pass a number from 1 to 2**31 - 1, or a dict of "
+                'these, as in {"sequence": 65536}.'
+            )
+        if name and name not in names:
+            raise InvalidInput(
+                f"The largest sizes have '{name}', and the signature has the names "
+                f"{', '.join(names) or '(none)'}."
+            )
+    rest = LARGEST if asked is None or asked is sizes else int(asked)
+    return {name: int(sizes.get(name, rest)) for name in names}
 
 
 _FUNCTIONS = ("floordiv", "mod", "max", "min")
