@@ -33,7 +33,8 @@ class Reach:
 
     def ranges(self, largest: Sizes) -> Ranges:
         """The ranges, of which none ends beyond the largest size that is asked for."""
-        found = {name: self._alone(name, largest[name]) for name in self.traces.signature.symbols}
+        names = self.traces.signature.symbols
+        found: Ranges = {name: self._alone(name, largest[name]) for name in names}
         while (bad := next(self._contradictions(found), None)) is not None:
             found = self._narrowed(found, bad)
         return found

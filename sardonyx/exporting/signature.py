@@ -71,21 +71,27 @@ class Signature:
 
 def largest_sizes(names: Sequence[str], asked: int | Mapping[str, int] | None) -> Sizes:
     """Up to which size of each name a program is asked for."""
-    sizes = asked if isinstance(asked, Mapping) else {}
-    for name, size in {**sizes, "": asked if asked is not sizes else None}.items():
-        is_size = isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size > 0
-        if (not is_size and size is not None) or (size is not None and size > MOST):
-            raise InvalidInput(
-                f"The largest size is {size!r}: pass a number from 1 to 2**31 - 1, or a dict of "
-                'these, as in {"sequence": 65536}.'
-            )
-        if name and name not in names:
+    if asked is None:
+        return dict.fromkeys(names, LARGEST)
+    if not isinstance(asked, Mapping):
+        return dict.fromkeys(names, _largest(asked))
+    for name in asked:
+        if name not in names:
             raise InvalidInput(
                 f"The largest sizes have '{name}', and the signature has the names "
                 f"{', '.join(names) or '(none)'}."
             )
-    rest = LARGEST if asked is None or asked is sizes else int(asked)
-    return {name: int(sizes.get(name, rest)) for name in names}
+    return {name: _largest(asked.get(name, LARGEST)) for name in names}
+
+
+def _largest(size: Any) -> int:
+    is_number = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+    if not is_number or not 1 <= size <= MOST:
+        raise InvalidInput(
+            f"The largest size is {size!r}: pass a number from 1 to 2**31 - 1, or a dict of these, "
+            'as in {"sequence": 65536}.'
+        )
+    return int(size)
 
 
 _FUNCTIONS = ("floordiv", "mod", "max", "min")

@@ -40,7 +40,7 @@ def convolution_and_more(
 
 def convolution_by_finite(xp: Backend, X: Array, W: Array, **layout: Any) -> Array:
     """A convolution for which padding may be skipped: nothing in the weight times 0 is NaN."""
-    promise = {"is_finite": True} if xp.skips_padding else {}
+    promise: dict[str, Any] = {"is_finite": True} if xp.skips_padding else {}
     return xp.convolution(X, W, **layout, **promise)
 
 
