@@ -50,6 +50,7 @@ OWN_FILES = {
         "exporting/artefact.py",
         "exporting/evaluation.py",
         "exporting/general.py",
+        "exporting/lowering.py",
         "exporting/model.py",
         "exporting/symbols.py",
         "sharding/model.py",

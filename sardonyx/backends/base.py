@@ -136,7 +136,8 @@ class Backend(Conditions):
 
     def numpy_dtype(self, dtype: Any) -> np.dtype[Any]:
         """NumPy's name for one of the library's dtypes."""
-        return np.dtype(dtype)
+        named: np.dtype[Any] = np.dtype(dtype)
+        return named
 
     def allow(self, shape: tuple[int, ...], dtype: np.dtype[Any], copies: int = 1) -> None:
         """Refuse a value of this shape and NumPy dtype where it is too large to be made.
@@ -457,10 +458,7 @@ class Backend(Conditions):
         return Executable(replay)
 
     def reserved(self) -> tuple[int, int]:
-        """Bytes of the device's memory that the library holds, and that it may come to hold.
-
-        Zero where it does not say, or where it takes what it needs.
-        """
+        """Bytes of the device's memory that the library holds and may come to hold; or zeros."""
         return 0, 0
 
     def padding(self) -> Padding | None:

@@ -13,7 +13,7 @@ from sardonyx.backends.jax import EXACT, JaxBackend
 from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel
 from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
-from sardonyx.exporting.sizes import evaluated, holds
+from sardonyx.exporting.sizes import evaluated, holds, names_in
 from sardonyx.graph import faults
 from sardonyx.graph.arguments import taken
 from sardonyx.graph.arrays import exporter
@@ -120,17 +120,35 @@ class ExportedModel:
                 "program: export it with 0 in place of the name for such calls."
             )
         for bound in self.bounds:
-            if not holds(bound, sizes):
+            if not sizes.keys() >= set(names_in(bound)):
+                continue  # It is of a size that stands in expressions alone: JAX solves these.
+            if not self._holds(bound, sizes):
                 raise InvalidInput(
-                    f"The program holds for {bound}, and was called with {told}: export it with "
-                    "numbers for such sizes, or call the model itself."
+                    f"The program holds for {bound}, and was called with {told}: "
+                    f"{self._way_out(bound, sizes)}, or call the model itself."
                 )
+
+    def _holds(self, bound: str, sizes: Mapping[str, int]) -> bool:
+        try:
+            return holds(bound, sizes)
+        except (ValueError, ArithmeticError):
+            raise InvalidModel(
+                f"The exported program has the bound {bound!r:.100}, which has no value for this "
+                "call. It is damaged, or was written by something else: export it again."
+            ) from None
+
+    def _way_out(self, bound: str, sizes: Mapping[str, int]) -> str:
+        """How to have a program for such a call: not every bound is one of the graph's own."""
+        for name, most in self._about.largest.items():
+            if bound == f"{name} <= {most}":
+                return f'export it with largest={{"{name}": {sizes[name]}}} or more'
+        return "export it with numbers for such sizes"
 
 
 def _value(declared: Any, sizes: Mapping[str, int]) -> int | None:
     try:
         return evaluated(declared, sizes)
-    except ValueError:
+    except (ValueError, ArithmeticError):
         return None
 
 
