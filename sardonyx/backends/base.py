@@ -21,7 +21,7 @@ from sardonyx.backends import fallback
 from sardonyx.backends.epilogue import Epilogue
 from sardonyx.backends.folder import Folder
 from sardonyx.backends.layout import dense_strides, same_layout
-from sardonyx.backends.limits import guarded, refuse_huge
+from sardonyx.backends.limits import guarded, refuse_huge_here
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.standard import Array, Operand, Standard
 from sardonyx.errors import BackendUnavailable, InvalidInput
@@ -102,8 +102,9 @@ class Backend(Standard):
     fuses: bool = False
     # Whether its `attention` is faster than the operators of which it consists.
     attends: bool = False
-    # A value of more bytes is taken for a mistake or an attack, and refused before it is made.
-    largest_value: int = 2**34
+    # A value of more bytes, made of little, is taken for a mistake or an attack, and refused before
+    # it is made. None is what the memory of this process allows.
+    largest_value: int | None = None
 
     def __init__(self, namespace: Any) -> None:
         self._namespace = namespace
@@ -131,7 +132,7 @@ class Backend(Standard):
 
         `copies` says how many arrays of that size there are on the way to it.
         """
-        refuse_huge(shape, dtype, self.largest_value, copies)
+        refuse_huge_here(shape, dtype, self.largest_value, copies)
 
     def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Operand | str) -> Array:
         """`x` with `widths[i]` elements of `value` before and after it on axis i."""

@@ -7,6 +7,7 @@ the segment so far runs, the value is read, and the walk goes on knowing it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from zlib import crc32
 import numpy as np
 
 from sardonyx.backends.base import Spec
+from sardonyx.backends.limits import Budget, largest_value, spending
 from sardonyx.backends.numpy import FoldingBackend, TooLarge
 from sardonyx.backends.standard import Array
 from sardonyx.errors import LimitExceeded, SardonyxError
@@ -66,8 +68,9 @@ class Tracer:
             self._note(info.name, slot)
         self._key = self.tape.key(key)
         self._outermost = scope
-        outputs = self._walk(graph, scope)
-        self.tape.finish(outputs)
+        with spending(self._budget()):
+            outputs = self._walk(graph, scope)
+            self.tape.finish(outputs)
         return Program(
             title,
             self.tape.backend,
@@ -77,6 +80,14 @@ class Tracer:
             inputs=self.tape.input_specs,
             outputs=[leaf.spec for v in outputs for leaf in leaves(v) if isinstance(leaf, Device)],
         )
+
+    def _budget(self) -> Budget:
+        """How much memory the values of the trace may take."""
+        least = self.source.max_bytes or self.tape.backend.largest_value or largest_value()
+        specs = self.tape.input_specs
+        inputs = sum(math.prod(shape) * dtype.itemsize for shape, dtype in specs)
+        weights = sum(array.nbytes for array in self.source.graph.initializers.values())
+        return Budget.of(least, inputs, weights)
 
     def _input(self, value: Any) -> Value:
         if value is None:
