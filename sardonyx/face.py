@@ -97,7 +97,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         return exported
     proto, file = read_model(source)
     if max_bytes is not None and not (isinstance(max_bytes, int) and max_bytes > 0):
-        raise InvalidInput(f"The limit max_bytes is a whole number from 1 on, not {max_bytes!r:.100}.")
+        raise InvalidInput(f"The limit max_bytes is a number of bytes, not {max_bytes!r:.100}.")
     loaded = replace(with_ops(load_source(proto, file), ops), max_bytes=max_bytes)
     if most_signatures < 1:
         raise InvalidInput(f"A model keeps at least one signature, not {most_signatures}.")

@@ -102,8 +102,7 @@ class Backend(Standard):
     fuses: bool = False
     # Whether its `attention` is faster than the operators of which it consists.
     attends: bool = False
-    # A value of more bytes, made of little, is taken for a mistake or an attack, and refused before
-    # it is made. None is what the memory of this process allows.
+    # The most bytes of a value that is made of little; None is what the memory here allows.
     largest_value: int | None = None
 
     def __init__(self, namespace: Any) -> None:

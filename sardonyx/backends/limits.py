@@ -23,6 +23,7 @@ Shape = tuple[int, ...]
 
 # What one value may take if the model makes it of little: this, or less on a small machine.
 LARGEST_VALUE = 2**32
+MOST_AXES = 64
 # How many times as large as the inputs of a call a value may be in any case.
 GROWTH = 16
 # Smaller values are not counted together: nobody has so many of them.
@@ -105,6 +106,11 @@ def refuse_huge_here(shape: Shape, dtype: np.dtype[Any], most: int | None, copie
 
 def refuse_huge(shape: Shape, dtype: np.dtype[Any], most: int, copies: int = 1) -> None:
     """Refuse a value that would take more than `most` bytes, or `copies` of it while it is made."""
+    if len(shape) > MOST_AXES:
+        raise LimitExceeded(
+            f"a value would have {len(shape):,} axes, and NumPy's limit is {MOST_AXES}: reshape it "
+            "to fewer"
+        )
     size = math.prod(shape) * dtype.itemsize * copies
     if size > most:
         raise LimitExceeded(
