@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -131,7 +131,10 @@ def guarded(backend: Backend, name: str, function: Callable[..., Any]) -> Callab
 
     @wraps(function)
     def careful(*arguments: Any, **options: Any) -> Any:
-        dtype = options.get("dtype", getattr(arguments[0], "dtype", None))
+        first = arguments[0]
+        if name == "concat" and len(first) > 0:
+            first = first[0]
+        dtype = options.get("dtype", getattr(first, "dtype", None))
         known = np.dtype(np.float64) if dtype is None else backend.numpy_dtype(dtype)
         backend.allow(shape_made(*arguments), known)
         return function(*arguments, **options)
@@ -159,6 +162,11 @@ def _of_tiles(x: Any, repetitions: Shape) -> Shape:
     return tuple(size * count for size, count in zip(*sides, strict=True))
 
 
+def _of_parts(parts: Sequence[Any], *_: Any) -> Shape:
+    """As many elements as the result has, whatever the axis."""
+    return (sum(math.prod(part.shape) for part in parts),)
+
+
 def _of_target(x: Any, shape: Shape) -> Shape:
     return tuple(shape)
 
@@ -166,6 +174,7 @@ def _of_target(x: Any, shape: Shape) -> Shape:
 _SHAPE_MADE: Mapping[str, Callable[..., Shape]] = {
     "arange": _of_range,
     "broadcast_to": _of_target,
+    "concat": _of_parts,
     "empty": _of_shape,
     "eye": _of_matrix,
     "full": _of_shape,
