@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     keep_memory: bool = False,
     precision: str = "highest",
     checked: bool = False,
+    max_bytes: int | None = None,
     ops: Iterable[Op[Any]] = (),
 ) -> Model:
     """Load an ONNX model from a path, bytes, a file object or a `ModelProto`.
@@ -84,6 +86,11 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     refused by the node's name on every backend. Otherwise JAX and CuPy read the nearest element,
     and write nothing. Each call then waits until its program has run.
 
+    `max_bytes` is the most that one value may take which the model makes of little, such as a
+    `Range` over 2**40; all that are needed at once may take twice as much. By default it is 4 GiB,
+    or a quarter of the memory that this process may have. A value may always be as large as the
+    inputs and weights together.
+
     `ops` are operators of your own, made with `@sardonyx.op`, for this model alone; they come
     before the standard's of the same name.
 
@@ -96,7 +103,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         exported: Model = load_exported(source, backend, device)
         return exported
     proto, file = read_model(source)
-    loaded = with_ops(load_source(proto, file), ops)
+    if max_bytes is not None and not (isinstance(max_bytes, int) and max_bytes > 0):
+        raise InvalidInput(f"The limit max_bytes is a number of bytes, not {max_bytes!r:.100}.")
+    loaded = replace(with_ops(load_source(proto, file), ops), max_bytes=max_bytes)
     if most_signatures < 1:
         raise InvalidInput(f"A model keeps at least one signature, not {most_signatures}.")
     if memory_fraction is not None:

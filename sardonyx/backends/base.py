@@ -22,7 +22,7 @@ from sardonyx.backends.conditions import Conditions
 from sardonyx.backends.epilogue import Epilogue
 from sardonyx.backends.folder import Folder
 from sardonyx.backends.layout import dense_strides, same_layout
-from sardonyx.backends.limits import guarded, refuse_huge
+from sardonyx.backends.limits import guarded, refuse_huge_here
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.standard import Array, Operand, Standard
 from sardonyx.errors import BackendUnavailable, InvalidInput
@@ -104,8 +104,8 @@ class Backend(Conditions):
     fuses: bool = False
     # Whether its `attention` is faster than the operators of which it consists.
     attends: bool = False
-    # A value of more bytes is taken for a mistake or an attack, and refused before it is made.
-    largest_value: int = 2**34
+    # The most bytes of a value that is made of little; None is what the memory here allows.
+    largest_value: int | None = None
 
     def __init__(self, namespace: Any) -> None:
         self._namespace = namespace
@@ -144,7 +144,7 @@ class Backend(Conditions):
 
         `copies` says how many arrays of that size there are on the way to it.
         """
-        refuse_huge(shape, dtype, self.largest_value, copies)
+        refuse_huge_here(shape, dtype, self.largest_value, copies)
 
     def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Operand | str) -> Array:
         """`x` with `widths[i]` elements of `value` before and after it on axis i."""

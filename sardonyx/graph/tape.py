@@ -14,6 +14,7 @@ from weakref import WeakSet, finalize
 import numpy as np
 
 from sardonyx.backends.base import HoldsNoStrings, Spec
+from sardonyx.backends.limits import hold
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls import OpCall, Probe, makes_strings
@@ -167,6 +168,8 @@ class Tape:
         for i, (spec, index) in enumerate(zip(specs, same, strict=True)):
             self.backend.allow(*spec)
             fresh = self._slot(spec)
+            if index is None:
+                hold(fresh, *spec)
             registers.append(fresh.register)
             if arrays is not None:
                 self._hold(fresh, arrays[i])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import numpy as np
 
-from sardonyx.backends.base import Backend
+from sardonyx.backends.base import Backend, isdtype
 from sardonyx.backends.conditions import NonZero
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.definition import DType, Ints, op
 from sardonyx.ops.early import aligned, broadcasts_by_axis, consumes_inputs
 from sardonyx.ops.precision import at_least_float32
 
@@ -285,6 +285,22 @@ def _of_nonzero(xp: Backend, divide: Callable[..., Array], A: Array, B: Array) -
     is_zero = xp.equal(B, 0)
     result = divide(xp, A, xp.where(is_zero, 1, B))
     return xp.where(is_zero, 0, result)
+
+
+@Mod.before(28)
+def remainder_of_integers(xp: Backend, A: Array, B: Array, *, fmod: int = 0) -> Array:
+    _of_integers([xp.numpy_dtype(A.dtype)], 1, fmod=fmod)
+    return Mod(xp, A, B, fmod=fmod)
+
+
+@Mod.infers(before=28)
+def _of_integers(
+    dtypes: Sequence[DType | None], outputs: int, *, fmod: int = 0
+) -> list[DType | None]:
+    dtype = dtypes[0]
+    if not fmod and dtype is not None and not isdtype(dtype, "integral"):
+        raise ValueError(f"fmod is {fmod}, but must be 1 for {dtype} before opset 28")
+    return [dtype]
 
 
 @at_least_float32

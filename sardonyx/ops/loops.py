@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -13,7 +14,7 @@ from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.standard import Array
 from sardonyx.errors import LimitExceeded
 from sardonyx.ops.axes import axis_within
-from sardonyx.ops.definition import Body, NeedsHost, Outputs, Value, Walk, op
+from sardonyx.ops.definition import Body, DType, NeedsHost, Outline, Outputs, Value, Walk, op
 
 # Up to here it is quicker to compile each iteration by itself than to compile a loop.
 FEW_ITERATIONS = 8
@@ -34,12 +35,54 @@ NUMBER = Spec((), np.dtype(np.int64))
 def Loop(
     walk: Walk, M: Value = None, cond: Value = None, *v_initial: Value, body: Body, outputs: Outputs
 ) -> Value:
+    for value, what in ((M, "its trip count"), (cond, "its condition")):
+        if value is not None:
+            single(value, what)
     loop = _Loop(walk, M, cond, v_initial, body)
     if not loop.is_short():
         made = loop.left_to_device()
         if made is not None:
             return made[:outputs]
     return loop.walked_through()[:outputs]
+
+
+@Loop.infers()
+def _of_the_body(
+    dtypes: Sequence[DType | None], outputs: int, *, body: Outline
+) -> tuple[DType | None, ...]:
+    carried = max(len(dtypes) - 2, 0)
+    if body.inputs != 2 + carried:
+        raise ValueError(
+            f"its body has {body.inputs} inputs, and needs {2 + carried}: the number of the "
+            "iteration, a condition, and all that is carried"
+        )
+    if max(carried, outputs) > len(body.dtypes) - 1:
+        raise ValueError(
+            f"it has {outputs} outputs and carries {carried} values, and its body makes "
+            f"{len(body.dtypes)}, of which the first is the condition"
+        )
+    going, *made = body.dtypes
+    if going not in (None, YES.dtype):
+        raise ValueError(f"the condition that its body makes is {going}, and must be bool")
+    # Where there is no iteration, what is carried stays what it is.
+    pairs = zip(dtypes[2:], made, strict=False)
+    kept = [after if before in (None, after) else None for before, after in pairs]
+    return (*kept, *made[carried:])
+
+
+def single(value: Value, what: str) -> None:
+    """Refuse what is no tensor of one element."""
+    if math.prod(getattr(value, "shape", (0,))) != 1:
+        shape = list(value.shape) if hasattr(value, "shape") else "of no tensor"
+        raise ValueError(f"{what} has the shape {shape}, but must be one element")
+
+
+def _condition(value: Value) -> Value:
+    """What the body says of the end, which must be one boolean."""
+    single(value, "the condition that its body makes")
+    if value.dtype != YES.dtype:
+        raise ValueError(f"the condition that its body makes is {value.dtype}, and must be bool")
+    return value
 
 
 @dataclass(eq=False, slots=True)
@@ -67,7 +110,7 @@ class _Loop:
         return ENDLESS if self.limit is None else int(self.walk.read(self.limit).item())
 
     def holds(self, cond: Value) -> bool:
-        return bool(self.walk.read(cond).all())
+        return bool(self.walk.read(cond).item())
 
     def is_short(self) -> bool:
         if self.rows or self.limit is None or self.walk.knows(self.limit):
@@ -123,6 +166,8 @@ class _Loop:
         made = None
         if None not in state:
             made = self.walk.shapes(self.body, NUMBER, going, *state, iteration=NUMBER)
+        if made:
+            _condition(made[0])
         return made is not None and [*made[1 : 1 + len(state)]] == state
 
     def counts(self) -> bool:
@@ -177,6 +222,7 @@ class _Loop:
                 )
             number = np.asarray(done)
             still, *made = self.body(number, going, *state, iteration=number)
+            _condition(still)
             if self.is_unbounded() and (self.cond is None or still is going):
                 raise LimitExceeded(_NEVER_ENDS)
             going = still

@@ -6,11 +6,12 @@ import re
 import string
 from collections.abc import Callable
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.limits import largest_value, refuse_huge
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Host, Strings, Unsized, op
 from sardonyx.ops.regex import matcher
@@ -26,10 +27,16 @@ def StringConcat(xp: Backend, X: Array, Y: Array) -> Array:
         shape = np.broadcast_shapes(first.shape, second.shape)
     except ValueError:
         raise ValueError(f"shapes {first.shape} and {second.shape} do not broadcast") from None
-    xp.allow(shape, OBJECT)
+    _allow(xp, shape, OBJECT)
     # What is joined to itself again and again soon takes more memory than there is.
-    xp.allow((int(np.sum(_lengths(first) + _lengths(second))),), BYTE)
+    _allow(xp, (int(np.sum(_lengths(first) + _lengths(second))),), BYTE)
     return xp.asarray(np.asarray(first + second, OBJECT))
+
+
+def _allow(xp: Backend, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse too much text at each call, since its size depends on what is passed."""
+    xp.allow(shape, dtype)
+    refuse_huge(shape, dtype, xp.largest_value or largest_value())
 
 
 def _lengths(words: Host) -> Host:
@@ -50,7 +57,7 @@ def StringSplit(
     parts = [_parts(word, delimiter, most) for word in words.reshape(-1)]
     counts = np.asarray([len(each) for each in parts], np.int64)
     widest = int(np.max(counts, initial=0))
-    xp.allow((*words.shape, widest), OBJECT)
+    _allow(xp, (*words.shape, widest), OBJECT)
     table = np.full((words.size, widest), "", OBJECT)
     table[np.arange(widest) < counts[:, None]] = np.asarray([*chain.from_iterable(parts)], OBJECT)
     shape = words.shape
