@@ -27,10 +27,11 @@ class Inferred:
         self, call: OpCall | BodyCall, operands: Sequence[Operand], specs: Mapping[int, Spec]
     ) -> Found:
         """What a call makes of operands; `specs` tells what is in those that are registers."""
-        if call.key is None:
+        own = call.key
+        if own is None:
             return self._asked(call, operands, specs)
         known = (digest(o.value) if isinstance(o, Embedded) else specs[o] for o in operands)
-        key = (call.key, *known)
+        key = (own, *known)
         if key not in self._found:
             self._found[key] = self._asked(call, operands, specs)
         return self._found[key]
