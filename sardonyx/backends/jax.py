@@ -400,7 +400,7 @@ class JaxBackend(Backend):
         folder = self.settings.cache
         if folder is None:
             return lower().compile()
-        options = {**EXACT, "precision": self.settings.precision}
+        options = {**EXACT, "depends on": self.manner}
         return folder.compiled(lower, name, options, self.device or jax.devices()[0])
 
     @property
@@ -412,7 +412,7 @@ class JaxBackend(Backend):
         device = self.device or jax.devices()[0]
         kernels = f"{onednn.identity()} {threads()}" if self.fuses else "none"
         parts = device.platform, device.device_kind, self.settings.precision, self.compiled, kernels
-        return " ".join(map(str, parts))
+        return " ".join(map(str, (*parts, self.largest_value)))
 
     def _stand_in(self, argument: Any) -> Any:
         if not isinstance(argument, (Spec, jax.core.Tracer)):
