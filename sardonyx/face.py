@@ -12,6 +12,7 @@ import numpy as np
 from sardonyx.backends import backend_of, find, limit_memory
 from sardonyx.backends.base import Backend
 from sardonyx.backends.host_memory import keep_freed
+from sardonyx.backends.private_folder import path_of
 from sardonyx.errors import InvalidInput
 from sardonyx.exporting.archive import is_archive
 from sardonyx.exporting.face import load_exported
@@ -58,9 +59,12 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     slow but easy to follow. With `strict=False` types that an operator's schema does not list are
     let through.
 
-    `cache` names a folder in which recordings and compiled programs are kept for the next process;
-    what is read from it is run, so that it must be one that only you can write to. A model keeps
-    the programs of `most_signatures` kinds of calls, those used last.
+    `cache` names a folder in which recordings and compiled programs are kept for the next process.
+    Compiled programs are machine code, which JAX unpickles, so that the folder must be your own: it
+    is created for you alone (mode 0700), and one that belongs to another user, or that others can
+    write to, is refused. It holds at most 4 GiB; what was used longest ago goes first.
+
+    A model keeps the programs of `most_signatures` kinds of calls, those used last.
 
     `buckets` gives named free dimensions a few sizes, as `{"batch": [1, 8, 32]}`, or "powers of
     two". Calls are padded up to the next one (or multiple of the last), run by one program for all
@@ -120,7 +124,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     if checked:
         chosen = _with_checks(chosen, is_padded=jit and bool(buckets))
     if cache is not None:
-        chosen = chosen.with_cache(cache)
+        chosen = chosen.with_cache(path_of(cache))
     sizes = Sizes.of(buckets, loaded.graph.inputs)
     options = Options(strict, most_signatures, sizes, watch=compiling)
     model = Model(loaded, chosen if jit else chosen.uncompiled(), options)

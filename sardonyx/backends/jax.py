@@ -420,7 +420,7 @@ class JaxBackend(OnDevice):
         folder = self.settings.cache
         if folder is None:
             return lower().compile()
-        options = {**EXACT, "precision": self.settings.precision, "checked": self.checked}
+        options = {**EXACT, "depends on": self.manner}
         return folder.compiled(lower, name, options, self.device or jax.devices()[0])
 
     @property
@@ -431,7 +431,7 @@ class JaxBackend(OnDevice):
     def manner(self) -> str:
         device = self.device or jax.devices()[0]
         kernels = f"{onednn.identity()} {threads()}" if self.fuses else "none"
-        choices = self.settings.precision, self.compiled, self.checked, kernels
+        choices = self.settings.precision, self.compiled, self.checked, kernels, self.largest_value
         return " ".join(map(str, (device.platform, device.device_kind, *choices)))
 
     def _stand_in(self, argument: Any) -> Any:

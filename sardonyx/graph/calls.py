@@ -13,7 +13,7 @@ from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.conditions import Known
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.binding import Argument
-from sardonyx.graph.values import Device, Static, Value, digest
+from sardonyx.graph.values import Device, Static, Value, digest, exact
 from sardonyx.ops.definition import Arrays, Definition, Map, Need, Parameter
 
 # Where an array goes that is only known when the program runs.
@@ -89,11 +89,11 @@ class OpCall:
     def key(self) -> tuple[Any, ...] | None:
         """Equal for two calls that do the same to equal arrays; None where that cannot be told."""
         try:
-            known = tuple(_hashable(v) for v in (*self.arguments, *self.attributes.values()))
+            known = tuple(_key_of(v) for v in (*self.arguments, *self.attributes.values()))
             hash(known)
         except TypeError:
             return None
-        return self.function, known, tuple(self.attributes), self.dtypes
+        return exact(self.function), known, tuple(self.attributes), self.dtypes
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +192,8 @@ def _native(xp: Backend, argument: Any) -> Any:
     return argument
 
 
-def _hashable(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return digest(value)
-    if isinstance(value, (Static, Device)):
-        return value.shape, value.dtype
-    return value
+def _key_of(value: Any) -> Any:
+    """A value's key; of what only stands for an array, the shape and the dtype."""
+    if isinstance(value, Static):
+        return digest(value.value)
+    return (value.shape, value.dtype) if isinstance(value, Device) else exact(value)

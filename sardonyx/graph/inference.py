@@ -46,10 +46,11 @@ class Inferred:
         `constant` returns the value of an operand that tracing knows. It must meet the conditions
         of the call, also where the call is known for others of its shape.
         """
-        if call.key is None:
+        own = call.key
+        if own is None:
             return self._asked(call, operands, specs, constant)
         known = (digest(o.value) if isinstance(o, Embedded) else specs[o] for o in operands)
-        key = (call.key, *known)
+        key = (own, *known)
         found = self._found.get(key)
         if found is None or _asks_for_constants(found, operands, constant):
             found = self._found[key] = self._asked(call, operands, specs, constant)

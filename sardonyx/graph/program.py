@@ -179,9 +179,10 @@ def key_of(segment: Segment) -> Any:
     numbers = {register: i for i, register in enumerate(segment.arguments)}
     keys = []
     for step in segment.steps:
-        if step.call.key is None:
+        key = step.call.key
+        if key is None:
             return None
-        keys.append((step.call.key, _wires(step, numbers)))
+        keys.append((key, _wires(step, numbers)))
         for register in step.results:
             numbers[register] = len(numbers)
     return tuple(keys), tuple(numbers[register] for register in segment.results)
