@@ -18,7 +18,15 @@ from jax._src import xla_bridge
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
-from sardonyx.backends import fallback, jax_memory, jax_messages, jax_places, jax_precision, onednn
+from sardonyx.backends import (
+    fallback,
+    jax_casts,
+    jax_memory,
+    jax_messages,
+    jax_places,
+    jax_precision,
+    onednn,
+)
 from sardonyx.backends.base import Backend, Executable, PackedProduct, Replay, Spec
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.forks import Fork
@@ -31,7 +39,6 @@ from sardonyx.backends.layout import axis_order, dense_strides, same_layout
 from sardonyx.backends.on_device import OnDevice
 from sardonyx.backends.onednn.threads import threads
 from sardonyx.backends.padding.protocols import Padding
-from sardonyx.backends.rounding import prepared
 from sardonyx.backends.xla_cpu import packed, platforms
 from sardonyx.errors import BackendUnavailable
 
@@ -167,7 +174,7 @@ class JaxBackend(OnDevice):
         return lax.top_k(key, k, axis=axis)[1].astype(np.int64)
 
     def astype(self, x: Any, dtype: Any) -> Any:
-        return prepared(x, np.dtype(dtype)).astype(dtype)
+        return jax_casts.cast(x, dtype)
 
     def bitcast(self, x: Any, dtype: Any) -> Any:
         if dtype == np.complex64:
