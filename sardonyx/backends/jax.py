@@ -18,7 +18,7 @@ from jax._src import xla_bridge
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
-from sardonyx.backends import fallback, jax_messages, jax_places, jax_precision, onednn
+from sardonyx.backends import fallback, jax_messages, jax_nans, jax_places, jax_precision, onednn
 from sardonyx.backends.base import Backend, Costs, Executable, PackedProduct, Replay, Spec
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax_cache import CompiledFolder
@@ -392,6 +392,8 @@ class JaxBackend(Backend):
                 # of another jit the options of that one hold.
                 is_traced = any(map(self.is_abstract, arrays))
                 return (jax.jit(replay) if is_traced else jitted)(*arrays)
+            except Exception as error:
+                jax_nans.raise_found(error, replay, arrays)
 
         return Executable(run, partial(_costs, built))
 

@@ -98,7 +98,7 @@ class ExportedModel:
         try:
             outputs: Sequence[Any] = function(weights, self._constants, list(given), key)
         except Exception as error:
-            raise faults.told(error, "The program could not run", self._backend) from error
+            faults.raise_told(error, "The program could not run", self._backend)
         return outputs
 
     def _require_bounds(self, given: Sequence[Any], sizes: Mapping[str, int]) -> None:

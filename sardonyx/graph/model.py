@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.errors import InvalidInput, SardonyxError
+from sardonyx.errors import InvalidInput
 from sardonyx.graph import faults
 from sardonyx.graph.arguments import arranged, registers_of
 from sardonyx.graph.arrays import normalised, stand_in
@@ -394,11 +394,8 @@ class Model:
                 if outputs is not None:
                     return outputs
                 return self._record(entry, arrays, manner, execute=True)[1]
-        except SardonyxError:
-            raise
         except Exception as error:
-            self._retrace(entry, arrays)
-            raise faults.told(error, "The call could not run", self._backend) from error
+            faults.raise_from_call(error, self._backend, partial(self._retrace, entry, arrays))
 
     def _replayed(self, entry: Entry, arrays: list[Any], manner: _Manner) -> Sequence[Any] | None:
         inputs = flat(arrays)
@@ -419,12 +416,7 @@ class Model:
     def _retrace(self, entry: Entry, arrays: list[Any]) -> None:
         """Trace a call that failed once more: where a node is at fault, that names it."""
         recording = Recording(self._compiler, self.params, entry.recording.inline)
-        try:
-            self._record(replace(entry, recording=recording), arrays, _PLAINLY, execute=False)
-        except SardonyxError:
-            raise
-        except Exception:
-            return  # What failed is no node, so the first error says as much.
+        self._record(replace(entry, recording=recording), arrays, _PLAINLY, execute=False)
 
     def _record(
         self, entry: Entry, arrays: list[Any], manner: _Manner, *, execute: bool

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from sardonyx.backends.base import Backend, Spec
+from sardonyx.graph.faults import note_step
 from sardonyx.graph.listing import listing
 from sardonyx.graph.structure import Node
 from sardonyx.graph.values import digest
@@ -79,7 +80,12 @@ class Step:
 
     def run(self, xp: Backend, frame: Frame) -> None:
         arrays = [frame[o] if isinstance(o, int) else xp.asarray(o.value) for o in self.operands]
-        frame.update(zip(self.results, self.call(xp, arrays), strict=True))
+        try:
+            results = self.call(xp, arrays)
+        except Exception as error:
+            note_step(error, self.node, arrays, xp)
+            raise
+        frame.update(zip(self.results, results, strict=True))
 
     @property
     def reads(self) -> tuple[int, ...]:

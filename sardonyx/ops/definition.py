@@ -255,6 +255,11 @@ class Op(Generic[R]):
     def __repr__(self) -> str:
         return f"<op {self.domain or 'ai.onnx'}::{self.name}>"
 
+    @property
+    def is_of_the_package(self) -> bool:
+        """Whether it is one of sardonyx' own operators, and not one that a user wrote."""
+        return (self._function.__module__ or "").startswith("sardonyx.")
+
     def before(self, opset: int) -> Callable[[Function], Function]:
         """Declare the function that holds for opsets older than `opset`."""
 
