@@ -27,6 +27,7 @@ from sardonyx.exporting.tracing import Traces
 from sardonyx.graph.params import Params
 from sardonyx.graph.standard.types import type_name
 from sardonyx.graph.structure import Source, ValueInfo
+from sardonyx.printable import printable
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -86,7 +87,7 @@ class Artefact:
         given = ", ".join(str(info) for info in self.inputs)
         size = len(self.program) + sum(array.nbytes for array in self.arrays.values())
         platforms = ", ".join(self.platforms)
-        return f"<exported program for {platforms}: ({given}), {size:,} bytes>"
+        return printable(f"<exported program for {platforms}: ({given}), {size:,} bytes>")
 
 
 def exported(

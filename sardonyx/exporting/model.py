@@ -20,6 +20,7 @@ from sardonyx.graph.arrays import exporter
 from sardonyx.graph.params import Params
 from sardonyx.graph.results import results_type
 from sardonyx.graph.structure import ValueInfo
+from sardonyx.printable import printable
 
 
 class ExportedModel:
@@ -68,7 +69,7 @@ class ExportedModel:
     def __repr__(self) -> str:
         given = ", ".join(map(str, self.inputs))
         made = ", ".join(map(str, self.outputs))
-        return f"<exported program on {self.backend}: ({given}) -> ({made})>"
+        return printable(f"<exported program on {self.backend}: ({given}) -> ({made})>")
 
     def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
         """Run the program. One output comes bare, several as a tuple that is also read by name."""

@@ -40,6 +40,7 @@ from sardonyx.graph.structure import Source, ValueInfo
 from sardonyx.graph.tape import Tape
 from sardonyx.graph.trace import Tracer
 from sardonyx.graph.trees import described, each, flat, kind, signature
+from sardonyx.printable import printable
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -141,7 +142,7 @@ class Model:
     def __repr__(self) -> str:
         given = ", ".join(str(info) for info in self.inputs)
         made = ", ".join(str(info) for info in self.outputs)
-        return f"<sardonyx model on {self.backend}: ({given}) -> ({made})>"
+        return printable(f"<sardonyx model on {self.backend}: ({given}) -> ({made})>")
 
     # -- running it -------------------------------------------------------------------------------
 

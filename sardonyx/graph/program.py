@@ -18,6 +18,7 @@ from sardonyx.graph.faults import note_step
 from sardonyx.graph.listing import listing
 from sardonyx.graph.structure import Node
 from sardonyx.graph.values import digest
+from sardonyx.printable import printable
 
 if TYPE_CHECKING:
     from sardonyx.graph.stages import Stage
@@ -266,7 +267,7 @@ class Program:
         try:
             return self._names[name]
         except KeyError:
-            raise KeyError(f"the graph has no value named '{name}'") from None
+            raise KeyError(printable(f"the graph has no value named '{name}'")) from None
 
     @property
     def names(self) -> Mapping[str, Named]:

@@ -17,6 +17,7 @@ from sardonyx.graph.structure import Source, ValueInfo
 from sardonyx.graph.trees import each
 from sardonyx.inside.form import Form, is_float, weights_of, with_weights_as_inputs
 from sardonyx.ops.in_training import IN_TRAINING, is_statistic
+from sardonyx.printable import printable
 from sardonyx.waiting import compiling
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class PureFunction:
 
     def __repr__(self) -> str:
         given = ", ".join(map(str, ("params", *self._infos)))
-        return f"<pure function ({given}) -> ({', '.join(map(str, self._outputs))})>"
+        made = ", ".join(map(str, self._outputs))
+        return printable(f"<pure function ({given}) -> ({made})>")
 
     # -- calls ------------------------------------------------------------------------------------
 
