@@ -184,7 +184,7 @@ def _bounds(traces: Traces, look: Look) -> list[str]:
 
 
 def _require_platforms(platforms: Sequence[str]) -> None:
-    if isinstance(platforms, str) or not platforms:
+    if isinstance(platforms, str) or not isinstance(platforms, Sequence) or not platforms:
         raise InvalidInput(f"The platforms are {platforms!r}: pass some of {', '.join(PLATFORMS)}.")
     for platform in platforms:
         if platform not in PLATFORMS:

@@ -15,7 +15,7 @@ from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
 from sardonyx.exporting.sizes import evaluated, holds
 from sardonyx.graph import faults
-from sardonyx.graph.arguments import taken
+from sardonyx.graph.arguments import chosen_outputs, require_feeds, taken
 from sardonyx.graph.arrays import exporter
 from sardonyx.graph.params import Params
 from sardonyx.graph.results import results_type
@@ -73,23 +73,25 @@ class ExportedModel:
 
     def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
         """Run the program. One output comes bare, several as a tuple that is also read by name."""
+        outputs = self._called(inputs, named_inputs)
+        return outputs[0] if len(outputs) == 1 else self._results(*outputs)
+
+    def _called(self, inputs: Sequence[Any], named_inputs: Mapping[str, Any]) -> list[Any]:
         with self._backend.scope():
             given, sizes = taken(self.inputs, inputs, named_inputs, self._backend)
             self._require_bounds(given, sizes)
             outputs = self._run(given)
             export_array = exporter(given, self._backend)
-            outputs = [export_array(output) for output in outputs]
-        return outputs[0] if len(outputs) == 1 else self._results(*outputs)
+            return [export_array(output) for output in outputs]
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs of these names (None for all) as NumPy arrays, for inputs by name."""
         known = [info.name for info in self.outputs]
-        for name in output_names or ():
-            if name not in known:
-                raise InvalidInput(f"The program has no output '{name}'; it has {known}.")
-        made = self(**feeds)
-        values = dict(zip(known, made if len(known) > 1 else (made,), strict=True))
-        return [np.asarray(values[name]) for name in output_names or known]
+        names = chosen_outputs(output_names, known)
+        require_feeds(feeds)
+        made = self._called((), feeds)
+        values = dict(zip(known, made, strict=True))
+        return [np.asarray(values[name]) for name in names]
 
     def _run(self, given: Sequence[Any]) -> Sequence[Any]:
         is_traced = any(map(self._backend.is_abstract, given))

@@ -19,8 +19,14 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph import faults
-from sardonyx.graph.arguments import arranged, registers_of
-from sardonyx.graph.arrays import normalised, stand_in
+from sardonyx.graph.arguments import (
+    arranged,
+    by_name,
+    chosen_outputs,
+    registers_of,
+    require_feeds,
+)
+from sardonyx.graph.arrays import normalised, stand_ins
 from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedRecording, bucketed
 from sardonyx.graph.buckets.sizes import Sizes
@@ -209,16 +215,8 @@ class Model:
         >>> [y.shape for y in model.run(None, {name: np.zeros((2, 5, 48), np.float32)})]
         [(2, 5, 48)]
         """
-        if not isinstance(feeds, Mapping):
-            raise InvalidInput(f"The feeds are a {type(feeds).__name__}: pass a dict, by name.")
-        if isinstance(output_names, str):
-            raise InvalidInput(f"The output names are a str: pass a list, [{output_names!r}].")
-        names = self._output_names if output_names is None else output_names
-        for name in names:
-            if name not in self._output_names:
-                raise InvalidInput(
-                    f"The model has no output '{name}'; it has {', '.join(self._output_names)}."
-                )
+        require_feeds(feeds)
+        names = chosen_outputs(output_names, self._output_names)
         form = self._form_for((), feeds)
         made = form._call(form._arranged((), feeds), _PLAINLY, to_numpy=True)
         values = dict(zip(self._output_names, made, strict=True))
@@ -252,12 +250,14 @@ class Model:
         return futures
 
     def _compiled(self, signature: Mapping[str, Any]) -> Program:
-        infos = {info.name: info for info in (*self._infos, *self._optional)}
-        named = {name: stand_in(value, infos.get(name)) for name, value in signature.items()}
+        named = stand_ins(signature, (*self._infos, *self._optional))
         form = self._form_for((), named)
         program = form._traced(form._arranged((), named))
-        for stage in program.stages:
-            stage.compile(form._compiler, self.params)
+        try:
+            for stage in program.stages:
+                stage.compile(form._compiler, self.params)
+        except Exception as error:
+            faults.raise_told(error, "The program could not be compiled", self._backend)
         return program
 
     def memory(self, *inputs: Any, **named_inputs: Any) -> Memory:
@@ -271,9 +271,8 @@ class Model:
         >>> memory.inputs, memory.peak > memory.weights
         (1536, True)
         """
-        infos = [*self._infos, *self._optional]
-        given = dict(zip([info.name for info in infos], inputs, strict=False))
-        program = self._compiled({**given, **named_inputs})
+        infos = (*self._infos, *self._optional)
+        program = self._compiled(by_name(infos, inputs, named_inputs))
         return Memory.of(program, self.params)
 
     def stats(self) -> Stats:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from sardonyx.backends.base import Backend
+from sardonyx.graph.arrays import fetched
 from sardonyx.graph.trees import as_dicts, each
 from sardonyx.graph.values import Static, Value
 from sardonyx.printable import printable
@@ -62,12 +63,12 @@ def _type_of(names: tuple[str, ...]) -> type[Results]:
 def on_host(output: Value, backend: Backend) -> Any:
     """An output with NumPy's arrays."""
 
-    def fetched(array: Any) -> Any:
+    def host(array: Any) -> Any:
         if isinstance(array, Static):
             return array.value
-        return backend.fetch(array) if backend.owns(array) else array
+        return fetched(array, backend) if backend.owns(array) else array
 
-    return as_dicts(each(fetched, output))
+    return as_dicts(each(host, output))
 
 
 def _restored(names: Sequence[str], values: Sequence[Any]) -> Results:

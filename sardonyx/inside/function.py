@@ -145,7 +145,13 @@ class PureFunction:
 
     def _fitting(self, name: str, value: Any, array: np.ndarray[Any, Any]) -> Any:
         if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-            value = np.asarray(value, array.dtype)
+            try:
+                value = np.asarray(value, array.dtype)
+            except (TypeError, ValueError, OverflowError):
+                raise InvalidInput(
+                    f"The param '{name}' must be {short_name(array.dtype)}{list(array.shape)}, and "
+                    f"is a {type(value).__name__}: pass an array."
+                ) from None
         backend = self._backend
         shape, dtype = backend.spec(value)
         if shape != array.shape or dtype not in (array.dtype, backend.narrowed(array.dtype)):
