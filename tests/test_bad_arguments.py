@@ -12,6 +12,7 @@ import pytest
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.errors import BackendUnavailable, InvalidInput, LimitExceeded, SardonyxError
+from sardonyx.types import Array
 from tests.graphs import INT64, model, node, value, weight
 from tests.refusal import refused
 
@@ -33,18 +34,8 @@ OPTIONS: list[tuple[dict[str, Any], type[SardonyxError], str]] = [
     *(
         ({"device": bad}, BackendUnavailable, "device")
         for bad in (
-            5,
-            "cuda:x",
-            "",
-            ":",
-            [],
-            {},
-            b"cpu",
-            1.5,
-            X,
-            "cpu:" + "9" * 5000,
-            "cpu:-1",
-            jnp.ones(1),
+            *(5, "cuda:x", "", ":", [], {}, b"cpu", 1.5, X, jnp.ones(1)),
+            *("cpu:" + "9" * 5000, "cpu:-1"),
         )
     ),
     *(({"precision": bad}, InvalidInput, "precision") for bad in (None, 5, "low", [], {})),
@@ -175,7 +166,7 @@ def test_a_result_that_is_not_there() -> None:
     """JAX may only find out that there is no memory once a result is asked for."""
 
     @sardonyx.op(domain="mine")
-    def Late(xp: Backend, x: sardonyx.types.Array) -> sardonyx.types.Array:
+    def Late(xp: Backend, x: Array) -> Array:
         made = jnp.asarray(x) + 1
         if not xp.is_abstract(made):
             made.delete()

@@ -123,8 +123,8 @@ def _on_object(name: str | None, device: object) -> Backend:
     if is_jax and name in (None, "jax"):
         return _made("jax", device)
     raise BackendUnavailable(
-        f"There is no device {device!r} of {name or 'any backend'}: pass 'cpu', 'gpu', 'cuda:1', "
-        "'tpu' or a jax.Device."
+        f"The device {device!r} is no device of {name or 'any backend'}: pass 'cpu', 'gpu', "
+        "'cuda:1', 'tpu' or a jax.Device."
     )
 
 

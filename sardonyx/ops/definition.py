@@ -315,7 +315,11 @@ def op(*, domain: str) -> Callable[[Callable[..., R]], Op[R]]: ...
 def op(
     function: Callable[..., R] | None = None, *, domain: str = ""
 ) -> Op[R] | Callable[[Callable[..., R]], Op[R]]:
-    """Make an `Op` of a function whose name, parameters and defaults are the operator's."""
+    """Make an `Op` of a function whose name, parameters and defaults are the operator's.
+
+    It refuses its inputs with a ValueError, which becomes `InvalidInput`; all else that it raises
+    passes as it is, with a note that names the node.
+    """
     if function is None:
         return lambda f: Op(f, domain)
     return Op(function, domain)
