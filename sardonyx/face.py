@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.arguments import check_choice, check_count, check_switches, check_text
 from sardonyx.backends import backend_of, find, limit_memory
 from sardonyx.backends.base import Backend
 from sardonyx.backends.host_memory import keep_freed
@@ -29,6 +30,8 @@ from sardonyx.ops.definition import Op
 from sardonyx.waiting import compiling
 
 PRECISIONS = ("highest", "high", "bfloat16")
+# Of one operator: Split has the most, one for each part.
+MOST_OUTPUTS = 2**16
 
 
 def load(  # noqa: PLR0913  (each is a choice of its own)
@@ -102,6 +105,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     >>> sardonyx.load("examples/encoder.onnx", backend="numpy").backend
     'numpy'
     """
+    check_switches(jit=jit, strict=strict, keep_memory=keep_memory, checked=checked)
+    check_count(most_signatures, "A model keeps at least one signature")
+    check_choice("precision", precision, PRECISIONS)
     if is_archive(source):
         _require_unchecked(checked)
         exported: Model = load_exported(source, backend, device)
@@ -110,15 +116,11 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     if max_bytes is not None and not (isinstance(max_bytes, int) and max_bytes > 0):
         raise InvalidInput(f"The limit max_bytes is a number of bytes, not {max_bytes!r:.100}.")
     loaded = replace(with_ops(load_source(proto, file), ops), max_bytes=max_bytes)
-    if most_signatures < 1:
-        raise InvalidInput(f"A model keeps at least one signature, not {most_signatures}.")
     if memory_fraction is not None:
         limit_memory(backend, memory_fraction)
     if keep_memory:
         keep_freed()
     chosen = backend if isinstance(backend, Backend) else find(backend, device)
-    if precision not in PRECISIONS:
-        raise InvalidInput(f"There is no precision {precision!r}: it is one of {PRECISIONS}.")
     if precision != "highest":
         chosen = chosen.with_precision(precision)
     if checked:
@@ -165,7 +167,11 @@ def run_op(
     >>> sardonyx.run_op("Softmax", np.zeros((1, 2), np.float32), axis=-1, opset=13)
     array([[0.5, 0.5]], dtype=float32)
     """
+    check_text(op_type=op_type, domain=domain)
+    check_switches(strict=strict)
+    check_count(outputs, f"An operator has 1 to {MOST_OUTPUTS:,} outputs", MOST_OUTPUTS)
     version = (newest_version(domain) or 1) if opset is None else opset
+    check_count(version, "An opset is a number from 1 on")
     arrays = [None if value is None else _as_array(value) for value in inputs]
     source = single_node(op_type, arrays, attributes, domain, version, outputs)
     audit(source, strict=strict)

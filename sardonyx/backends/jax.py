@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax._src import xla_bridge
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
@@ -23,13 +22,14 @@ from sardonyx.backends import (
     jax_casts,
     jax_memory,
     jax_messages,
+    jax_nans,
     jax_places,
     jax_precision,
+    jax_processes,
     onednn,
 )
 from sardonyx.backends.base import Backend, Executable, PackedProduct, Replay, Spec
 from sardonyx.backends.conditions import Condition
-from sardonyx.backends.forks import Fork
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax_cache import CompiledFolder
 from sardonyx.backends.jax_checks import Checks
@@ -94,13 +94,10 @@ class JaxBackend(OnDevice):
         self.reports = jit and self.checked
         # On a device of its own, what a call passes must be placed there as the weights are.
         self.takes_numpy = device is None
-        self._fork = _fork()
+        self._fork = jax_processes.fork()
 
     def __reduce__(self) -> Any:
-        settings = replace(self.settings, cache=None, checks=None)
-        folder = None if self.settings.cache is None else self.settings.cache.folder
-        how = self.compiled, settings, folder, self.checked
-        return _found, (type(self), _place_of(self.device), *how)
+        return jax_processes.restored, jax_processes.description(self)
 
     # -- primitives for ops -----------------------------------------------------------------------
 
@@ -308,7 +305,7 @@ class JaxBackend(OnDevice):
 
     @classmethod
     def device_for(cls, kind: str | None, index: int | None) -> jax.Device | None:
-        _fork().refuse()
+        jax_processes.fork().refuse()
         if kind is None:
             return None
         try:
@@ -418,6 +415,8 @@ class JaxBackend(OnDevice):
                 if any(map(self.is_abstract, arrays)):
                     return jax.jit(replay)(*arrays)
                 made = jitted(*arrays)
+            except Exception as error:
+                jax_nans.raise_found(error, replay, arrays)
             return made if checks is None else checks.read(made, partial(_traced, jitted, specs))
 
         return Executable(run, partial(costs_of, built))
@@ -492,32 +491,6 @@ class JaxBackend(OnDevice):
 
     def explain(self, error: Exception) -> str | None:
         return jax_messages.explained(str(error))
-
-
-@cache
-def _fork() -> Fork:
-    return Fork("JAX", xla_bridge.backends_are_initialized)
-
-
-def _place_of(device: jax.Device | None) -> tuple[str, int] | None:
-    """The kind of a device, and which of them it is: what another process finds one by."""
-    if device is None:
-        return None
-    return device.platform, jax.local_devices(backend=device.platform).index(device)
-
-
-def _found(
-    kind: type[JaxBackend],
-    place: tuple[str, int] | None,
-    jit: bool,
-    settings: Settings,
-    folder: str | os.PathLike[str] | None,
-    checked: bool,
-) -> Backend:
-    found: Backend = kind(kind.device_for(*place) if place else None, jit=jit, settings=settings)
-    if folder is not None:
-        found = found.with_cache(folder)
-    return found.with_checks() if checked else found
 
 
 def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Any:

@@ -62,6 +62,11 @@ class CompiledFolder:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = PrivateFolder(folder)
 
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._folder.path
+
     def compiled(
         self,
         lower: Callable[[], Any],

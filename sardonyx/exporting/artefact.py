@@ -16,6 +16,7 @@ import sardonyx
 from sardonyx.exporting import archive
 from sardonyx.exporting.description import Description
 from sardonyx.graph.structure import ValueInfo
+from sardonyx.printable import printable
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,4 +74,4 @@ class Artefact:
         given = ", ".join(str(info) for info in self.inputs)
         size = len(self.program) + sum(array.nbytes for array in self.arrays.values())
         platforms = ", ".join(self.platforms)
-        return f"<exported program for {platforms}: ({given}), {size:,} bytes>"
+        return printable(f"<exported program for {platforms}: ({given}), {size:,} bytes>")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sardonyx.arguments import check_switches
 from sardonyx.backends import find
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
@@ -45,6 +46,7 @@ def export(
     >>> program(np.zeros((3, 8, 48), np.float32)).shape
     (3, 8, 48)
     """
+    check_switches(strict=strict)
     source, params, strict = Opened.of(model, strict=strict)
     # JAX is imported only where it is asked for.
     make = import_module("sardonyx.exporting.lowering").exported

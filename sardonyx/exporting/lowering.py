@@ -201,7 +201,7 @@ def _bounds(ranges: Ranges) -> list[str]:
 
 
 def _require_platforms(platforms: Sequence[str]) -> None:
-    if isinstance(platforms, str) or not platforms:
+    if isinstance(platforms, str) or not isinstance(platforms, Sequence) or not platforms:
         raise InvalidInput(f"The platforms are {platforms!r}: pass some of {', '.join(PLATFORMS)}.")
     for platform in platforms:
         if platform not in PLATFORMS:

@@ -15,11 +15,12 @@ from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
 from sardonyx.exporting.sizes import evaluated, holds, names_in
 from sardonyx.graph import faults
-from sardonyx.graph.arguments import taken
+from sardonyx.graph.arguments import chosen_outputs, require_feeds, taken
 from sardonyx.graph.arrays import exporter
 from sardonyx.graph.params import Params
 from sardonyx.graph.results import results_type
 from sardonyx.graph.structure import ValueInfo
+from sardonyx.printable import printable
 
 
 class ExportedModel:
@@ -68,27 +69,29 @@ class ExportedModel:
     def __repr__(self) -> str:
         given = ", ".join(map(str, self.inputs))
         made = ", ".join(map(str, self.outputs))
-        return f"<exported program on {self.backend}: ({given}) -> ({made})>"
+        return printable(f"<exported program on {self.backend}: ({given}) -> ({made})>")
 
     def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
         """Run the program. One output comes bare, several as a tuple that is also read by name."""
+        outputs = self._called(inputs, named_inputs)
+        return outputs[0] if len(outputs) == 1 else self._results(*outputs)
+
+    def _called(self, inputs: Sequence[Any], named_inputs: Mapping[str, Any]) -> list[Any]:
         with self._backend.scope():
             given, sizes = taken(self.inputs, inputs, named_inputs, self._backend)
             self._require_bounds(given, sizes)
             outputs = self._run(given)
             export_array = exporter(given, self._backend)
-            outputs = [export_array(output) for output in outputs]
-        return outputs[0] if len(outputs) == 1 else self._results(*outputs)
+            return [export_array(output) for output in outputs]
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs of these names (None for all) as NumPy arrays, for inputs by name."""
         known = [info.name for info in self.outputs]
-        for name in output_names or ():
-            if name not in known:
-                raise InvalidInput(f"The program has no output '{name}'; it has {known}.")
-        made = self(**feeds)
-        values = dict(zip(known, made if len(known) > 1 else (made,), strict=True))
-        return [np.asarray(values[name]) for name in output_names or known]
+        names = chosen_outputs(output_names, known)
+        require_feeds(feeds)
+        made = self._called((), feeds)
+        values = dict(zip(known, made, strict=True))
+        return [np.asarray(values[name]) for name in names]
 
     def _run(self, given: Sequence[Any]) -> Sequence[Any]:
         is_traced = any(map(self._backend.is_abstract, given))
@@ -98,7 +101,7 @@ class ExportedModel:
         try:
             outputs: Sequence[Any] = function(weights, self._constants, list(given), key)
         except Exception as error:
-            raise faults.told(error, "The program could not run", self._backend) from error
+            faults.raise_told(error, "The program could not run", self._backend)
         return outputs
 
     def _require_bounds(self, given: Sequence[Any], sizes: Mapping[str, int]) -> None:

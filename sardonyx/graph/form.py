@@ -12,7 +12,6 @@ from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
-from sardonyx.errors import SardonyxError
 from sardonyx.graph import faults
 from sardonyx.graph.arguments import arranged, registers_of
 from sardonyx.graph.arrays import normalised
@@ -116,8 +115,11 @@ class Form:
     def compiled(self, given: Sequence[Any]) -> Program:
         """What a call with these arguments would run, compiled."""
         program, weights = self.trace(given), self._params.now()
-        for stage in program.stages:
-            stage.compile(self._shared.compiler, weights)
+        try:
+            for stage in program.stages:
+                stage.compile(self._shared.compiler, weights)
+        except Exception as error:
+            faults.raise_told(error, "The program could not be compiled", self._backend)
         return program
 
     def release(self) -> None:
@@ -198,11 +200,9 @@ class Form:
                 if outputs is not None:
                     return outputs
                 return self._met(entry, arrays, options, weights)
-        except SardonyxError:
-            raise
         except Exception as error:
-            self._retrace(entry, arrays, weights)
-            raise faults.told(error, "The call could not run", self._backend) from error
+            retrace = partial(self._retrace, entry, arrays, weights)
+            faults.raise_from_call(error, self._backend, retrace)
 
     def _met(
         self, entry: Entry, arrays: list[Any], options: CallOptions, weights: Weights
@@ -237,13 +237,8 @@ class Form:
     def _retrace(self, entry: Entry, arrays: list[Any], weights: Weights) -> None:
         """Trace a call that failed once more: where a node is at fault, that names it."""
         recording = Recording(self._shared.compiler, entry.recording.inline)
-        try:
-            again = replace(entry, recording=recording)
-            self._record(again, arrays, PLAIN, weights, execute=False)
-        except SardonyxError:
-            raise
-        except Exception:
-            return  # What failed is no node, so the first error says as much.
+        again = replace(entry, recording=recording)
+        self._record(again, arrays, PLAIN, weights, execute=False)
 
     def _record(
         self,

@@ -14,7 +14,8 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.arrays import stand_in
+from sardonyx.graph.arguments import by_name, chosen_outputs, require_feeds
+from sardonyx.graph.arrays import stand_ins
 from sardonyx.graph.form import PLAIN, CallOptions, Form
 from sardonyx.graph.loading.audit import audit
 from sardonyx.graph.memory import Memory
@@ -24,6 +25,7 @@ from sardonyx.graph.results import results_type
 from sardonyx.graph.shared import DEFAULTS, Options, Shared
 from sardonyx.graph.stats import Stats
 from sardonyx.graph.structure import Source, ValueInfo
+from sardonyx.printable import printable
 
 
 class Model:
@@ -107,7 +109,7 @@ class Model:
     def __repr__(self) -> str:
         given = ", ".join(str(info) for info in self.inputs)
         made = ", ".join(str(info) for info in self.outputs)
-        return f"<sardonyx model on {self.backend}: ({given}) -> ({made})>"
+        return printable(f"<sardonyx model on {self.backend}: ({given}) -> ({made})>")
 
     # -- running it -------------------------------------------------------------------------------
 
@@ -175,16 +177,8 @@ class Model:
         >>> [y.shape for y in model.run(None, {name: np.zeros((2, 5, 48), np.float32)})]
         [(2, 5, 48)]
         """
-        if not isinstance(feeds, Mapping):
-            raise InvalidInput(f"The feeds are a {type(feeds).__name__}: pass a dict, by name.")
-        if isinstance(output_names, str):
-            raise InvalidInput(f"The output names are a str: pass a list, [{output_names!r}].")
-        names = self._output_names if output_names is None else output_names
-        for name in names:
-            if name not in self._output_names:
-                raise InvalidInput(
-                    f"The model has no output '{name}'; it has {', '.join(self._output_names)}."
-                )
+        require_feeds(feeds)
+        names = chosen_outputs(output_names, self._output_names)
         form = self._form_for((), feeds)
         made = form.call(form.arranged((), feeds), PLAIN, to_numpy=True)
         values = dict(zip(self._output_names, made, strict=True))
@@ -219,8 +213,7 @@ class Model:
         return futures
 
     def _compiled(self, signature: Mapping[str, Any]) -> Program:
-        infos = {info.name: info for info in (*self._infos, *self._optional)}
-        named = {name: stand_in(value, infos.get(name)) for name, value in signature.items()}
+        named = stand_ins(signature, (*self._infos, *self._optional))
         form = self._form_for((), named)
         return form.compiled(form.arranged((), named))
 
@@ -235,9 +228,8 @@ class Model:
         >>> memory.inputs, memory.peak > memory.weights
         (1536, True)
         """
-        infos = [*self._infos, *self._optional]
-        given = dict(zip([info.name for info in infos], inputs, strict=False))
-        program = self._compiled({**given, **named_inputs})
+        infos = (*self._infos, *self._optional)
+        program = self._compiled(by_name(infos, inputs, named_inputs))
         return Memory.of(program, self.params.now())
 
     def stats(self) -> Stats:

@@ -22,10 +22,11 @@ from sardonyx.backends.conditions import BadData
 from sardonyx.backends.limits import Budget, largest_value, spending
 from sardonyx.backends.numpy import FoldingBackend, TooLarge
 from sardonyx.backends.standard import Array
-from sardonyx.errors import LimitExceeded, SardonyxError
+from sardonyx.errors import LimitExceeded
 from sardonyx.graph import faults
 from sardonyx.graph.binding import Argument, Bound, bind
 from sardonyx.graph.calls import Drawing, OpCall
+from sardonyx.graph.custom import definition_of
 from sardonyx.graph.expand import standard_function
 from sardonyx.graph.flow import Flow
 from sardonyx.graph.params import is_static
@@ -145,21 +146,16 @@ class Tracer:
             if op is None:
                 body = standard_function(node, scope.opsets, attributes, inputs)
                 return self._call(body, node, inputs, attributes, scope)
-            definition = op.at(opset)
+            definition = definition_of(op, opset)
             bound = bind(definition, inputs, attributes, len(node.outputs), dtype_of)
             results = self._apply(node, definition, bound, dtypes, scope)
             self._check_results(node, opset, results)
             return results
-        except (NeedsHost, SardonyxError) as error:
-            raise faults.placed(error, node, opset, inputs) from None
-        except RecursionError:
-            where = faults.where(node, opset, inputs)
-            raise LimitExceeded(f"{where} is nested too deep.") from None
         except Exception as error:
             if isinstance(error, BadData) and self.tape.is_in_block:
                 # Nobody knows here whether a call gets this far: the host will see.
                 raise NeedsHost from error
-            raise faults.explained(error, node, opset, inputs, self.tape.backend) from error
+            faults.raise_at_node(error, node, opset, inputs, self.tape.backend)
 
     def _call(
         self,

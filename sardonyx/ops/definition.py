@@ -274,6 +274,11 @@ class Op(Generic[R]):
         """An op is pickled by its name, as functions are."""
         return self._function.__qualname__
 
+    @property
+    def is_of_the_package(self) -> bool:
+        """Whether it is one of sardonyx' own operators, and not one that a user wrote."""
+        return (self._function.__module__ or "").startswith("sardonyx.")
+
     def before(self, opset: int) -> Callable[[Function], Function]:
         """Declare the function that holds for opsets older than `opset`."""
 
@@ -348,7 +353,11 @@ def op(*, domain: str) -> Callable[[Callable[..., R]], Op[R]]: ...
 def op(
     function: Callable[..., R] | None = None, *, domain: str = ""
 ) -> Op[R] | Callable[[Callable[..., R]], Op[R]]:
-    """Make an `Op` of a function whose name, parameters and defaults are the operator's."""
+    """Make an `Op` of a function whose name, parameters and defaults are the operator's.
+
+    It refuses its inputs with a ValueError, which becomes `InvalidInput`; all else that it raises
+    passes as it is, with a note that names the node.
+    """
     if function is None:
         return lambda f: Op(f, domain)
     return Op(function, domain)

@@ -44,6 +44,12 @@ def _lengths(words: Host) -> Host:
     return lengths.reshape(words.shape)
 
 
+def _words(xp: Backend, X: Array) -> Host:
+    if xp.numpy_dtype(X.dtype) != OBJECT:
+        raise ValueError("it takes strings, and its input holds numbers")
+    return np.asarray(X)
+
+
 # -- splitting ------------------------------------------------------------------------------------
 
 
@@ -52,7 +58,7 @@ def StringSplit(
     xp: Backend, X: Array, *, delimiter: str | None = None, maxsplit: int | None = None
 ) -> tuple[Unsized, Unsized]:
     """The parts of each string, filled up with empty ones, and how many they are."""
-    words = np.asarray(X)
+    words = _words(xp, X)
     most = -1 if maxsplit is None else maxsplit
     parts = [_parts(word, delimiter, most) for word in words.reshape(-1)]
     counts = np.asarray([len(each) for each in parts], np.int64)
@@ -83,7 +89,7 @@ def StringNormalizer(
     stopwords: Strings | None = None,
 ) -> Unsized:
     """Without the stop words, in upper or lower case; where none is left, one empty string."""
-    words = np.asarray(X)
+    words = _words(xp, X)
     if words.shape[:-1] not in ((), (1,)) or not words.ndim:
         raise ValueError(f"X has shape {words.shape}, but must be [C] or [1, C]")
     casing = _casing(locale or "en_US")
@@ -143,6 +149,6 @@ CASINGS = {"tr": TURKISH, "az": TURKISH, "c": ASCII, "posix": ASCII}
 def RegexFullMatch(xp: Backend, X: Array, *, pattern: str | None = None) -> Array:
     if pattern is None:
         raise ValueError("the attribute 'pattern' is missing")
-    match, words = matcher(pattern), np.asarray(X)
+    match, words = matcher(pattern), _words(xp, X)
     found = np.fromiter(map(match, words.reshape(-1)), np.bool_, words.size)
     return xp.asarray(found.reshape(words.shape))

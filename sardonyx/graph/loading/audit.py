@@ -12,6 +12,7 @@ from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
 from sardonyx.graph import faults
 from sardonyx.graph.binding import bind
+from sardonyx.graph.custom import definition_of
 from sardonyx.graph.flow import Flow
 from sardonyx.graph.standard import schema
 from sardonyx.graph.standard.bodies import has_body, operators_of_body
@@ -64,12 +65,12 @@ def _check_constant(
     given = node.attributes.values()
     if op is None or not op.at(opset).is_static or any(_is_reference(value) for value in given):
         return
-    definition = op.at(opset)
+    definition = definition_of(op, opset)
     try:
         bound = bind(definition, (), node.attributes, len(node.outputs), dtype_of)
         result = definition.function(HOST, **bound.attributes)
-    except (TypeError, ValueError) as error:
-        raise faults.explained(error, node, opset, (), HOST) from error
+    except Exception as error:
+        faults.raise_at_node(error, node, opset, (), HOST)
     if strict:
         schema.check_result(node, known, type_name(result.dtype), opset)
 
