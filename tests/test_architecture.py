@@ -27,6 +27,8 @@ OWN_FILES = {
     "jax": {
         "backends/jax.py",
         "backends/jax_cache.py",
+        "backends/jax_checks.py",
+        "backends/jax_memory.py",
         "backends/jax_places.py",
         "backends/jax_portable.py",
         "backends/jax_precision.py",
