@@ -113,6 +113,19 @@ def test_a_constant_in_a_branch_is_refused_where_the_branch_is_taken(xp: Backend
             loaded(ROWS_OF_2, start, np.True_)
 
 
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_constant_in_a_body_that_only_the_device_runs(xp: Backend, checked: bool) -> None:
+    text = """<ir_version: 10, opset_import: ["": 24, "ai.onnx.preview": 1]>
+    g (float[1,1,3,4] q) => (float[1,1,3,4] y) {
+        y = ai.onnx.preview.FlexAttention <
+            score_mod = b (float[1,1,3,3] s) => (float[1,1,3,3] so) {
+                k = Constant<value = int64[3] {0, 1, 9}>() [inner] so = Gather<axis = 3>(s, k) }
+        > (q, q, q) }"""
+    loaded = sardonyx.load(onnx.parser.parse_model(text), backend=xp, checked=checked)
+    with refused(InvalidInput, "'inner'", "'indices' holds 9"):
+        loaded(np.ones((1, 1, 3, 4), np.float32))
+
+
 def test_alike_segments_name_their_own_nodes(xp: Backend) -> None:
     body = """
         [one] a = Gather(x, i) n = NonZero(a) [two] b = Gather(x, j) m = NonZero(b)

@@ -134,16 +134,21 @@ class Tracer:
             results = self._apply(node, definition, bound, dtypes, scope)
             self._check_results(node, opset, results)
             return results
-        except (NeedsHost, SardonyxError) as error:
+        except NeedsHost as error:
+            if error.args and not self.tape.is_in_block:
+                raise error.args[0] from None  # Nobody can do the work on the host.
+            raise
+        except SardonyxError as error:
             raise faults.placed(error, node, opset, inputs) from None
         except RecursionError:
             where = faults.where(node, opset, inputs)
             raise LimitExceeded(f"{where} is nested too deep.") from None
         except Exception as error:
+            fault = faults.explained(error, node, opset, inputs, self.tape.backend)
             if isinstance(error, BadData) and self.tape.is_in_block:
                 # Nobody knows here whether a call gets this far: the host will see.
-                raise NeedsHost from error
-            raise faults.explained(error, node, opset, inputs, self.tape.backend) from error
+                raise NeedsHost(fault) from error
+            raise fault from error
 
     def _call(
         self,
