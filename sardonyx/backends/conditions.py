@@ -84,7 +84,7 @@ class Listed:
         return x != self.unlisted
 
     def reason(self, value: object) -> str:
-        return f"'{self.name}' holds a category that is not listed, and 'zeros' is 0"
+        return f"'{self.name}' holds a category that is not listed, and zeros is 0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,16 @@ def raise_at_node(
     raise _placed(fault) from _plain(error)
 
 
+def fault_at_node(
+    error: Exception, node: Node, opset: int, inputs: Sequence[Value], backend: Backend
+) -> Exception:
+    """The error that `raise_at_node` would raise."""
+    try:
+        raise_at_node(error, node, opset, inputs, backend)
+    except Exception as fault:
+        return fault
+
+
 def _raise_placed(error: SardonyxError, place: str, node: Node) -> NoReturn:
     text = str(error)
     if printable(_label(node)).lower() in text.lower():

@@ -151,10 +151,15 @@ class Tracer:
             results = self._apply(node, definition, bound, dtypes, scope)
             self._check_results(node, opset, results)
             return results
+        except NeedsHost as error:
+            if error.args and not self.tape.is_in_block:
+                raise error.args[0] from None  # Nobody can do the work on the host.
+            raise
         except Exception as error:
             if isinstance(error, BadData) and self.tape.is_in_block:
                 # Nobody knows here whether a call gets this far: the host will see.
-                raise NeedsHost from error
+                fault = faults.fault_at_node(error, node, opset, inputs, self.tape.backend)
+                raise NeedsHost(fault) from error
             faults.raise_at_node(error, node, opset, inputs, self.tape.backend)
 
     def _call(

@@ -213,7 +213,7 @@ class _Loop:
         trips, state = self.trips(), list(self.state)
         going: Value = YES if self.cond is None else self.cond
         rows: list[list[Value]] = [[] for _ in range(self.rows)]
-        done = 0
+        done, is_unbounded = 0, self.is_unbounded()
         while done < trips and (self.cond is None or self.holds(going)):
             if done == MOST_WALKED:
                 raise LimitExceeded(
@@ -223,7 +223,7 @@ class _Loop:
             number = np.asarray(done)
             still, *made = self.body(number, going, *state, iteration=number)
             _condition(still)
-            if self.is_unbounded() and (self.cond is None or still is going):
+            if is_unbounded and (self.cond is None or still is going):
                 raise LimitExceeded(_NEVER_ENDS)
             going = still
             state, ends = made[: len(state)], made[len(state) :]
