@@ -29,7 +29,7 @@ OPTIONS: list[tuple[dict[str, Any], type[SardonyxError], str]] = [
     ({"ops": "ab"}, InvalidInput, "sardonyx.op"),
     *(
         ({"backend": bad}, BackendUnavailable, "There is no backend")
-        for bad in (5, [], {}, b"jax", "", "JAX", object())
+        for bad in (5, [], {}, b"jax", "", "JAX", ...)
     ),
     *(
         ({"device": bad}, BackendUnavailable, "device")
@@ -67,9 +67,10 @@ def test_options_of_load(options: dict[str, Any], kind: type[SardonyxError], wor
 
 
 def test_large_buckets_are_refused_by_what_they_would_take() -> None:
-    loaded = sardonyx.load(ADD, backend="jax", buckets={"n": [2**31 - 1]})
-    with pytest.raises(SardonyxError, match="bytes"):
-        loaded(X)
+    wide = model([node("Neg", ["x"], ["y"])], [value("x", ["n", 2**20])], ["y"])
+    loaded = sardonyx.load(wide, backend="jax", buckets={"n": [2**31 - 1]})
+    with pytest.raises(SardonyxError, match="bytes|allocate"):
+        loaded(np.ones((2, 2**20), np.float32))
     two = model([node("Neg", ["x"], ["y"])], [value("x", list("nmkl"))], ["y"])
     sizes = {name: [2**31 - 1] for name in "nmkl"}
     with pytest.raises(SardonyxError, match="bucket"):
@@ -159,7 +160,8 @@ def test_more_axes_than_numpy_has() -> None:
             loaded(one, axes)
         with refused(LimitExceeded, "65 axes", "64"):
             loaded.run(None, {"x": one, "s": axes})
-    assert loaded(jnp.asarray(one), axes).ndim == 65
+    with refused(LimitExceeded, "65 axes", "64"):
+        loaded(jnp.asarray(one), axes)
 
 
 def test_a_result_that_is_not_there() -> None:
@@ -226,7 +228,7 @@ def test_options_of_to_jax(options: dict[str, Any]) -> None:
         sardonyx.to_jax(ADD, **options)
 
 
-@pytest.mark.parametrize("bad", [None, "abc", [[1], [1, 2]], {}, object()], ids=str)
+@pytest.mark.parametrize("bad", [None, "abc", [[1], [1, 2]], {}, ...], ids=str)
 def test_params_of_a_pure_function(bad: Any) -> None:
     fn, params = sardonyx.to_jax(ADD)
     with refused(InvalidInput, "'w' must be float32[3]"):

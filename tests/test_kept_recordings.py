@@ -42,7 +42,7 @@ def loaded(source: Any, folder: Path, **options: Any) -> Model:
 
 def traced_nothing(found: Model) -> bool:
     """Whether the backend was never asked for a shape, which tracing asks for at each step."""
-    return not found._inferred._found
+    return not found._shared.inferred._found
 
 
 # -- that it is the same --------------------------------------------------------------------------
@@ -372,8 +372,9 @@ def test_kinds_of_calls_without_a_name_are_not_kept(tmp_path: Path) -> None:
     found = loaded(leaky(0.1), tmp_path)
     found(X)
     before = kept_files(tmp_path).keys()
-    recording = next(iter(found._entries.known.values())).recording
-    assert found._kept is not None
-    found._kept.keep(recording, object())
+    recording = next(iter(found._plain.entries.known.values())).recording
+    recordings = found._plain.recordings
+    assert recordings is not None
+    recordings.keep(recording, object())
     assert kept_files(tmp_path).keys() == before
-    assert not found._kept.recall(Recording(found._compiler, found.params, False), object())
+    assert not recordings.recall(Recording(recording.compiler, False), object())

@@ -89,7 +89,7 @@ ALIKE = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), ALIKE, ids=repr)
+@pytest.mark.parametrize(("one", "other"), ALIKE)
 @pytest.mark.parametrize(
     "within",
     [lambda v: v, lambda v: (v,), lambda v: ((1, v), "a"), lambda v: Spec((v,), None)],  # type: ignore[arg-type]

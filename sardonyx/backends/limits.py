@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
@@ -74,14 +73,20 @@ _WAY_OUT = "Make it smaller, or pass a larger max_bytes to sardonyx.load"
 _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
-@contextmanager
-def spending(budget: Budget) -> Iterator[None]:
-    """Within, values are held against `budget`."""
-    token = _current.set(budget)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+class spending:  # noqa: N801  (read as `with spending(budget)`)
+    """Within, values are held against `budget`.
+
+    No generator: those touch the errors that pass them, and some errors let nobody.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._budget)
+
+    def __exit__(self, *error: object) -> None:
+        _current.reset(self._token)
 
 
 def hold(owner: object, shape: Shape, dtype: np.dtype[Any]) -> None:
