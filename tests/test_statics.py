@@ -179,3 +179,15 @@ def test_shape_clamps_start_and_end(
     found = sardonyx.load(proto, backend=xp)(np.zeros((2, 3, 4), np.float32))
     assert found.dtype == np.int64
     assert found.tolist() == expected
+
+
+def test_an_optional_of_what_is_static_is_static_too(xp: Backend) -> None:
+    """Its type is optional(tensor), and its array that of the tensor."""
+    flags = np.array([True, False])
+    wrapped = model(
+        [node("Optional", ["flags"], ["o"]), node("OptionalGetElement", ["o"], ["y"])],
+        [],
+        ["y"],
+        [weight("flags", flags)],
+    )
+    np.testing.assert_array_equal(sardonyx.load(wrapped, backend=xp)(), flags)

@@ -52,7 +52,10 @@ MOST_TO_SEARCH = 2**14
 def _indices_of_largest(
     xp: Backend, padded: Array, X: Array, windows: Windows, *, column_major: bool
 ) -> Array:
-    """Where in the flattened input the first of each window's greatest elements stands."""
+    """Where in the flattened input the first of each window's greatest elements stands.
+
+    NaN is greater than any number, as it is where the elements themselves are compared.
+    """
     if math.prod(windows.kernel) > MOST_TO_SEARCH:
         raise ValueError(
             f"a kernel of {windows.kernel} is too large for its indices: at most "
@@ -67,9 +70,12 @@ def _indices_of_largest(
         views_of_windows(padded, *layout), views_of_windows(places, *layout), strict=True
     )
     at = xp.broadcast_to(at, best.shape)
+    is_float = xp.isdtype(X.dtype, "real floating")
     for value, place in rest:
         # Padding gives way to any element, also to one that is no greater.
         is_better = (value > best) | (at < 0)
+        if is_float:
+            is_better = is_better | (xp.isnan(value) & ~xp.isnan(best))
         best, at = xp.where(is_better, value, best), xp.where(is_better, place, at)
     planes = xp.reshape(xp.asarray(np.arange(math.prod(X.shape[:2]))), X.shape[:2])
     planes = xp.reshape(planes, (*X.shape[:2], *(1,) * len(windows.spatial)))

@@ -305,3 +305,13 @@ def test_powers_must_be_positive(xp: Backend) -> None:
         run(xp, GlobalLpPool, drawn(1, 1, 2), p=0)
     with pytest.raises(ValueError, match="kernel_shape is missing"):
         run(xp, LpPool, drawn(1, 1, 2), opset=1)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_the_index_of_NaN_is_where_it_stands(xp: Backend, place: int) -> None:
+    """What MaxPool returns is the element at the index that it returns."""
+    x = np.array([2, 5, -np.inf, 3], np.float32)
+    x[place] = np.nan
+    largest, at = run(xp, MaxPool, x.reshape(1, 1, 4), kernel_shape=(4,), outputs=2)
+    np.testing.assert_array_equal(largest, [[[np.nan]]])
+    np.testing.assert_array_equal(at, [[[place]]])

@@ -155,12 +155,30 @@ def last_part_is_empty(case: Case) -> bool:
     return (count - 1) * -(-size // count) >= size
 
 
-def crops_an_axis_away(case: Case) -> bool:
+def pads_of(case: Case) -> list[tuple[int, int, int]]:
+    """The size of each padded axis, and what a Pad adds before and after it."""
     shape = shape_of(case)
     pads = case.inputs[1].tolist() if case.opset >= 11 else case.attributes["pads"]
     axes = case.inputs[3].tolist() if len(case.inputs) > 3 else range(len(shape))
-    pairs = zip(axes, pads, pads[len(axes) :], strict=False)
-    return any(shape[axis] + min(head, 0) + min(tail, 0) <= 0 for axis, head, tail in pairs)
+    sizes = [shape[axis] for axis in axes]
+    return list(zip(sizes, pads, pads[len(sizes) :], strict=False))
+
+
+def crops_an_axis_away(case: Case) -> bool:
+    return any(size + min(head, 0) + min(tail, 0) <= 0 for size, head, tail in pads_of(case))
+
+
+def reflects_too_far(case: Case) -> bool:
+    is_reflected = case.attributes.get("mode") == "reflect"
+    return is_reflected and any(max(pads) >= size for size, *pads in pads_of(case))
+
+
+def shares_keys(case: Case) -> bool:
+    """Whether an Attention has more heads for its queries than for its keys."""
+    given = case.attributes
+    if "q_num_heads" in given:
+        return bool(given["q_num_heads"] != given.get("kv_num_heads"))
+    return shape_of(case)[1] != shape_of(case, 1)[1]
 
 
 def reduces_nothing(case: Case) -> bool:
@@ -215,6 +233,16 @@ def has_one_score_for_two_classes(case: Case) -> bool:
 
 def is_transformed(case: Case, *kinds: str) -> bool:
     return case.attributes.get("post_transform", "NONE") in kinds
+
+
+def scores_nothing(case: Case) -> bool:
+    """Whether all scores of some row are 0, and a transformation asks for others."""
+    if not is_transformed(case, "SOFTMAX_ZERO"):
+        return False
+    given = case.attributes
+    weights = np.reshape(given["coefficients"], (given.get("targets", 1), -1))
+    scores = case.inputs[0].astype(np.float64) @ weights.T + np.array(given.get("intercepts", 0.0))
+    return bool(np.any(np.all(np.abs(scores) < 1e-6, axis=-1)))
 
 
 def asks_where_nan_goes(case: Case) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from math import prod
 from typing import Any
@@ -59,6 +60,7 @@ def newest_opset(domain: str) -> int:
     raise AssertionError(f"onnxruntime does not run {PROBES[domain]} at any opset")
 
 
+@cache
 def versions(op: str) -> list[int]:
     """The versions of an operator that onnxruntime runs: by a kernel, or by the standard's body."""
     return [
@@ -131,15 +133,34 @@ def _allowed(schema: defs.OpSchema, kernel: Mapping[str, list[str]]) -> Types:
 
 def run(case: Case) -> list[np.ndarray]:
     """onnxruntime's results, by its kernels as they are: nothing folded, nothing fused."""
-    try:
-        session = onnxruntime.InferenceSession(case.model, _options(), providers=[PROVIDER])
-        outputs = session.get_outputs()
+    return Session(case.model).run(case.feeds)
+
+
+class Session:
+    """A model as onnxruntime loads it, with its optimizations or without."""
+
+    def __init__(self, model: bytes, optimized: bool = False) -> None:
+        with _telling_apart():
+            self.session = onnxruntime.InferenceSession(
+                model, _options(optimized), providers=[PROVIDER]
+            )
+
+    def run(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
+        outputs = self.session.get_outputs()
         tensors = all(output.type.startswith("tensor") for output in outputs)
-        if not tensors or any(_is_by_objects(value) for value in case.feeds.values()):
-            return session.run(None, case.feeds)
-        feeds = {name: _to_value(array) for name, array in case.feeds.items()}
-        names = [output.name for output in outputs]
-        return [_to_array(value) for value in session.run_with_ort_values(names, feeds)]
+        with _telling_apart():
+            if not tensors or any(_is_by_objects(value) for value in feeds.values()):
+                return self.session.run(None, feeds)
+            values = {name: _to_value(array) for name, array in feeds.items()}
+            names = [output.name for output in outputs]
+            return [_to_array(value) for value in self.session.run_with_ort_values(names, values)]
+
+
+@contextmanager
+def _telling_apart() -> Iterator[None]:
+    """Turn onnxruntime's errors into what they say: no kernel, or not a valid case."""
+    try:
+        yield
     except native.NotImplemented as error:
         raise Lacking(str(error)) from None
     except Exception as error:
@@ -169,10 +190,13 @@ _NOT_BUILT = (
 
 
 @cache
-def _options() -> onnxruntime.SessionOptions:
+def _options(optimized: bool) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = (
+        levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    )
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return options
 

@@ -158,3 +158,11 @@ _FORMULAS: Mapping[str, Callable[[_Terms], Array]] = {
     "align_corners": lambda t: t.x * (t.length - 1) / max(t.size - 1, 1),
     "tf_crop_and_resize": _crop,
 }
+
+
+def is_of_negative_area(case: Case) -> bool:
+    """Whether a region ends before it begins on one axis alone, and no number of samples is set."""
+    regions = case.inputs[1]
+    if case.attributes.get("sampling_ratio", 0) or regions is None or not regions.size:
+        return False
+    return bool(np.any(np.prod(regions[:, 2:] - regions[:, :2], axis=1) < 0))

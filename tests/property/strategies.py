@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,11 +19,34 @@ from tests.property.reference import choices_of_types
 Shape = tuple[int, ...]
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 
+
+class Supply(ABC):
+    """A draw that has arrays already, and hands them over where an operator can take them."""
+
+    @abstractmethod
+    def __call__(self, strategy: st.SearchStrategy[Any]) -> Any:
+        """Draw from a strategy."""
+
+    @abstractmethod
+    def types(self, op: str, opset: int) -> dict[str, DType]:
+        """A dtype for each type variable of the operator."""
+
+    @abstractmethod
+    def shape(self, least: int, most: int, empty: bool) -> Shape | None:
+        """The shape of an array that it has, of a rank between `least` and `most`, or None."""
+
+    @abstractmethod
+    def array(self, dtype: DType, shape: Shape, values: np.ndarray) -> np.ndarray | None:
+        """An array that it has, whose elements lie within `values`, or None."""
+
+
 # -- types ----------------------------------------------------------------------------------------
 
 
 def drawn_types(draw: Draw, op: str, opset: int) -> dict[str, DType]:
     """A dtype for each type variable of the operator, as one of onnxruntime's kernels has it."""
+    if isinstance(draw, Supply):
+        return draw.types(op, opset)
     usable = [c for c in choices_of_types(op, opset) if all(c.values())]
     kernel = draw(st.sampled_from(usable))
     return {name: draw(st.sampled_from(dtypes)) for name, dtypes in kernel.items()}
@@ -33,6 +57,8 @@ def drawn_types(draw: Draw, op: str, opset: int) -> dict[str, DType]:
 
 def drawn_shape(draw: Draw, least: int = 0, most: int = 6, empty: bool = True) -> Shape:
     """A shape of a rank between `least` and `most`; one in eight has an axis of size 0."""
+    if isinstance(draw, Supply) and (found := draw.shape(least, most, empty)) is not None:
+        return found
     rank = draw(st.integers(least, most))
     sizes = st.integers(1, 5 if rank < 4 else 3)
     shape = draw(st.lists(sizes, min_size=rank, max_size=rank))
@@ -115,6 +141,8 @@ Pool = Callable[[DType], np.ndarray] | Sequence[float]
 def drawn_array(draw: Draw, dtype: DType, shape: Shape, pool: Pool = ordinary) -> np.ndarray:
     """An array of elements of a pool."""
     values = pool(dtype) if callable(pool) else converted(pool, dtype)
+    if isinstance(draw, Supply) and (found := draw.array(dtype, shape, values)) is not None:
+        return found
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     array = np.empty(shape, dtype)
     array[...] = values[rng.integers(len(values), size=shape)]

@@ -195,7 +195,8 @@ def bind_types(
 def check_result(node: Node, known: Signature, found: str, opset: int) -> None:
     """Refuse a constant of a type that the operator cannot yield at this opset."""
     slot = known.outputs[0]
-    if len(known.outputs) == 1 and not slot.variadic and found not in slot.allowed:
+    fits = found in slot.allowed or f"optional({found})" in slot.allowed
+    if len(known.outputs) == 1 and not slot.variadic and not fits:
         allowed = ", ".join(sorted(slot.allowed))
         raise InvalidModel(
             f"{node.label[0].upper()}{node.label[1:]} ({node.operator}, opset {opset}) cannot make "

@@ -45,6 +45,14 @@ ENTRIES = (
         Case("Celu", 12, (floats(1, -1),), {"alpha": 0.0}),
     ),
     Disagreement(
+        ("HardSwish",),
+        "float64: onnxruntime takes a sixth in float32.",
+        "The text has alpha = 1/6, and the result has the precision of its type.",
+        SARDONYX,
+        lambda case: dtype_in(case) == "float64",
+        Case("HardSwish", 18, (doubles(1),)),
+    ),
+    Disagreement(
         ("Shrink",),
         "float64, and integers beyond 2^24: onnxruntime computes in float32.",
         "The result has the type of the input, and its precision.",

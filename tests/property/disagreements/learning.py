@@ -13,6 +13,7 @@ from tests.property.features import (
     floats,
     has_one_score_for_two_classes,
     is_transformed,
+    scores_nothing,
 )
 
 NAN = float("nan")
@@ -95,6 +96,20 @@ ENTRIES = (
                 "target_weights": [1.0, 2.0],
                 "n_targets": 1,
             },
+            domain="ai.onnx.ml",
+        ),
+    ),
+    Disagreement(
+        ("LinearRegressor",),
+        "SOFTMAX_ZERO of scores that are all 0: halves in sardonyx, NaN in onnxruntime.",
+        "The standard does not say; its reference implementation returns halves.",
+        OPEN,
+        scores_nothing,
+        Case(
+            "LinearRegressor",
+            1,
+            (floats(0).reshape(1, 1),),
+            {"coefficients": [1.0, 2.0], "targets": 2, "post_transform": "SOFTMAX_ZERO"},
             domain="ai.onnx.ml",
         ),
     ),

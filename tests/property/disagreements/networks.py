@@ -17,6 +17,8 @@ from tests.property.features import (
     has,
     is_constant_over_axes,
     is_no_power_of_two,
+    largest,
+    shares_keys,
 )
 
 
@@ -59,6 +61,22 @@ ENTRIES = (
         ),
     ),
     Disagreement(
+        ("GRU", "LSTM", "RNN"),
+        "Softplus of large numbers as an activation: infinity in onnxruntime.",
+        "log(1 + exp(x)) is about x there, and no infinity.",
+        SARDONYX,
+        lambda case: (
+            "Softplus" in case.attributes.get("activations", ())
+            and any(x is not None and largest(x) > 20 for x in case.inputs)
+        ),
+        Case(
+            "RNN",
+            14,
+            tuple(floats(number).reshape(1, 1, 1) for number in (100, 1, 0)),
+            {"hidden_size": 1, "activations": ["Softplus"]},
+        ),
+    ),
+    Disagreement(
         ("QuantizeLinear",),
         "float16: onnxruntime divides in float32.",
         "The type of `y_scale` determines the precision of the division, the standard says from "
@@ -95,11 +113,29 @@ ENTRIES = (
     ),
     Disagreement(
         ("Attention",),
-        "float64 from opset 25 on: onnxruntime takes the root of the scale in float32.",
+        "float64 from opset 25 on, and before where heads share keys: onnxruntime takes the root "
+        "of the scale in float32.",
         "It runs the standard's body, which does so; but the result has the precision of its type.",
         SARDONYX,
-        lambda case: case.opset >= 25 and dtype_in(case) == "float64",
+        lambda case: dtype_in(case) == "float64" and (case.opset >= 25 or shares_keys(case)),
         attention(doubles(0.1), doubles(0.3, 0.9), opset=25, scale=0.5),
+    ),
+    Disagreement(
+        ("Gemm",),
+        "An inner axis of size 0: onnxruntime leaves out `beta`.",
+        "The product is 0, and C is scaled as ever.",
+        SARDONYX,
+        lambda case: (
+            0 in case.inputs[0].shape
+            and len(case.inputs) > 2
+            and case.attributes.get("beta", 1.0) != 1.0
+        ),
+        Case(
+            "Gemm",
+            13,
+            (np.zeros((1, 0), np.float32), np.zeros((0, 1), np.float32), floats(1)),
+            {"beta": 2.0},
+        ),
     ),
     Disagreement(
         ("MatMul",),

@@ -80,6 +80,15 @@ ENTRIES = (
     ),
     Disagreement(
         ("ArgMax", "ArgMin"),
+        "NaN: sardonyx returns the place of the first, or with `select_last_index` of the last; in "
+        "onnxruntime that depends on where it stands.",
+        "The standard does not say; so it is in NumPy, which its reference implementation asks.",
+        OPEN,
+        lambda case: has(case, np.isnan),
+        Case("ArgMax", 13, (floats(1, NAN, 3),), {"select_last_index": 1}),
+    ),
+    Disagreement(
+        ("ArgMax", "ArgMin"),
         "The extreme of nothing: sardonyx refuses it, onnxruntime does so only of an axis that is "
         "counted from the front.",
         "There is no index to return.",

@@ -11,6 +11,7 @@ from tests.property.sampling_features import (
     aligns_no_whole_size,
     crops_where_the_size_stays,
     filters_in_vain,
+    is_of_negative_area,
     is_resized_to_nothing,
     keeps_a_size_that_is_scaled,
     keeps_aspect_from_the_back,
@@ -114,6 +115,33 @@ ENTRIES = (
         SARDONYX,
         filters_in_vain,
         Case("Resize", 18, (floats(1, 2), None, floats(2)), {"antialias": 1}),
+    ),
+    Disagreement(
+        ("Resize", "Upsample"),
+        "Infinities and NaN in linear modes: a neighbour whose weight is 0 still makes NaN in "
+        "onnxruntime, and in sardonyx where positions are not those of elements exactly.",
+        "The standard does not say whether such a neighbour counts.",
+        OPEN,
+        lambda case: has(case, lambda x: ~np.isfinite(x)),
+        Case(
+            "Resize",
+            13,
+            (floats(1, np.inf)[None], None, floats(1, 2)),
+            {"mode": "linear"},
+        ),
+    ),
+    Disagreement(
+        ("RoiAlign",),
+        "A region that ends before it begins on one of its two axes, its samples counted by its "
+        "size: onnxruntime refuses it; for sardonyx it holds no samples, and is 0.",
+        "The standard does not say.",
+        OPEN,
+        is_of_negative_area,
+        Case(
+            "RoiAlign",
+            16,
+            (np.ones((1, 1, 4, 4), np.float32), floats(3, 0, 0, 3)[None], ints(0)),
+        ),
     ),
     Disagreement(
         ("GridSample",),

@@ -13,6 +13,7 @@ from tests.property.features import (
     ints,
     last_part_is_empty,
     names_an_axis_twice,
+    reflects_too_far,
     shape_of,
 )
 
@@ -75,6 +76,15 @@ ENTRIES = (
             and (0 in shape_of(case) or crops_an_axis_away(case))
         ),
         Case("Pad", 19, (np.zeros((0, 2), np.float32), ints(0, 1, 0, 0)), {"mode": "wrap"}),
+    ),
+    Disagreement(
+        ("Pad",),
+        "Mode `reflect` further than there are elements: onnxruntime refuses it.",
+        "The standard does not forbid it; in its reference implementation, as in NumPy, the "
+        "reflection is reflected again.",
+        SARDONYX,
+        reflects_too_far,
+        Case("Pad", 18, (floats(1, 2), ints(0, 2)), {"mode": "reflect"}),
     ),
     Disagreement(
         ("Constant",),
