@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import gc
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sardonyx.backends import processors
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.arguments import by_name, chosen_outputs, require_feeds
@@ -204,7 +204,7 @@ class Model:
         >>> model.stats().compiles
         2
         """
-        workers = max(1, min(len(signatures), os.cpu_count() or 1))
+        workers = max(1, min(len(signatures), processors.available()))
         pool = ThreadPoolExecutor(workers, thread_name_prefix="sardonyx-compile")
         futures = [pool.submit(self._compiled, each) for each in signatures]
         pool.shutdown(wait=not background)
