@@ -4,6 +4,7 @@ from sardonyx import onnx_backend
 from sardonyx.directml import element_wise_identity
 from sardonyx.errors import (
     BackendUnavailable,
+    InternalError,
     InvalidInput,
     InvalidModel,
     LimitExceeded,
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackendUnavailable",
+    "InternalError",
     "InvalidInput",
     "InvalidModel",
     "LimitExceeded",

@@ -17,7 +17,8 @@ from sardonyx.graph.loading.audit import all_nodes, audit
 from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.loading.read import read_model
 from sardonyx.graph.structure import Source
-from sardonyx.terminal import grid, printable, put, screen
+from sardonyx.printable import LONGEST_NAME, printable
+from sardonyx.terminal import grid, put, screen
 
 # Exporters write whole configurations into a model's properties.
 LONGEST_TEXT = 200
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         show(given.model, given.backend)
     except SardonyxError as error:
-        print(f"sardonyx: {printable(str(error))}", file=sys.stderr)
+        print(f"sardonyx: {error}", file=sys.stderr)
         return 1
     return 0
 
@@ -56,11 +57,14 @@ def _description(source: Source) -> Table:
     opsets = ", ".join(f"{name or 'ai.onnx'} {v}" for name, v in source.opsets.items())
     sizes = [array.nbytes for array in graph.initializers.values()]
     rows = [
-        ("inputs", "\n".join(printable(str(info)) for info in graph.required_inputs)),
-        ("outputs", "\n".join(printable(str(info)) for info in graph.outputs)),
+        ("inputs", "\n".join(map(str, graph.required_inputs))),
+        ("outputs", "\n".join(map(str, graph.outputs))),
         ("opsets", printable(opsets)),
         ("params", f"{len(sizes)}, {sum(sizes):,} bytes"),
-        *((printable(name), _abridged(text)) for name, text in source.metadata.items()),
+        *(
+            (printable(name, LONGEST_NAME), _abridged(text))
+            for name, text in source.metadata.items()
+        ),
         ("nodes", f"{operators.total()}: {printable(counts)}"),
     ]
     table = grid("bold", "none")

@@ -37,12 +37,3 @@ def put(console: Console, table: Table) -> None:
     with console.capture() as captured:
         console.print(table)
     console.out("\n".join(line.rstrip() for line in captured.get().splitlines()))
-
-
-def printable(text: str) -> str:
-    r"""`text` without what would move the cursor or change colours: a model may hold anything.
-
-    >>> print(printable("line\x1b[2J\nnext"))
-    line\x1b[2J\nnext
-    """
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -38,6 +38,10 @@ EXCLUDED = {
     for expanded in ("", "_expanded")
 }
 
+# What the suite expects of these is computed by the installed NumPy when it is loaded, from
+# version 2 on in float32: where the result is zero, it may be off by as much.
+ROUNDING_OF_EXPECTATIONS = {"test_dft": 1e-6}
+
 LOW_PRECISION = {
     number
     for name, number in onnx.TensorProto.DataType.items()
@@ -87,6 +91,8 @@ class Twice:
 class Suite(BackendTest):
     """ONNX's runner, with a stricter look at what comes out."""
 
+    least_atol = 0.0
+
     @classmethod
     def assert_similar_outputs(
         cls,
@@ -98,7 +104,7 @@ class Suite(BackendTest):
     ) -> None:
         assert len(outputs) == len(ref_outputs)
         for found, expected in zip(outputs, ref_outputs, strict=True):
-            assert_same(found, expected, rtol, atol)
+            assert_same(found, expected, rtol, max(atol, cls.least_atol))
 
 
 def assert_same(found: Any, expected: Any, rtol: float, atol: float) -> None:
@@ -183,7 +189,13 @@ def element_types(graph: onnx.GraphProto) -> set[int]:
 
 def run(case: Case, backend: Backend) -> None:
     """Run a case, and raise what it finds."""
-    with patch.object(Driven, "array_backend", backend):
+    rounding = [
+        atol for start, atol in ROUNDING_OF_EXPECTATIONS.items() if case.name.startswith(start)
+    ]
+    with (
+        patch.object(Driven, "array_backend", backend),
+        patch.object(Suite, "least_atol", max(rounding, default=0.0)),
+    ):
         case.run(None)
 
 

@@ -214,34 +214,3 @@ def test_a_few_numbers_make_nothing_huge(
 ) -> None:
     with refused(LimitExceeded, operator):
         sardonyx.run_op(operator, *inputs, backend=xp, **attributes)
-
-
-# -- indices beyond the end -----------------------------------------------------------------------
-
-SCORES = np.log(np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]], np.float32))
-LAST = -SCORES[[0, 1], [0, 2]]
-BEYOND: list[tuple[str, list[Any], dict[str, Any], Any]] = [
-    # What is read is the nearest that there is.
-    ("NegativeLogLikelihoodLoss", [SCORES, ints(0, 3)], {"reduction": "none"}, LAST),
-    ("ReverseSequence", [X, ints(2, 9, 1)], {}, [[3, 4, 2], [0, 4, 5]]),
-    # What is written is not.
-    ("ScatterElements", [X, ints(2, 1, -3)[None], -X[1:]], {}, [[0, 1, 2], [3, -4, 5]]),
-    ("ScatterND", [X, ints(2, 1)[:, None], -X], {"reduction": "add"}, [[0, 1, 2], [0, 0, 0]]),
-    ("MaxUnpool", [X[:1, :1, None], ints(7)[None, None]], {"kernel_shape": [2]}, [[[0, 0]]]),
-    ("TensorScatter", [X, X[:, :1], ints(3, 1)], {"axis": 1}, [[0, 1, 2], [3, 3, 5]]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("operator", "inputs", "attributes", "expected"), BEYOND, ids=[name for name, *_ in BEYOND]
-)
-def test_an_index_beyond_the_end(
-    xp: Backend, operator: str, inputs: list[Any], attributes: dict[str, Any], expected: Any
-) -> None:
-    """A library that can tell refuses it. A compiled program cannot, and does what is harmless."""
-    if xp.compiled:
-        found = sardonyx.run_op(operator, *inputs, backend=xp, **attributes)
-        np.testing.assert_array_equal(np.asarray(found), expected)
-        return
-    with refused(InvalidInput, operator, "out of "):
-        sardonyx.run_op(operator, *inputs, backend=xp, **attributes)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 import tracemalloc
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +17,11 @@ from onnx import helper
 
 import sardonyx
 from sardonyx.backends.base import Backend
+from sardonyx.backends.limits import largest_value
+from sardonyx.backends.memory_limit import _of_the_groups, memory_limit
 from sardonyx.backends.numpy import HOST, NumpyBackend
 from sardonyx.errors import InvalidInput, LimitExceeded
-from tests.graphs import BOOL, INT64, graph, model, node, value, weight
+from tests.graphs import BOOL, INT64, STRING, graph, model, node, value, weight
 from tests.refusal import refused
 
 ONE = np.ones((1, 1), np.float32)
@@ -94,20 +99,144 @@ def test_a_matrix_like_a_huge_one_is_refused(backend: str) -> None:
         ],
         [],
         [onnx.ValueInfoProto(name="y")],
-        [weight("s", ints(2**16, 2**16))],
+        [weight("s", ints(2**15, 2**15))],
     )
-    with refused(LimitExceeded, "'bomb'", "EyeLike", "[65536, 65536]", "34,359,738,368"):
+    with refused(LimitExceeded, "'bomb'", "EyeLike", "[32768, 32768]", "8,589,934,592"):
         sardonyx.load(eye, backend=backend)()
 
 
 def test_the_limit_can_be_moved() -> None:
     class Modest(NumpyBackend):
-        largest_value = 100
+        largest_value = 1000
 
-    made, feeds = bomb("Tile", [X, ints(2, 3)], known=False)
-    with refused(LimitExceeded, "[4, 9]", "144 bytes", "at most 100", "largest_value"):
+    made, feeds = bomb("Tile", [X, ints(20, 30)], known=False)
+    with refused(LimitExceeded, "[40, 90]", "14,400 bytes", "at most 1,000", "max_bytes"):
         sardonyx.load(made, backend=Modest())(*feeds)
-    assert sardonyx.load(made, backend=HOST)(*feeds).shape == (4, 9)
+    assert sardonyx.load(made, backend=Modest(), max_bytes=14_400)(*feeds).shape == (40, 90)
+    assert sardonyx.load(made, backend=HOST)(*feeds).shape == (40, 90)
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.5, "4 GiB"])
+def test_what_is_no_limit_is_refused(most: Any) -> None:
+    with refused(InvalidInput, "max_bytes"):
+        sardonyx.load(model([node("Neg", ["x"], ["y"])], ["x"], ["y"]), max_bytes=most)
+
+
+def test_the_limit_is_a_part_of_the_memory() -> None:
+    assert 0 < largest_value() <= min(2**32, memory_limit() // 4)
+
+
+def test_large_inputs_and_weights_are_no_bombs(xp: Backend) -> None:
+    """Nothing is refused that is as large as what the model is given, or some times its inputs."""
+    large = np.ones((50, 100), np.float32)
+    added = model([node("Add", ["x", "w"], ["y"])], ["x"], ["y"], [weight("w", large)])
+    loaded = sardonyx.load(added, backend=xp, max_bytes=1)
+    for _ in range(2):
+        assert np.asarray(loaded(large)).sum() == 2 * large.size
+        assert np.asarray(loaded(np.float32(1))).sum() == 2 * large.size
+    tiled, _ = bomb("Tile", [large, ints(4, 4)], known=False)
+    loaded = sardonyx.load(tiled, backend=xp, max_bytes=1)
+    for _ in range(2):
+        assert loaded(large, ints(4, 4)).shape == (200, 400)
+    with refused(LimitExceeded, "'bomb'", "[200, 500]"):
+        loaded(large, ints(4, 5))
+
+
+def constants_held(count: int) -> onnx.ModelProto:
+    """So many values of a megabyte, all of which are needed at the end."""
+    names = [f"c{i}" for i in range(count)]
+    nodes = [node("Expand", ["x", "s"], [name]) for name in names]
+    join = node("Sum", names, ["y"], name="last")
+    return model([*nodes, join], ["x"], ["y"], [weight("s", ints(2**18))])
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_values_that_live_at_once_are_counted(backend: str) -> None:
+    x = np.ones(1, np.float32)
+    few = sardonyx.load(constants_held(6), backend=backend, max_bytes=4 * MEGABYTE)
+    for _ in range(2):
+        assert few(x)[0] == 6
+    many = sardonyx.load(constants_held(9), backend=backend, max_bytes=4 * MEGABYTE)
+    with refused(LimitExceeded, "all values that are still needed", "8,388,608", "max_bytes"):
+        many(x)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_values_that_are_let_go_are_not_counted(backend: str) -> None:
+    """A long chain holds two values at a time."""
+    steps = [node("Abs", [f"x{i}"], [f"x{i + 1}"]) for i in range(50)]
+    start = node("Expand", ["x", "s"], ["x0"])
+    made = model([start, *steps], ["x"], ["x50"], [weight("s", ints(2**18))])
+    loaded = sardonyx.load(made, backend=backend, max_bytes=2 * MEGABYTE)
+    for _ in range(2):
+        assert loaded(np.ones(1, np.float32)).shape == (2**18,)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_values_that_double_are_refused(backend: str) -> None:
+    steps = [node("Concat", [f"x{i}"] * 2, [f"x{i + 1}"], axis=0) for i in range(60)]
+    small = node("ReduceSum", ["x60"], ["y"])
+    loaded = sardonyx.load(model([*steps, small], ["x0"], ["y"]), backend=backend, max_bytes=2**16)
+    with refused(LimitExceeded, "Concat", "[32768]", "65,536"):
+        loaded(np.ones(1, np.float32))
+
+
+def test_text_that_grows_at_a_later_call_is_refused() -> None:
+    class Modest(NumpyBackend):
+        largest_value = 2**20
+
+    nodes = [node("StringConcat", [f"x{i}"] * 2, [f"x{i + 1}"]) for i in range(10)]
+    ends = [[value(name, None, STRING)] for name in ("x0", "x10")]
+    loaded = sardonyx.load(model(nodes, *ends, opset=20), backend=Modest())
+    assert len(loaded(np.array(["a"], object))[0]) == 1024
+    with pytest.raises(LimitExceeded, match="2,048,000 bytes"):
+        loaded(np.array(["a" * 2000], object))
+
+
+# -- the memory that there is ---------------------------------------------------------------------
+
+
+def grouped(folder: Path, membership: str, limits: dict[str, str]) -> list[int]:
+    (folder / "cgroup").write_text(membership)
+    for place, text in limits.items():
+        file = folder / "fs" / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+    return sorted(_of_the_groups(folder / "cgroup", folder / "fs"))
+
+
+V1 = "4:memory:/docker/a\n3:cpu,cpuacct:/docker/a\n"
+
+
+@pytest.mark.parametrize(
+    ("membership", "limits", "expected"),
+    [
+        ("0::/\n", {}, []),
+        ("0::/\n", {"memory.max": "max"}, []),
+        ("0::/\n", {"memory.max": "1000"}, [1000]),
+        ("0::/a/b\n", {"a/b/memory.max": "max", "a/memory.max": "70"}, [70]),
+        ("0::/a/b\n", {"a/b/memory.max": "60", "a/memory.max": "70"}, [60, 70]),
+        ("0::/elsewhere\n", {"memory.max": "80"}, [80]),
+        ("0::/../x\n", {"memory.max": "80"}, [80]),
+        (V1, {"memory/docker/a/memory.limit_in_bytes": "90"}, [90]),
+        (V1, {"memory/memory.limit_in_bytes": "95", "cpu/memory.limit_in_bytes": "1"}, [95]),
+        ("nonsense", {}, []),
+        ("", {}, []),
+    ],
+)
+def test_control_groups(tmp_path: Path, membership: str, limits: Any, expected: Any) -> None:
+    assert grouped(tmp_path, membership, limits) == expected
+
+
+def test_a_limit_of_the_process_counts() -> None:
+    script = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33));"
+        "from sardonyx.backends.memory_limit import memory_limit; print(memory_limit() <= 2**33)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "True"
 
 
 # -- constants that would be folded ---------------------------------------------------------------

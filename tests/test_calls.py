@@ -231,3 +231,34 @@ def test_a_size_from_data_cannot_be_known_under_jit() -> None:
     with pytest.raises(sardonyx.InvalidInput, match=r"Reshape.*under a transformation"):
         jax.jit(loaded)(jnp.zeros(6), jnp.array([2, 3]))
     assert jax.jit(lambda x: loaded(x, np.array([2, 3])))(jnp.zeros(6)).shape == (2, 3)
+
+
+def test_an_input_may_have_any_name(xp: Backend) -> None:
+    names = ["self", "inputs", "donate", "options"]
+    proto = model([node("Sum", names, ["y"])], [value(name, [2]) for name in names], ["y"])
+    loaded = sardonyx.load(proto, backend=xp)
+    given = {name: np.full(2, 10**i, np.float32) for i, name in enumerate(names)}
+    for _ in range(2):
+        np.testing.assert_array_equal(np.asarray(loaded(**given)), [1111, 1111])
+    assert loaded.trace(**given).kind("y") == "device"
+    assert loaded.memory(**dict.fromkeys(names, (2,))).inputs == 32
+
+
+def test_a_name_to_donate_is_no_list_of_letters() -> None:
+    proto = model([node("Add", ["a", "b"], ["y"])], [value("a", [2]), value("b", [2])], ["y"])
+    loaded = sardonyx.load(proto, backend="jax")
+    for wrong in ("ab", 5, None, [5], b"a"):
+        with pytest.raises(sardonyx.InvalidInput):
+            loaded(jnp.ones(2), jnp.ones(2), donate=wrong)
+    a, b = jnp.ones(2), jnp.ones(2)
+    loaded(a, b, donate="a")
+    assert (a.is_deleted(), b.is_deleted()) == (True, False)
+
+
+@pytest.mark.parametrize("wrong", [..., "text", [[1], [1, 2]], np.ones(3), None, X[0, 0]])
+def test_a_param_is_replaced_by_an_array_that_fits(xp: Backend, wrong: Any) -> None:
+    loaded = sardonyx.load(LINEAR, backend=xp)
+    with pytest.raises(sardonyx.InvalidInput, match="'w'"):
+        loaded.params["w"] = wrong
+    with pytest.raises(KeyError, match="no initializer named 'v'"):
+        loaded.params["v"] = W

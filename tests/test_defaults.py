@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -58,3 +60,33 @@ def test_a_default_is_overridden_by_what_fits(xp: Backend) -> None:
         loaded(X, [3, 2], shape=[3, 2])
     with refused(InvalidInput, "needs", "x: tensor(float)[2, 3]"):
         loaded(scale=B[:1])
+
+
+def test_forms_of_a_model_share_what_was_replaced(tmp_path: Path) -> None:
+    """The axis is static, so that replacing it concerns what other processes may recall."""
+
+    def loaded() -> sardonyx.Model:
+        proto = model(
+            [
+                node("Mul", ["x", "scale"], ["scaled"]),
+                node("ReduceSum", ["scaled", "axes"], ["y"], keepdims=0),
+            ],
+            ["x", value("scale", [1])],
+            ["y"],
+            [weight("scale", np.array([1], np.float32)), weight("axes", np.array([0]))],
+        )
+        return sardonyx.load(proto, backend="jax", cache=tmp_path)
+
+    def sums(found: sardonyx.Model) -> list[list[float]]:
+        return [found(X).tolist(), found(X, scale=np.array([2], np.float32)).tolist()]
+
+    by_column = [X.sum(0).tolist(), (2 * X).sum(0).tolist()]
+    by_row = [X.sum(1).tolist(), (2 * X).sum(1).tolist()]
+    replaced = loaded()
+    replaced.params["axes"] = np.array([1])
+    assert sums(replaced) == by_row
+    assert sums(loaded()) == by_column  # What a fresh process finds in the folder.
+    recalled = loaded()
+    assert sums(recalled) == by_column
+    recalled.params["axes"] = np.array([1])
+    assert sums(recalled) == by_row

@@ -215,7 +215,7 @@ def test_a_second_process_takes_what_the_first_compiled(tmp_path: Path) -> None:
         said.append(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
         # That the model is sound, what was recorded of the call, and the program.
         kept = sorted(folder.iterdir(), key=lambda file: file.suffix)
-        assert [file.suffix for file in kept] == [".pickle", ".pickle", ".xla"]
+        assert [file.suffix for file in kept] == [".kept", ".kept", ".xla"]
         said.append(str([file.stat().st_mtime_ns for file in kept]))
     assert said[:2] == said[2:]
     for file in kept:
@@ -231,12 +231,12 @@ def test_a_recording_is_kept_for_each_kind_of_call(tmp_path: Path) -> None:
         for size in (3, 4, 3):
             assert loaded(np.ones(size, np.float32)).tolist() == [2] * size
         assert loaded.stats().compiles == 2
-        assert len(list(tmp_path.glob("*.pickle"))) == 1 + 2, f"process {count}"
+        assert len(list(tmp_path.glob("*.kept"))) == 1 + 2, f"process {count}"
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidInput, match="no folder that can be written to"):
+    with pytest.raises(InvalidInput, match="not a folder that can be used"):
         sardonyx.load(ADD, backend="jax", cache=tmp_path / "file")
 
 

@@ -5,19 +5,30 @@ Another model of the same file stands for the other process here; test_keeping.p
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import pickle
+import struct
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
 import sardonyx
-from sardonyx.backends.base import Backend
+from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.private_folder import PrivateFolder
 from sardonyx.errors import SardonyxError
+from sardonyx.graph import recorded
 from sardonyx.graph.model import Model
+from sardonyx.graph.replay import Recording
+from sardonyx.graph.values import Static
+from sardonyx.ops.definition import Map
 from sardonyx.types import Array
 from tests.graphs import BOOL, INT64, graph, model, node, value, weight
 from tests.test_exporter_models import FOLDER, NAMES, recorded_calls
@@ -31,7 +42,7 @@ def loaded(source: Any, folder: Path, **options: Any) -> Model:
 
 def traced_nothing(found: Model) -> bool:
     """Whether the backend was never asked for a shape, which tracing asks for at each step."""
-    return not found._inferred._found
+    return not found._shared.inferred._found
 
 
 # -- that it is the same --------------------------------------------------------------------------
@@ -72,7 +83,7 @@ def test_large_constants_are_not_written_again(tmp_path: Path) -> None:
             found = loaded(model(nodes, [value("x", [1])], ["y"]), tmp_path)
             assert found(np.ones(1, np.float32))[-1] == count
         assert traced_nothing(found) == (count < 2**22)
-    assert sum(file.stat().st_size for file in tmp_path.glob("*.pickle")) < 2**20
+    assert sum(file.stat().st_size for file in tmp_path.glob("*.kept")) < 2**20
 
 
 def test_step_by_step_too(tmp_path: Path) -> None:
@@ -252,11 +263,118 @@ def test_what_is_refused_is_refused_again(tmp_path: Path) -> None:
             loaded(proto, tmp_path)
 
 
-def test_what_is_damaged_is_traced(tmp_path: Path) -> None:
+# -- what is in the files -------------------------------------------------------------------------
+
+
+def kept_files(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def test_what_is_damaged_is_made_again(tmp_path: Path) -> None:
     loaded(leaky(0.1), tmp_path)(X)
-    kept = max(tmp_path.glob("*.pickle"), key=lambda file: file.stat().st_size)
-    whole = kept.read_bytes()
-    for damaged in (b"", b"nothing", whole[:-9], whole[: len(whole) // 2]):
-        kept.write_bytes(damaged)
-        np.testing.assert_allclose(loaded(leaky(0.1), tmp_path)(-X), -0.1 * X, rtol=1e-6)
-        assert kept.read_bytes() == whole
+    before = kept_files(tmp_path)
+    for file, whole in before.items():
+        flipped = bytearray(whole)
+        flipped[len(whole) // 2] ^= 16
+        for damaged in (b"", b"nothing", whole[:-9], whole[: len(whole) // 2], bytes(flipped)):
+            file.write_bytes(damaged)
+            np.testing.assert_allclose(loaded(leaky(0.1), tmp_path)(-X), -0.1 * X, rtol=1e-6)
+            assert kept_files(tmp_path).keys() == before.keys()
+            if file.suffix == ".kept":
+                assert file.read_bytes() == whole
+
+
+def test_files_that_were_swapped_are_made_again(tmp_path: Path) -> None:
+    for alpha in (0.1, 0.2):
+        loaded(leaky(alpha), tmp_path)(X)
+    before = kept_files(tmp_path)
+    programs = [file for file in before if file.suffix == ".xla"]
+    for one, other in (programs, list(before)[:2]):
+        one.write_bytes(before[other])
+        other.write_bytes(before[one])
+    for alpha in (0.1, 0.2):
+        found = loaded(leaky(alpha), tmp_path)
+        np.testing.assert_allclose(found(-X), np.float32(-alpha) * X, rtol=1e-6)
+
+
+class Payload:
+    """What runs a command where it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.marker}",)
+
+
+def test_a_planted_pickle_never_runs(tmp_path: Path) -> None:
+    """Even where its checksum is right."""
+    folder, marker = tmp_path / "cache", tmp_path / "ran"
+    loaded(leaky(0.1), folder)(X)
+    before = {file: whole for file, whole in kept_files(folder).items() if file.suffix == ".kept"}
+    planted = pickle.dumps(Payload(marker))
+    for file in before:
+        PrivateFolder(folder).write(file.name, planted)
+        np.testing.assert_allclose(loaded(leaky(0.1), folder)(-X), -0.1 * X, rtol=1e-6)
+    assert not marker.exists()
+    assert os.path.getsize(max(before, key=lambda file: len(before[file]))) > len(planted)
+    pickle.loads(planted)
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        ["sardonyx.backends.onednn.build", "_run", 1, ["function", 0, 1, 2]],
+        ["os", "system", 1, ["function", 0, 1, 2]],
+        ["sardonyx.ops.image", "import_module", 1, ["function", 0, 1, 2]],
+        ["O", ["dtype", 0], 1, ["tuple", 2], 0, 8, ["bytes", 4, 5], ["array", 1, 3, 6]],
+        ["O,O", ["dtype", 0], 1, ["tuple", 2], 0, 16, ["bytes", 4, 5], ["array", 1, 3, 6]],
+        ["x", ["system", 0]],
+        [["tuple", 7]],
+        [],
+        [["Stage", 0]],
+    ],
+    ids=str,
+)
+def test_recordings_reach_nothing_but_operators(table: list[Any]) -> None:
+    proto = leaky(0.1)
+    params = sardonyx.load(proto, backend="numpy").params
+    text = json.dumps(table).encode()
+    content = struct.pack("<Q", len(text)) + text + bytes(64)
+    with pytest.raises((LookupError, TypeError)):
+        recorded.read(content, [], params, ())
+
+
+def test_a_recording_is_read_as_it_was_written() -> None:
+    shared = Spec((2, 0), np.dtype("float16"))
+    values = [
+        (shared, [shared, shared], {"a": (1, True, None, 2**70, "\ud800")}),
+        (-0.0, math.inf, b"\0\xff", np.float32(-0.0), np.bool_(True)),
+        [np.arange(6, dtype=np.int8).reshape(2, 3).T, np.zeros((0, 3)), np.array(3.5)],
+        [np.array([["a", "\ud800"]], object), np.array([1, -2, 3], ml_dtypes.int4)],
+        Map(("k", 1), Static(np.array([1, 2], ml_dtypes.bfloat16))),
+    ]
+    params = sardonyx.load(leaky(0.1), backend="numpy").params
+    for value_ in values:
+        content = recorded.written(value_, [], ())
+        read = recorded.read(content, [], params, ())
+        assert recorded.written(read, [], ()) == content
+        assert type(read) is type(value_)
+    (spec, (first, second), _) = recorded.read(recorded.written(values[0], [], ()), [], params, ())
+    assert spec == shared == first
+    assert first is second
+    with pytest.raises(recorded.Unwritable):
+        recorded.written(object(), [], ())
+
+
+def test_kinds_of_calls_without_a_name_are_not_kept(tmp_path: Path) -> None:
+    found = loaded(leaky(0.1), tmp_path)
+    found(X)
+    before = kept_files(tmp_path).keys()
+    recording = next(iter(found._plain.entries.known.values())).recording
+    recordings = found._plain.recordings
+    assert recordings is not None
+    recordings.keep(recording, object())
+    assert kept_files(tmp_path).keys() == before
+    assert not recordings.recall(Recording(recording.compiler, False), object())

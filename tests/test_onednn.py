@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -386,6 +387,32 @@ def test_why_it_is_not_used_is_said(
     said, _ = started(tmp_path, **environment).communicate(timeout=60)
     assert said.startswith("XLA's own kernels are used, not oneDNN's: ")
     assert reason in said
+
+
+def test_a_library_is_loaded_if_it_is_whole_and_nobody_else_wrote_it(tmp_path: Path) -> None:
+    """Without a compiler, so that what is not loaded is not made again either."""
+    kernels = build._cache_folder() / onednn.identity()
+    folder = tmp_path / "sardonyx" / "onednn" / onednn.identity()
+    shutil.copytree(kernels, folder)
+    library = folder / build.LIBRARY
+    whole = library.read_bytes()
+
+    def said() -> str:
+        return started(tmp_path, PATH="", CXX="").communicate(timeout=60)[0]
+
+    assert said().startswith("oneDNN's kernels are used")
+    folder.chmod(0o777)
+    assert "can be written by others" in said()
+    folder.chmod(0o700)
+    library.chmod(0o666)
+    assert "no C++ compiler" in said()
+    library.write_bytes(whole)
+    library.chmod(0o600)
+    assert said().startswith("oneDNN's kernels are used")
+    library.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
+    assert "no C++ compiler" in said()
+    library.symlink_to(kernels / build.LIBRARY)
+    assert "no C++ compiler" in said()
 
 
 def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

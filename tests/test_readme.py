@@ -17,7 +17,8 @@ TEST_COMMAND = "pip install '.[test]' && pytest"
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/architecture.md", "examples/README.md", "docs/jax.md"]
+    "page",
+    ["README.md", "docs/architecture.md", "docs/checked.md", "examples/README.md", "docs/jax.md"],
 )
 def test_the_code_of_a_page_runs(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.arguments import check_fraction
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import BackendUnavailable, InvalidInput
@@ -31,7 +32,7 @@ def find(name: str | None = None, device: object = None) -> Backend:
     A device is "cpu", "gpu" (or "cuda"), "tpu", one of them by its index as in "cuda:1", or a
     `jax.Device`. What was asked for and is not there is an error, never replaced by something else.
     """
-    if name is not None and name not in _CLASSES:
+    if name is not None and not (isinstance(name, str) and name in _CLASSES):
         raise BackendUnavailable(
             f"There is no backend {name!r}: it may be {', '.join(map(repr, _CLASSES))}, or None "
             "for the best of them."
@@ -52,8 +53,7 @@ def find(name: str | None = None, device: object = None) -> Backend:
 
 def limit_memory(backend: str | Backend | None, fraction: float) -> None:
     """Let the libraries that may be chosen take no more than this part of a GPU's memory."""
-    if not 0 < fraction <= 1:
-        raise InvalidInput(f"A fraction of memory is above 0 and at most 1, not {fraction}.")
+    check_fraction(fraction, "A fraction of memory")
     named = backend.name if isinstance(backend, Backend) else backend
     for name in _CLASSES if named is None else (named,):
         try:
@@ -119,17 +119,19 @@ def _on(name: str, kind: str | None, index: int | None) -> Backend:
 
 
 def _on_object(name: str | None, device: object) -> Backend:
-    if type(device).__module__.startswith("jax") and name in (None, "jax"):
+    is_jax = type(device).__module__.startswith("jax") and hasattr(device, "device_kind")
+    if is_jax and name in (None, "jax"):
         return _made("jax", device)
     raise BackendUnavailable(
-        f"{device!r} is no device of {name or 'any backend'}: pass 'cpu', 'gpu', 'cuda:1', 'tpu' "
-        "or a jax.Device."
+        f"The device {device!r} is no device of {name or 'any backend'}: pass 'cpu', 'gpu', "
+        "'cuda:1', 'tpu' or a jax.Device."
     )
 
 
 def _parsed(device: str) -> tuple[str, int | None]:
     kind, colon, index = device.partition(":")
-    if kind not in _KINDS or (colon and not (index.isascii() and index.isdigit())):
+    is_index = index.isascii() and index.isdigit() and len(index) < 10
+    if kind not in _KINDS or (colon and not is_index):
         raise BackendUnavailable(
             f"There is no device {device!r}: it may be 'cpu', 'gpu' (or 'cuda'), 'tpu', or one of "
             "them by its index, as in 'cuda:1'."

@@ -18,10 +18,11 @@ import ml_dtypes
 import numpy as np
 
 from sardonyx.backends import fallback
+from sardonyx.backends.conditions import Conditions
 from sardonyx.backends.epilogue import Epilogue
 from sardonyx.backends.folder import Folder
 from sardonyx.backends.layout import dense_strides, same_layout
-from sardonyx.backends.limits import guarded, refuse_huge
+from sardonyx.backends.limits import guarded, refuse_huge_here
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.standard import Array, Operand, Standard
 from sardonyx.errors import BackendUnavailable, InvalidInput
@@ -78,7 +79,7 @@ class PackedProduct(Protocol):
         """The product, and its epilogue with the bias and the addend, as far as it has them."""
 
 
-class Backend(Standard):
+class Backend(Conditions):
     """One array library, as ops and programs see it.
 
     Ops get it as `xp`. They call the standard's functions and the primitives below; the second half
@@ -92,6 +93,7 @@ class Backend(Standard):
     takes_numpy: bool = False
     # Whether its arrays can hold strings, so that they need not be computed on the host instead.
     holds_strings: ClassVar[bool] = False
+    skips_padding: ClassVar[bool] = False  # By `convolution(..., is_finite=True)`.
     # Whether a reshape shares its source's buffer even where it leaves the program.
     reshapes_are_views: ClassVar[bool] = True
     # Constants up to this many bytes are written into the program instead of being passed to it.
@@ -102,8 +104,8 @@ class Backend(Standard):
     fuses: bool = False
     # Whether its `attention` is faster than the operators of which it consists.
     attends: bool = False
-    # A value of more bytes is taken for a mistake or an attack, and refused before it is made.
-    largest_value: int = 2**34
+    # The most bytes of a value that is made of little; None is what the memory here allows.
+    largest_value: int | None = None
 
     def __init__(self, namespace: Any) -> None:
         self._namespace = namespace
@@ -114,6 +116,17 @@ class Backend(Standard):
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
+
+    def __reduce__(self) -> Any:
+        """A backend is pickled as what finds it again; a class of your own says how."""
+        raise TypeError(
+            f"The backend {self.name!r} cannot be pickled: give {type(self).__name__} a __reduce__."
+        )
+
+    def __copy__(self) -> Backend:
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
 
     # -- primitives for ops -----------------------------------------------------------------------
 
@@ -131,7 +144,7 @@ class Backend(Standard):
 
         `copies` says how many arrays of that size there are on the way to it.
         """
-        refuse_huge(shape, dtype, self.largest_value, copies)
+        refuse_huge_here(shape, dtype, self.largest_value, copies)
 
     def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Operand | str) -> Array:
         """`x` with `widths[i]` elements of `value` before and after it on axis i."""
@@ -391,10 +404,6 @@ class Backend(Standard):
         is_placed = self.owns(value) or (self.takes_numpy and isinstance(value, np.ndarray))
         return value if is_placed else self.put(np.asarray(value))
 
-    def fetch(self, value: Array) -> np.ndarray[Any, Any]:
-        """`value` on the host, without a copy where the library allows it."""
-        raise NotImplementedError
-
     def adopt(self, value: Any) -> Array:
         """An array of another library (anything with `__dlpack__`) as one of this library."""
         raise NotImplementedError
@@ -449,10 +458,7 @@ class Backend(Standard):
         return Executable(replay)
 
     def reserved(self) -> tuple[int, int]:
-        """Bytes of the device's memory that the library holds, and that it may come to hold.
-
-        Zero where it does not say, or where it takes what it needs.
-        """
+        """Bytes of the device's memory that the library holds and may come to hold; or zeros."""
         return 0, 0
 
     def padding(self) -> Padding | None:

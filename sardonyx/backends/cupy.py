@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from copy import copy
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import cupy
@@ -11,7 +16,11 @@ import numpy as np
 from cupyx.scipy.special import erf
 
 from sardonyx.backends import fallback
+from sardonyx.backends.base import Backend, Executable, Replay
+from sardonyx.backends.conditions import BadData, Condition
+from sardonyx.backends.forks import Fork
 from sardonyx.backends.numpy import HOST, NumpyLike
+from sardonyx.backends.on_device import OnDevice
 from sardonyx.backends.standard import Array
 from sardonyx.errors import BackendUnavailable
 
@@ -21,7 +30,7 @@ DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16}
 CUDA_MEMORY = (2, 13)
 
 
-class CupyBackend(NumpyLike):
+class CupyBackend(OnDevice, NumpyLike):
     """One CUDA device. Matrix products of float32 are exact unless CUPY_TF32 says otherwise."""
 
     name: ClassVar[str] = "cupy"
@@ -29,6 +38,12 @@ class CupyBackend(NumpyLike):
     def __init__(self, device: int | None = None) -> None:
         super().__init__(cupy)
         self.device = _present(device)
+        self._fork = _fork()
+        # Of each thread, while it runs a segment: the conditions that were checked on the device.
+        self._pending = threading.local()
+
+    def __reduce__(self) -> Any:
+        return _found, (self.device, self.checked)
 
     # -- the standard, where CuPy departs from it -------------------------------------------------
 
@@ -92,14 +107,38 @@ class CupyBackend(NumpyLike):
             return fallback.pad(self, x, widths, value)
         return super().pad(x, widths, value)
 
+    # CuPy wraps indices that are out of range. Here they read the nearest element, and write none.
+
+    def take(self, x: Any, indices: Any, *, axis: int) -> Any:
+        return cupy.take(x, _nearest(indices, x.shape[axis]), axis=axis)
+
+    def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
+        return cupy.take_along_axis(x, _nearest(indices, x.shape[axis]), axis=axis)
+
+    def gather(self, x: Any, places: Any) -> Any:
+        pairs = zip(places, x.shape, strict=False)
+        return x[tuple(_nearest(place, size) for place, size in pairs)]
+
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
+        """Into rows of which one more than `x` has takes what is out of range."""
+        sizes, rest = x.shape[: len(places)], x.shape[len(places) :]
+        rows = cupy.zeros((), np.int64)
+        for place, size in zip(places, sizes, strict=True):
+            rows = _row(rows, place.astype(np.int64, copy=False), size)
+        count = math.prod(sizes)
+        out = cupy.empty((count + 1, *rest), x.dtype)
+        out[:count] = x.reshape((count, *rest))
+        out[count] = 0
+        rows, updates = rows.reshape(-1), updates.reshape((rows.size, *rest))
         if combine is None or (
             combine != "mul" and x.dtype.char in "iILQfd" and x.dtype != "int64"
         ):
-            return super().scatter(x, places, updates, combine)
-        # CUDA's atomic operations know neither products nor the other types.
-        known = [self.fetch(place) for place in places]
-        return self.put(HOST.scatter(self.fetch(x), known, self.fetch(updates), combine))
+            self._write_to(out, rows, updates, combine)
+        else:
+            # CUDA's atomic operations know neither products nor the other types.
+            known = self.fetch(out), (self.fetch(rows),), self.fetch(updates)
+            out = self.put(HOST.scatter(*known, combine))
+        return out[:count].reshape(x.shape)
 
     def solve_lower(self, a: Any, b: Any) -> Any:
         return cupy.linalg.solve(a, b)
@@ -108,9 +147,44 @@ class CupyBackend(NumpyLike):
         # CuPy has it for float32 and float64, and would give float64 for float16.
         return erf(x.astype(np.float32)).astype(x.dtype) if x.dtype.itemsize == 2 else erf(x)
 
+    # -- conditions on data -----------------------------------------------------------------------
+
+    def with_checks(self) -> Backend:
+        checking = copy(self)
+        checking.checked = True
+        return checking
+
+    def check(self, x: Any, condition: Condition) -> None:
+        pending = getattr(self._pending, "checks", None)
+        if pending is None:
+            super().check(x, condition)
+        elif x.size:
+            pending.append((condition, cupy.all(condition.holds(x[condition.part]))))
+
+    def compile(self, replay: Replay, arguments: Sequence[Any], **options: Any) -> Executable:
+        return Executable(partial(self._reading, replay) if self.checked else replay)
+
+    def _reading(self, replay: Replay, *arrays: Any) -> Any:
+        """Run a segment, and read once, at its end, which conditions hold."""
+        pending: list[tuple[Condition, Any]] = []
+        self._pending.checks = pending
+        try:
+            results = replay(*arrays)
+        finally:
+            self._pending.checks = None
+        if pending:
+            hold = cupy.asnumpy(cupy.stack([holds for _, holds in pending]))
+            for (condition, _), holds in zip(pending, hold.tolist(), strict=True):
+                if not holds:
+                    # The call is traced once more for this, step by step, which names the node.
+                    raise BadData(condition.reason("a value"))
+        return results
+
     # -- for the graph ----------------------------------------------------------------------------
 
     def scope(self) -> AbstractContextManager[object]:
+        if self._fork.happened:
+            self._fork.refuse()
         device: AbstractContextManager[object] = cupy.cuda.Device(self.device)
         return device
 
@@ -131,6 +205,7 @@ class CupyBackend(NumpyLike):
     def device_for(cls, kind: str | None, index: int | None) -> int:
         if kind not in (None, "gpu"):
             raise BackendUnavailable(f"CuPy runs on NVIDIA GPUs alone, not on a {kind!r}")
+        _fork().refuse()
         return _present(index)
 
     @classmethod
@@ -178,6 +253,32 @@ class CupyBackend(NumpyLike):
         if "cudaErrorIllegalAddress" in text:
             return "a kernel read or wrote out of bounds; the process has to be started anew"
         return None
+
+
+@cache
+def _fork() -> Fork:
+    """From the first use of CuPy on the process holds a CUDA context, which no child inherits."""
+    return Fork("CUDA", lambda: True)
+
+
+def _found(device: int, checked: bool) -> Backend:
+    found: Backend = CupyBackend(device)
+    return found.with_checks() if checked else found
+
+
+# The row of an element, out of that by the axes before; -1, the last, if it is out of range.
+_row = cupy.ElementwiseKernel(
+    "int64 before, int64 place, int64 size",
+    "int64 row",
+    "row = before < 0 || place < -size || place >= size"
+    " ? -1 : before * size + (place < 0 ? place + size : place)",
+    "sardonyx_row",
+)
+
+
+def _nearest(indices: Any, size: int) -> Any:
+    """The indices, those out of range moved to the nearest element."""
+    return cupy.clip(indices.astype(np.int64, copy=False), -size, max(size - 1, 0))
 
 
 def _present(device: int | None) -> int:

@@ -6,10 +6,14 @@ from typing import Any, Protocol
 
 
 class Folder(Protocol):
-    """Values by name, for processes that run this very version on a machine like this."""
+    """Bytes by name, for processes that run this very version on a machine like this."""
 
-    def kept(self, name: str) -> Any:
-        """What was kept under the name; None if there is nothing, or nothing that can be read."""
+    @property
+    def dataclasses(self) -> tuple[type[Any], ...]:
+        """The backend's own classes of which recordings may hold instances."""
 
-    def keep(self, name: str, value: Any) -> None:
-        """Keep the value, which pickle can write, under the name."""
+    def kept(self, name: str) -> bytes | None:
+        """What was kept under the name; None if there is nothing that is whole."""
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep the content under the name."""

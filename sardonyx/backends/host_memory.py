@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from typing import Any
 
 import numpy as np
+
+from sardonyx.backends import processors
 
 # XLA for CPU takes over what lies at multiples of this, and copies other arrays.
 ALIGNMENT = 64
@@ -52,7 +53,7 @@ def keep_freed() -> bool:
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     settings = [_NO_MAPS, _NO_TRIMMING]
     # Only the main thread's heap grows to any size; but where threads share it, they wait.
-    settings += [_ONE_HEAP] if len(os.sched_getaffinity(0)) == 1 else []
+    settings += [_ONE_HEAP] if processors.available() == 1 else []
     # Other libraries have no such function, or one that does nothing and says so.
     return adjust is not None and all(adjust(*setting) for setting in settings)
 

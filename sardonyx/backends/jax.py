@@ -14,37 +14,44 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax._src import xla_bridge
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
-from sardonyx.backends import fallback, jax_messages, jax_places, jax_precision, onednn
-from sardonyx.backends.base import Backend, Costs, Executable, PackedProduct, Replay, Spec
+from sardonyx.backends import (
+    fallback,
+    jax_casts,
+    jax_memory,
+    jax_messages,
+    jax_nans,
+    jax_places,
+    jax_precision,
+    jax_processes,
+    onednn,
+)
+from sardonyx.backends.base import Backend, Executable, PackedProduct, Replay, Spec
+from sardonyx.backends.conditions import Condition
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax_cache import CompiledFolder
+from sardonyx.backends.jax_checks import Checks
+from sardonyx.backends.jax_costs import costs_of
+from sardonyx.backends.jax_padding import with_padding
 from sardonyx.backends.layout import axis_order, dense_strides, same_layout
+from sardonyx.backends.on_device import OnDevice
 from sardonyx.backends.onednn.threads import threads
 from sardonyx.backends.padding.protocols import Padding
-from sardonyx.backends.rounding import prepared
 from sardonyx.backends.xla_cpu import packed, platforms
 from sardonyx.errors import BackendUnavailable
 
 _WITHOUT_X64 = {
-    wide: np.dtype(narrow)
-    for wide, narrow in (
-        ("int64", "int32"),
-        ("uint64", "uint32"),
-        ("float64", "float32"),
-        ("complex128", "complex64"),
-    )
+    "int64": np.dtype(np.int32),
+    "uint64": np.dtype(np.uint32),
+    "float64": np.dtype(np.float32),
+    "complex128": np.dtype(np.complex64),
 }
-
 
 # Each value has the type that its graph says: XLA would drop casts to narrow ones and back.
 EXACT = {"xla_allow_excess_precision": False}
 
-# What XLA reads when it starts, and never again.
-_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 # Of fewer products of two numbers than these XLA's own is done before a kernel is called.
 SMALLEST_PACKED = 2**14
 
@@ -61,10 +68,13 @@ class Settings:
     precision: str = "highest"
     # Whether only shapes are asked for, so that forms that are fast to run need not be traced.
     outlines: bool = False
+    # The conditions on data, where programs check them.
+    checks: Checks | None = None
 
 
-class JaxBackend(Backend):
+class JaxBackend(OnDevice):
     name: ClassVar[str] = "jax"
+    skips_padding = True
     reshapes_are_views: ClassVar[bool] = False
     embeds_up_to: ClassVar[int] = 128
     packs_up_to: ClassVar[int] = 4096
@@ -80,8 +90,14 @@ class JaxBackend(Backend):
         self.compiled = jit
         self.device = device
         self.settings = settings
+        self.checked = settings.checks is not None
+        self.reports = jit and self.checked
         # On a device of its own, what a call passes must be placed there as the weights are.
         self.takes_numpy = device is None
+        self._fork = jax_processes.fork()
+
+    def __reduce__(self) -> Any:
+        return jax_processes.restored, jax_processes.description(self)
 
     # -- primitives for ops -----------------------------------------------------------------------
 
@@ -155,7 +171,7 @@ class JaxBackend(Backend):
         return lax.top_k(key, k, axis=axis)[1].astype(np.int64)
 
     def astype(self, x: Any, dtype: Any) -> Any:
-        return prepared(x, np.dtype(dtype)).astype(dtype)
+        return jax_casts.cast(x, dtype)
 
     def bitcast(self, x: Any, dtype: Any) -> Any:
         if dtype == np.complex64:
@@ -202,7 +218,7 @@ class JaxBackend(Backend):
             return self.integer_matmul(a, _less_128(b)) + below
         return jnp.matmul(a, b, preferred_element_type=jnp.int32)
 
-    def convolution(self, x: Any, weight: Any, **layout: Any) -> Any:
+    def convolution(self, x: Any, weight: Any, *, is_finite: bool = False, **layout: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # XLA convolves integers with plain loops on the CPU, and not at all on a GPU.
             return fallback.convolution(self, x, weight, **layout)
@@ -210,7 +226,8 @@ class JaxBackend(Backend):
             platforms.general_convolution if self.settings.outlines else platforms.convolution
         )
         x, weight, precision = jax_precision.of_convolution(self.settings.precision, x, weight)
-        return convolve(x, weight, precision=precision, **layout)
+        y = convolve(x, weight, precision=precision, **layout)
+        return y if is_finite else with_padding(y, x.shape, weight, **layout)
 
     def window_max(self, x: Any, *window: Sequence[int]) -> Any:
         lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else int(np.iinfo(x.dtype).min)
@@ -270,8 +287,10 @@ class JaxBackend(Backend):
     # -- for the graph ----------------------------------------------------------------------------
 
     def scope(self) -> AbstractContextManager[object]:
-        x64: AbstractContextManager[object] = jax.enable_x64(True)
-        return x64
+        if self._fork.happened:
+            self._fork.refuse()
+        checks = self.settings.checks
+        return jax.enable_x64(True) if checks is None else checks.scope()
 
     @classmethod
     def has_accelerator(cls) -> bool:
@@ -282,18 +301,11 @@ class JaxBackend(Backend):
 
     @classmethod
     def limit_memory(cls, fraction: float) -> None:
-        wanted = str(fraction)
-        if xla_bridge.backends_are_initialized():
-            if os.environ.get(_MEMORY) == wanted or not cls.has_accelerator():
-                return
-            raise BackendUnavailable(
-                "JAX has taken its part of the GPU's memory already: load the model before "
-                f"anything else uses JAX, or set {_MEMORY}={wanted} for the process"
-            )
-        os.environ[_MEMORY] = wanted
+        jax_memory.limit(fraction, cls.has_accelerator)
 
     @classmethod
     def device_for(cls, kind: str | None, index: int | None) -> jax.Device | None:
+        jax_processes.fork().refuse()
         if kind is None:
             return None
         try:
@@ -354,22 +366,29 @@ class JaxBackend(Backend):
         return JaxBackend(self.device, jit=False, settings=self.settings)
 
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
-        kept = None if folder is None else CompiledFolder(folder)
-        settings = replace(self.settings, cache=kept)
-        return JaxBackend(self.device, jit=self.compiled, settings=settings)
+        return self._with(cache=None if folder is None else CompiledFolder(folder))
 
     def with_precision(self, precision: str) -> Backend:
-        settings = replace(self.settings, precision=precision)
-        return JaxBackend(self.device, jit=self.compiled, settings=settings)
+        return self._with(precision=precision)
+
+    def with_checks(self) -> Backend:
+        return self._with(checks=Checks())
 
     def outline(self) -> Backend:
-        settings = replace(self.settings, outlines=True)
+        return self._with(outlines=True)
+
+    def _with(self, **choices: Any) -> Backend:
+        settings = replace(self.settings, **choices)
         return JaxBackend(self.device, jit=self.compiled, settings=settings)
 
+    def check(self, x: Any, condition: Condition) -> None:
+        if not self.is_abstract(x):
+            super().check(x, condition)
+        elif self.settings.checks is not None and not self.settings.outlines:
+            self.settings.checks.check(x, condition, self._place)
+
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
-        stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
-        stand_ins = (stand_in(*spec) for spec in specs)
-        return [Spec(r.shape, r.dtype) for r in jax.eval_shape(function, *stand_ins)]
+        return [Spec(r.shape, r.dtype) for r in _traced(function, specs)]
 
     def compile(
         self,
@@ -381,26 +400,33 @@ class JaxBackend(Backend):
     ) -> Executable:
         if not self.compiled:
             return Executable(replay)
-        jitted = jax.jit(replay, donate_argnums=tuple(donated), compiler_options=EXACT)
+        checks = self.settings.checks
+        function = replay if checks is None else checks.reporting(replay)
+        jitted = jax.jit(function, donate_argnums=tuple(donated), compiler_options=EXACT)
+        specs = [self.spec(argument) for argument in arguments]
         built = self._built(partial(jitted.lower, *map(self._stand_in, arguments)), name)
 
         def run(*arrays: Any) -> Any:
             try:
-                return built(*arrays)
+                made = built(*arrays)
             except (TypeError, ValueError):
                 # They lie elsewhere than those that it was compiled for, or a key is traced. Inside
                 # of another jit the options of that one hold.
-                is_traced = any(map(self.is_abstract, arrays))
-                return (jax.jit(replay) if is_traced else jitted)(*arrays)
+                if any(map(self.is_abstract, arrays)):
+                    return jax.jit(replay)(*arrays)
+                made = jitted(*arrays)
+            except Exception as error:
+                jax_nans.raise_found(error, replay, arrays)
+            return made if checks is None else checks.read(made, partial(_traced, jitted, specs))
 
-        return Executable(run, partial(_costs, built))
+        return Executable(run, partial(costs_of, built))
 
     def _built(self, lower: Callable[[], Any], name: str | None) -> Any:
         """The executable: from the cache's folder, or compiled."""
         folder = self.settings.cache
         if folder is None:
             return lower().compile()
-        options = {**EXACT, "precision": self.settings.precision}
+        options = {**EXACT, "depends on": self.manner}
         return folder.compiled(lower, name, options, self.device or jax.devices()[0])
 
     @property
@@ -411,8 +437,8 @@ class JaxBackend(Backend):
     def manner(self) -> str:
         device = self.device or jax.devices()[0]
         kernels = f"{onednn.identity()} {threads()}" if self.fuses else "none"
-        parts = device.platform, device.device_kind, self.settings.precision, self.compiled, kernels
-        return " ".join(map(str, parts))
+        choices = self.settings.precision, self.compiled, self.checked, kernels, self.largest_value
+        return " ".join(map(str, (device.platform, device.device_kind, *choices)))
 
     def _stand_in(self, argument: Any) -> Any:
         if not isinstance(argument, (Spec, jax.core.Tracer)):
@@ -467,17 +493,9 @@ class JaxBackend(Backend):
         return jax_messages.explained(str(error))
 
 
-def _costs(built: Any) -> Costs:
-    memory, work = built.memory_analysis(), built.cost_analysis()
-    return Costs(
-        arguments=memory.argument_size_in_bytes,
-        outputs=memory.output_size_in_bytes,
-        temporaries=memory.temp_size_in_bytes,
-        donated=memory.alias_size_in_bytes,
-        code=memory.generated_code_size_in_bytes,
-        operations=work.get("flops", 0.0),
-        moved=work.get("bytes accessed", 0.0),
-    )
+def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Any:
+    stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
+    return jax.eval_shape(function, *(stand_in(*spec) for spec in specs))
 
 
 def _less_128(x: Any) -> Any:

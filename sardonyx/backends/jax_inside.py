@@ -37,6 +37,9 @@ class InsideBackend(JaxBackend):
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
         return jnp.tensordot(a, b, axes, precision=self.precision)
 
+    # Weights are trained here, and taken for finite.
+    skips_padding = False
+
     def convolution(self, x: Any, weight: Any, **layout: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
             return fallback.convolution(self, x, weight, **layout)

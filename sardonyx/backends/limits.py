@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import numpy as np
 
+from sardonyx.backends.memory_limit import memory_limit
 from sardonyx.errors import LimitExceeded
 
 if TYPE_CHECKING:
@@ -16,15 +20,107 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
+# What one value may take if the model makes it of little: this, or less on a small machine.
+LARGEST_VALUE = 2**32
+MOST_AXES = 64
+# How many times as large as the inputs of a call a value may be in any case.
+GROWTH = 16
+# Smaller values are not counted together: nobody has so many of them.
+SMALLEST_COUNTED = 2**16
+
+
+def largest_value() -> int:
+    """The default for the bytes of one value that is made of little: a quarter of the memory."""
+    return min(LARGEST_VALUE, memory_limit() // 4)
+
+
+@dataclass(eq=False, slots=True)
+class Budget:
+    """What the values of one trace may take: each by itself, and all that live at once."""
+
+    value: int
+    live: int = 0
+
+    @classmethod
+    def of(cls, least: int, inputs: int, weights: int) -> Budget:
+        """What is allowed where inputs and weights have so many bytes, and at `least` that much.
+
+        A value may always be as large as what the model is given. It may be some times as large as
+        the inputs, as long as that is half of the memory at most.
+        """
+        grown = min(GROWTH * inputs + weights, memory_limit() // 2)
+        return cls(max(least, inputs + weights, grown))
+
+    def hold(self, owner: object, shape: Shape, dtype: np.dtype[Any]) -> None:
+        """Count a value that lives as long as its `owner`."""
+        size = math.prod(shape) * dtype.itemsize
+        if size < SMALLEST_COUNTED:
+            return
+        self.live += size
+        finalize(owner, self._let_go, size).atexit = False
+        if self.live > 2 * self.value:
+            raise LimitExceeded(
+                f"with a value of shape {list(shape)} and type {dtype.name}, all values that are "
+                f"still needed would take {self.live:,} bytes; at most {2 * self.value:,} are "
+                f"allowed. {_WAY_OUT}"
+            )
+
+    def _let_go(self, size: int) -> None:
+        self.live -= size
+
+
+_WAY_OUT = "Make it smaller, or pass a larger max_bytes to sardonyx.load"
+_current: ContextVar[Budget | None] = ContextVar("budget", default=None)
+
+
+class spending:  # noqa: N801  (read as `with spending(budget)`)
+    """Within, values are held against `budget`.
+
+    No generator: those touch the errors that pass them, and some errors let nobody.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._budget)
+
+    def __exit__(self, *error: object) -> None:
+        _current.reset(self._token)
+
+
+def hold(owner: object, shape: Shape, dtype: np.dtype[Any]) -> None:
+    """Count a value of the trace that is being made, as long as its `owner` lives."""
+    if (budget := _current.get()) is not None:
+        budget.hold(owner, shape, dtype)
+
+
+def refuse_huge_here(shape: Shape, dtype: np.dtype[Any], most: int | None, copies: int) -> None:
+    """Refuse a value that is too large for the trace that is being made.
+
+    Where none is, the shapes were checked by the one before. Then only what could never be is
+    refused, unless it is said what is the `most`.
+    """
+    budget = _current.get()
+    if budget is not None:
+        most = budget.value
+    elif most is None:
+        most = max(memory_limit(), LARGEST_VALUE)
+    refuse_huge(shape, dtype, most, copies)
+
 
 def refuse_huge(shape: Shape, dtype: np.dtype[Any], most: int, copies: int = 1) -> None:
     """Refuse a value that would take more than `most` bytes, or `copies` of it while it is made."""
+    if len(shape) > MOST_AXES:
+        raise LimitExceeded(
+            f"a value would have {len(shape):,} axes, and NumPy's limit is {MOST_AXES}: reshape it "
+            "to fewer"
+        )
     size = math.prod(shape) * dtype.itemsize * copies
     if size > most:
         raise LimitExceeded(
             f"a value of shape {list(shape)} and type {dtype.name} would take {size:,} bytes"
-            f"{' while it is made' if copies > 1 else ''}; at most {most:,} are allowed. Make it "
-            "smaller, or raise sardonyx.backends.base.Backend.largest_value"
+            f"{' while it is made' if copies > 1 else ''}; at most {most:,} are allowed. {_WAY_OUT}"
         )
     if math.prod(filter(None, shape)) * dtype.itemsize >= 2**63:
         raise LimitExceeded(
@@ -40,7 +136,10 @@ def guarded(backend: Backend, name: str, function: Callable[..., Any]) -> Callab
 
     @wraps(function)
     def careful(*arguments: Any, **options: Any) -> Any:
-        dtype = options.get("dtype", getattr(arguments[0], "dtype", None))
+        first = arguments[0]
+        if name == "concat" and len(first) > 0:
+            first = first[0]
+        dtype = options.get("dtype", getattr(first, "dtype", None))
         known = np.dtype(np.float64) if dtype is None else backend.numpy_dtype(dtype)
         backend.allow(shape_made(*arguments), known)
         return function(*arguments, **options)
@@ -68,6 +167,11 @@ def _of_tiles(x: Any, repetitions: Shape) -> Shape:
     return tuple(size * count for size, count in zip(*sides, strict=True))
 
 
+def _of_parts(parts: Sequence[Any], *_: Any) -> Shape:
+    """As many elements as the result has, whatever the axis."""
+    return (sum(math.prod(part.shape) for part in parts),)
+
+
 def _of_target(x: Any, shape: Shape) -> Shape:
     return tuple(shape)
 
@@ -75,6 +179,7 @@ def _of_target(x: Any, shape: Shape) -> Shape:
 _SHAPE_MADE: Mapping[str, Callable[..., Shape]] = {
     "arange": _of_range,
     "broadcast_to": _of_target,
+    "concat": _of_parts,
     "empty": _of_shape,
     "eye": _of_matrix,
     "full": _of_shape,

@@ -39,12 +39,16 @@ class NumpyLike(Backend):
 
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
         result = x.copy()
+        self._write_to(result, tuple(places), updates, combine)
+        return result
+
+    def _write_to(self, out: Any, key: Any, updates: Any, combine: str | None) -> None:
+        """Let the updates stand at `out[key]`, or combine them with what is there."""
         if combine is None:
-            result[tuple(places)] = updates
+            out[key] = updates
         else:
             into = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}[combine]
-            getattr(self._np, into).at(result, tuple(places), updates)
-        return result
+            getattr(self._np, into).at(out, key, updates)
 
     def bitcast(self, x: Any, dtype: Any) -> Any:
         return x.view(dtype)
@@ -161,6 +165,9 @@ class NumpyBackend(NumpyLike):
     def __init__(self) -> None:
         super().__init__(np)
 
+    def __reduce__(self) -> Any:
+        return (_host, ()) if type(self) is NumpyBackend else (type(self), ())
+
     def scope(self) -> AbstractContextManager[object]:
         # Infinities and NaN are results like others: 1 / 0 warns nobody on a GPU either.
         return np.errstate(all="ignore")
@@ -214,6 +221,10 @@ def _clear_bounds() -> Iterator[None]:
 
 
 HOST = NumpyBackend()
+
+
+def _host() -> NumpyBackend:
+    return HOST
 
 
 class TooLarge(Exception):  # noqa: N818  (a signal, not an error)

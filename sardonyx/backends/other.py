@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ class OtherBackend(Backend):
                 "newer version, or pass NumPy, CuPy or JAX arrays."
             ) from error
 
+    def __reduce__(self) -> Any:
+        return _found, (self._namespace.__name__,)
+
     def dtype(self, dtype: Any) -> Any:
         name = np.dtype(dtype).name
         if not hasattr(self._namespace, name):
@@ -49,3 +53,7 @@ class OtherBackend(Backend):
 
     def adopt(self, value: Any) -> Any:
         return self._namespace.from_dlpack(value)
+
+
+def _found(name: str) -> OtherBackend:
+    return OtherBackend(import_module(name))

@@ -60,8 +60,8 @@ def is_archive(source: Any) -> bool:
             start = source.read(4)
             source.seek(here)
             return bool(start == MAGIC)
-    except (OSError, ValueError):
-        pass  # Whoever reads the model tells what is wrong with its file.
+    except Exception:
+        pass  # A reader may raise anything. Whoever reads the model says what is wrong with it.
     return False
 
 

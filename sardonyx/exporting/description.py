@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,11 @@ import numpy as np
 
 from sardonyx.errors import InvalidModel
 from sardonyx.exporting.archive import Content
-from sardonyx.exporting.sizes import Sizes, evaluated, holds
+from sardonyx.exporting.sizes import Sizes, evaluated, holds, names_in
 from sardonyx.graph.standard.types import ELEMENT_TYPES, dtype_of_type
 from sardonyx.graph.structure import ValueInfo
+
+LONGEST_PLATFORM = 32
 
 _DTYPES = {e.dtype.name: e.dtype for e in ELEMENT_TYPES.values() if e.dtype != object}
 
@@ -26,6 +28,8 @@ class Description:
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
     bounds: tuple[str, ...]
+    # Up to which size of each name it was asked for.
+    largest: Mapping[str, int]
     platforms: tuple[str, ...]
     draws: bool
     weights: tuple[str, ...]
@@ -38,6 +42,7 @@ class Description:
             "inputs": [_told(info) for info in self.inputs],
             "outputs": [_told(info) for info in self.outputs],
             "bounds": list(self.bounds),
+            "largest": dict(self.largest),
             "platforms": list(self.platforms),
             "draws": self.draws,
             "weights": list(self.weights),
@@ -52,12 +57,14 @@ def _told(info: ValueInfo) -> dict[str, Any]:
 def described(content: Content) -> tuple[Description, dict[str, np.ndarray[Any, Any]]]:
     """The description in an archive, and its arrays by name, all of it checked."""
     reader = _Reader(content)
+    inputs = tuple(map(reader.info, reader.several("inputs", dict)))
     description = Description(
         title=reader.one("title", str),
-        inputs=tuple(map(reader.info, reader.several("inputs", dict))),
+        inputs=inputs,
         outputs=tuple(map(reader.info, reader.several("outputs", dict))),
-        bounds=tuple(map(reader.bound, reader.several("bounds", str))),
-        platforms=tuple(reader.several("platforms", str)),
+        bounds=tuple(reader.bound(text, inputs) for text in reader.several("bounds", str)),
+        largest=reader.largest(),
+        platforms=tuple(map(reader.platform, reader.several("platforms", str))),
         draws=reader.one("draws", bool),
         weights=tuple(reader.several("weights", str)),
         constants=tuple(reader.several("constants", str)),
@@ -108,8 +115,23 @@ class _Reader:
             raise self.wrong(f"a size is {size!r:.100}")
         return size
 
-    def bound(self, text: str) -> str:
-        if not _is_sound(holds, text):
+    def largest(self) -> Mapping[str, int]:
+        if "largest" not in self.content.description:
+            return {}  # As in archives of earlier versions.
+        sizes: Mapping[str, int] = self.one("largest", dict)
+        if any(type(size) is not int or size < 1 for size in sizes.values()):
+            raise self.wrong(f"its largest sizes are {sizes!r:.100}")
+        return sizes
+
+    def platform(self, name: str) -> str:
+        if not name.isidentifier() or not name.isascii() or len(name) > LONGEST_PLATFORM:
+            raise self.wrong(f"a platform is {name!r:.100}")
+        return name
+
+    def bound(self, text: str, inputs: Sequence[ValueInfo]) -> str:
+        """A comparison of sizes that the inputs of a call have."""
+        sizes = [n for i in inputs for d in i.shape or () for n in names_in(str(d))]
+        if not _is_sound(holds, text, dict.fromkeys(sizes, 7)):
             raise self.wrong(f"a bound of sizes is {text!r:.100}")
         return text
 
@@ -140,9 +162,9 @@ class _Anything(dict[str, int]):
         return 7
 
 
-def _is_sound(rule: Callable[[str, Sizes], object], text: str) -> bool:
+def _is_sound(rule: Callable[[str, Sizes], object], text: str, sizes: Sizes | None = None) -> bool:
     try:
-        rule(text, _Anything())
+        rule(text, _Anything() if sizes is None else sizes)
     except (ValueError, SyntaxError, ArithmeticError, RecursionError, MemoryError):
         return False
     return True

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sardonyx.arguments import check_switches
 from sardonyx.backends import find
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
@@ -23,6 +24,7 @@ def export(
     signature: Mapping[str, Any] | None = None,
     platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
     *,
+    largest: int | Mapping[str, int] | None = None,
     strict: bool = True,
 ) -> Artefact:
     """Make a portable program of a model, for platforms that need not be here.
@@ -32,6 +34,10 @@ def export(
     model declares. Where the graph needs the number of a size that has a name, the error names the
     node; put a number in its place.
 
+    A program is for sizes up to 1,048,576, or up to `largest`: one number, or one for each name.
+    Where the graph does something else before that, it ends there. `artefact.bounds` has the
+    sizes, and a call of others is refused.
+
     `artefact.save(path)` writes one file with the weights in it, and `sardonyx.load(path)` runs it.
 
     >>> import numpy as np, sardonyx
@@ -40,10 +46,11 @@ def export(
     >>> program(np.zeros((3, 8, 48), np.float32)).shape
     (3, 8, 48)
     """
+    check_switches(strict=strict)
     source, params, strict = Opened.of(model, strict=strict)
     # JAX is imported only where it is asked for.
-    make = import_module("sardonyx.exporting.artefact").exported
-    made: Artefact = make(source, params, signature, platforms, strict=strict)
+    make = import_module("sardonyx.exporting.lowering").exported
+    made: Artefact = make(source, params, signature, platforms, largest=largest, strict=strict)
     return made
 
 

@@ -13,13 +13,14 @@ from sardonyx.backends.jax import EXACT, JaxBackend
 from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel
 from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
-from sardonyx.exporting.sizes import evaluated, holds
+from sardonyx.exporting.sizes import evaluated, holds, names_in
 from sardonyx.graph import faults
-from sardonyx.graph.arguments import taken
+from sardonyx.graph.arguments import chosen_outputs, require_feeds, taken
 from sardonyx.graph.arrays import exporter
 from sardonyx.graph.params import Params
 from sardonyx.graph.results import results_type
 from sardonyx.graph.structure import ValueInfo
+from sardonyx.printable import printable
 
 
 class ExportedModel:
@@ -68,27 +69,29 @@ class ExportedModel:
     def __repr__(self) -> str:
         given = ", ".join(map(str, self.inputs))
         made = ", ".join(map(str, self.outputs))
-        return f"<exported program on {self.backend}: ({given}) -> ({made})>"
+        return printable(f"<exported program on {self.backend}: ({given}) -> ({made})>")
 
     def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
         """Run the program. One output comes bare, several as a tuple that is also read by name."""
+        outputs = self._called(inputs, named_inputs)
+        return outputs[0] if len(outputs) == 1 else self._results(*outputs)
+
+    def _called(self, inputs: Sequence[Any], named_inputs: Mapping[str, Any]) -> list[Any]:
         with self._backend.scope():
             given, sizes = taken(self.inputs, inputs, named_inputs, self._backend)
             self._require_bounds(given, sizes)
             outputs = self._run(given)
             export_array = exporter(given, self._backend)
-            outputs = [export_array(output) for output in outputs]
-        return outputs[0] if len(outputs) == 1 else self._results(*outputs)
+            return [export_array(output) for output in outputs]
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs of these names (None for all) as NumPy arrays, for inputs by name."""
         known = [info.name for info in self.outputs]
-        for name in output_names or ():
-            if name not in known:
-                raise InvalidInput(f"The program has no output '{name}'; it has {known}.")
-        made = self(**feeds)
-        values = dict(zip(known, made if len(known) > 1 else (made,), strict=True))
-        return [np.asarray(values[name]) for name in output_names or known]
+        names = chosen_outputs(output_names, known)
+        require_feeds(feeds)
+        made = self._called((), feeds)
+        values = dict(zip(known, made, strict=True))
+        return [np.asarray(values[name]) for name in names]
 
     def _run(self, given: Sequence[Any]) -> Sequence[Any]:
         is_traced = any(map(self._backend.is_abstract, given))
@@ -98,7 +101,7 @@ class ExportedModel:
         try:
             outputs: Sequence[Any] = function(weights, self._constants, list(given), key)
         except Exception as error:
-            raise faults.told(error, "The program could not run", self._backend) from error
+            faults.raise_told(error, "The program could not run", self._backend)
         return outputs
 
     def _require_bounds(self, given: Sequence[Any], sizes: Mapping[str, int]) -> None:
@@ -120,17 +123,35 @@ class ExportedModel:
                 "program: export it with 0 in place of the name for such calls."
             )
         for bound in self.bounds:
-            if not holds(bound, sizes):
+            if not sizes.keys() >= set(names_in(bound)):
+                continue  # It is of a size that stands in expressions alone: JAX solves these.
+            if not self._holds(bound, sizes):
                 raise InvalidInput(
-                    f"The program holds for {bound}, and was called with {told}: export it with "
-                    "numbers for such sizes, or call the model itself."
+                    f"The program holds for {bound}, and was called with {told}: "
+                    f"{self._way_out(bound, sizes)}, or call the model itself."
                 )
+
+    def _holds(self, bound: str, sizes: Mapping[str, int]) -> bool:
+        try:
+            return holds(bound, sizes)
+        except (ValueError, ArithmeticError):
+            raise InvalidModel(
+                f"The exported program has the bound {bound!r:.100}, which has no value for this "
+                "call. It is damaged, or was written by something else: export it again."
+            ) from None
+
+    def _way_out(self, bound: str, sizes: Mapping[str, int]) -> str:
+        """How to have a program for such a call: not every bound is one of the graph's own."""
+        for name, most in self._about.largest.items():
+            if bound == f"{name} <= {most}":
+                return f'export it with largest={{"{name}": {sizes[name]}}} or more'
+        return "export it with numbers for such sizes"
 
 
 def _value(declared: Any, sizes: Mapping[str, int]) -> int | None:
     try:
         return evaluated(declared, sizes)
-    except ValueError:
+    except (ValueError, ArithmeticError):
         return None
 
 

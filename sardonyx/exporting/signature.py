@@ -17,6 +17,10 @@ from sardonyx.graph.structure import ValueInfo
 Array: TypeAlias = np.ndarray[Any, Any]
 Dims: TypeAlias = tuple[int | str, ...]
 
+# Up to this size a program is made, where the caller does not say.
+LARGEST = 2**20
+MOST = 2**31 - 1
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -63,6 +67,31 @@ class Signature:
                 f"The size {text!r} in the signature is neither a name nor an expression of names "
                 f"({error}): give a number or another name."
             ) from None
+
+
+def largest_sizes(names: Sequence[str], asked: int | Mapping[str, int] | None) -> Sizes:
+    """Up to which size of each name a program is asked for."""
+    if asked is None:
+        return dict.fromkeys(names, LARGEST)
+    if not isinstance(asked, Mapping):
+        return dict.fromkeys(names, _largest(asked))
+    for name in asked:
+        if name not in names:
+            raise InvalidInput(
+                f"The largest sizes have '{name}', and the signature has the names "
+                f"{', '.join(names) or '(none)'}."
+            )
+    return {name: _largest(asked.get(name, LARGEST)) for name in names}
+
+
+def _largest(size: Any) -> int:
+    is_number = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+    if not is_number or not 1 <= size <= MOST:
+        raise InvalidInput(
+            f"The largest size is {size!r}: pass a number from 1 to 2**31 - 1, or a dict of these, "
+            'as in {"sequence": 65536}.'
+        )
+    return int(size)
 
 
 _FUNCTIONS = ("floordiv", "mod", "max", "min")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations_with_replacement
@@ -17,6 +18,8 @@ Sizes: TypeAlias = Mapping[str, int]
 # Of the text of an expression, as it may come from a file.
 LONGEST = 4096
 
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Into so many parts a size may be divided and rounded.
 MOST_PARTS = 8
@@ -178,6 +181,12 @@ _SIGNS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Lt: operator.lt,
     ast.Gt: operator.gt,
 }
+
+
+def names_in(text: str) -> list[str]:
+    """The names of sizes in an expression, in the order in which it has them."""
+    found = dict.fromkeys(_NAME.findall(text))
+    return [name for name in found if name not in _FUNCTIONS]
 
 
 def evaluated(expression: Any, sizes: Sizes) -> int:

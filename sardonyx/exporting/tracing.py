@@ -1,23 +1,19 @@
-"""One model traced for several sizes, and for which sizes what was found there holds."""
+"""One model traced for several sizes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import TypeAlias
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import TooLarge
-from sardonyx.errors import LimitExceeded, SardonyxError
 from sardonyx.exporting.signature import Signature
-from sardonyx.exporting.sizes import Formulas, NoFormula, Sizes, evaluated
+from sardonyx.exporting.sizes import Sizes
 from sardonyx.graph.calls import OpCall
 from sardonyx.graph.params import Params
-from sardonyx.graph.program import Named
 from sardonyx.graph.pure import Pure, pure
 from sardonyx.graph.structure import Node, Source
 from sardonyx.graph.tape import Tape
@@ -26,8 +22,6 @@ from sardonyx.graph.values import Device, Static, Value
 
 # What has more elements is data and no shape.
 LARGEST_SHAPE = 16
-# A size up to which it is looked whether the graph keeps its meaning.
-FAR = 2039
 
 # What one trace has left to the device, for others to do likewise: nodes, and which of their calls.
 Left: TypeAlias = set[tuple[Node, int]]
@@ -72,6 +66,11 @@ class Traces:
     programs: Sequence[Pure]
     trace: Callable[[Sizes], Pure]
 
+    def and_at(self, more: Sequence[Sizes]) -> Traces:
+        """These, and those at further points."""
+        programs = [*self.programs, *map(self.trace, more)]
+        return Traces(self.signature, [*self.at, *more], programs, self.trace)
+
     @classmethod
     def of(
         cls,
@@ -93,140 +92,3 @@ class Traces:
         first, *others = at
         programs = [trace(first, decides=True), *map(trace, others)]
         return cls(signature, at, programs, trace)
-
-    def limits(self) -> dict[str, tuple[int, int | None]]:
-        """For each symbol the sizes for which the graph means what it meant at the points.
-
-        Between the sizes that are tried it is taken to change no more than once.
-        """
-        meaning = Meaning.of(self)
-        found: dict[str, tuple[int, int | None]] = {}
-        large, small = self.at[0], self.at[min(1, len(self.at) - 1)]
-        for name in self.signature.symbols:
-
-            def holds(size: int, name: str = name) -> bool:
-                return meaning.holds({**small, name: size})
-
-            least = next((size for size in range(1, small[name]) if holds(size)), small[name])
-            found[name] = least, _largest(holds, large[name])
-        return found
-
-
-def _largest(holds: Callable[[int], bool], near: int) -> int | None:
-    """The last size that holds; None if none is known that does not."""
-    far = FAR
-    while far > near:
-        try:
-            return None if holds(far) else _last(holds, near, far)
-        except LimitExceeded:
-            far //= 2  # So large that values cannot be had at all.
-    return None
-
-
-def _last(holds: Callable[[int], bool], good: int, bad: int) -> int:
-    """The last size that holds, on the way from one that does to one that does not."""
-    while abs(bad - good) > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if holds(middle) else (good, middle)
-    return good
-
-
-@dataclass(frozen=True, eq=False)
-class Meaning:
-    """What every value of the graph is in terms of the sizes: its shape, and its data if known."""
-
-    trace: Callable[[Sizes], Pure]
-    shapes: Mapping[str, tuple[Any, ...]]
-    data: Mapping[str, tuple[Any, ...]]
-
-    @classmethod
-    def of(cls, traces: Traces) -> Meaning:
-        formulas = Formulas(traces.at, {name: _Symbol(name) for name in traces.signature.symbols})
-        every = [program.names for program in traces.programs]
-        shapes, data = {}, {}
-        for name in every[0]:
-            named = [names[name] for names in every if name in names]
-            if len(named) < len(every):
-                continue
-            shapes[name] = _entries(formulas, [_shape(each) for each in named])
-            data[name] = _entries(formulas, [_numbers(each) for each in named])
-        return cls(traces.trace, shapes, data)
-
-    def holds(self, sizes: Sizes) -> bool:
-        """Whether every value of the graph is for these sizes what the formulas say."""
-        try:
-            names = self.trace(sizes).names
-        except LimitExceeded:
-            raise
-        except SardonyxError:
-            return False
-        return all(
-            name in names
-            and _agree(shape, _shape(names[name]), sizes)
-            and _agree(self.data[name], _numbers(names[name]), sizes)
-            for name, shape in self.shapes.items()
-        )
-
-
-class _Symbol:
-    """An expression as its text."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __add__(self, other: Any) -> _Symbol:
-        return _Symbol(f"({self} + {other})")
-
-    __radd__ = __add__
-
-    def __mul__(self, other: Any) -> _Symbol:
-        return _Symbol(f"({self} * {other})")
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: Any) -> _Symbol:
-        return _Symbol(f"floordiv({self}, {other})")
-
-
-def _shape(named: Named) -> tuple[int, ...]:
-    return () if named.spec is None else named.spec.shape
-
-
-def _numbers(named: Named) -> tuple[Any, ...]:
-    """The data of a value that is known and may be a shape."""
-    value = named.static
-    if value is None or value.size > LARGEST_SHAPE or value.dtype == object:
-        return ()
-    return tuple(np.ravel(value).tolist())
-
-
-def _entries(formulas: Formulas, found: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Of each entry its formula, None where it has none."""
-    if len({len(entries) for entries in found}) != 1:
-        return ()
-    return tuple(_entry(formulas, column) for column in zip(*found, strict=True))
-
-
-def _entry(formulas: Formulas, values: Sequence[Any]) -> Any:
-    if all(isinstance(value, int) for value in values):
-        try:
-            return formulas.of([int(value) for value in values])
-        except NoFormula:
-            return None
-    return values[0] if len(set(values)) == 1 else None
-
-
-def _agree(formulas: tuple[Any, ...], found: tuple[Any, ...], sizes: Sizes) -> bool:
-    if len(found) != len(formulas):
-        return not formulas
-    return all(
-        formula is None or value == (evaluated(formula, sizes) if _is_sized(formula) else formula)
-        for formula, value in zip(formulas, found, strict=True)
-    )
-
-
-def _is_sized(formula: Any) -> bool:
-    return isinstance(formula, _Symbol)

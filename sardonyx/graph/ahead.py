@@ -13,7 +13,7 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls import OpCall
 from sardonyx.graph.compiling import Compiler
 from sardonyx.graph.inference import Inferred
-from sardonyx.graph.params import Constants, Params
+from sardonyx.graph.params import Constants, Weights
 from sardonyx.graph.stages import Stage
 from sardonyx.graph.structure import Node
 from sardonyx.graph.subgraphs import BodyCall
@@ -28,10 +28,10 @@ class AheadTape(Tape):
     # What is wrong with a step that runs on the host, and what to do about it.
     on_host: ClassVar[str]
 
-    def __init__(self, compiler: Compiler, params: Params, inferred: Inferred) -> None:
+    def __init__(self, compiler: Compiler, weights: Weights, inferred: Inferred) -> None:
         held = _Unplaced(compiler.backend)
         super().__init__(
-            Stage(), compiler, params, held, inferred=inferred, inline=False, execute=False
+            Stage(), compiler, weights, held, inferred=inferred, inline=False, execute=False
         )
 
     def emit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -20,24 +20,53 @@ def arranged(
     if not named and len(inputs) == len(infos):
         return list(inputs)
     names = [info.name for info in infos]
+    given = by_name(infos, inputs, named)
+    if unknown := [name for name in given if name not in names]:
+        raise InvalidInput(
+            f"The model has no input '{unknown[0]}'; it takes {', '.join(names) or 'none'}."
+        )
+    optional = {i.name for i in infos if (i.type or "").startswith("optional(")}
+    if missing := [str(i) for i in infos if i.name not in given and i.name not in optional]:
+        raise InvalidInput(f"The model also needs {'; '.join(missing)}.")
+    return [given.get(name) for name in names]
+
+
+def by_name(
+    infos: Sequence[ValueInfo], inputs: Sequence[Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The inputs by name, however they were passed."""
+    names = [info.name for info in infos]
     if len(inputs) > len(names):
         raise InvalidInput(
             f"The model takes {len(names)} inputs ({', '.join(names) or 'none'}), and got "
             f"{len(inputs)}."
         )
     given = dict(zip(names, inputs, strict=False))
-    for name, value in named.items():
-        if name not in names:
-            raise InvalidInput(
-                f"The model has no input '{name}'; it takes {', '.join(names) or 'none'}."
-            )
-        if name in given:
-            raise InvalidInput(f"The input '{name}' was given twice: by position and by name.")
-        given[name] = value
-    optional = {i.name for i in infos if (i.type or "").startswith("optional(")}
-    if missing := [str(i) for i in infos if i.name not in given and i.name not in optional]:
-        raise InvalidInput(f"The model also needs {'; '.join(missing)}.")
-    return [given.get(name) for name in names]
+    if twice := [name for name in given if name in named]:
+        raise InvalidInput(f"The input '{twice[0]}' was given twice: by position and by name.")
+    return {**given, **named}
+
+
+def chosen_outputs(asked: Iterable[str] | None, known: Sequence[str]) -> list[str]:
+    """The names of the outputs that a caller wants; all of them for None."""
+    if asked is None:
+        return list(known)
+    if isinstance(asked, str):
+        raise InvalidInput(f"The output names are a str: pass a list, [{asked!r}].")
+    if not isinstance(asked, Iterable):
+        raise InvalidInput(f"The output names are {asked!r}: pass a list of names, or None.")
+    names = list(asked)
+    for name in names:
+        if not isinstance(name, str) or name not in known:
+            shown = f"'{name}'" if isinstance(name, str) else repr(name)
+            raise InvalidInput(f"The model has no output {shown}; it has {', '.join(known)}.")
+    return names
+
+
+def require_feeds(feeds: Any) -> None:
+    """Refuse inputs that do not come by name."""
+    if not isinstance(feeds, Mapping):
+        raise InvalidInput(f"The feeds are a {type(feeds).__name__}: pass a dict, by name.")
 
 
 def taken(

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend, Spec, kind_of
-from sardonyx.errors import InvalidInput
+from sardonyx.errors import InvalidInput, LimitExceeded
+from sardonyx.graph.faults import raise_told
 from sardonyx.graph.standard.types import dtype_of_type, short_name
 from sardonyx.graph.structure import ValueInfo
 from sardonyx.ops.definition import Map
 
 Convert = Callable[[Any], Any]
+# Of NumPy's arrays.
+MOST_AXES = 64
 
 
 def normalised(value: Any, info: ValueInfo) -> Any:
@@ -102,18 +105,46 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
-def stand_in(value: Any, info: ValueInfo | None) -> Any:
+def stand_ins(signature: Any, infos: Sequence[ValueInfo]) -> dict[str, Any]:
+    """Arrays for inputs of which a signature says no more than the shape."""
+    if not isinstance(signature, Mapping):
+        raise InvalidInput(
+            f"A signature is a {type(signature).__name__}: pass a dict from names of inputs to "
+            'shapes, as in {"x": (1, 8, 48)}.'
+        )
+    known = {info.name: info for info in infos}
+    return {name: _stand_in(value, known.get(name)) for name, value in signature.items()}
+
+
+def _stand_in(value: Any, info: ValueInfo | None) -> Any:
     """An array for what may be its shape alone, a tuple; all else is what it is."""
-    is_shape = isinstance(value, tuple) and all(isinstance(n, (int, np.integer)) for n in value)
-    if not is_shape or info is None or info.dtype in (None, np.dtype(object)):
+    if info is None or info.dtype in (None, np.dtype(object)) or not _is_shape(value):
         return value
     if any(n < 0 for n in value):
         raise InvalidInput(f"The input '{info.name}' cannot have the shape {list(value)}.")
-    return np.zeros(value, info.dtype)
+    try:
+        return np.zeros(value, info.dtype)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise LimitExceeded(
+            f"The input '{info.name}' of shape {list(value)} is too large for an array here: "
+            f"{_first_line(error)}. Pass a smaller shape."
+        ) from None
 
 
-def importer(array: Any, info: ValueInfo, backend: Backend) -> Convert | None:
-    """What makes a caller's array one that programs on `backend` take; None where it is one."""
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in value
+    )
+
+
+def importer(
+    array: Any, info: ValueInfo, backend: Backend, *, copies: bool = False
+) -> Convert | None:
+    """What makes a caller's array one that programs on `backend` take; None where it is one.
+
+    With `copies` the call may return before its results are there, so that arrays which the
+    caller can write to are copied.
+    """
     if backend.owns(array) and not isinstance(array, np.ndarray):
         return _widening(array, info, backend)
     if not isinstance(array, np.ndarray):
@@ -138,9 +169,10 @@ def importer(array: Any, info: ValueInfo, backend: Backend) -> Convert | None:
     check_dtype(Spec(array.shape, array.dtype.newbyteorder("=")), info)
     # A subclass may give operators another meaning, as numpy.matrix does.
     is_plain = array.dtype.isnative and type(array) in (np.ndarray, np.memmap)
+    plain = _copied if copies else _plain
     if backend.takes_numpy:
-        return None if is_plain else _plain
-    return partial(_entered, lambda a: backend.put(_plain(a)), info)
+        return None if is_plain and not copies else plain
+    return partial(_entered, lambda a: backend.put(plain(a)), info)
 
 
 def _entered(convert: Convert, info: ValueInfo, array: Any) -> Any:
@@ -175,7 +207,21 @@ def exporter(given: Sequence[Any], backend: Backend) -> Convert:
 
 def _as_numpy(backend: Backend, array: Any) -> Any:
     # Of NumPy's arrays and a traced key nothing but traced arrays can come.
-    return backend.fetch(array) if backend.owns(array) and not backend.is_abstract(array) else array
+    is_there = backend.owns(array) and not backend.is_abstract(array)
+    return fetched(array, backend) if is_there else array
+
+
+def fetched(array: Any, backend: Backend) -> Any:
+    """A result as NumPy's array. A library that computes it meanwhile may only fail here."""
+    try:
+        return backend.fetch(array)
+    except Exception as error:
+        if array.ndim > MOST_AXES:
+            raise LimitExceeded(
+                f"A result has {array.ndim} axes, and NumPy's arrays have {MOST_AXES} at most: "
+                f"pass arrays of {backend.name}, whose results are not brought to NumPy."
+            ) from None
+        raise_told(error, "A result could not be computed, or not brought to NumPy", backend)
 
 
 def _maker(foreign: Any) -> Any:
@@ -194,7 +240,7 @@ def _in_library(array: Any, kind: type, library: Any, backend: Backend) -> Any:
         return library.from_dlpack(array.copy() if read_only else array)
     except (AttributeError, BufferError, TypeError, RuntimeError, ValueError, AssertionError):
         # Not every library exchanges every type that way; all take NumPy arrays.
-        host = backend.fetch(array) if backend.owns(array) else array
+        host = fetched(array, backend) if backend.owns(array) else array
         return library.asarray(host) if hasattr(library, "asarray") else host
 
 
@@ -223,6 +269,10 @@ def _checked_strings(info: ValueInfo) -> Convert:
 
 def _plain(array: Any) -> Any:
     return np.asarray(array).astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _copied(array: Any) -> Any:
+    return np.array(array, dtype=array.dtype.newbyteorder("="), subok=False)
 
 
 def check_dtype(spec: Spec, info: ValueInfo) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from sardonyx.backends import random
 from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.conditions import Known
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.binding import Argument
-from sardonyx.graph.values import Device, Static, Value, digest
+from sardonyx.graph.values import Device, Static, Value, digest, exact
 from sardonyx.ops.definition import Arrays, Definition, Map, Need, Parameter
 
 # Where an array goes that is only known when the program runs.
@@ -88,11 +89,11 @@ class OpCall:
     def key(self) -> tuple[Any, ...] | None:
         """Equal for two calls that do the same to equal arrays; None where that cannot be told."""
         try:
-            known = tuple(_hashable(v) for v in (*self.arguments, *self.attributes.values()))
+            known = tuple(_key_of(v) for v in (*self.arguments, *self.attributes.values()))
             hash(known)
         except TypeError:
             return None
-        return self.function, known, tuple(self.attributes), self.dtypes
+        return exact(self.function), known, tuple(self.attributes), self.dtypes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,22 @@ class Probe:
         results: tuple[Any, ...] = self.call(self.xp, arrays)
         self.same = [next((i for i, a in enumerate(arrays) if a is r), None) for r in results]
         return results
+
+    def looking(
+        self, arrays: Sequence[Any], values: Sequence[np.ndarray[Any, Any] | None]
+    ) -> tuple[tuple[Any, ...], list[int]]:
+        """The results, and the numbers of the arguments whose data must meet a condition.
+
+        The values that are known must meet it now.
+        """
+        pairs = zip(arrays, values, strict=True)
+        known = Known({id(array): value for array, value in pairs if value is not None})
+        unseeing, self.xp = self.xp, self.xp.knowing(known)
+        try:
+            results = self(*arrays)
+        finally:
+            self.xp = unseeing
+        return results, [i for i, array in enumerate(arrays) if id(array) in known.asked]
 
 
 def _given(argument: Argument) -> Any:
@@ -175,9 +192,8 @@ def _native(xp: Backend, argument: Any) -> Any:
     return argument
 
 
-def _hashable(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return digest(value)
-    if isinstance(value, (Static, Device)):
-        return value.shape, value.dtype
-    return value
+def _key_of(value: Any) -> Any:
+    """A value's key; of what only stands for an array, the shape and the dtype."""
+    if isinstance(value, Static):
+        return digest(value.value)
+    return (value.shape, value.dtype) if isinstance(value, Device) else exact(value)

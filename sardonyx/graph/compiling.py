@@ -53,7 +53,9 @@ class Compiler:
         if alike is None:
             return self._compiled(replay, segment, arguments, donated, None)
         specs = tuple(self.backend.spec(argument) for argument in arguments)
-        key = alike, form, specs, tuple(donated)
+        # Programs that report what is wrong with data name their own nodes.
+        places = tuple(step.place for step in segment.steps) if self.backend.reports else ()
+        key = alike, form, specs, tuple(donated), places
         with self._lock:
             lock = self._locks.setdefault(key, Lock())
         with lock:

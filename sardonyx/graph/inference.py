@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.graph.calls import OpCall, Probe
@@ -11,8 +13,17 @@ from sardonyx.graph.program import Embedded, Operand
 from sardonyx.graph.subgraphs import BodyCall
 from sardonyx.graph.values import digest
 
-# What the results are, and for each the number of the argument that it is, if it is one.
-Found: TypeAlias = "tuple[Sequence[Spec], Sequence[int | None]]"
+Constant: TypeAlias = Callable[[Operand], "np.ndarray[Any, Any] | None"]
+
+
+class Found(NamedTuple):
+    """What a call makes of operands like these."""
+
+    specs: Sequence[Spec]
+    # For each result the number of the argument that it is, if it is one.
+    same: Sequence[int | None]
+    # The numbers of the arguments whose data must meet a condition.
+    asked: Sequence[int]
 
 
 class Inferred:
@@ -24,38 +35,57 @@ class Inferred:
         self._found: dict[Any, Found] = {}
 
     def of(
-        self, call: OpCall | BodyCall, operands: Sequence[Operand], specs: Mapping[int, Spec]
+        self,
+        call: OpCall | BodyCall,
+        operands: Sequence[Operand],
+        specs: Mapping[int, Spec],
+        constant: Constant,
     ) -> Found:
-        """What a call makes of operands; `specs` tells what is in those that are registers."""
-        if call.key is None:
-            return self._asked(call, operands, specs)
+        """What a call makes of operands; `specs` tells what is in those that are registers.
+
+        `constant` returns the value of an operand that tracing knows. It must meet the conditions
+        of the call, also where the call is known for others of its shape.
+        """
+        own = call.key
+        if own is None:
+            return self._asked(call, operands, specs, constant)
         known = (digest(o.value) if isinstance(o, Embedded) else specs[o] for o in operands)
-        key = (call.key, *known)
-        if key not in self._found:
-            self._found[key] = self._asked(call, operands, specs)
-        return self._found[key]
+        key = (own, *known)
+        found = self._found.get(key)
+        if found is None or _asks_for_constants(found, operands, constant):
+            found = self._found[key] = self._asked(call, operands, specs, constant)
+        return found
 
     def clear(self) -> None:
         """Forget it all."""
         self._found.clear()
 
     def _asked(
-        self, call: OpCall | BodyCall, operands: Sequence[Operand], specs: Mapping[int, Spec]
+        self,
+        call: OpCall | BodyCall,
+        operands: Sequence[Operand],
+        specs: Mapping[int, Spec],
+        constant: Constant,
     ) -> Found:
         probe = Probe(call, self._outline)
-        holes = [specs[o] for o in operands if not isinstance(o, Embedded)]
-        made = self._backend.infer(_with_embedded(probe, operands), *holes)
-        return made, probe.same
+        values = [constant(operand) for operand in operands]
+        asked: list[int] = []
 
-
-def _with_embedded(probe: Probe, operands: Sequence[Operand]) -> Callable[..., Sequence[Any]]:
-    def function(*arrays: Any) -> Sequence[Any]:
-        given = iter(arrays)
-        return probe(
-            *(
-                probe.xp.asarray(o.value) if isinstance(o, Embedded) else next(given)
+        def function(*arrays: Any) -> Sequence[Any]:
+            holes = iter(arrays)
+            given = [
+                probe.xp.asarray(o.value) if isinstance(o, Embedded) else next(holes)
                 for o in operands
-            )
-        )
+            ]
+            results, asked[:] = probe.looking(given, values)
+            return results
 
-    return function
+        holes = [specs[o] for o in operands if not isinstance(o, Embedded)]
+        made = self._backend.infer(function, *holes)
+        return Found(made, probe.same, asked)
+
+
+def _asks_for_constants(found: Found, operands: Sequence[Operand], constant: Constant) -> bool:
+    """Whether conditions concern constants that the key does not hold."""
+    registers = [operands[i] for i in found.asked if not isinstance(operands[i], Embedded)]
+    return any(constant(register) is not None for register in registers)

@@ -10,11 +10,13 @@ import numpy as np
 
 from sardonyx.backends.base import Spec
 from sardonyx.graph.standard.types import short_name
+from sardonyx.printable import printable
 
 if TYPE_CHECKING:
     from sardonyx.graph.program import Operand, Program, Segment, Step
 
 _MOST_STEPS = 60
+_LONGEST_LINE = 2000
 _MOST_NAMES = 8
 
 
@@ -28,7 +30,7 @@ def listing(program: Program) -> str:
         count = len(segment.steps)
         lines += ["", f"segment {i} on {where}: {count} step{'s' * (count != 1)}"]
         lines += _steps(segment, names)
-    return "\n".join(lines)
+    return "\n".join(printable(line, _LONGEST_LINE) for line in lines)
 
 
 def _summary(program: Program) -> Iterator[str]:

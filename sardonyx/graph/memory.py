@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from sardonyx.backends.base import Spec
-from sardonyx.graph.params import Params
+from sardonyx.graph.params import Weights
 from sardonyx.graph.program import Program, Segment
 from sardonyx.graph.stages import Stage
 
@@ -37,19 +37,19 @@ class Memory:
     limit: int
 
     @classmethod
-    def of(cls, program: Program, params: Params) -> Memory:
+    def of(cls, program: Program, weights: Weights) -> Memory:
         """The needs of a program that has been compiled."""
         stages = [stage for stage in program.stages if stage.segment is not None]
-        weights, prepared, constants = _bound(stages, params)
+        passed, prepared, constants = _bound(stages, weights)
         inputs = sum(_size(spec) for spec in program.inputs)
         outputs = sum(_size(spec) for spec in program.outputs)
         work = max((_work(stage) for stage in stages), default=0)
         donated = sum(_donated(stage) for stage in stages)
         aliases = [v.spec for v in program.names.values() if v.kind == "alias" and v.spec]
         reserved, limit = program.backend.reserved()
-        fixed = weights + prepared + constants
+        fixed = passed + prepared + constants
         return cls(
-            weights=weights,
+            weights=passed,
             prepared=prepared,
             constants=constants,
             inputs=inputs,
@@ -67,23 +67,23 @@ class Memory:
         return "\n".join(f"{name:<18}{value:>20,} bytes" for name, value in lines)
 
 
-def _bound(stages: Sequence[Stage], params: Params) -> tuple[int, int, int]:
+def _bound(stages: Sequence[Stage], weights: Weights) -> tuple[int, int, int]:
     """Bytes of weights passed as they are, of what was made of weights, and of constants."""
-    size = params.backend.nbytes
-    weights: dict[str, int] = {}
+    size = weights.backend.nbytes
+    plain: dict[str, int] = {}
     made, constants = 0, {}
     for stage in stages:
         binding = stage.binding
         for register, name in binding.weights.items():
             if register in binding.loose:
-                weights[name] = params.host(name).nbytes
+                plain[name] = weights.host(name).nbytes
         constants.update({id(a): size(a) for r, a in binding.placed.items() if r in binding.loose})
-        passed = stage.binding.arrays(params)
+        passed = stage.binding.arrays(weights)
         given = zip(binding.loose, passed, strict=False)
         known = {*binding.weights, *binding.placed}
         made += sum(size(a) for register, a in given if register not in known)
         made += sum(size(a) for a in passed[len(binding.loose) :])
-    return sum(weights.values()), made, sum(constants.values())
+    return sum(plain.values()), made, sum(constants.values())
 
 
 def _work(stage: Stage) -> int:

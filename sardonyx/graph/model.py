@@ -4,57 +4,34 @@ from __future__ import annotations
 
 import fnmatch
 import gc
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import count
-from secrets import randbits
-from threading import RLock
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
+from sardonyx.backends import processors
 from sardonyx.backends.base import Backend
-from sardonyx.errors import InvalidInput, SardonyxError
-from sardonyx.graph import faults
-from sardonyx.graph.arguments import arranged, registers_of
-from sardonyx.graph.arrays import normalised, stand_in
-from sardonyx.graph.buckets.programs import Buckets
-from sardonyx.graph.buckets.recording import PaddedRecording, bucketed
-from sardonyx.graph.buckets.sizes import Sizes
-from sardonyx.graph.buckets.tape import WholeTape
-from sardonyx.graph.compiling import Compiler, Watch, unwatched
-from sardonyx.graph.inference import Inferred
-from sardonyx.graph.kept import KeptRecordings
+from sardonyx.errors import InvalidInput
+from sardonyx.graph.arguments import by_name, chosen_outputs, require_feeds
+from sardonyx.graph.arrays import stand_ins
+from sardonyx.graph.form import PLAIN, CallOptions, Form
 from sardonyx.graph.loading.audit import audit
 from sardonyx.graph.memory import Memory
-from sardonyx.graph.params import Constants, Params
+from sardonyx.graph.params import Params
 from sardonyx.graph.program import Program
-from sardonyx.graph.replay import Recording
-from sardonyx.graph.results import on_host, results_type
-from sardonyx.graph.signatures import Entries, Entry
+from sardonyx.graph.results import results_type
+from sardonyx.graph.shared import DEFAULTS, Options, Shared
 from sardonyx.graph.stats import Stats
 from sardonyx.graph.structure import Source, ValueInfo
-from sardonyx.graph.tape import Tape
-from sardonyx.graph.trace import Tracer
-from sardonyx.graph.trees import described, each, flat, kind, signature
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Manner:
-    """How to run one call: what to draw at random from, and which inputs it gives up."""
-
-    key: Any = None
-    donated: tuple[str, ...] = ()
-
-
-_PLAINLY = _Manner()
+from sardonyx.printable import printable
 
 
 class Model:
     """An ONNX model on one backend. Call it with arrays; they come back in their own library.
+
+    It may be called from many threads, pickled, and copied. A copy has params of its own.
 
     >>> import numpy as np, sardonyx
     >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
@@ -62,49 +39,40 @@ class Model:
     (1, 8, 48)
     """
 
-    def __init__(
-        self,
-        source: Source,
-        backend: Backend,
-        *,
-        strict: bool = True,
-        most_signatures: int = 256,
-        watch: Watch = unwatched,
-        buckets: Sizes | None = None,
-    ) -> None:
+    form_type: ClassVar[type[Form]] = Form
+
+    def __init__(self, source: Source, backend: Backend, options: Options = DEFAULTS) -> None:
         self.source = source
         self._backend = backend
-        self._strict = strict
+        self._options = options
         self._infos = source.graph.required_inputs
         self._optional = source.graph.optional_inputs
-        self._forms: dict[tuple[str, ...], Model] = {}
         self._output_names = tuple(output.name for output in source.graph.outputs)
         self._results = results_type(self._output_names)
-        self._constants = Constants(backend)
-        self._entries = Entries(most_signatures)
-        self._compiler = Compiler(backend, watch)
-        self._inferred = Inferred(backend)
-        self._lock = RLock()
-        self._draws = count()
-        self._entropy = np.uint32(randbits(32))
-        self._sizes = buckets
-        self.params = Params(source.graph.initializers, backend)
-        self._kept: KeptRecordings | None = None
-        if backend.folder is not None:
-            manner = f"{backend.manner} {strict}"
-            self._kept = KeptRecordings(
-                backend.folder, source, self.params, self._constants, manner
-            )
+        self._shared = Shared.of(source, backend, options)
+        self._plain = self.form_type(source, self._shared)
+        self._overriding: dict[tuple[str, ...], Form] = {}
+
+    @property
+    def params(self) -> Params:
+        """The initializers by name; assign to one to replace it."""
+        return self._shared.params
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether operators refuse types that their schemas do not list."""
+        return self._options.strict
 
     def audit(self) -> None:
         """Refuse a model of which it can be told, without running it, that it is wrong.
 
         What another process has found sound is not looked at again: that alone takes onnx 10 ms.
         """
-        if self._kept is None or not self._kept.is_sound:
-            audit(self.source, strict=self._strict)
-            if self._kept is not None:
-                self._kept.note_sound()
+        recordings = self._plain.recordings
+        if recordings is None or not recordings.is_sound:
+            audit(self.source, strict=self.is_strict)
+            if recordings is not None:
+                recordings.note_sound()
 
     # -- what it says of itself -------------------------------------------------------------------
 
@@ -141,18 +109,19 @@ class Model:
     def __repr__(self) -> str:
         given = ", ".join(str(info) for info in self.inputs)
         made = ", ".join(str(info) for info in self.outputs)
-        return f"<sardonyx model on {self.backend}: ({given}) -> ({made})>"
+        return printable(f"<sardonyx model on {self.backend}: ({given}) -> ({made})>")
 
     # -- running it -------------------------------------------------------------------------------
 
-    def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
+    def __call__(self, /, *inputs: Any, **named_inputs: Any) -> Any:
         """Run the model. One output comes bare, several as a tuple that is also read by name.
 
         `donate=["past_*"]` gives up the inputs of these names, as `donating` does.
         """
-        if "donate" in named_inputs and all(info.name != "donate" for info in self._infos):
-            return self.donating(*named_inputs.pop("donate"))(*inputs, **named_inputs)
-        return self._called(_PLAINLY, *inputs, **named_inputs)
+        if "donate" in named_inputs and "donate" not in self._input_names:
+            patterns = _patterns(named_inputs.pop("donate"))
+            return self.donating(*patterns)(*inputs, **named_inputs)
+        return self._called(PLAIN, *inputs, **named_inputs)
 
     def keyed(self, key: Any) -> Callable[..., Any]:
         """The model as a function whose random operators draw from this key, at every call alike.
@@ -168,7 +137,7 @@ class Model:
         >>> bool((model.keyed(7)() == model.keyed(7)()).all()), bool((model() == model()).all())
         (True, False)
         """
-        return partial(self._called, _Manner(key=self._backend.key(key)))
+        return partial(self._called, CallOptions(key=self._backend.key(key)))
 
     def donating(self, *patterns: str) -> Callable[..., Any]:
         """The model as a function that gives up the inputs whose names match, at every call.
@@ -185,18 +154,18 @@ class Model:
         >>> model.donating("past*")(past), past.is_deleted()
         (Array([2., 2., 2., 2.], dtype=float32), True)
         """
-        names = [info.name for info in (*self._infos, *self._optional)]
-        for pattern in patterns:
+        names = self._input_names
+        for pattern in _patterns(patterns):
             if not fnmatch.filter(names, pattern):
                 raise InvalidInput(
                     f"No input is called {pattern!r}; the model takes {', '.join(names) or 'none'}."
                 )
         chosen = tuple(n for n in names if any(fnmatch.fnmatchcase(n, p) for p in patterns))
-        return partial(self._called, _Manner(donated=chosen))
+        return partial(self._called, CallOptions(donated=chosen))
 
-    def _called(self, manner: _Manner, /, *inputs: Any, **named_inputs: Any) -> Any:
+    def _called(self, options: CallOptions, /, *inputs: Any, **named_inputs: Any) -> Any:
         form = self._form_for(inputs, named_inputs)
-        values = form._call(form._arranged(inputs, named_inputs), manner)
+        values = form.call(form.arranged(inputs, named_inputs), options)
         return values[0] if len(values) == 1 else self._results(*values)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
@@ -208,25 +177,17 @@ class Model:
         >>> [y.shape for y in model.run(None, {name: np.zeros((2, 5, 48), np.float32)})]
         [(2, 5, 48)]
         """
-        if not isinstance(feeds, Mapping):
-            raise InvalidInput(f"The feeds are a {type(feeds).__name__}: pass a dict, by name.")
-        if isinstance(output_names, str):
-            raise InvalidInput(f"The output names are a str: pass a list, [{output_names!r}].")
-        names = self._output_names if output_names is None else output_names
-        for name in names:
-            if name not in self._output_names:
-                raise InvalidInput(
-                    f"The model has no output '{name}'; it has {', '.join(self._output_names)}."
-                )
+        require_feeds(feeds)
+        names = chosen_outputs(output_names, self._output_names)
         form = self._form_for((), feeds)
-        made = form._call(form._arranged((), feeds), _PLAINLY, to_numpy=True)
+        made = form.call(form.arranged((), feeds), PLAIN, to_numpy=True)
         values = dict(zip(self._output_names, made, strict=True))
         return [values[name] for name in names]
 
-    def trace(self, *inputs: Any, **named_inputs: Any) -> Program:
+    def trace(self, /, *inputs: Any, **named_inputs: Any) -> Program:
         """What a call with these inputs would run: the kinds of all values, and the segments."""
         form = self._form_for(inputs, named_inputs)
-        return form._traced(form._arranged(inputs, named_inputs))
+        return form.trace(form.arranged(inputs, named_inputs))
 
     def compile(
         self, *signatures: Mapping[str, Any], background: bool = False
@@ -243,23 +204,20 @@ class Model:
         >>> model.stats().compiles
         2
         """
-        with ThreadPoolExecutor(min(len(signatures), os.cpu_count() or 1) or 1) as pool:
-            futures = [pool.submit(self._compiled, each) for each in signatures]
-            pool.shutdown(wait=not background)
+        workers = max(1, min(len(signatures), processors.available()))
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="sardonyx-compile")
+        futures = [pool.submit(self._compiled, each) for each in signatures]
+        pool.shutdown(wait=not background)
         for future in () if background else futures:
             future.result()
         return futures
 
     def _compiled(self, signature: Mapping[str, Any]) -> Program:
-        infos = {info.name: info for info in (*self._infos, *self._optional)}
-        named = {name: stand_in(value, infos.get(name)) for name, value in signature.items()}
+        named = stand_ins(signature, (*self._infos, *self._optional))
         form = self._form_for((), named)
-        program = form._traced(form._arranged((), named))
-        for stage in program.stages:
-            stage.compile(form._compiler, self.params)
-        return program
+        return form.compiled(form.arranged((), named))
 
-    def memory(self, *inputs: Any, **named_inputs: Any) -> Memory:
+    def memory(self, /, *inputs: Any, **named_inputs: Any) -> Memory:
         """What a call with these inputs needs, in bytes: weights, constants, and the peak.
 
         An input may be given as its shape, a tuple. The program is compiled for that.
@@ -270,10 +228,9 @@ class Model:
         >>> memory.inputs, memory.peak > memory.weights
         (1536, True)
         """
-        infos = [*self._infos, *self._optional]
-        given = dict(zip([info.name for info in infos], inputs, strict=False))
-        program = self._compiled({**given, **named_inputs})
-        return Memory.of(program, self.params)
+        infos = (*self._infos, *self._optional)
+        program = self._compiled(by_name(infos, inputs, named_inputs))
+        return Memory.of(program, self.params.now())
 
     def stats(self) -> Stats:
         """Calls, compiles, hits and evictions so far, and the bytes that are held.
@@ -285,216 +242,83 @@ class Model:
         >>> stats.calls, stats.hits, stats.compiles
         (3, 1, 2)
         """
-        entries = [self._entries, *(form._entries for form in self._forms.values())]
+        entries = [form.entries for form in self._forms]
         calls = sum(each.calls for each in entries)
+        shared = self._shared
         return Stats(
             calls=calls,
             hits=calls - sum(each.missed for each in entries),
             signatures=sum(len(each.known) for each in entries),
             evictions=sum(each.evicted for each in entries),
-            compiles=self._compiler.compiles,
-            shared=self._compiler.shared,
-            compile_seconds=self._compiler.seconds,
-            bytes_held=self.params.bytes_held + self._constants.bytes_held,
+            compiles=shared.compiler.compiles,
+            shared=shared.compiler.shared,
+            compile_seconds=shared.compiler.seconds,
+            bytes_held=shared.params.bytes_held + shared.constants.bytes_held,
         )
 
     def release(self) -> None:
         """Give back programs and what is on the device. The model can still be called."""
-        with self._lock:
-            for model in (self, *self._forms.values()):
-                model._entries.clear()
-                model._inferred.clear()
-                model.__dict__.pop("_buckets", None)
-            self._constants.clear()
-            self.params.release()
+        for form in self._forms:
+            form.release()
+        self._shared.inferred.clear()
+        self._shared.constants.clear()
+        self._shared.params.release()
         # What was traced refers to itself in circles, and would be there until Python looks.
         gc.collect()
 
-    # -- one call ---------------------------------------------------------------------------------
+    # -- copies -----------------------------------------------------------------------------------
 
-    def _form_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Model:
-        """The model itself; or, where initializers are overridden, one in which they are inputs."""
+    def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
+        return _restored, (self.source, self._backend, self._options, self.params.replaced())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        return _restored(self.source, self._backend, self._options, self.params.replaced())
+
+    # -- forms ------------------------------------------------------------------------------------
+
+    @property
+    def _input_names(self) -> list[str]:
+        return [info.name for info in (*self._infos, *self._optional)]
+
+    @property
+    def _forms(self) -> list[Form]:
+        with self._shared.lock:
+            return [self._plain, *self._overriding.values()]
+
+    def _form_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Form:
+        """The plain form; or, where initializers are overridden, one in which they are inputs."""
         if not self._optional:
-            return self
+            return self._plain
         beyond = len(inputs) - len(self._infos)
-        chosen = [v for i, v in enumerate(self._optional) if i < beyond or v.name in named]
+        chosen = [v.name for i, v in enumerate(self._optional) if i < beyond or v.name in named]
         if not chosen:
-            return self
-        key = tuple(info.name for info in chosen)
-        if key not in self._forms:
-            graph = self.source.graph
-            rest = {name: a for name, a in graph.initializers.items() if name not in key}
-            graph = replace(graph, inputs=(*self._infos, *chosen), initializers=rest)
-            form = Model(
-                replace(self.source, graph=graph),
-                self._backend,
-                strict=self._strict,
-                most_signatures=self._entries.most,
-                buckets=self._sizes,
-            )
-            form.params, form._constants = self.params, self._constants
-            form._compiler = self._compiler
-            self._forms[key] = form
-        return self._forms[key]
+            return self._plain
+        with self._shared.lock:
+            key = tuple(chosen)
+            if key not in self._overriding:
+                self._overriding[key] = self._plain.overriding(key)
+            return self._overriding[key]
 
-    def _arranged(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-        return arranged(self._infos, inputs, named)
 
-    def _call(self, given: list[Any], manner: _Manner, *, to_numpy: bool = False) -> Sequence[Any]:
-        entries = self._entries
-        try:
-            entry = entries.known[
-                manner.donated, tuple([(type(a), a.shape, a.dtype) for a in given])
-            ]
-        except (KeyError, AttributeError, TypeError):
-            given = [normalised(a, info) for a, info in zip(given, self._infos, strict=True)]
-            entry = self._entry_for(given, manner)
-        if entry.static_version != self.params.static_version:
-            entries.clear()
-            entry = self._entry_for(given, manner)
-        entries.calls = entry.used = entries.calls + 1
-        arrays = given if entry.importers is None else self._taken(given, entry)
-        outputs = self._run(entry, arrays, manner)
-        if to_numpy:
-            return [on_host(output, self._backend) for output in outputs]
-        return [entry.leaving(output, given, arrays, self._constants) for output in outputs]
+def _patterns(value: Any) -> tuple[str, ...]:
+    """The names or patterns in what was passed as `donate`; a str is one of them."""
+    patterns = (value,) if isinstance(value, str) else value
+    if isinstance(patterns, Iterable):
+        patterns = tuple(patterns)
+        if all(isinstance(pattern, str) for pattern in patterns):
+            return patterns
+    raise InvalidInput(
+        f"The inputs to donate are {value!r}: pass their names or patterns, as in "
+        'donate=["past_*"].'
+    )
 
-    def _traced(self, arranged: Sequence[Any]) -> Program:
-        given = [normalised(a, info) for a, info in zip(arranged, self._infos, strict=True)]
-        entry = self._entry_for(given, _PLAINLY)
-        arrays = self._taken(given, entry)
-        if isinstance(entry.recording, PaddedRecording):
-            with self._backend.scope():
-                shown = entry.recording.shown(flat(arrays))
-            if shown is not None:
-                return shown
-        return self._record(entry, arrays, _PLAINLY, execute=False)[0]
 
-    def _taken(self, given: Sequence[Any], entry: Entry) -> list[Any]:
-        if entry.importers is None:
-            return list(given)
-        converts = iter(entry.importers)
-
-        def taken(array: Any) -> Any:
-            convert = next(converts)
-            return array if convert is None else convert(array)
-
-        with self._backend.scope():
-            return [each(taken, value) for value in given]
-
-    def _run(self, entry: Entry, arrays: list[Any], manner: _Manner) -> Sequence[Any]:
-        try:
-            with self._backend.scope():
-                outputs = self._replayed(entry, arrays, manner)
-                if outputs is not None:
-                    return outputs
-                self._entries.missed += 1
-                if self._recalled(entry, arrays, manner):
-                    outputs = self._replayed(entry, arrays, manner)
-                if outputs is not None:
-                    return outputs
-                return self._record(entry, arrays, manner, execute=True)[1]
-        except SardonyxError:
-            raise
-        except Exception as error:
-            self._retrace(entry, arrays)
-            raise faults.told(error, "The call could not run", self._backend) from error
-
-    def _replayed(self, entry: Entry, arrays: list[Any], manner: _Manner) -> Sequence[Any] | None:
-        inputs = flat(arrays)
-        if entry.recording.draws:
-            inputs.append(self._with_key(manner).key)
-        return entry.recording.run(inputs)
-
-    def _recalled(self, entry: Entry, arrays: list[Any], manner: _Manner) -> bool:
-        """Whether another process has recorded such a call."""
-        if self._kept is None or not isinstance(entry.recording, Recording):
-            return False
-        with self._lock:
-            return self._kept.recall(entry.recording, self._kind(arrays, manner))
-
-    def _kind(self, arrays: Sequence[Any], manner: _Manner) -> Any:
-        return manner.donated, tuple(kind(value, self._backend) for value in arrays)
-
-    def _retrace(self, entry: Entry, arrays: list[Any]) -> None:
-        """Trace a call that failed once more: where a node is at fault, that names it."""
-        recording = Recording(self._compiler, self.params, entry.recording.inline)
-        try:
-            self._record(replace(entry, recording=recording), arrays, _PLAINLY, execute=False)
-        except SardonyxError:
-            raise
-        except Exception:
-            return  # What failed is no node, so the first error says as much.
-
-    def _record(
-        self, entry: Entry, arrays: list[Any], manner: _Manner, *, execute: bool
-    ) -> tuple[Program, Sequence[Any]]:
-        recording = entry.recording
-        with self._lock, self._backend.scope():
-            is_new = execute or not recording.root.following
-            tape = Tape(
-                recording.root,
-                self._compiler,
-                self.params,
-                self._constants,
-                inferred=self._inferred,
-                inline=recording.inline,
-                execute=execute,
-                donated=registers_of(manner.donated, self._infos, arrays),
-            )
-            tracer = Tracer(self.source, tape, strict=self._strict)
-            key, title = self._with_key(manner).key, self._title(arrays)
-            program = tracer.trace(arrays, key, title)
-            recording.draws |= tape.draws
-            recording.settle()
-            if is_new and self._kept is not None:
-                self._kept.keep(recording, self._kind(arrays, manner))
-            return program, tape.output_arrays() if execute else ()
-
-    def _with_key(self, manner: _Manner) -> _Manner:
-        if manner.key is not None:
-            return manner
-        fresh = np.asarray([self._entropy, next(self._draws)], np.uint32)
-        return replace(manner, key=self._backend.key(fresh))
-
-    def _title(self, arrays: Sequence[Any]) -> str:
-        given = ", ".join(
-            f"{info.name}: {described(array, self._backend)}"
-            for info, array in zip(self._infos, arrays, strict=True)
-        )
-        return f"{self.source.graph.name or 'graph'}({given}) on {self.backend}"
-
-    def _entry_for(self, given: Sequence[Any], manner: _Manner) -> Entry:
-        key = manner.donated, tuple(signature(value) for value in given)
-        entry = self._entries.known.get(key)
-        if entry is None or entry.static_version != self.params.static_version:
-            entry = Entry.of(given, self._infos, self._compiler, self.params)
-            if self._buckets is not None:
-                arrays = self._taken(given, entry)
-                with self._backend.scope():
-                    entry.recording = bucketed(entry.recording, self._buckets, arrays, self._infos)
-            self._entries.keep(key, entry)
-        return entry
-
-    @cached_property
-    def _buckets(self) -> Buckets | None:
-        """What pads calls to sizes that share a program, where any are asked for."""
-        padding = self._backend.padding() if self._sizes else None
-        if not self._sizes or padding is None:
-            return None
-
-        def trace(tape: WholeTape, values: Sequence[Any]) -> Program:
-            tracer = Tracer(self.source, tape, strict=self._strict)
-            return tracer.trace(values, self._with_key(_PLAINLY).key, self._title(values))
-
-        return Buckets(
-            self._sizes,
-            padding,
-            self._compiler,
-            self.params,
-            self._constants,
-            trace,
-            lambda padded: WholeTape(self._compiler, self.params, self._inferred, padded),
-            lambda: self._with_key(_PLAINLY).key,
-            self._lock,
-        )
+def _restored(
+    source: Source,
+    backend: Backend,
+    options: Options,
+    replaced: Mapping[str, np.ndarray[Any, Any]],
+) -> Model:
+    model = Model(source, backend, options)
+    model.params.update(replaced)
+    return model

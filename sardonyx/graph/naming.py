@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from types import FunctionType
 from typing import Any
@@ -43,25 +44,22 @@ class _Writer(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if value is tuple:
             return NotImplemented
-        return tuple, ((type(value).__name__, *_parts(value)),)
+        return tuple, ((*_name_of_type(type(value)), *_parts(value)),)
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, np.dtype):
-        return (value.name,)
-    if isinstance(value, (str, int, float, complex, np.generic)):
-        return (repr(value),)
-    if isinstance(value, FunctionType):
-        return _parts_of_function(value)
-    if isinstance(value, np.ndarray):
-        value = _parts_of_array(value)
-    if isinstance(value, (tuple, list)):
-        return tuple(value)
-    if is_dataclass(value) and not isinstance(value, type):
+    for kind, parts in _PARTS.items():
+        if isinstance(value, kind):
+            return parts(value)
+    if is_dataclass(value):
         return tuple(getattr(value, field.name) for field in fields(value))
     if value is HOLE:
         return ()
     raise _Unnamed
+
+
+def _name_of_type(kind: type[Any]) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
 
 
 def _parts_of_array(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
@@ -72,8 +70,21 @@ def _parts_of_array(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
 
 
 def _parts_of_function(function: FunctionType) -> tuple[Any, ...]:
-    """Where a function of the package's own stands, and what it closes over."""
+    """Where a function of the package's own stands, and what it was made with."""
     if not function.__module__.startswith("sardonyx."):
         raise _Unnamed
     cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
-    return function.__module__, function.__qualname__, function.__code__.co_firstlineno, cells
+    where = function.__module__, function.__qualname__, function.__code__.co_firstlineno
+    return *where, cells, function.__defaults__, function.__kwdefaults__
+
+
+# The first that fits holds: NumPy's float64 is a float too.
+_PARTS: Mapping[Any, Callable[[Any], tuple[Any, ...]]] = {
+    np.dtype: lambda dtype: (dtype.name, dtype.byteorder),
+    np.generic: lambda scalar: (scalar.dtype, scalar.tobytes()),
+    np.ndarray: _parts_of_array,
+    (str, int, float, complex): lambda value: (repr(value),),
+    (tuple, list): tuple,
+    type: _name_of_type,
+    FunctionType: _parts_of_function,
+}

@@ -26,7 +26,7 @@ class Opened(NamedTuple):
     @classmethod
     def of(cls, model: Model | Readable, *, strict: bool, ops: Iterable[Op[Any]] = ()) -> Opened:
         if isinstance(model, Model):
-            return cls(with_ops(model.source, ops), model.params, model._strict)
+            return cls(with_ops(model.source, ops), model.params, model.is_strict)
         source = with_ops(load_source(*read_model(model)), ops)
         audit(source, strict=strict)
         return cls(source, Params(source.graph.initializers, HOST), strict)

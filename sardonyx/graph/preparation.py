@@ -20,10 +20,11 @@ from ml_dtypes import bfloat16
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.calls import OpCall
-from sardonyx.graph.params import Params
+from sardonyx.graph.params import Params, Weights
 from sardonyx.graph.program import Frame, Segment, Step, key_of, without_dead_steps
 from sardonyx.graph.values import digest
-from sardonyx.ops.fused import packed
+from sardonyx.ops.definition import OnBackend
+from sardonyx.ops.fused import packed, packed_product
 
 # Fewer small arrays than this are passed one by one.
 FEWEST_PACKED = 4
@@ -74,13 +75,20 @@ class Pack:
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Bound:
-    """Arrays made of the weights as they were at some version of the params."""
+    """Arrays prepared from the weights, each set with the version of the weights it is for.
 
-    version: int
-    arrays: list[Any]
-    # What is on the host only, so far, and of which version.
+    A set is replaced as a whole, so that who reads it without the lock gets one version.
+    """
+
+    placed: tuple[int, list[Any]] | None = None
+    # Prepared on the host, and not placed yet.
     ahead: tuple[int, Frame] | None = None
     lock: RLock = field(default_factory=RLock)
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays of the newest version."""
+        return self.placed[1] if self.placed else []
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -120,37 +128,68 @@ class Binding:
         """The registers of constants, whether they are passed or something is made of them."""
         return {*self.constants, *self.placed}
 
-    def arrays(self, params: Params, *, host: bool = False) -> list[Any]:
+    def arrays(self, weights: Weights, *, host: bool = False) -> list[Any]:
         """What to pass to the segment's function after the arrays that change with each call."""
         if host:
-            return [params.host(self.weights[register]) for register in self.loose]
-        bound, version = self._bound_to(params), params.version
-        if bound.version != version:
-            with bound.lock:
-                self.prepare(params)
-                if bound.version != version:
-                    bound.arrays, bound.ahead = self._placed(bound, params), None
-                    bound.version = version
-        return bound.arrays
+            return [weights.host(self.weights[register]) for register in self.loose]
+        bound, version = self._bound_to(weights.params), weights.version
+        placed = bound.placed
+        if placed is not None and placed[0] == version:
+            return placed[1]
+        with bound.lock:
+            placed = bound.placed
+            if placed is not None and placed[0] == version:
+                return placed[1]
+            arrays = self._placed(self._taken(bound, weights), weights)
+            if placed is None or placed[0] < version:
+                bound.placed = version, arrays
+            return arrays
 
-    def prepare(self, params: Params) -> None:
-        """Run on the host what is to be run there; another thread may do it."""
-        bound, version = self._bound_to(params), params.version
+    def prepare(self, weights: Weights) -> None:
+        """Run ahead what depends on weights alone; a thread may do so while another compiles."""
         if self.prepared is None:
             return
-        with bound.lock, HOST.scope():
-            if version in (bound.version, bound.ahead and bound.ahead[0]):
-                return
-            frame: Frame = {r: self._host(r, params) for r in self.prepared.fixed}
-            for step in self.prepared.runs(HOST, frame):
-                params.let_go(self.weights[r] for r in step.reads if r in self.weights)
-            bound.ahead = version, {r: frame[r] for r in self.prepared.results}
+        bound, version = self._bound_to(weights.params), weights.version
+        with bound.lock:
+            known = [each[0] for each in (bound.placed, bound.ahead) if each is not None]
+            if version not in known:
+                bound.ahead = version, self._prepared(self.prepared, weights)
 
-    def stand_ins(self, params: Params) -> list[Any]:
+    def _taken(self, bound: Bound, weights: Weights) -> Frame:
+        """The prepared values, which nothing else holds any more."""
+        ahead, bound.ahead = bound.ahead, None
+        if self.prepared is None:
+            return {}
+        if ahead is not None and ahead[0] == weights.version:
+            return ahead[1]
+        return self._prepared(self.prepared, weights)
+
+    def _prepared(self, steps: Segment, weights: Weights) -> Frame:
+        # A backend that does not compile runs these steps itself: the first call of a model did
+        # so too, and other libraries may round differently.
+        backend = weights.backend
+        xp = HOST if backend.compiled else backend
+        # An operator of the caller's may use the backend's library, in the backend's types.
+        with backend.scope(), xp.scope():
+            frame: Frame = {r: self._input(r, weights, xp) for r in steps.fixed}
+            for step in steps.runs(xp, frame):
+                if xp is HOST:
+                    frame.update({r: np.asarray(frame[r]) for r in step.results if r in frame})
+                weights.let_go(self.weights[r] for r in step.reads if r in self.weights)
+            return {r: frame[r] for r in steps.results}
+
+    def _input(self, register: int, weights: Weights, xp: Backend) -> Any:
+        if xp is HOST:
+            return self._host(register, weights)
+        if register in self.weights:
+            return weights[self.weights[register]]
+        return xp.put(self.constants[register])
+
+    def stand_ins(self, weights: Weights) -> list[Any]:
         """What to compile for: like `arrays`, but of what is to be made only shape and dtype."""
-        with params.backend.scope():
+        with weights.backend.scope():
             loose = [
-                self.specs[register] if register in self.specs else self._loose(register, params)
+                self.specs[register] if register in self.specs else self._loose(register, weights)
                 for register in self.loose
             ]
         return loose + [pack.spec for pack in self.packs]
@@ -171,34 +210,33 @@ class Binding:
 
     def _bound_to(self, params: Params) -> Bound:
         if not self._bound:
-            self._bound.append(params.bound.setdefault(self._key(), Bound(-1, [])))
+            self._bound.append(params.bound.setdefault(self._key(), Bound()))
         return self._bound[0]
 
-    def _placed(self, bound: Bound, params: Params) -> list[Any]:
-        backend = params.backend
-        frame = bound.ahead[1] if bound.ahead else {}
+    def _placed(self, frame: Frame, weights: Weights) -> list[Any]:
+        backend = weights.backend
         with backend.scope():
             # Each goes from the host as soon as it is placed, so that few are held twice.
             loose = [
-                params.placed(frame.pop(register))
+                weights.params.placed(frame.pop(register))
                 if register in frame
-                else self._loose(register, params)
+                else self._loose(register, weights)
                 for register in self.loose
             ]
             for pack in self.packs:
                 for register in pack.registers:
                     if register not in frame:
-                        frame[register] = self._host(register, params)
+                        frame[register] = self._host(register, weights)
             return loose + [backend.put(pack.packed(frame)) for pack in self.packs]
 
-    def _host(self, register: int, params: Params) -> np.ndarray[Any, Any]:
+    def _host(self, register: int, weights: Weights) -> np.ndarray[Any, Any]:
         if register in self.weights:
-            return params.host(self.weights[register])
+            return weights.host(self.weights[register])
         return self.constants[register]
 
-    def _loose(self, register: int, params: Params) -> Any:
+    def _loose(self, register: int, weights: Weights) -> Any:
         if register in self.weights:
-            return params[self.weights[register]]
+            return weights[self.weights[register]]
         return self.placed[register]
 
     def _key(self) -> Any:
@@ -277,9 +315,18 @@ def _divided(
 
 def _is_fixed(step: Step, *known: Container[int]) -> bool:
     """Whether all that a step reads is bound to the program."""
-    if step.blocks or step.call.is_unsized or not step.reads:
+    if step.blocks or step.call.is_unsized or not step.reads or _is_for_device(step):
         return False
     return all(any(register in each for each in known) for register in step.reads)
+
+
+def _is_for_device(step: Step) -> bool:
+    """Whether it calls a kernel of the device, or a function that the caller wrote for it.
+
+    NumPy may lack that function, and such a kernel computes in the device's own types.
+    """
+    function = step.call.function if isinstance(step.call, OpCall) else None
+    return function is packed_product or isinstance(function, OnBackend)
 
 
 def _is_packing(step: Step) -> bool:

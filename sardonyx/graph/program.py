@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from sardonyx.backends.base import Backend, Spec
+from sardonyx.graph.faults import note_step
 from sardonyx.graph.listing import listing
 from sardonyx.graph.structure import Node
 from sardonyx.graph.values import digest
+from sardonyx.printable import printable
 
 if TYPE_CHECKING:
     from sardonyx.graph.stages import Stage
@@ -77,9 +79,21 @@ class Step:
     def title(self) -> str:
         return self.renamed or self.node.operator
 
+    @property
+    def place(self) -> str:
+        """How messages name the step."""
+        return f"{self.node.label[0].upper()}{self.node.label[1:]} ({self.node.operator})"
+
     def run(self, xp: Backend, frame: Frame) -> None:
+        if xp.reports:
+            xp = xp.at(self.place)
         arrays = [frame[o] if isinstance(o, int) else xp.asarray(o.value) for o in self.operands]
-        frame.update(zip(self.results, self.call(xp, arrays), strict=True))
+        try:
+            results = self.call(xp, arrays)
+        except Exception as error:
+            note_step(error, self.node, arrays, xp)
+            raise
+        frame.update(zip(self.results, results, strict=True))
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -172,9 +186,10 @@ def key_of(segment: Segment) -> Any:
     numbers = {register: i for i, register in enumerate(segment.arguments)}
     keys = []
     for step in segment.steps:
-        if step.call.key is None:
+        key = step.call.key
+        if key is None:
             return None
-        keys.append((step.call.key, _wires(step, numbers)))
+        keys.append((key, _wires(step, numbers)))
         for register in step.results:
             numbers[register] = len(numbers)
     return tuple(keys), tuple(numbers[register] for register in segment.results)
@@ -260,7 +275,7 @@ class Program:
         try:
             return self._names[name]
         except KeyError:
-            raise KeyError(f"the graph has no value named '{name}'") from None
+            raise KeyError(printable(f"the graph has no value named '{name}'")) from None
 
     @property
     def names(self) -> Mapping[str, Named]:

@@ -116,7 +116,7 @@ class PureTape(AheadTape):
 
     def __init__(self, backend: Backend, params: Params) -> None:
         compiler = Compiler(backend)
-        super().__init__(compiler, params, Inferred(backend))
+        super().__init__(compiler, params.now(), Inferred(backend))
         self._pieces: list[Step] = []
 
     def input(self, array: Any) -> Device | Static:
@@ -130,7 +130,7 @@ class PureTape(AheadTape):
         # No weight is known here: their values are passed with each call.
         self._pieces += rewrite(
             steps, results, self._sources, (), self.backend, specs=self._specs,
-            fresh=self.fresh_register,
+            fresh=self.fresh_register, is_finite=self._is_finite,
         )  # fmt: skip
         return Stage(outputs=outputs)
 
@@ -148,7 +148,7 @@ class PureTape(AheadTape):
             constants={r: value for r, value in self._sources.items() if r in used},
             key=self._key_register,
             draws=self._key_register in used,
-            read=frozenset(self.params.read_while_tracing),
+            read=frozenset(self.weights.params.read_while_tracing),
             names=names,
             specs=self._specs,
         )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from threading import RLock
+from typing import Any, TypeAlias
 
 from sardonyx.backends.base import Replay
 from sardonyx.graph.compiling import Compiler
-from sardonyx.graph.params import Params
+from sardonyx.graph.params import Weights
 from sardonyx.graph.program import Frame
 from sardonyx.graph.stages import Stage, output_of, read_key
 from sardonyx.graph.values import Device, Value, Weight
 from sardonyx.ops.definition import Map, MapRows
+
+NewKey: TypeAlias = Callable[[], Any]
 
 
 @dataclass(eq=False, slots=True)
@@ -20,26 +23,27 @@ class Recording:
     """All that was recorded for calls of one signature: a tree of stages."""
 
     compiler: Compiler
-    params: Params
     inline: bool
-    # Whether a call must bring a key, after its inputs, from which to draw at random.
-    draws: bool = False
     root: Stage = field(default_factory=Stage)
     # Set where the tree is a single stage on the device, which is nearly always.
     direct: Direct | None = None
+    # Held by who records: others that come with the same signature wait, and replay then.
+    lock: RLock = field(default_factory=RLock)
 
-    def run(self, inputs: Sequence[Any]) -> Sequence[Any] | None:
+    def run(self, inputs: Sequence[Any], weights: Weights, new_key: NewKey) -> Sequence[Any] | None:
         """The outputs for these arrays, or None where the calls so far did not come this way."""
         direct = self.direct
         if direct is not None:
-            return direct.run(inputs)
-        backend = self.compiler.backend
+            return direct.run([*inputs, new_key()] if self.root.draws else inputs, weights)
+        backend, root, key = self.compiler.backend, self.root, len(inputs)
         frame: Frame = dict(enumerate(inputs))
-        stage = self.root.next(())
+        stage = root.next(())
         while stage is not None:
-            stage.run(frame, self.compiler, self.params, inline=self.inline)
+            if root.draws and key not in frame:
+                frame[key] = new_key()
+            stage.run(frame, self.compiler, weights, inline=self.inline)
             if stage.outputs is not None:
-                return [output_of(value, frame, self.params, backend) for value in stage.outputs]
+                return [output_of(value, frame, weights, backend) for value in stage.outputs]
             stage = stage.next(self._key(stage, frame))
         return None
 
@@ -56,7 +60,7 @@ class Recording:
             return
         (stage,) = stages
         if stage.segment is None or not stage.segment.host:
-            self.direct = Direct.of(stage, self.compiler, self.params)
+            self.direct = Direct.of(stage, self.compiler)
 
 
 @dataclass(eq=False, slots=True)
@@ -65,43 +69,43 @@ class Direct:
 
     stage: Stage
     compiler: Compiler
-    params: Params
     positions: tuple[int, ...]
     outputs: tuple[Any, ...]
     # Whether the outputs are what the function returns, one by one.
     is_plain: bool
     function: Replay | None = None
-    bound: Sequence[Any] = ()
-    version: int = -1
+    # The version of the weights, and the arrays that are passed for it; replaced as a whole.
+    bound: tuple[int, Sequence[Any]] = (-1, ())
 
     @classmethod
-    def of(cls, stage: Stage, compiler: Compiler, params: Params) -> Direct:
+    def of(cls, stage: Stage, compiler: Compiler) -> Direct:
         segment = stage.segment
         results = {r: i for i, r in enumerate(segment.results if segment else ())}
         outputs = tuple(_plan(value, results) for value in stage.outputs or ())
         is_plain = outputs == tuple(("result", i) for i in range(len(results)))
         inputs = segment.inputs if segment else ()
-        return cls(stage, compiler, params, inputs, outputs, is_plain)
+        return cls(stage, compiler, inputs, outputs, is_plain)
 
-    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        if self.version != self.params.version:
-            self._rebind(inputs)
+    def run(self, inputs: Sequence[Any], weights: Weights) -> Sequence[Any]:
+        version, fixed = self.bound
+        if version != weights.version:
+            fixed = self._rebind(inputs, weights)
         results: Sequence[Any] = ()
         if self.function is not None:
-            results = self.function(*[inputs[i] for i in self.positions], *self.bound)
+            results = self.function(*[inputs[i] for i in self.positions], *fixed)
         elif self.stage.segment is not None:
-            arrays = [*[inputs[i] for i in self.positions], *self.bound]
+            arrays = [*[inputs[i] for i in self.positions], *fixed]
             self.function = self.stage.function(self.compiler, arrays)
             results = self.function(*arrays)
         if self.is_plain:
             return results
-        return [_pick(plan, inputs, self, results) for plan in self.outputs]
+        return [_pick(plan, inputs, weights, results) for plan in self.outputs]
 
-    def _rebind(self, inputs: Sequence[Any]) -> None:
-        version = self.params.version
-        self.stage.begin([inputs[i] for i in self.positions], self.compiler, self.params)
-        self.bound = self.stage.binding.arrays(self.params)
-        self.version = version
+    def _rebind(self, inputs: Sequence[Any], weights: Weights) -> Sequence[Any]:
+        self.stage.begin([inputs[i] for i in self.positions], self.compiler, weights)
+        fixed = self.stage.binding.arrays(weights)
+        self.bound = weights.version, fixed
+        return fixed
 
 
 def _plan(value: Value, results: dict[int, int]) -> Any:
@@ -118,14 +122,14 @@ def _plan(value: Value, results: dict[int, int]) -> Any:
     return value
 
 
-def _pick(plan: Any, inputs: Sequence[Any], direct: Direct, results: Sequence[Any]) -> Any:
+def _pick(plan: Any, inputs: Sequence[Any], weights: Weights, results: Sequence[Any]) -> Any:
     if type(plan) is not tuple:
         if isinstance(plan, list):
-            return [_pick(one, inputs, direct, results) for one in plan]
+            return [_pick(one, inputs, weights, results) for one in plan]
         if isinstance(plan, (Map, MapRows)):
-            return replace(plan, values=_pick(plan.values, inputs, direct, results))
+            return replace(plan, values=_pick(plan.values, inputs, weights, results))
         return plan
     kind, place = plan
     if kind == "result":
         return results[place]
-    return inputs[place] if kind == "input" else direct.params.backend.shield(direct.params[place])
+    return inputs[place] if kind == "input" else weights.backend.shield(weights[place])

@@ -7,8 +7,10 @@ from functools import cache
 from typing import Any, ClassVar
 
 from sardonyx.backends.base import Backend
+from sardonyx.graph.arrays import fetched
 from sardonyx.graph.trees import as_dicts, each
 from sardonyx.graph.values import Static, Value
+from sardonyx.printable import printable
 
 
 class Results(tuple[Any, ...]):
@@ -31,7 +33,8 @@ class Results(tuple[Any, ...]):
         if not isinstance(key, str):
             return super().__getitem__(key)
         if key not in self._fields:
-            raise KeyError(f"no output is named '{key}'; there are {', '.join(self._fields)}")
+            known = ", ".join(self._fields)
+            raise KeyError(printable(f"no output is named '{key}'; there are {known}"))
         return super().__getitem__(self._fields.index(key))
 
     def keys(self) -> tuple[str, ...]:
@@ -40,7 +43,7 @@ class Results(tuple[Any, ...]):
 
     def __repr__(self) -> str:
         pairs = zip(self._fields, self, strict=True)
-        return f"Results({', '.join(f'{name}={value!r}' for name, value in pairs)})"
+        return f"Results({', '.join(f'{printable(name)}={value!r}' for name, value in pairs)})"
 
     def __reduce__(self) -> tuple[Callable[..., Results], tuple[Any, ...]]:
         return _restored, (self._fields, tuple(self))
@@ -60,12 +63,12 @@ def _type_of(names: tuple[str, ...]) -> type[Results]:
 def on_host(output: Value, backend: Backend) -> Any:
     """An output with NumPy's arrays."""
 
-    def fetched(array: Any) -> Any:
+    def host(array: Any) -> Any:
         if isinstance(array, Static):
             return array.value
-        return backend.fetch(array) if backend.owns(array) else array
+        return fetched(array, backend) if backend.owns(array) else array
 
-    return as_dicts(each(fetched, output))
+    return as_dicts(each(host, output))
 
 
 def _restored(names: Sequence[str], values: Sequence[Any]) -> Results:

@@ -46,8 +46,24 @@ class Scope:
             place=place,
         )
 
+    @property
+    def is_of_the_model(self) -> bool:
+        """Whether it is the model's own graph or a part of it, and not a function."""
+        return self._missing is not None or (
+            self._parent is not None and self._parent.is_of_the_model
+        )
+
     def bind(self, name: str, value: Value) -> None:
         self._values[name] = value
+
+    def bound(self, name: str) -> Value:
+        """What is bound to the name already; None where nothing is, as to weights not yet read."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope._values:
+                return scope._values[name]
+            scope = scope._parent
+        return None
 
     def holds(self, name: str, value: Value) -> bool:
         """Whether that very value is bound to the name here, and not let go yet."""

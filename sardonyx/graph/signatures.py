@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from sardonyx.graph.arrays import Convert, check_input, exporter, importer, leaf_of
 from sardonyx.graph.compiling import Compiler
-from sardonyx.graph.params import Constants, Params
+from sardonyx.graph.params import Constants, Weights
 from sardonyx.graph.replay import Recording
 from sardonyx.graph.structure import ValueInfo
 from sardonyx.graph.trees import as_dicts, each, flat
@@ -31,7 +32,7 @@ class Entry:
 
     @classmethod
     def of(
-        cls, given: Sequence[Any], infos: Sequence[ValueInfo], compiler: Compiler, params: Params
+        cls, given: Sequence[Any], infos: Sequence[ValueInfo], compiler: Compiler, weights: Weights
     ) -> Entry:
         """The entry for calls with arrays like these; they are checked against the model."""
         backend = compiler.backend
@@ -40,20 +41,23 @@ class Entry:
             for value, info in zip(given, infos, strict=True)
             for leaf in flat([value])
         ]
-        importers = tuple(importer(leaf, info, backend) for leaf, info in pairs)
+        leaves = [leaf for leaf, _ in pairs]
+        is_numpy = all(isinstance(leaf, np.ndarray) for leaf in leaves)
+        importers = tuple(
+            importer(leaf, info, backend, copies=not is_numpy) for leaf, info in pairs
+        )
         sizes: dict[str, int] = {}
         with backend.scope():
             for (leaf, info), convert in zip(pairs, importers, strict=True):
                 array = leaf if convert is None else convert(leaf)
                 check_input(backend.spec(array), info, sizes)
-        leaves = [leaf for leaf, _ in pairs]
         inline = any(backend.is_abstract(leaf) for leaf in leaves)
         return cls(
             importers if any(importers) else None,
-            Recording(compiler, params, inline),
+            Recording(compiler, inline),
             exporter(leaves, backend),
-            all(isinstance(leaf, np.ndarray) for leaf in leaves),
-            params.static_version,
+            is_numpy,
+            weights.static_version,
         )
 
     def leaving(
@@ -84,15 +88,32 @@ class Entries:
     # Calls that had to record something.
     missed: int = 0
     evicted: int = 0
+    _lock: Lock = field(default_factory=Lock)
 
-    def keep(self, key: Any, entry: Entry) -> None:
-        """Remember an entry, and forget others where there are too many."""
-        self.known[key] = entry
-        entry.used = self.calls
-        while len(self.known) > self.most:
-            oldest = min(list(self.known.items()), key=lambda item: item[1].used)[0]
-            if self.known.pop(oldest, None) is not None:
-                self.evicted += 1
+    def keep(self, key: Any, entry: Entry) -> Entry:
+        """Remember an entry, and forget others where there are too many.
+
+        Returns the entry that is remembered: another thread may have been faster.
+        """
+        with self._lock:
+            known = self.known.get(key)
+            if known is not None and known.static_version >= entry.static_version:
+                return known
+            self.known[key] = entry
+            entry.used = self.calls
+            while len(self.known) > self.most:
+                oldest = min(list(self.known.items()), key=lambda item: item[1].used)[0]
+                if self.known.pop(oldest, None) is not None:
+                    self.evicted += 1
+            return entry
+
+    def forget_before(self, static_version: int) -> None:
+        """Forget what was recorded for other values of params that tracing reads."""
+        with self._lock:
+            for key, entry in list(self.known.items()):
+                if entry.static_version < static_version:
+                    del self.known[key]
 
     def clear(self) -> None:
-        self.known.clear()
+        with self._lock:
+            self.known.clear()

@@ -27,7 +27,7 @@ def single_node(
     known = signature(op_type, domain, opset)
     names = ["" if value is None else _input_name(known, i) for i, value in enumerate(inputs)]
     results = tuple(f"output{i}" for i in range(outputs))
-    given = {name: _attribute(name, value, known) for name, value in attributes.items()}
+    given = {name: _readable(name, value, known) for name, value in attributes.items()}
     node = Node(op_type, domain, "", "", tuple(names), results, given)
     graph = Graph(
         op_type,
@@ -51,6 +51,13 @@ def _input_name(known: Any, index: int) -> str:
     if known is None or index >= len(known.inputs) or known.inputs[index].variadic:
         return f"input{index}"
     return str(known.inputs[index].name)
+
+
+def _readable(name: str, value: Any, known: Any) -> Any:
+    try:
+        return _attribute(name, value, known)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"The attribute '{name}' cannot be {value!r}: {error}.") from None
 
 
 def _attribute(name: str, value: Any, known: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from sardonyx.backends.base import Backend, Executable, Replay, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.compiling import Compiler
-from sardonyx.graph.params import Params
+from sardonyx.graph.params import Weights
 from sardonyx.graph.preparation import Binding
 from sardonyx.graph.program import Frame, Segment, Step
 from sardonyx.graph.values import Device, Value, Weight, digest
@@ -44,17 +44,24 @@ class Stage:
     # The model's outputs, in the last stage of a path: values whose arrays are in registers.
     outputs: tuple[Value, ...] | None = None
     executable: Executable | None = None
+    # Of steps that run while they are traced: whether rewrites have changed them since.
+    is_rewritten: bool = False
+    # Of a root: whether a stage of the tree takes a key, after the inputs, to draw at random from.
+    draws: bool = False
     _following: dict[tuple[Any, ...], Stage] = field(default_factory=dict)
+    # How many calls had passed through the stage before when one last came from there.
+    _used: int = 0
+    _passed: int = 0
 
-    def run(self, frame: Frame, compiler: Compiler, params: Params, *, inline: bool) -> None:
+    def run(self, frame: Frame, compiler: Compiler, weights: Weights, *, inline: bool) -> None:
         """Run the segment on the registers of the frame, and put its results there."""
         segment = self.segment
         if segment is None:
             return
         given = [frame[register] for register in segment.inputs]
         if not inline:
-            self.begin(given, compiler, params)
-        arrays = [*given, *self.binding.arrays(params, host=segment.host)]
+            self.begin(given, compiler, weights)
+        arrays = [*given, *self.binding.arrays(weights, host=segment.host)]
         if inline:
             results: Sequence[Any] = self.binding.replay(segment, compiler.backend, *arrays)
         else:
@@ -74,22 +81,22 @@ class Stage:
         assert self.executable is not None
         return self.executable.run
 
-    def compile(self, compiler: Compiler, params: Params) -> None:
+    def compile(self, compiler: Compiler, weights: Weights) -> None:
         """Make the function ready, without arrays."""
         if self.segment is not None and not self.segment.host:
             with compiler.backend.scope():
-                self.begin(self.inputs, compiler, params)
-                self.binding.arrays(params)
+                self.begin(self.inputs, compiler, weights)
+                self.binding.arrays(weights)
 
-    def begin(self, given: Sequence[Any], compiler: Compiler, params: Params) -> None:
+    def begin(self, given: Sequence[Any], compiler: Compiler, weights: Weights) -> None:
         """Compile, while another thread makes what is made of the weights."""
         if self.executable is not None or self.segment is None or self.segment.host:
             return
         if not compiler.backend.compiled:
             return
         with ThreadPoolExecutor(1) as pool:
-            made = pool.submit(self.binding.prepare, params)
-            self.function(compiler, [*given, *self.binding.stand_ins(params)])
+            made = pool.submit(self.binding.prepare, weights)
+            self.function(compiler, [*given, *self.binding.stand_ins(weights)])
         made.result()
 
     @property
@@ -107,16 +114,20 @@ class Stage:
 
     def next(self, key: tuple[Any, ...]) -> Stage | None:
         """The stage that follows where this was found, if a call has come that way."""
-        stage = self._following.pop(key, None)
+        stage = self._following.get(key)
         if stage is not None:
-            self._following[key] = stage
+            self._passed += 1
+            stage._used = self._passed
         return stage
 
     def lead_to(self, key: tuple[Any, ...], stage: Stage) -> None:
         """Let this stage follow; the way that was taken longest ago is forgotten for it."""
+        self._passed += 1
+        stage._used = self._passed
         self._following[key] = stage
         while len(self._following) > MOST_WAYS_ON:
-            self._following.pop(next(iter(self._following)), None)
+            ways = list(self._following.items())
+            self._following.pop(min(ways, key=lambda way: way[1]._used)[0], None)
 
 
 def _replay_on_host(segment: Segment, backend: Backend, *arguments: Any) -> list[Any]:
@@ -133,12 +144,12 @@ def read_key(
     return (*(digest(value) for value in values), *shapes)
 
 
-def output_of(value: Value, frame: Frame, params: Params, backend: Backend) -> Any:
+def output_of(value: Value, frame: Frame, weights: Weights, backend: Backend) -> Any:
     """An output's arrays; a static one stays what it is, for the caller's library to take."""
     if isinstance(value, list):
-        return [output_of(one, frame, params, backend) for one in value]
+        return [output_of(one, frame, weights, backend) for one in value]
     if isinstance(value, (Map, MapRows)):
-        return replace(value, values=output_of(value.values, frame, params, backend))
+        return replace(value, values=output_of(value.values, frame, weights, backend))
     if isinstance(value, Weight):
-        return backend.shield(params[value.name])
+        return backend.shield(weights[value.name])
     return frame[value.register] if isinstance(value, Device) else value

@@ -12,6 +12,10 @@ import numpy as np
 from sardonyx.graph.devices import Configuration, Placement
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Op
+from sardonyx.printable import LONGEST_NAME, printable
+
+# Characters of a declared value in a message or a listing.
+_LONGEST = 600
 
 Dimension = int | str | None
 
@@ -70,9 +74,12 @@ class ValueInfo:
 
     def __str__(self) -> str:
         if self.type is None:
-            return self.name
+            return printable(self.name, LONGEST_NAME)
         dimensions = "" if self.shape is None else str(list(self.shape)).replace("'", "")
-        return f"{self.name}: {self.type}{dimensions}"
+        return printable(f"{printable(self.name, LONGEST_NAME)}: {self.type}{dimensions}", _LONGEST)
+
+    def __repr__(self) -> str:
+        return printable(f"<{self}>", _LONGEST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +150,8 @@ class Source:
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
     # Operators that the caller brings, by domain and name; they come before all others.
     custom: Mapping[tuple[str, str], Op[Any]] = field(default_factory=dict)
+    # How many bytes one value may take that is made of little; None for what the memory allows.
+    max_bytes: int | None = None
 
     def op_of(self, node: Node) -> Op[Any] | None:
         """What defines the node's operator here, where that is not a graph."""

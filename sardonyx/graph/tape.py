@@ -14,12 +14,13 @@ from weakref import WeakSet, finalize
 import numpy as np
 
 from sardonyx.backends.base import HoldsNoStrings, Spec
+from sardonyx.backends.limits import hold
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls import OpCall, Probe, makes_strings
 from sardonyx.graph.compiling import Compiler
 from sardonyx.graph.inference import Inferred
-from sardonyx.graph.params import Constants, Params
+from sardonyx.graph.params import Constants, Weights
 from sardonyx.graph.preparation import Binding, Fixed, bind
 from sardonyx.graph.program import (
     Block,
@@ -55,7 +56,7 @@ class Tape:
         self,
         root: Stage,
         compiler: Compiler,
-        params: Params,
+        weights: Weights,
         constants: Constants,
         *,
         inferred: Inferred,
@@ -65,7 +66,7 @@ class Tape:
     ) -> None:
         self.backend = compiler.backend
         self.compiler = compiler
-        self.params = params
+        self.weights = weights
         self.constants = constants
         self.inline = inline
         self.execute = execute
@@ -77,13 +78,16 @@ class Tape:
         self._inputs: set[int] = set()
         self._donated = donated
         self._key_register = -1
-        self._stage = root
+        self._root = self._stage = root
         self._key: tuple[Any, ...] = ()
         self._frame: Frame = {}
         self._steps: list[Step] = []
         self._on_host = False
         self._open_blocks = 0
         self._made: WeakSet[Device] = WeakSet()
+        # The first register of the open segment, and the older ones that nothing reads any more.
+        self._first_of_segment = 0
+        self._unread: list[int] = []
         self._known: dict[int, Static] = {}
         self._weights: dict[int, str] = {}
         self._placed: dict[Any, int] = {}
@@ -125,7 +129,7 @@ class Tape:
 
     def weight(self, name: str) -> Weight:
         """An initializer, an argument of the program."""
-        host = self.params.host(name)
+        host = self.weights.host(name)
         spec = Spec(host.shape, host.dtype)
         slot = Weight(self._next_register(spec), spec, name=name, host=host)
         self._weights[slot.register] = name
@@ -164,6 +168,8 @@ class Tape:
         for i, (spec, index) in enumerate(zip(specs, same, strict=True)):
             self.backend.allow(*spec)
             fresh = self._slot(spec)
+            if index is None:
+                hold(fresh, *spec)
             registers.append(fresh.register)
             if arrays is not None:
                 self._hold(fresh, arrays[i])
@@ -204,7 +210,7 @@ class Tape:
         ]
         for weight in unknown:
             if isinstance(weight, Weight):
-                self.params.read_while_tracing.add(weight.name)
+                self.weights.note_read(weight.name)
                 self._known[weight.register] = static(weight.host)
         self._read([device for device in unknown if not isinstance(device, Weight)])
         return [self._known[v.register] if isinstance(v, Device) else v for v in values]
@@ -249,7 +255,7 @@ class Tape:
     def output_arrays(self) -> tuple[Any, ...]:
         """The outputs of the call that was recorded."""
         outputs = self.outputs or ()
-        return tuple(output_of(v, self._frame, self.params, self.backend) for v in outputs)
+        return tuple(output_of(v, self._frame, self.weights, self.backend) for v in outputs)
 
     def used_constants(self) -> list[tuple[np.ndarray[Any, Any], Any]]:
         """The static values that device steps use, each with the array that they get for it."""
@@ -286,7 +292,14 @@ class Tape:
         """Keep an array for as long as the graph may still read it."""
         self._frame[slot.register] = array
         if not self.backend.compiled:  # A compiled segment runs later, and reads it then.
-            finalize(slot, self._frame.pop, slot.register, None).atexit = False
+            finalize(slot, self._let_go, slot.register).atexit = False
+
+    def _let_go(self, register: int) -> None:
+        """Drop an array that the graph reads no more; the open segment may have to run again."""
+        if register < self._first_of_segment:
+            self._unread.append(register)
+        else:
+            self._frame.pop(register, None)
 
     def _operand(self, source: Static | Device) -> Operand:
         if isinstance(source, Device):
@@ -318,21 +331,30 @@ class Tape:
         self, call: OpCall | BodyCall, operands: Sequence[Operand]
     ) -> tuple[Sequence[Spec], Sequence[int | None], Sequence[Any] | None]:
         if self.backend.compiled and not self._on_host:
-            return (*self._inferred.of(call, operands, self._specs), None)
+            found = self._inferred.of(call, operands, self._specs, self._constant)
+            return found.specs, found.same, None
         probe = Probe(call, HOST if self._on_host else self.backend)
         arrays = [self._value(operand) for operand in operands]
         with probe.xp.scope():
-            results = probe(*arrays)
+            results, _ = probe.looking(arrays, [self._constant(operand) for operand in operands])
         specs = [probe.xp.spec(result) for result in results]
         if self._on_host:
             results = tuple(r if r.dtype == object else self.backend.put(r) for r in results)
         return specs, probe.same, results
 
+    def _constant(self, operand: Operand) -> np.ndarray[Any, Any] | None:
+        """The value of an operand that no call changes; a weight may be replaced, by a good one."""
+        if isinstance(operand, Embedded):
+            return operand.value
+        if operand in self._weights:
+            return self.weights.host(self._weights[operand])
+        return self._sources.get(operand)
+
     def _value(self, operand: Operand) -> Any:
         if isinstance(operand, Embedded):
             return operand.value if self._on_host else self.backend.asarray(operand.value)
         if operand not in self._frame:
-            self._frame[operand] = self.params[self._weights[operand]]
+            self._frame[operand] = self.weights[self._weights[operand]]
         value = self._frame[operand]
         if self._on_host and self.backend.is_abstract(value):
             raise InvalidInput(f"it runs on the host, {_ABSTRACT}")
@@ -386,18 +408,30 @@ class Tape:
         """End the segment: run it, and begin the next one."""
         results = self._results_of_segment(outputs)
         stage = self._stage.next(self._key)
+        is_new = stage is None
         if stage is None:
             stage = self._new_stage(results, outputs)
+        if stage.segment is not None:
+            self.draws |= self._key_register in stage.segment.inputs
+        if is_new:
+            # Other threads may go on to the stage at once: what it takes is said before.
+            self._root.draws |= self.draws
             self._stage.lead_to(self._key, stage)
         self.path.append(stage)
         if stage.segment is not None:
-            self.draws |= self._key_register in stage.segment.inputs
             self.left.update(stage.segment.results)
             runs_later = self.backend.compiled and not stage.segment.host
-            if runs_later and (outputs is None or self.execute):
-                stage.run(self._frame, self.compiler, self.params, inline=self.inline)
+            # Steps that were run as they were traced run again where rewrites have changed them:
+            # later calls run these, and are to give the same.
+            runs = stage.is_rewritten or runs_later
+            if runs and (outputs is None or self.execute):
+                stage.run(self._frame, self.compiler, self.weights, inline=self.inline)
         self._stage, self._key, self._steps = stage, (), []
         self._made.clear()
+        for register in self._unread:
+            self._frame.pop(register, None)
+        self._unread.clear()
+        self._first_of_segment = self._registers
         self.outputs = outputs
 
     def _results_of_segment(self, outputs: tuple[Value, ...] | None) -> list[int]:
@@ -409,21 +443,33 @@ class Tape:
         return list(dict.fromkeys(r for r in registers if r in made))
 
     def _new_stage(self, results: Sequence[int], outputs: tuple[Value, ...] | None) -> Stage:
-        return self._stage_of(self._rewritten(results), results, outputs)
+        steps = self._rewritten(results)
+        stage = self._stage_of(steps, results, outputs)
+        if self._on_host or not self.backend.compiled:
+            traced = without_dead_steps(self._steps, results)
+            stage.is_rewritten = list(map(id, steps)) != list(map(id, traced))
+        return stage
 
     def _rewritten(self, results: Sequence[int]) -> Sequence[Step]:
+        steps = without_dead_steps(self._steps, results)
         # Under a caller's transformation nothing runs ahead of the call, and weights are as they
         # are passed.
         weights = () if self.inline else self._weights
         return rewrite(
-            without_dead_steps(self._steps, results),
+            steps,
             results,
             self._sources,
             weights,
             self.backend,
             specs=self._specs,
             fresh=self.fresh_register,
+            is_finite=self._is_finite,
         )
+
+    def _is_finite(self, register: int) -> bool:
+        """Whether a weight is, as it is now; of what a call passes that is not known."""
+        weight = self._weights.get(register)
+        return weight is not None and self.weights.is_finite(weight)
 
     def _stage_of(
         self, steps: Sequence[Step], results: Sequence[int], outputs: tuple[Value, ...] | None

@@ -7,6 +7,8 @@ the segment so far runs, the value is read, and the walk goes on knowing it.
 
 from __future__ import annotations
 
+import math
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,19 +18,23 @@ from zlib import crc32
 import numpy as np
 
 from sardonyx.backends.base import Spec
+from sardonyx.backends.conditions import BadData
+from sardonyx.backends.limits import Budget, largest_value, spending
 from sardonyx.backends.numpy import FoldingBackend, TooLarge
 from sardonyx.backends.standard import Array
-from sardonyx.errors import LimitExceeded, SardonyxError
+from sardonyx.errors import LimitExceeded
 from sardonyx.graph import faults
 from sardonyx.graph.binding import Argument, Bound, bind
 from sardonyx.graph.calls import Drawing, OpCall
+from sardonyx.graph.custom import definition_of
 from sardonyx.graph.expand import standard_function
+from sardonyx.graph.flow import Flow
 from sardonyx.graph.params import is_static
 from sardonyx.graph.program import Block, Named, Program
 from sardonyx.graph.scope import Scope
 from sardonyx.graph.standard.schema import bind_types, check_result, signature
 from sardonyx.graph.standard.types import dtype_of, dtype_of_type, type_name
-from sardonyx.graph.structure import Function, Graph, Node, Source
+from sardonyx.graph.structure import Function, Graph, Node, Source, names_read
 from sardonyx.graph.subgraphs import Subgraph
 from sardonyx.graph.tape import Tape
 from sardonyx.graph.values import Device, Hosted, Static, Value, as_value, leaves, static
@@ -55,6 +61,8 @@ class Tracer:
         self._iterations: list[Static | Device] = []
         # How many nodes of subgraphs have been walked through.
         self._walked = 0
+        # The nodes whose subgraphs were looked at, with the types of what they read.
+        self._followed: set[tuple[Any, ...]] = set()
 
     def trace(self, given: Sequence[Any], key: Any, title: str) -> Program:
         """Trace the graph for inputs like these: arrays, maps or lists of them, or None."""
@@ -66,8 +74,9 @@ class Tracer:
             self._note(info.name, slot)
         self._key = self.tape.key(key)
         self._outermost = scope
-        outputs = self._walk(graph, scope)
-        self.tape.finish(outputs)
+        with spending(self._budget()):
+            outputs = self._walk(graph, scope)
+            self.tape.finish(outputs)
         return Program(
             title,
             self.tape.backend,
@@ -77,6 +86,14 @@ class Tracer:
             inputs=self.tape.input_specs,
             outputs=[leaf.spec for v in outputs for leaf in leaves(v) if isinstance(leaf, Device)],
         )
+
+    def _budget(self) -> Budget:
+        """How much memory the values of the trace may take."""
+        least = self.source.max_bytes or self.tape.backend.largest_value or largest_value()
+        specs = self.tape.input_specs
+        inputs = sum(math.prod(shape) * dtype.itemsize for shape, dtype in specs)
+        weights = sum(array.nbytes for array in self.source.graph.initializers.values())
+        return Budget.of(least, inputs, weights)
 
     def _input(self, value: Any) -> Value:
         if value is None:
@@ -96,7 +113,7 @@ class Tracer:
                 self._outermost.bind(info.name, new)
 
     def _initializer(self, name: str) -> Value:
-        host = self.tape.params.host(name)
+        host = self.tape.weights.host(name)
         slot = static(host) if is_static(host) else self.tape.weight(name)
         self._note(name, slot)
         return slot
@@ -123,23 +140,27 @@ class Tracer:
         try:
             if called is not None:
                 return self._call(called, node, inputs, attributes, scope)
+            self._check_subgraphs(node, scope)
             dtypes = self._types(node, opset, inputs)
             op = self.source.op_of(node)
             if op is None:
                 body = standard_function(node, scope.opsets, attributes, inputs)
                 return self._call(body, node, inputs, attributes, scope)
-            definition = op.at(opset)
+            definition = definition_of(op, opset)
             bound = bind(definition, inputs, attributes, len(node.outputs), dtype_of)
             results = self._apply(node, definition, bound, dtypes, scope)
             self._check_results(node, opset, results)
             return results
-        except (NeedsHost, SardonyxError) as error:
-            raise faults.placed(error, node, opset, inputs) from None
-        except RecursionError:
-            where = faults.where(node, opset, inputs)
-            raise LimitExceeded(f"{where} is nested too deep.") from None
+        except NeedsHost as error:
+            if error.args and not self.tape.is_in_block:
+                raise error.args[0] from None  # Nobody can do the work on the host.
+            raise
         except Exception as error:
-            raise faults.explained(error, node, opset, inputs, self.tape.backend) from error
+            if isinstance(error, BadData) and self.tape.is_in_block:
+                # Nobody knows here whether a call gets this far: the host will see.
+                fault = faults.fault_at_node(error, node, opset, inputs, self.tape.backend)
+                raise NeedsHost(fault) from error
+            faults.raise_at_node(error, node, opset, inputs, self.tape.backend)
 
     def _call(
         self,
@@ -170,11 +191,27 @@ class Tracer:
         types = [type_name(v.dtype) if isinstance(v, (Static, Device)) else None for v in inputs]
         return tuple(dtype_of_type(t) for t in bind_types(node, known, types, opset))
 
+    def _check_subgraphs(self, node: Node, scope: Scope) -> None:
+        """Check the types in a node's subgraphs too, of which it may run none, or one of two."""
+        if not self.strict or not any(True for _ in node.subgraphs):
+            return
+        types = {name: self._type_of(name, scope) for name in names_read(node)}
+        key = node, *types.values()
+        if key not in self._followed:
+            self._followed.add(key)
+            Flow(self.source, scope.opsets, strict=True).results(node, ChainMap(types))
+
+    def _type_of(self, name: str, scope: Scope) -> str | None:
+        value: Any = scope.bound(name)
+        if value is None and scope.is_of_the_model:
+            value = self.source.graph.initializers.get(name)
+        return None if value is None or not hasattr(value, "dtype") else type_name(value.dtype)
+
     def _check_results(self, node: Node, opset: int, results: Sequence[Value]) -> None:
         known = signature(node.op_type, node.domain, opset)
         if known is not None and self.strict:
             for result in results:
-                if isinstance(result, Static):
+                if isinstance(result, (Static, Hosted)):
                     check_result(node, known, type_name(result.dtype), opset)
 
     # -- one op -----------------------------------------------------------------------------------

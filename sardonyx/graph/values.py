@@ -7,13 +7,26 @@ keys are known, and its values are one array.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from types import FunctionType
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.base import Spec
+from sardonyx.backends.base import Spec, kind_of
 from sardonyx.ops.definition import Map, MapRows
+
+
+def is_finite(value: np.ndarray[Any, Any]) -> bool:
+    """Whether an array holds neither infinities nor NaN."""
+    if kind_of(value.dtype) not in ("real floating", "complex floating"):
+        return True
+    with np.errstate(all="ignore"):
+        # The sum reads the array once and writes nothing. It may overflow where no element does.
+        return bool(np.isfinite(np.sum(value)) or np.isfinite(value).all())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -90,5 +103,48 @@ def leaves(value: Value) -> list[Static | Device]:
 
 def digest(value: np.ndarray[Any, Any]) -> tuple[Any, ...]:
     """What tells one host value from another."""
-    content = tuple(value.ravel().tolist()) if value.dtype == object else value.tobytes()
-    return value.dtype, value.shape, content
+    if value.dtype == object:
+        return value.dtype, value.shape, tuple(map(exact, value.ravel().tolist()))
+    return value.dtype, value.shape, value.tobytes()
+
+
+def exact(value: Any) -> Any:
+    """A key for a value, equal for one of the same type and the same bits alone.
+
+    To Python 0.0 and -0.0 are equal, and so are 1, 1.0 and True; and no NaN is equal to itself.
+
+    >>> exact(0.0) == exact(-0.0), exact((1, True)) == exact((1, 1)), exact(2) == exact(2)
+    (False, False, True)
+    """
+    kind: Any = type(value)
+    if kind in _PLAIN:
+        return value
+    if isinstance(value, tuple):
+        return kind, *[exact(one) for one in value]
+    if kind in _BITS:
+        return kind, _BITS[kind](value)
+    if isinstance(value, np.generic):
+        return kind, value.dtype, value.tobytes()
+    if isinstance(value, np.ndarray):
+        return digest(value)
+    names = _compared(kind)
+    return (kind, *[exact(getattr(value, name)) for name in names]) if names else value
+
+
+# Of these types no value is equal to one of another type, but for those listed below.
+_PLAIN = frozenset((int, str, bytes, type(None), FunctionType))
+
+# Of the types whose values Python takes for those of others.
+_BITS: Mapping[Any, Callable[[Any], Any]] = {
+    bool: int,
+    float: struct.Struct("<d").pack,
+    complex: lambda value: struct.pack("<dd", value.real, value.imag),
+}
+
+
+@cache
+def _compared(kind: Any) -> tuple[str, ...]:
+    """The fields by which values of a dataclass are equal; none where only identity counts."""
+    if not is_dataclass(kind) or kind.__eq__ is object.__eq__:
+        return ()
+    return tuple(field.name for field in fields(kind))

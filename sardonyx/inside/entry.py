@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sardonyx.errors import InvalidInput
+from sardonyx.arguments import check_choice, check_switches
 from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model import Model
 from sardonyx.graph.opened import Opened
@@ -47,10 +47,8 @@ def to_jax(
     >>> jax.jit(fn)(params, np.zeros((1, 8, 48), np.float32)).shape
     (1, 8, 48)
     """
-    if precision not in _PRECISIONS:
-        raise InvalidInput(
-            f"There is no precision {precision!r}; it may be 'default', 'high', 'highest' or None."
-        )
+    check_switches(training=training, straight_through=straight_through, strict=strict)
+    check_choice("precision", precision, _PRECISIONS)
     source, held, strict = Opened.of(model, strict=strict, ops=ops)
     changed = dict(IN_TRAINING) if training else {}
     changed |= STRAIGHT_THROUGH if straight_through else {}

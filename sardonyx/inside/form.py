@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -11,18 +11,21 @@ import numpy as np
 
 from sardonyx.backends.base import isdtype
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.form import CallOptions, Form
 from sardonyx.graph.loading.audit import all_nodes
 from sardonyx.graph.model import Model
 from sardonyx.graph.origins import initializers_behind, must_be_known
 from sardonyx.graph.params import is_static
+from sardonyx.graph.program import Program
+from sardonyx.graph.signatures import Entry
 from sardonyx.graph.standard.schema import type_of_array
 from sardonyx.graph.structure import Graph, Node, Source, ValueInfo
 
 _FLOATS = ("real floating", "complex floating")
 
 
-class Form(Model):
-    """A model that is a pure function: it draws at random only from the key of a call."""
+class PureForm(Form):
+    """Calls of a pure function: they draw at random only from the key that they are given."""
 
     @cached_property
     def _draws_anew(self) -> bool:
@@ -33,22 +36,31 @@ class Form(Model):
             if (op := self.source.op_of(node)) is not None
         )
 
-    def _with_key(self, manner: Any) -> Any:
-        if manner.key is None and not self._draws_anew:
-            return replace(manner, key=self._backend.key(0))
-        if manner.key is None:
+    def _key(self, options: CallOptions) -> Any:
+        if options.key is not None:
+            return options.key
+        if self._draws_anew:
             raise InvalidInput(
                 "The model draws at random, and a pure function has no source of its own: pass a "
                 "key, as in fn(params, x, key=jax.random.key(0))."
             )
-        return manner
+        return self._backend.key(0)
 
-    def _record(self, entry: Any, arrays: list[Any], manner: Any, *, execute: bool) -> Any:
-        some_key = self._backend.key(0) if manner.key is None else manner.key
-        made = super()._record(entry, arrays, replace(manner, key=some_key), execute=execute)
-        if entry.recording.draws:
-            self._with_key(manner)
+    def _record(
+        self, entry: Entry, arrays: list[Any], options: CallOptions, *rest: Any, execute: bool
+    ) -> tuple[Program, Sequence[Any]]:
+        some_key = self._backend.key(0) if options.key is None else options.key
+        keyed = replace(options, key=some_key)
+        made = super()._record(entry, arrays, keyed, *rest, execute=execute)
+        if entry.recording.root.draws:
+            self._key(options)
         return made
+
+
+class PureModel(Model):
+    """A model that is a pure function."""
+
+    form_type = PureForm
 
 
 def weights_of(source: Source) -> dict[str, np.ndarray[Any, Any]]:

@@ -12,11 +12,13 @@ import numpy as np
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.origins import initializers_behind
 from sardonyx.graph.results import results_type
+from sardonyx.graph.shared import Options
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.structure import Source, ValueInfo
 from sardonyx.graph.trees import each
-from sardonyx.inside.form import Form, is_float, weights_of, with_weights_as_inputs
+from sardonyx.inside.form import PureModel, is_float, weights_of, with_weights_as_inputs
 from sardonyx.ops.in_training import IN_TRAINING, is_statistic
+from sardonyx.printable import printable
 from sardonyx.waiting import compiling
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class PureFunction:
         self.is_training = training
         self._renewed = sorted(self.statistics) if training else []
         form = with_weights_as_inputs(source, self.weights, self._renewed)
-        self._form = Form(form, backend, strict=strict, watch=compiling)
+        self._form = PureModel(form, backend, Options(strict=strict, watch=compiling))
 
     # -- what it says of itself -------------------------------------------------------------------
 
@@ -69,7 +71,8 @@ class PureFunction:
 
     def __repr__(self) -> str:
         given = ", ".join(map(str, ("params", *self._infos)))
-        return f"<pure function ({given}) -> ({', '.join(map(str, self._outputs))})>"
+        made = ", ".join(map(str, self._outputs))
+        return printable(f"<pure function ({given}) -> ({made})>")
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -143,7 +146,13 @@ class PureFunction:
 
     def _fitting(self, name: str, value: Any, array: np.ndarray[Any, Any]) -> Any:
         if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-            value = np.asarray(value, array.dtype)
+            try:
+                value = np.asarray(value, array.dtype)
+            except (TypeError, ValueError, OverflowError):
+                raise InvalidInput(
+                    f"The param '{name}' must be {short_name(array.dtype)}{list(array.shape)}, and "
+                    f"is a {type(value).__name__}: pass an array."
+                ) from None
         backend = self._backend
         shape, dtype = backend.spec(value)
         if shape != array.shape or dtype not in (array.dtype, backend.narrowed(array.dtype)):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Softmax, softmax_below
 from sardonyx.ops.definition import Body, DType, Ints, op
@@ -60,7 +61,7 @@ def Attention(
     shape = (*q.shape[:3], key.shape[2])
     offset: Array | int = key.shape[2] - k.shape[2]
     if nonpad_kv_seqlen is not None:
-        nonpad_kv_seqlen = _by_sample(xp, nonpad_kv_seqlen, shape[0])
+        nonpad_kv_seqlen = _by_sample(xp, nonpad_kv_seqlen, shape[0], shape[3])
         offset = nonpad_kv_seqlen - shape[2]
     allowed = _window(xp, shape, offset, left_window_size, right_window_size, is_causal)
     if nonpad_kv_seqlen is not None:
@@ -207,6 +208,8 @@ def _at_positions(xp: Backend, cache: Array, position_ids: Array | None, shape: 
             )
         if position_ids.size and not cache.shape[0]:
             raise ValueError(f"a cache of shape {cache.shape} has no positions")
+        last = cache.shape[0] - 1
+        xp.require(position_ids, Within("position_ids", -last - 1, last))
         cache = xp.gather(cache, [position_ids])
     if cache.ndim != 3 or cache.shape[0] not in (1, shape[0]) or cache.shape[1:] != shape[1:]:
         raise ValueError(f"a cache of shape {cache.shape} does not fit angles of shape {shape}")
@@ -334,9 +337,11 @@ def _floating(xp: Backend, precision: DType) -> Any:
 # -- masks ----------------------------------------------------------------------------------------
 
 
-def _by_sample(xp: Backend, lengths: Array, batch: int) -> Array:
+def _by_sample(xp: Backend, lengths: Array, batch: int, longest: int) -> Array:
     if lengths.shape != (batch,):
         raise ValueError(f"nonpad_kv_seqlen has shape {lengths.shape}, but must have {(batch,)}")
+    xp.require(lengths, Within("nonpad_kv_seqlen", 0, longest))
+    lengths = xp.minimum(xp.maximum(lengths, 0), longest)
     return xp.reshape(lengths, (batch, 1, 1, 1))
 
 

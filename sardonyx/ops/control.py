@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Body, Strings, Value, Walk, op
+from sardonyx.errors import InvalidInput, InvalidModel
+from sardonyx.ops.definition import Body, DType, Outline, Strings, Value, Walk, op
+from sardonyx.ops.loops import single
 
 
 @op
 def If(walk: Walk, cond: Value, *, then_branch: Body, else_branch: Body) -> Value:
+    single(cond, "its condition")
     if not walk.knows(cond):
-        shapes = walk.shapes(then_branch)
-        if shapes is not None and shapes == walk.shapes(else_branch):
+        shapes = _shapes(walk, then_branch)
+        if shapes is not None and shapes == _shapes(walk, else_branch):
             made = walk.on_device(_chosen, cond, then_branch=then_branch, else_branch=else_branch)
             if made is not None:
                 return made
-    return then_branch() if bool(walk.read(cond).all()) else else_branch()
+    return then_branch() if bool(walk.read(cond).item()) else else_branch()
+
+
+def _shapes(walk: Walk, branch: Body) -> Any:
+    """What a branch makes; None if it does not run on the device, or not at all.
+
+    Exporters write branches that fit other sizes than these. They are an error only where taken.
+    """
+    try:
+        return walk.shapes(branch)
+    except (InvalidInput, InvalidModel):
+        return None
+
+
+@If.infers()
+def _of_both_branches(
+    dtypes: Sequence[DType | None], outputs: int, *, then_branch: Outline, else_branch: Outline
+) -> list[DType | None]:
+    counts = len(then_branch.dtypes), len(else_branch.dtypes)
+    if {*counts} != {outputs}:
+        raise ValueError(
+            f"it has {outputs} outputs, and its branches make {counts[0]} and {counts[1]} values"
+        )
+    pairs = list(zip(then_branch.dtypes, else_branch.dtypes, strict=True))
+    for i, (one, other) in enumerate(pairs):
+        if None not in (one, other) and one != other:
+            raise ValueError(f"as output {i} its branches make {one} and {other}")
+    return [one or other for one, other in pairs]
 
 
 def _chosen(xp: Backend, cond: Array, *, then_branch: Body, else_branch: Body) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType, NoneType, UnionType
@@ -121,6 +121,19 @@ class Walk(Protocol):
         """The part of the graph around this node that leads from some of its values to another."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What is known of a subgraph without a run: its inputs, and of its results the dtypes."""
+
+    inputs: int
+    # None where it is not known.
+    dtypes: tuple[DType | None, ...]
+
+
+# Of the dtypes of inputs, the number of outputs and the attributes: the dtypes of the results.
+Inference: TypeAlias = Callable[..., "Iterable[DType | None]"]
+
+
 class NeedsHost(Exception):  # noqa: N818  (a signal, not an error)
     """In the midst of work for the device, something is needed that only the host can give."""
 
@@ -174,7 +187,7 @@ class Parameter:
         return self._as(self.type, only.item())
 
     def _as(self, kind: Any, value: Any) -> Any:
-        if kind is int and isinstance(value, float) and not math.isfinite(value):
+        if kind is int and isinstance(value, float) and not value.is_integer():
             raise ValueError(f"'{self.name}' is {value}, but must be a whole number")
         return kind(value)
 
@@ -243,10 +256,12 @@ class Op(Generic[R]):
         self.name = function.__name__
         self.domain = domain
         self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
         self._function = function
         self._native: dict[str, Callable[..., Any]] = {}
         self._definition = Definition.of(function)
         self._older: list[tuple[int, Definition]] = []
+        self._inferences: list[tuple[float, Inference]] = []
 
     def __call__(self, *arguments: Any, **attributes: Any) -> R:
         """Today's function itself, so that ops can be written in terms of others."""
@@ -254,6 +269,15 @@ class Op(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<op {self.domain or 'ai.onnx'}::{self.name}>"
+
+    def __reduce__(self) -> str:
+        """An op is pickled by its name, as functions are."""
+        return self._function.__qualname__
+
+    @property
+    def is_of_the_package(self) -> bool:
+        """Whether it is one of sardonyx' own operators, and not one that a user wrote."""
+        return (self._function.__module__ or "").startswith("sardonyx.")
 
     def before(self, opset: int) -> Callable[[Function], Function]:
         """Declare the function that holds for opsets older than `opset`."""
@@ -264,6 +288,25 @@ class Op(Generic[R]):
             return function
 
         return declare
+
+    def infers(self, *, before: float = math.inf) -> Callable[[Function], Function]:
+        """Declare what can be said of a node of such an opset without a run, as at load.
+
+        The function is called with the dtypes of the inputs, each None where it is not known, and
+        with the number of outputs. The node's attributes are its keywords, and instead of subgraphs
+        their outlines. It raises ValueError for what can never run, and returns the dtypes of
+        the results as far as it knows them.
+        """
+
+        def declare(function: Function) -> Function:
+            self._inferences.append((before, function))
+            return function
+
+        return declare
+
+    def inference_at(self, opset: int) -> Inference | None:
+        """What was declared by `infers` for nodes of this opset."""
+        return next((inference for end, inference in self._inferences if opset < end), None)
 
     def on(self, backend: str) -> Callable[[Function], Function]:
         """Declare the function for one backend, "jax" say: the same, in that library's own terms.
@@ -310,7 +353,11 @@ def op(*, domain: str) -> Callable[[Callable[..., R]], Op[R]]: ...
 def op(
     function: Callable[..., R] | None = None, *, domain: str = ""
 ) -> Op[R] | Callable[[Callable[..., R]], Op[R]]:
-    """Make an `Op` of a function whose name, parameters and defaults are the operator's."""
+    """Make an `Op` of a function whose name, parameters and defaults are the operator's.
+
+    It refuses its inputs with a ValueError, which becomes `InvalidInput`; all else that it raises
+    passes as it is, with a note that names the node.
+    """
     if function is None:
         return lambda f: Op(f, domain)
     return Op(function, domain)

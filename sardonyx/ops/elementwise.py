@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import numpy as np
 
-from sardonyx.backends.base import Backend
+from sardonyx.backends.base import Backend, isdtype
+from sardonyx.backends.conditions import NonZero
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.definition import DType, Ints, op
 from sardonyx.ops.early import aligned, broadcasts_by_axis, consumes_inputs
 from sardonyx.ops.precision import at_least_float32
 
@@ -248,6 +250,10 @@ def Div(xp: Backend, A: Array, B: Array) -> Array:
     """Integers are divided towards zero."""
     if not xp.isdtype(A.dtype, "integral"):
         return xp.divide(A, B)
+    return _of_nonzero(xp, _truncated_quotient, A, B)
+
+
+def _truncated_quotient(xp: Backend, A: Array, B: Array) -> Array:
     floor = xp.floor_divide(A, B)
     if xp.isdtype(A.dtype, "unsigned integer"):
         return floor
@@ -260,9 +266,41 @@ def Mod(xp: Backend, A: Array, B: Array, *, fmod: int = 0) -> Array:
     """The result has B's sign, or with `fmod` that of A."""
     if fmod not in (0, 1):
         raise ValueError(f"fmod is {fmod}, but must be 0 or 1")
-    if fmod:
-        return xp.fmod(A, B)
-    return xp.remainder(A, B) if xp.isdtype(A.dtype, "integral") else _floored_modulo(xp, A, B)
+    if xp.isdtype(A.dtype, "integral"):
+        return _of_nonzero(xp, _truncated_remainder if fmod else _remainder, A, B)
+    return xp.fmod(A, B) if fmod else _floored_modulo(xp, A, B)
+
+
+def _remainder(xp: Backend, A: Array, B: Array) -> Array:
+    return xp.remainder(A, B)
+
+
+def _truncated_remainder(xp: Backend, A: Array, B: Array) -> Array:
+    return xp.fmod(A, B)
+
+
+def _of_nonzero(xp: Backend, divide: Callable[..., Array], A: Array, B: Array) -> Array:
+    """`divide` for integers; where the data are not looked at, a division by zero makes zero."""
+    xp.require(B, NonZero("B"))
+    is_zero = xp.equal(B, 0)
+    result = divide(xp, A, xp.where(is_zero, 1, B))
+    return xp.where(is_zero, 0, result)
+
+
+@Mod.before(28)
+def remainder_of_integers(xp: Backend, A: Array, B: Array, *, fmod: int = 0) -> Array:
+    _of_integers([xp.numpy_dtype(A.dtype)], 1, fmod=fmod)
+    return Mod(xp, A, B, fmod=fmod)
+
+
+@Mod.infers(before=28)
+def _of_integers(
+    dtypes: Sequence[DType | None], outputs: int, *, fmod: int = 0
+) -> list[DType | None]:
+    dtype = dtypes[0]
+    if not fmod and dtype is not None and not isdtype(dtype, "integral"):
+        raise ValueError(f"fmod is {fmod}, but must be 1 for {dtype} before opset 28")
+    return [dtype]
 
 
 @at_least_float32

@@ -8,6 +8,7 @@ from functools import reduce
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Host, Ints, op
 from sardonyx.ops.precision import wide
@@ -125,7 +126,11 @@ def MaxUnpool(
     if len(output_shape) != X.ndim or output_shape[:2] != X.shape[:2] or min(output_shape[2:]) < 1:
         raise ValueError(f"X of shape {X.shape} cannot be unpooled to shape {output_shape}")
     inner = [min(sizes) for sizes in zip(spanned, output_shape[2:], strict=True)]
-    flat = xp.zeros((math.prod((*X.shape[:2], *inner)),), dtype=X.dtype)
-    flat = xp.scatter(flat, (xp.reshape(I, (-1,)),), xp.reshape(X, (-1,)))
+    size = math.prod((*X.shape[:2], *inner))
+    xp.require(I, Within("I", 0, size - 1))
+    # A negative index is not counted from the end, but out of range.
+    places = xp.where(I < 0, size, I)
+    flat = xp.zeros((size,), dtype=X.dtype)
+    flat = xp.scatter(flat, (xp.reshape(places, (-1,)),), xp.reshape(X, (-1,)))
     widths = [(0, size - n) for size, n in zip(output_shape[2:], inner, strict=True)]
     return xp.pad(xp.reshape(flat, (*X.shape[:2], *inner)), [(0, 0), (0, 0), *widths], 0)

@@ -32,9 +32,16 @@ def convolution_and_more(
     dilations: Ints,
     groups: int,
 ) -> Array:
-    """`others` are the bias and the addend, as far as the epilogue has them."""
-    Y = xp.convolution(X, W, strides=strides, pads=pads, dilations=dilations, groups=groups)
+    """`W` is finite where there is padding; `others` are the bias and the addend, if any."""
+    layout = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
+    Y = convolution_by_finite(xp, X, W, **layout)
     return _followed(xp, Y, epilogue, others, (-1, *(1,) * (Y.ndim - 2)))
+
+
+def convolution_by_finite(xp: Backend, X: Array, W: Array, **layout: Any) -> Array:
+    """A convolution for which padding may be skipped: nothing in the weight times 0 is NaN."""
+    promise: dict[str, Any] = {"is_finite": True} if xp.skips_padding else {}
+    return xp.convolution(X, W, **layout, **promise)
 
 
 def product_and_more(

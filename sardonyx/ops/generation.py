@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,6 +20,13 @@ def ConstantOfShape(xp: Backend, input: Ints, *, value: Host | None = None) -> A
     if value.size != 1:
         raise ValueError(f"value has {value.size} elements instead of one")
     return xp.broadcast_to(xp.asarray(value.reshape(())), input)
+
+
+@ConstantOfShape.infers()
+def _of_the_value(
+    dtypes: Sequence[DType | None], outputs: int, *, value: Host | None = None
+) -> list[DType | None]:
+    return [np.dtype(np.float32) if value is None else value.dtype]
 
 
 @op

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import BadData, Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axes_within, axis_within
 from sardonyx.ops.definition import Ints, op
@@ -17,7 +18,7 @@ from sardonyx.ops.definition import Ints, op
 @op
 def Gather(xp: Backend, data: Array, indices: Array, *, axis: int = 0) -> Array:
     axis = axis_within(axis, data.ndim)
-    _require_elements(data.shape[axis], indices)
+    require_within(xp, indices, data.shape[axis])
     flat = xp.take(data, xp.reshape(indices, (-1,)), axis=axis)
     return xp.reshape(flat, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
 
@@ -25,7 +26,7 @@ def Gather(xp: Backend, data: Array, indices: Array, *, axis: int = 0) -> Array:
 @op
 def GatherElements(xp: Backend, data: Array, indices: Array, *, axis: int = 0) -> Array:
     axis = axis_within(axis, data.ndim)
-    _require_elements(data.shape[axis], indices)
+    require_within(xp, indices, data.shape[axis])
     # The indices may cover only a corner of the other axes.
     corner = (*indices.shape[:axis], data.shape[axis], *indices.shape[axis + 1 :])
     if len(corner) != data.ndim or any(n > m for n, m in zip(corner, data.shape, strict=True)):
@@ -44,7 +45,7 @@ def GatherND(xp: Backend, data: Array, indices: Array, *, batch_dims: int = 0) -
         raise ValueError(f"indices of {places[-1]} numbers do not fit shape {shape}")
     if shape[:batch_dims] != places[:batch_dims]:
         raise ValueError(f"shapes {shape} and {places} differ in their {batch_dims} batch axes")
-    _require_elements(math.prod(shape[batch_dims : batch_dims + places[-1]]), indices)
+    require_within_axes(xp, indices, shape[batch_dims : batch_dims + places[-1]])
     batch = (along(xp, places[i], i, len(places) - 1) for i in range(batch_dims))
     return xp.gather(data, (*batch, *(indices[..., i] for i in range(places[-1]))))
 
@@ -55,9 +56,22 @@ def along(xp: Backend, size: int, axis: int, rank: int) -> Array:
     return xp.reshape(xp.arange(size, dtype=xp.dtype(np.dtype(np.int64))), shape)
 
 
+def require_within(xp: Backend, indices: Array, size: int) -> None:
+    """Require that all indices are within an axis, counted from its start or its end."""
+    _require_elements(size, indices)
+    xp.require(indices, Within("indices", -size, size - 1))
+
+
+def require_within_axes(xp: Backend, indices: Array, sizes: Ints) -> None:
+    """Require that the last axis of `indices` holds an index into each of several axes."""
+    _require_elements(math.prod(sizes), indices)
+    for i, size in enumerate(sizes):
+        xp.require(indices, Within("indices", -size, size - 1, part=(..., i)))
+
+
 def _require_elements(size: int, indices: Array) -> None:
     if size == 0 and indices.size:
-        raise ValueError("an axis of size 0 has no elements to gather")
+        raise BadData("'indices' point into an axis of size 0, which has no elements")
 
 
 # -- by positions known before tracing ------------------------------------------------------------

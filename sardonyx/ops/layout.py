@@ -72,9 +72,9 @@ def Squeeze(xp: Backend, data: Array, axes: Ints | None = None) -> Alias:
 @op
 def Unsqueeze(xp: Backend, data: Array, axes: Ints) -> Alias:
     rank = len(data.shape) + len(axes)
-    axes = axes_within(axes, rank)
+    added = {*axes_within(axes, rank)}
     sizes = iter(data.shape)
-    return _reshaped(xp, data, tuple(1 if axis in axes else next(sizes) for axis in range(rank)))
+    return _reshaped(xp, data, tuple(1 if axis in added else next(sizes) for axis in range(rank)))
 
 
 # -- joining, cutting, repeating ------------------------------------------------------------------

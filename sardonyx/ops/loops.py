@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.standard import Array
 from sardonyx.errors import LimitExceeded
 from sardonyx.ops.axes import axis_within
-from sardonyx.ops.definition import Body, NeedsHost, Outputs, Value, Walk, op
+from sardonyx.ops.definition import Body, DType, NeedsHost, Outline, Outputs, Value, Walk, op
 
 # Up to here it is quicker to compile each iteration by itself than to compile a loop.
 FEW_ITERATIONS = 8
@@ -20,7 +22,7 @@ FEW_ITERATIONS = 8
 FOLDED_ITERATIONS = 256
 # Walked through one by one, more than this would take for ever.
 MOST_WALKED = 2**14
-# No computer gets to the end of more: such a loop counts as one that only its condition ends.
+# Larger trip counts are treated as unbounded: only the condition ends such a loop.
 ENDLESS = 2**40
 # How many results are held ready, at first, where it is not known how many a loop will make.
 FIRST_ROWS = 256
@@ -33,12 +35,54 @@ NUMBER = Spec((), np.dtype(np.int64))
 def Loop(
     walk: Walk, M: Value = None, cond: Value = None, *v_initial: Value, body: Body, outputs: Outputs
 ) -> Value:
+    for value, what in ((M, "its trip count"), (cond, "its condition")):
+        if value is not None:
+            single(value, what)
     loop = _Loop(walk, M, cond, v_initial, body)
     if not loop.is_short():
         made = loop.left_to_device()
         if made is not None:
             return made[:outputs]
     return loop.walked_through()[:outputs]
+
+
+@Loop.infers()
+def _of_the_body(
+    dtypes: Sequence[DType | None], outputs: int, *, body: Outline
+) -> tuple[DType | None, ...]:
+    carried = max(len(dtypes) - 2, 0)
+    if body.inputs != 2 + carried:
+        raise ValueError(
+            f"its body has {body.inputs} inputs, and needs {2 + carried}: the number of the "
+            "iteration, a condition, and all that is carried"
+        )
+    if max(carried, outputs) > len(body.dtypes) - 1:
+        raise ValueError(
+            f"it has {outputs} outputs and carries {carried} values, and its body makes "
+            f"{len(body.dtypes)}, of which the first is the condition"
+        )
+    going, *made = body.dtypes
+    if going not in (None, YES.dtype):
+        raise ValueError(f"the condition that its body makes is {going}, and must be bool")
+    # Where there is no iteration, what is carried stays what it is.
+    pairs = zip(dtypes[2:], made, strict=False)
+    kept = [after if before in (None, after) else None for before, after in pairs]
+    return (*kept, *made[carried:])
+
+
+def single(value: Value, what: str) -> None:
+    """Refuse what is no tensor of one element."""
+    if math.prod(getattr(value, "shape", (0,))) != 1:
+        shape = list(value.shape) if hasattr(value, "shape") else "of no tensor"
+        raise ValueError(f"{what} has the shape {shape}, but must be one element")
+
+
+def _condition(value: Value) -> Value:
+    """What the body says of the end, which must be one boolean."""
+    single(value, "the condition that its body makes")
+    if value.dtype != YES.dtype:
+        raise ValueError(f"the condition that its body makes is {value.dtype}, and must be bool")
+    return value
 
 
 @dataclass(eq=False, slots=True)
@@ -66,7 +110,7 @@ class _Loop:
         return ENDLESS if self.limit is None else int(self.walk.read(self.limit).item())
 
     def holds(self, cond: Value) -> bool:
-        return bool(self.walk.read(cond).all())
+        return bool(self.walk.read(cond).item())
 
     def is_short(self) -> bool:
         if self.rows or self.limit is None or self.walk.knows(self.limit):
@@ -93,11 +137,28 @@ class _Loop:
             return None
         if self.rows:
             return self.in_chunks()
-        limit = np.asarray(ENDLESS) if self.limit is None else self.limit
         going = YES if ignored else self.cond
+        # A known limit that no loop reaches is left out: XLA cannot count up to the greatest int64.
+        limits = [] if self.is_unbounded() else [self.limit]
         return self.walk.on_device(
-            _while, limit, going, *self.state, body=self.body, ignored=ignored
+            _while,
+            going,
+            *limits,
+            *self.state,
+            body=self.body,
+            ignored=ignored,
+            limits=len(limits),
+            begins=self.begins(),
         )
+
+    def is_unbounded(self) -> bool:
+        """Whether it is known that only the condition ends the loop."""
+        known = self.limit is None or self.walk.knows(self.limit)
+        return known and self.trips() >= ENDLESS
+
+    def begins(self) -> bool:
+        """Whether it is known that the condition holds at first."""
+        return self.cond is None or (self.walk.knows(self.cond) and self.holds(self.cond))
 
     def keeps_shape(self, going: Any) -> bool:
         """Whether all that is carried comes out of the body as it went in."""
@@ -105,6 +166,8 @@ class _Loop:
         made = None
         if None not in state:
             made = self.walk.shapes(self.body, NUMBER, going, *state, iteration=NUMBER)
+        if made:
+            _condition(made[0])
         return made is not None and [*made[1 : 1 + len(state)]] == state
 
     def counts(self) -> bool:
@@ -129,6 +192,7 @@ class _Loop:
                 body=self.body,
                 room=room,
                 ignored=self.cond is None,
+                is_endless=self.begins() and self.is_unbounded(),
             )
             if made is None:
                 return None
@@ -149,7 +213,7 @@ class _Loop:
         trips, state = self.trips(), list(self.state)
         going: Value = YES if self.cond is None else self.cond
         rows: list[list[Value]] = [[] for _ in range(self.rows)]
-        done = 0
+        done, is_unbounded = 0, self.is_unbounded()
         while done < trips and (self.cond is None or self.holds(going)):
             if done == MOST_WALKED:
                 raise LimitExceeded(
@@ -157,7 +221,11 @@ class _Loop:
                     "has to be traced by itself, since what it carries changes its shape"
                 )
             number = np.asarray(done)
-            going, *made = self.body(number, going, *state, iteration=number)
+            still, *made = self.body(number, going, *state, iteration=number)
+            _condition(still)
+            if is_unbounded and (self.cond is None or still is going):
+                raise LimitExceeded(_NEVER_ENDS)
+            going = still
             state, ends = made[: len(state)], made[len(state) :]
             for row, end in zip(rows, ends, strict=True):
                 row.append(end)
@@ -176,16 +244,25 @@ def _spec(value: Value) -> Spec | None:
 
 
 def _while(
-    xp: Backend, limit: Array, going: Array, *state: Array, body: Body, ignored: bool
+    xp: Backend,
+    going: Array,
+    *limit_and_state: Array,
+    body: Body,
+    ignored: bool,
+    limits: int,
+    begins: bool,
 ) -> tuple[Array, ...]:
+    state = limit_and_state[limits:]
     start = xp.zeros((), dtype=xp.dtype(NUMBER.dtype))
-    limit = xp.reshape(limit, ())
+    below = [xp.reshape(limit, ()) for limit in limit_and_state[:limits]]
 
     def goes_on(number: Array, going: Array, *_: Array) -> Array:
-        return going & (number < limit)
+        return reduce(xp.logical_and, [number < limit for limit in below], going)
 
     def iterate(number: Array, going: Array, *carried: Array) -> tuple[Array, ...]:
         still, *made = body(number, going, *carried, iteration=number)
+        if begins and not limits and (ignored or _stays_true(still, going)):
+            raise LimitExceeded(_NEVER_ENDS)
         still = going if ignored else xp.reshape(xp.asarray(still), ())
         return (number + 1, still, *map(xp.asarray, made))
 
@@ -193,11 +270,19 @@ def _while(
     return tuple(last)
 
 
+def _stays_true(still: Any, going: Any) -> bool:
+    """Whether a body's condition is a constant, or the one that it got, which held at first."""
+    return still is going or (isinstance(still, np.ndarray) and bool(still.all()))
+
+
+_NEVER_ENDS = (
+    f"it never ends: its condition is always true, and it has no trip count below {ENDLESS:,}; "
+    "give it one, or a condition that depends on what it computes"
+)
+
+
 def _for(xp: Backend, *state: Array, body: Body, trips: int, ignored: bool) -> tuple[Array, ...]:
     start = xp.zeros((), dtype=xp.dtype(NUMBER.dtype))
-    specs = body.specs(start, YES, *state, iteration=start)
-    for spec in specs[1 + len(state) :]:
-        xp.allow((trips, *spec.shape), spec.dtype)
 
     def iterate(carried: Any, _: Any) -> Any:
         number, *given = carried
@@ -208,11 +293,21 @@ def _for(xp: Backend, *state: Array, body: Body, trips: int, ignored: bool) -> t
         return (number + 1, *made[: len(state)]), tuple(made[len(state) :])
 
     (_, *last), rows = xp.scan(iterate, (start, *state), (), trips)
+    # Not before, since a loop that its condition may end need not come to so many rows.
+    for row in rows:
+        xp.allow(row.shape, xp.numpy_dtype(row.dtype))
     return (*last, *rows)
 
 
 def _chunk(
-    xp: Backend, done: Array, going: Array, *state: Array, body: Body, room: int, ignored: bool
+    xp: Backend,
+    done: Array,
+    going: Array,
+    *state: Array,
+    body: Body,
+    room: int,
+    ignored: bool,
+    is_endless: bool,
 ) -> tuple[Array, ...]:
     """At most `room` iterations: how many they were, whether it goes on, and what they made."""
     done = xp.reshape(done, ())
@@ -227,6 +322,8 @@ def _chunk(
     def iterate(count: Array, going: Array, *carried: Array) -> tuple[Array, ...]:
         number = done + count
         still, *made = body(number, going, *carried[:kept], iteration=number)
+        if is_endless and (ignored or _stays_true(still, going)):
+            raise LimitExceeded(_NEVER_ENDS)
         still = going if ignored else xp.reshape(xp.asarray(still), ())
         written = (
             xp.scatter(buffer, (count,), xp.asarray(row))

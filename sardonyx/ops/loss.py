@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import LogSoftmax
 from sardonyx.ops.definition import op
@@ -21,6 +22,7 @@ def NegativeLogLikelihoodLoss(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> Array:
+    _require_classes(xp, "target", target, input, ignore_index)
     loss = _loss(xp, wide(xp, input), target, weight, ignore_index, reduction)
     return xp.astype(loss, input.dtype)
 
@@ -37,6 +39,7 @@ def SoftmaxCrossEntropyLoss(
 ) -> tuple[Array, Array]:
     if scores.ndim < 2:
         raise ValueError(f"scores of shape {scores.shape} have no axis of classes after the first")
+    _require_classes(xp, "labels", labels, scores, ignore_index)
     log_prob = LogSoftmax(xp, wide(xp, scores), axis=1)
     output = _loss(xp, log_prob, labels, weights, ignore_index, reduction)
     return xp.astype(output, scores.dtype), xp.astype(log_prob, scores.dtype)
@@ -56,7 +59,7 @@ def _loss(
     heard = None if ignore_index is None else xp.not_equal(target, ignore_index)
     # An ignored class need not exist; a negative one is none, and not one counted from the end.
     target = target if heard is None else xp.where(heard, target, 0)
-    target = xp.where(target < 0, log_prob.shape[1], target)
+    target = xp.maximum(target, 0)
     chosen = xp.take_along_axis(log_prob, xp.expand_dims(target, axis=1), axis=1)
     loss = _only(xp, heard, -xp.squeeze(chosen, axis=1))
     weights = xp.ones_like(loss)
@@ -68,6 +71,13 @@ def _loss(
         return loss
     total = xp.sum(loss)
     return total if reduction == "sum" else total / xp.sum(_only(xp, heard, weights))
+
+
+def _require_classes(
+    xp: Backend, name: str, classes: Array, scores: Array, ignore_index: int | None
+) -> None:
+    if scores.ndim > 1 and scores.shape[1]:
+        xp.require(classes, Within(name, 0, scores.shape[1] - 1, exempt=ignore_index))
 
 
 def _check(log_prob: Array, target: Array, weight: Array | None, reduction: str) -> None:

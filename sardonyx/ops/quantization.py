@@ -14,6 +14,7 @@ from sardonyx.ops.axes import axis_within
 from sardonyx.ops.casting import Cast
 from sardonyx.ops.convolution import windows_of_filters, with_bias
 from sardonyx.ops.definition import DType, Ints, op
+from sardonyx.ops.fused import convolution_by_finite
 from sardonyx.ops.precision import wide
 from sardonyx.ops.windows import Windows
 
@@ -402,7 +403,8 @@ def _centred_convolution(
     if w.shape[1] == 1 and taps * 2**16 <= 2**24:
         # Float32 holds the sums, and libraries have better ways for this than many small products.
         centred = (_difference(xp, x, x_zero_point), _difference(xp, w, w_zero_point))
-        y = xp.convolution(
+        y = convolution_by_finite(
+            xp,
             *(xp.astype(v, xp.dtype(FLOAT32)) for v in centred),
             strides=windows.strides,
             pads=windows.pads,

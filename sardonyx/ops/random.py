@@ -8,6 +8,7 @@ import numpy as np
 
 from sardonyx.backends import random
 from sardonyx.backends.base import Backend, isdtype
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Ints, Key, Outputs, Shaped, op
 from sardonyx.ops.precision import at_least_float32, is_narrow
@@ -131,6 +132,7 @@ def Bernoulli(
     key: Key,
 ) -> Array:
     """One with the probability that `input` says, else zero."""
+    xp.require(input, Within("input", 0, 1))
     wide = FLOAT64 if xp.numpy_dtype(input.dtype) == FLOAT64 else FLOAT32
     drawn = random.uniform(xp, _seeded(xp, seed, key), input.shape, wide)
     ones = drawn < xp.astype(input, drawn.dtype)

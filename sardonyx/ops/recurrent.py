@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array, Operand
 from sardonyx.ops.activation import (
     Elu,
@@ -189,6 +190,9 @@ def ReverseSequence(
         )
     _check_shape("sequence_lens", sequence_lens, (input.shape[batch_axis],))
     rows, columns = (xp.arange(size, dtype=sequence_lens.dtype) for size in input.shape[:2])
+    longest = input.shape[time_axis]
+    xp.require(sequence_lens, Within("sequence_lens", 0, longest))
+    sequence_lens = xp.minimum(sequence_lens, longest)
     places = [xp.reshape(rows, (-1, 1)), xp.reshape(columns, (1, -1))]
     step, lengths = places[time_axis], xp.reshape(sequence_lens, places[batch_axis].shape)
     places[time_axis] = xp.where(step < lengths, lengths - 1 - step, step)
@@ -320,6 +324,7 @@ class _Network:
         """Whether each step is within its sequence."""
         xp, (steps, count, batch, _) = self.xp, self.given.shape
         _check_shape("sequence_lens", sequence_lens, (batch,))
+        xp.require(sequence_lens, Within("sequence_lens", 0, steps))
         places = xp.reshape(xp.arange(steps, dtype=sequence_lens.dtype), (-1, 1, 1, 1))
         within = places < xp.reshape(sequence_lens, (-1, 1))
         return xp.broadcast_to(within, (steps, count, batch, 1))

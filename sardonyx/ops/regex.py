@@ -7,17 +7,17 @@ part of the syntax alone, but with work in proportion to the text's length whate
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import import_module
-from typing import NamedTuple, TypeAlias
+
+from sardonyx.errors import LimitExceeded
+from sardonyx.ops.automaton import Automaton, Chars, Either, Part, Parts, Place, Repeat
 
 Test = Callable[[str], bool]
-Part: TypeAlias = "Chars | Place | Either | Repeat"
-# What is still to be matched, part by part.
-Parts: TypeAlias = tuple[Part, ...]
 
+LONGEST_PATTERN = 2**18
 MOST_REPEATS = 1000
 DEEPEST = 50
 
@@ -25,105 +25,24 @@ DEEPEST = 50
 @lru_cache(maxsize=64)
 def matcher(pattern: str) -> Test:
     """A function that says of a text whether it matches in full."""
+    if len(pattern) > LONGEST_PATTERN:
+        raise LimitExceeded(
+            f"the pattern has {len(pattern):,} characters; at most {LONGEST_PATTERN:,} are allowed"
+        )
     try:
         re2 = import_module("re2")
     except ImportError:
-        return partial(matches, read(pattern))
+        return Automaton(read(pattern)).matches
     options = re2.Options()
     options.log_errors = False
+    # Whoever asks only whether a text matches needs no groups, which take memory for each state.
+    options.never_capture = True
     try:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
         told = error.args[0].decode(errors="replace")
         raise ValueError(f"the pattern is none of RE2's: {told}") from None
     return lambda text: compiled.fullmatch(text) is not None
-
-
-# -- matching -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Chars:
-    """One character of a set."""
-
-    test: Test
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Place:
-    """A place, told by the characters before and behind it; there is "" beyond the text's ends."""
-
-    is_here: Callable[[str, str], bool]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Either:
-    ways: tuple[Parts, ...]
-
-
-class Repeat(NamedTuple):
-    body: Parts
-    least: int
-    # None where there is no end.
-    most: int | None
-
-
-def matches(pattern: Parts, text: str) -> bool:
-    """Follow at once all that may still match, in the manner of Antimirov's derivatives."""
-    left, before = frozenset([pattern]), ""
-    for char in text:
-        left = _left_after(left, before, char)
-        if not left:
-            return False
-        # To the places that look at what is before them, all others are the same.
-        before = "_" if _is_word(char) else "."
-    return any(_may_end(parts, before, "") for parts in left)
-
-
-@lru_cache(maxsize=4096)
-def _left_after(left: frozenset[Parts], before: str, char: str) -> frozenset[Parts]:
-    return frozenset(rest for parts in left for rest in _after(parts, before, char))
-
-
-def _after(parts: Parts, before: str, char: str) -> Iterator[Parts]:
-    """What may be left of `parts` once they have taken a character."""
-    for i, part in enumerate(parts):
-        for rest in _after_part(part, before, char):
-            yield rest + parts[i + 1 :]
-        if not _may_end((part,), before, char):
-            return
-
-
-def _after_part(part: Part, before: str, char: str) -> Iterator[Parts]:
-    match part:
-        case Chars(test):
-            if test(char):
-                yield ()
-        case Either(ways):
-            for way in ways:
-                yield from _after(way, before, char)
-        case Repeat(body, least, most) if most != 0:
-            # Where the body may match nothing, all turns but this one may do so here and now.
-            least = 0 if _may_end(body, before, char) else max(least - 1, 0)
-            again = Repeat(body, least, None if most is None else most - 1)
-            for rest in _after(body, before, char):
-                yield (*rest, again)
-
-
-def _may_end(parts: Parts, before: str, behind: str) -> bool:
-    """Whether `parts` can match nothing, at a place between two characters."""
-    return all(_may_be_nothing(part, before, behind) for part in parts)
-
-
-def _may_be_nothing(part: Part, before: str, behind: str) -> bool:
-    match part:
-        case Place(is_here):
-            return is_here(before, behind)
-        case Either(ways):
-            return any(_may_end(way, before, behind) for way in ways)
-        case Repeat(body, least, _):
-            return least == 0 or _may_end(body, before, behind)
-    return False
 
 
 # -- sets and places ------------------------------------------------------------------------------

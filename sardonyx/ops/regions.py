@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.precision import wide
@@ -123,7 +124,8 @@ def _aligned(
         for axis in range(2)
     )
     pixels = wide(xp, xp.permute_dims(X, (0, 2, 3, 1)))
-    image = xp.reshape(batch_indices, (-1, 1, 1))
+    xp.require(batch_indices, Within("batch_indices", 0, X.shape[0] - 1))
+    image = xp.reshape(xp.maximum(batch_indices, 0), (-1, 1, 1))
     combine = xp.maximum if mode == "max" else xp.add
 
     def visit(i: Array, j: Array, pooled: Array) -> Array:
@@ -225,7 +227,9 @@ def MaxRoiPool(
         for axis in range(2)
     )
     pixels = xp.permute_dims(X, (0, 2, 3, 1))
-    image = xp.reshape(xp.astype(rois[:, 0], xp.dtype(INT64)), (-1, 1, 1))
+    xp.require(rois, Within("rois", 0, X.shape[0] - 1, part=(slice(None), 0)))
+    image = xp.astype(xp.maximum(rois[:, 0], 0), xp.dtype(INT64))
+    image = xp.reshape(image, (-1, 1, 1))
 
     def visit(i: Array, j: Array, pooled: Array) -> Array:
         row = xp.minimum(down.begin + i, X.shape[2] - 1)

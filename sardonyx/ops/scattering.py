@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import DType, op
-from sardonyx.ops.indexing import along
+from sardonyx.ops.indexing import along, require_within, require_within_axes
 from sardonyx.ops.precision import is_narrow
 
 # -- anywhere -------------------------------------------------------------------------------------
@@ -35,6 +35,7 @@ def ScatterElements(
     corner = (*shape[:axis], data.shape[axis], *shape[axis + 1 :])
     if any(n > m for n, m in zip(corner, data.shape, strict=True)):
         raise ValueError(f"indices of shape {shape} reach beyond shape {data.shape}")
+    require_within(xp, indices, data.shape[axis])
     places = [along(xp, size, i, data.ndim) for i, size in enumerate(shape)]
     places[axis] = indices
     return _combined(xp, data, places, updates, reduction)
@@ -56,6 +57,7 @@ def ScatterND(
     expected = (*indices.shape[:-1], *data.shape[count:])
     if updates.shape != expected:
         raise ValueError(f"updates have shape {updates.shape}, but must have shape {expected}")
+    require_within_axes(xp, indices, data.shape[:count])
     places = [indices[..., i] for i in range(count)]
     return _combined(xp, data, places, updates, reduction)
 
@@ -66,8 +68,6 @@ def _combined(
     """`data` with the updates in their places, or combined with what is there."""
     if reduction not in ("none", "add", "mul", "max", "min"):
         raise ValueError(f"reduction is {reduction!r}, but must be none, add, mul, max or min")
-    if updates.size and not math.prod(data.shape[: len(places)]):
-        raise ValueError(f"shape {data.shape} has no elements to write to")
     if reduction == "none":
         return xp.scatter(data, places, updates)
     _require_combinable(xp, data.dtype, reduction)
@@ -122,9 +122,15 @@ def TensorScatter(
         raise ValueError(f"write_indices have shape {write_indices.shape}, not {shape[:1]}")
     if not update.size:
         return past_cache
+    if mode == "linear":
+        xp.require(write_indices, Within("write_indices", 0, shape[axis] - length))
     starts = xp.reshape(write_indices, (-1, *(1,) * axis))
     steps = starts + along(xp, length, axis, axis + 1)
-    steps = xp.remainder(steps, shape[axis]) if mode == "circular" else steps
+    if mode == "circular":
+        steps = xp.remainder(steps, shape[axis])
+    else:
+        # A negative index is not counted from the end, but out of range.
+        steps = xp.where(steps < 0, shape[axis], steps)
     lead = (along(xp, size, i, axis + 1) for i, size in enumerate(shape[:axis]))
     return xp.scatter(past_cache, (*lead, steps), update)
 

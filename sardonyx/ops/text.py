@@ -6,11 +6,12 @@ import re
 import string
 from collections.abc import Callable
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.limits import largest_value, refuse_huge
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Host, Strings, Unsized, op
 from sardonyx.ops.regex import matcher
@@ -26,15 +27,27 @@ def StringConcat(xp: Backend, X: Array, Y: Array) -> Array:
         shape = np.broadcast_shapes(first.shape, second.shape)
     except ValueError:
         raise ValueError(f"shapes {first.shape} and {second.shape} do not broadcast") from None
-    xp.allow(shape, OBJECT)
+    _allow(xp, shape, OBJECT)
     # What is joined to itself again and again soon takes more memory than there is.
-    xp.allow((int(np.sum(_lengths(first) + _lengths(second))),), BYTE)
+    _allow(xp, (int(np.sum(_lengths(first) + _lengths(second))),), BYTE)
     return xp.asarray(np.asarray(first + second, OBJECT))
+
+
+def _allow(xp: Backend, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse too much text at each call, since its size depends on what is passed."""
+    xp.allow(shape, dtype)
+    refuse_huge(shape, dtype, xp.largest_value or largest_value())
 
 
 def _lengths(words: Host) -> Host:
     lengths = np.fromiter(map(len, words.reshape(-1)), np.int64, words.size)
     return lengths.reshape(words.shape)
+
+
+def _words(xp: Backend, X: Array) -> Host:
+    if xp.numpy_dtype(X.dtype) != OBJECT:
+        raise ValueError("it takes strings, and its input holds numbers")
+    return np.asarray(X)
 
 
 # -- splitting ------------------------------------------------------------------------------------
@@ -45,12 +58,12 @@ def StringSplit(
     xp: Backend, X: Array, *, delimiter: str | None = None, maxsplit: int | None = None
 ) -> tuple[Unsized, Unsized]:
     """The parts of each string, filled up with empty ones, and how many they are."""
-    words = np.asarray(X)
+    words = _words(xp, X)
     most = -1 if maxsplit is None else maxsplit
     parts = [_parts(word, delimiter, most) for word in words.reshape(-1)]
     counts = np.asarray([len(each) for each in parts], np.int64)
     widest = int(np.max(counts, initial=0))
-    xp.allow((*words.shape, widest), OBJECT)
+    _allow(xp, (*words.shape, widest), OBJECT)
     table = np.full((words.size, widest), "", OBJECT)
     table[np.arange(widest) < counts[:, None]] = np.asarray([*chain.from_iterable(parts)], OBJECT)
     shape = words.shape
@@ -76,7 +89,7 @@ def StringNormalizer(
     stopwords: Strings | None = None,
 ) -> Unsized:
     """Without the stop words, in upper or lower case; where none is left, one empty string."""
-    words = np.asarray(X)
+    words = _words(xp, X)
     if words.shape[:-1] not in ((), (1,)) or not words.ndim:
         raise ValueError(f"X has shape {words.shape}, but must be [C] or [1, C]")
     casing = _casing(locale or "en_US")
@@ -136,6 +149,6 @@ CASINGS = {"tr": TURKISH, "az": TURKISH, "c": ASCII, "posix": ASCII}
 def RegexFullMatch(xp: Backend, X: Array, *, pattern: str | None = None) -> Array:
     if pattern is None:
         raise ValueError("the attribute 'pattern' is missing")
-    match, words = matcher(pattern), np.asarray(X)
+    match, words = matcher(pattern), _words(xp, X)
     found = np.fromiter(map(match, words.reshape(-1)), np.bool_, words.size)
     return xp.asarray(found.reshape(words.shape))

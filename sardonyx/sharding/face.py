@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sardonyx.arguments import check_switches, check_text
 from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model import Model
 from sardonyx.graph.opened import Opened
@@ -41,6 +42,9 @@ def shard(
     >>> sharded(np.zeros((jax.device_count(), 8, 48), np.float32)).shape[1:]
     (8, 48)
     """
+    check_switches(strict=strict)
+    if configuration is not None:
+        check_text(configuration=configuration)
     source, host, strict = Opened.of(model, strict=strict)
     # JAX is imported only where it is asked for.
     make = import_module("sardonyx.sharding.model").sharded

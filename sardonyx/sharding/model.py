@@ -19,6 +19,7 @@ from sardonyx.backends.jax import EXACT
 from sardonyx.backends.jax_portable import PortableBackend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.arguments import taken
+from sardonyx.graph.faults import raise_told
 from sardonyx.graph.params import Params, is_static
 from sardonyx.graph.pure import Pure, pure
 from sardonyx.graph.results import results_type
@@ -119,10 +120,13 @@ class ShardedModel:
         program = self._program(given)
         is_traced = any(map(self._backend.is_abstract, given))
         run = program.run if is_traced else self._compiled(program, given)
-        with self._backend.scope():
-            outputs = run(*self._arguments(program, given, self._fresh_key()))
-        if given and all(isinstance(array, np.ndarray) for array in given):
-            outputs = [_fetched(output) for output in outputs]
+        try:
+            with self._backend.scope():
+                outputs = run(*self._arguments(program, given, self._fresh_key()))
+            if given and all(isinstance(array, np.ndarray) for array in given):
+                outputs = [_fetched(output) for output in outputs]
+        except Exception as error:
+            raise_told(error, "The call could not run", self._backend)
         return outputs[0] if len(outputs) == 1 else self._results(*outputs)
 
     def _given(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sardonyx.printable import LONGEST_NAME, printable
 from sardonyx.sharding.layout import Divided, MeshAxes, parts, shown
 
 
@@ -43,10 +44,11 @@ class Report:
         head = f"mesh: {mesh}; {self.bytes_per_device:,} of {self.total_bytes:,} bytes per device"
         weights = [(r.name, r.shape, shown(r.divided), r.reason) for r in self.rows]
         inputs = [(name, "input", layout, "") for name, layout in self.inputs]
-        return "\n".join([head, *_columns([*inputs, *weights]), *self.notes])
+        return "\n".join([head, *_columns([*inputs, *weights]), *map(printable, self.notes)])
 
 
-def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def _columns(cells: Sequence[tuple[str, ...]]) -> list[str]:
+    rows = [[printable(text, LONGEST_NAME) for text in row] for row in cells]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

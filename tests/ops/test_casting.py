@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -151,6 +152,17 @@ def test_float64_is_rounded_once(backend: Backend, to: Any) -> None:
     x = np.concatenate([x, np.subtract.outer(ties, nudges).ravel()])
     x = np.concatenate([x, -x])
     np.testing.assert_array_equal(cast(backend, x, to).astype(np.float64), nearest(x, to))
+
+
+@pytest.mark.parametrize("to", [np.float16, ml_dtypes.bfloat16, np.float32], ids=name)
+def test_a_cast_that_rounds_once_has_a_derivative(to: Any) -> None:
+    xp = JaxBackend()
+
+    def there_and_back(x: Any) -> Any:
+        return jax.numpy.sum(ops.Cast(xp, ops.Cast(xp, x, to=np.dtype(to)), to=np.dtype(float)))
+
+    with xp.scope():
+        assert jax.jit(jax.grad(there_and_back))(np.array([1.1, 3.0])).tolist() == [1, 1]
 
 
 @given(st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=9))

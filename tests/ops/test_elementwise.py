@@ -141,6 +141,14 @@ def test_mod_of_floats_is_exact(xp: Backend) -> None:
             np.testing.assert_array_equal(np.signbit(actual[real]), np.signbit(signs))
 
 
+def test_mod_of_floats_needs_fmod_before_opset_28(xp: Backend) -> None:
+    for dtype in floats_for(xp):
+        x = np.ones(2, dtype)
+        with pytest.raises(ValueError, match=r"fmod is 0, but must be 1 for .*float"):
+            run(xp, ops.Mod, x, x, opset=27)
+        assert_same(run(xp, ops.Mod, x, x, opset=27, fmod=1), np.zeros(2, dtype))
+
+
 @pytest.mark.parametrize("fmod", [0, 1])
 def test_mod_in_low_precision(xp: Backend, fmod: int) -> None:
     for dtype in floats_for(xp)[:-2]:

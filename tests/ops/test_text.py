@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from sardonyx.backends.numpy import HOST
 from sardonyx.errors import LimitExceeded
 from sardonyx.ops import regex
 from sardonyx.ops import text as ops
+from sardonyx.ops.automaton import Automaton
 from tests.ops.oracle import onnxruntime_run, run
 
 
@@ -243,6 +246,59 @@ def test_no_pattern_runs_away(engine: str, pattern: str) -> None:
     assert time.process_time() - began < 10
 
 
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [("()" * 20_000, False), ("(a|" * 900 + "b" + ")" * 900, True), ("(x)" * 10_000, False)],
+    ids=["many groups", "deep groups", "many letters"],
+)
+def test_groups_take_no_memory(pattern: str, expected: bool) -> None:
+    """In a process of its own, since RE2 allocates where no tool of Python's looks."""
+    script = (
+        "import resource, sys, numpy as np, sardonyx\n"
+        "def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
+        "x, pattern = np.array(['a', 'x' * 10_000], object), sys.stdin.read()\n"
+        "sardonyx.run_op('RegexFullMatch', x, pattern='a')\n"
+        "before = peak()\n"
+        "found = sardonyx.run_op('RegexFullMatch', x, pattern=pattern)\n"
+        "print(found.tolist()[0], peak() - before)\n"
+    )
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=pattern, capture_output=True, text=True, check=True
+    )
+    found, megabytes = done.stdout.split()
+    assert found == str(expected)
+    assert int(megabytes) < 200
+    assert time.monotonic() - began < 20
+
+
+def test_a_pattern_has_a_length() -> None:
+    with pytest.raises(LimitExceeded, match="300,000 characters"):
+        run(HOST, ops.RegexFullMatch, strings("a"), pattern="a" * 300_000)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("a?" * 2000, "a" * 4000),
+        ("(a*)" * 2000, "a" * 4000 + "b"),
+        ("(a|b)*a" + "(a|b)" * 900, "ab" * 10_000),
+        ("((a?){30}){30}" * 3, "a" * 20_000),
+        ("(((a|b|c)*)*)*x", "abc" * 100_000),
+    ],
+)
+def test_work_without_re2_has_an_end(monkeypatch: Any, pattern: str, text: str) -> None:
+    began = time.process_time()
+    with contextlib.suppress(LimitExceeded):
+        assert not Automaton(regex.read(pattern)).matches(text)
+    assert time.process_time() - began < 10
+
+
+def test_a_pattern_without_re2_has_a_size() -> None:
+    with pytest.raises(ValueError, match=r"parts.*pip install 'sardonyx\[text\]'"):
+        Automaton(regex.read("(abcdefghij){900}"))
+
+
 def test_a_pattern_is_needed() -> None:
     with pytest.raises(ValueError, match="'pattern' is missing"):
         run(HOST, ops.RegexFullMatch, strings("a"))
@@ -250,7 +306,7 @@ def test_a_pattern_is_needed() -> None:
 
 def test_nesting_has_an_end() -> None:
     deep = "(" * 50 + "a" + ")" * 50
-    assert regex.matches(regex.read(deep + "?"), "a")
+    assert Automaton(regex.read(deep + "?")).matches("a")
     with pytest.raises(ValueError, match="no syntax"):
         regex.read("(" + deep + ")")
 
@@ -274,9 +330,9 @@ patterns = st.recursive(
 @given(patterns, st.lists(st.text("ab-_1\né", max_size=6), min_size=20, max_size=20))
 @settings(deadline=None, max_examples=300)
 def test_without_re2_the_meaning_is_the_same(pattern: str, texts: list[str]) -> None:
-    compiled, parts = re2.compile(pattern), regex.read(pattern)
+    compiled, own = re2.compile(pattern), Automaton(regex.read(pattern))
     for text in texts:
-        assert regex.matches(parts, text) == (compiled.fullmatch(text) is not None), text
+        assert own.matches(text) == (compiled.fullmatch(text) is not None), text
 
 
 # -- in programs ----------------------------------------------------------------------------------

@@ -1,7 +1,12 @@
-"""From the kernels' sources to a shared library in the user's cache folder."""
+"""From the kernels' sources to a shared library in the user's cache folder.
+
+It is loaded from a `PrivateFolder` alone, and by the handle through which it was checked: whoever
+can write the library can run code as this user.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -11,12 +16,17 @@ import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
+
+from sardonyx.backends.private_folder import PrivateFolder
+from sardonyx.errors import InvalidInput
 
 SOURCES = Path(__file__).parent / "kernels"
 PACKAGE = "onednn-cpu-gomp"
 ONEDNN = "libdnnl.so.3"
+LIBRARY = "libsardonyx_onednn.so"
 SWITCH = "SARDONYX_ONEDNN"
 COMPILERS = ("c++", "g++", "clang++")
 
@@ -25,18 +35,38 @@ class BuildError(Exception):
     """Why there are no kernels here."""
 
 
-def built() -> Path:
+class Kernels(NamedTuple):
+    """The library, and what tells one build of it from another."""
+
+    library: ctypes.CDLL
+    identity: str
+
+
+def built() -> Kernels:
     """The library of kernels, compiled unless that was done before."""
     if os.environ.get(SWITCH) == "0":
         raise BuildError(f"it is switched off by {SWITCH}=0")
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise BuildError("it is used on Linux on x86-64 alone")
     onednn = _onednn()
-    folder = _cache_folder() / _digest(onednn)
-    library = folder / "libsardonyx_onednn.so"
-    if not library.exists():
-        _compile(_compiler(), onednn, library)
-    return library
+    digest = _digest(onednn)
+    try:
+        folder = PrivateFolder(_cache_folder() / digest)
+    except InvalidInput as error:
+        raise BuildError(f"the cache folder cannot be written ({error})") from error
+    loaded = _loaded(folder)
+    if loaded is None:
+        folder.write(LIBRARY, _compiled(_compiler(), onednn))
+        loaded = _loaded(folder)
+    if loaded is None:
+        raise BuildError("the cache folder cannot be written")
+    return Kernels(loaded, digest)
+
+
+def _loaded(folder: PrivateFolder) -> ctypes.CDLL | None:
+    """The library in the folder; a seal behind its end does not disturb the system's loader."""
+    with folder.entry(LIBRARY) as found:
+        return None if found is None else ctypes.CDLL(f"/proc/self/fd/{found.handle}")
 
 
 def _onednn() -> Path:
@@ -72,21 +102,19 @@ def _digest(onednn: Path) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def _compile(compiler: str, onednn: Path, library: Path) -> None:
-    """Beside its place first, so that another process sees all of it or nothing."""
+def _compiled(compiler: str, onednn: Path) -> bytes:
     try:
-        library.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-            unfinished = Path(folder) / library.name
+        with tempfile.TemporaryDirectory() as folder:
+            library = Path(folder) / LIBRARY
             _run(
                 compiler, "-std=c++20", "-O2", "-shared", "-fPIC", "-w",
                 "-isystem", jax.ffi.include_dir(),
                 str(SOURCES / "library.cc"), str(onednn), f"-Wl,-rpath,{onednn.parent}",
-                "-o", str(unfinished),
+                "-o", str(library),
             )  # fmt: skip
-            unfinished.replace(library)
+            return library.read_bytes()
     except OSError as error:
-        raise BuildError(f"the cache folder cannot be written ({error})") from error
+        raise BuildError(f"the folder for temporary files cannot be written ({error})") from error
 
 
 def _run(*command: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -13,7 +12,7 @@ import jax
 import numpy as np
 
 from sardonyx.backends.host_memory import zero_bytes
-from sardonyx.backends.onednn.build import BuildError, built
+from sardonyx.backends.onednn.build import BuildError, Kernels, built
 
 PACK, RUN = TARGETS = ("sardonyx_onednn_pack", "sardonyx_onednn_run")
 Bytes: TypeAlias = np.ndarray[Any, Any]
@@ -22,7 +21,7 @@ Bytes: TypeAlias = np.ndarray[Any, Any]
 SERIES = 3
 
 _loading = Lock()
-_outcome: list[ctypes.CDLL | str] = []
+_outcome: list[Kernels | str] = []
 
 
 @dataclass(frozen=True)
@@ -36,26 +35,26 @@ class Plan:
 
 def status() -> str:
     """Whether oneDNN is used, and why not, in a sentence."""
-    found = _library()
+    found = _found()
     if isinstance(found, str):
         return f"XLA's own kernels are used, not oneDNN's: {found}"
     return "oneDNN's kernels are used for products and convolutions on the CPU"
 
 
 def is_available() -> bool:
-    return not isinstance(_library(), str)
+    return _library() is not None
 
 
 def identity() -> str:
     """What tells one build of the kernels from another; nothing where there are none."""
-    library = _library()
-    return "" if isinstance(library, str) else Path(library._name).parent.name
+    found = _found()
+    return "" if isinstance(found, str) else found.identity
 
 
 def plan_of(spec: Sequence[int]) -> Plan | None:
     """None where oneDNN has no fast kernel for it."""
     library = _library()
-    if isinstance(library, str):
+    if library is None:
         return None
     kernel, pieces = ctypes.create_string_buffer(64), ctypes.c_int64()
     packed_bytes = library.sardonyx_onednn_plan(
@@ -74,7 +73,7 @@ def pack(spec: Sequence[int], packed_bytes: int, weight: Bytes) -> Bytes:
     plan = plan_of(spec)
     fits = plan is not None and plan.packed_bytes == packed_bytes
     if (
-        isinstance(library, str)
+        library is None
         or not fits
         or library.sardonyx_onednn_pack_now(*_passed(spec), weight.ctypes.data, packed.ctypes.data)
     ):
@@ -86,7 +85,12 @@ def _passed(spec: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_int64], int]:
     return (ctypes.c_int64 * len(spec))(*spec), len(spec)
 
 
-def _library() -> ctypes.CDLL | str:
+def _library() -> ctypes.CDLL | None:
+    found = _found()
+    return None if isinstance(found, str) else found.library
+
+
+def _found() -> Kernels | str:
     """The library, or why there is none."""
     with _loading:
         if not _outcome:
@@ -94,19 +98,20 @@ def _library() -> ctypes.CDLL | str:
         return _outcome[0]
 
 
-def _loaded() -> ctypes.CDLL | str:
+def _loaded() -> Kernels | str:
     try:
-        library = ctypes.CDLL(str(built()))
+        kernels = built()
     except BuildError as error:
         return str(error)
     except OSError as error:
         return f"its library does not load ({error})"
+    library = kernels.library
     if library.sardonyx_onednn_series() != SERIES:
         return f"it is not of the series {SERIES}"
     _declare(library)
     for name in TARGETS:
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(library[name]), platform="cpu")
-    return library
+    return kernels
 
 
 def _declare(library: ctypes.CDLL) -> None:

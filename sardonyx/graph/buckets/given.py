@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Spec
+from sardonyx.backends.limits import refuse_huge
 from sardonyx.backends.padding.axes import Axis, Layout, has_padding
 from sardonyx.graph.arrays import leaf_of
 from sardonyx.graph.buckets.sizes import resized
@@ -88,7 +89,12 @@ class Given:
         )
 
 
+# NumPy counts bytes in 63 bits.
+LARGEST_COUNTED = 2**62
+
+
 def _stand_in(spec: Spec) -> Any:
+    refuse_huge(spec.shape, spec.dtype, LARGEST_COUNTED)
     return np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
 
 

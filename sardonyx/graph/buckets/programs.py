@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from threading import RLock
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from sardonyx.graph.buckets.given import Given
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.buckets.tape import WholeTape
 from sardonyx.graph.compiling import Compiler
-from sardonyx.graph.params import Constants, Params
+from sardonyx.graph.params import Constants, Weights
 from sardonyx.graph.program import Program
 from sardonyx.graph.stages import output_of
 from sardonyx.graph.values import Device, Value, digest, leaves
@@ -75,20 +75,20 @@ class Buckets:
     sizes: Sizes
     padding: Padding
     compiler: Compiler
-    params: Params
     constants: Constants
     # Writes the model on a tape, for inputs like these.
     trace: Callable[[WholeTape, Sequence[Any]], Program]
-    new_tape: Callable[[Collection[int]], WholeTape]
-    new_key: Callable[[], Any]
-    lock: RLock
+    new_tape: Callable[[Collection[int], Weights], WholeTape]
+    lock: Lock
     known: dict[Any, Bucket] = field(default_factory=dict)
     # Whether any two sizes could be shown to share a program.
     is_proved: bool = False
-    # Of the params that were read while tracing.
+    # Those of the call that is being fitted.
+    weights: Weights | None = None
+    # Of the weights that were read while tracing.
     version: int = -1
 
-    def run(self, fit: Fit, inputs: Sequence[Any]) -> list[Any]:
+    def run(self, fit: Fit, inputs: Sequence[Any], weights: Weights) -> list[Any]:
         """The outputs for these arrays."""
         program = fit.program.shown
         frame = dict(enumerate(inputs))
@@ -96,20 +96,22 @@ class Buckets:
             frame[i] = self.padding.enlarged(inputs[i], spec.shape)
         frame.update(zip(fit.program.told, fit.told, strict=True))
         for stage in program.stages:
-            stage.run(frame, self.compiler, self.params, inline=False)
+            stage.run(frame, self.compiler, weights, inline=False)
         own = dict(enumerate(inputs))
         for register, twin, layout in fit.made:
             own[register] = self.padding.reduced(frame[twin], layout)
-        return [output_of(value, own, self.params, program.backend) for value in fit.outputs]
+        return [output_of(value, own, weights, program.backend) for value in fit.outputs]
 
-    def fit(self, given: Given) -> tuple[Fit | None, set[int]]:
+    def fit(self, given: Given, weights: Weights) -> tuple[Fit | None, set[int]]:
         """Where a call goes, and the arrays for whose values this was found.
 
         None stands for a program of its own, where the graph is another one for just these sizes.
+        To be called by one thread at a time.
         """
-        if self.version != self.params.static_version:
+        self.weights = weights
+        if self.version != weights.static_version:
             self.known.clear()
-            self.version = self.params.static_version
+            self.version = weights.static_version
         true, _ = self._traced(given, {})
         bucket = self._bucket(given, true)
         read = {*true.inputs_read, *bucket.tape.inputs_read}
@@ -194,7 +196,8 @@ class Buckets:
 
     def _traced(self, given: Given, sizes: Mapping[str, int]) -> tuple[WholeTape, Program]:
         """The model for a call's inputs, with these sizes in place of their own."""
-        tape = self.new_tape(given.padded)
+        assert self.weights is not None
+        tape = self.new_tape(given.padded, self.weights)
         program = self.trace(tape, given.inputs(sizes))
         tape.let_go()
         return tape, program

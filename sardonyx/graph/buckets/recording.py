@@ -8,22 +8,27 @@ from typing import Any
 
 from sardonyx.graph.buckets.given import Given
 from sardonyx.graph.buckets.programs import Buckets, Fit
+from sardonyx.graph.params import Weights
 from sardonyx.graph.program import Program
-from sardonyx.graph.replay import Recording
+from sardonyx.graph.replay import NewKey, Recording
 from sardonyx.graph.structure import ValueInfo
 from sardonyx.graph.values import digest
 
 
 def bucketed(
-    plain: Recording, buckets: Buckets, values: Sequence[Any], infos: Sequence[ValueInfo]
+    plain: Recording,
+    buckets: Buckets,
+    values: Sequence[Any],
+    infos: Sequence[ValueInfo],
+    weights: Weights,
 ) -> Recording:
     """The recording for calls with inputs like these; the plain one where none is padded."""
     given = Given.of(values, infos)
     given = replace(given, changed=buckets.sizes.padded(given.sizes))
     if plain.inline or not given.changed:
         return plain
-    padded = PaddedRecording(plain.compiler, plain.params, False, buckets=buckets, given=given.kind)
-    padded.fit(given.arrays)
+    padded = PaddedRecording(plain.compiler, False, buckets=buckets, given=given.kind)
+    padded.fit(given.arrays, weights)
     return padded
 
 
@@ -41,32 +46,30 @@ class PaddedRecording(Recording):
     read: set[int] = field(default_factory=set)
     fits: dict[Any, Fit | None] = field(default_factory=dict)
 
-    def run(self, inputs: Sequence[Any]) -> Sequence[Any] | None:
-        fit = self.fit(inputs)
+    def run(self, inputs: Sequence[Any], weights: Weights, new_key: NewKey) -> Sequence[Any] | None:
+        fit = self.fit(inputs, weights)
         if fit is None:
-            return Recording.run(self, inputs)
-        if fit.program.draws and len(inputs) == len(self.given.arrays):
-            inputs = [*inputs, self.buckets.new_key()]
-        return self.buckets.run(fit, inputs)
+            return Recording.run(self, inputs, weights, new_key)
+        if fit.program.draws:
+            inputs = [*inputs, new_key()]
+        return self.buckets.run(fit, inputs, weights)
 
-    def fit(self, inputs: Sequence[Any]) -> Fit | None:
+    def fit(self, inputs: Sequence[Any], weights: Weights) -> Fit | None:
         """The program for these arrays; which one it is may depend on the values of some."""
         key = self._key_of(inputs)
         if key in self.fits:
             return self.fits[key]
-        arrays = inputs[: len(self.given.arrays)]
         with self.buckets.lock:
-            fit, read = self.buckets.fit(replace(self.given, arrays=arrays))
+            fit, read = self.buckets.fit(replace(self.given, arrays=inputs), weights)
         self.read |= read
         if len(self.fits) >= MOST_FITS:
             self.fits.clear()
         self.fits[self._key_of(inputs)] = fit
-        self.draws |= fit is not None and fit.program.draws
         return fit
 
-    def shown(self, inputs: Sequence[Any]) -> Program | None:
+    def shown(self, inputs: Sequence[Any], weights: Weights) -> Program | None:
         """What these arrays run; None where it is a program of their own."""
-        fit = self.fit(inputs)
+        fit = self.fit(inputs, weights)
         return None if fit is None else fit.program.shown
 
     def _key_of(self, inputs: Sequence[Any]) -> Any:

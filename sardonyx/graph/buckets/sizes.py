@@ -7,7 +7,10 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.structure import Dimension, ValueInfo
@@ -15,6 +18,9 @@ from sardonyx.graph.structure import Dimension, ValueInfo
 Buckets = Mapping[str, Sequence[int] | str]
 
 POWERS = "powers of two"
+LARGEST_SIZE = 2**31 - 1
+# Each is compiled for itself.
+MOST_SIZES = 1024
 
 
 @dataclass(frozen=True)
@@ -80,12 +86,23 @@ def _sizes(name: str, sizes: Any) -> tuple[int, ...] | None:
     if isinstance(sizes, str) and sizes == POWERS:
         return None
     way = f"pass a list of sizes in ascending order, or {POWERS!r}"
-    if isinstance(sizes, str) or not isinstance(sizes, Sequence) or not sizes:
+    if isinstance(sizes, str) or not isinstance(sizes, Sequence):
         raise InvalidInput(f"The buckets of the dimension {name!r} are {sizes!r}: {way}.")
-    whole = [int(n) for n in sizes if isinstance(n, int) or hasattr(n, "__index__")]
-    if len(whole) < len(sizes) or whole != sorted(set(whole)) or whole[0] < 1:
-        raise InvalidInput(f"The buckets of the dimension {name!r} are {list(sizes)}: {way}.")
-    return tuple(whole)
+    chosen = list(islice(sizes, MOST_SIZES + 1))
+    if len(chosen) > MOST_SIZES:
+        raise InvalidInput(
+            f"The dimension {name!r} has more than {MOST_SIZES:,} buckets, each of which is a "
+            "program of its own: pass a few sizes."
+        )
+    whole = [n for n in chosen if isinstance(n, (int, np.integer)) and not isinstance(n, bool)]
+    if not whole or len(whole) < len(chosen) or whole != sorted(set(whole)) or whole[0] < 1:
+        raise InvalidInput(f"The buckets of the dimension {name!r} are {chosen}: {way}.")
+    if whole[-1] > LARGEST_SIZE:
+        raise InvalidInput(
+            f"The buckets of the dimension {name!r} go up to {whole[-1]}: no array has more than "
+            f"{LARGEST_SIZE:,} elements along an axis here; {way}."
+        )
+    return tuple(map(int, whole))
 
 
 def _at_least(size: int, chosen: tuple[int, ...] | None) -> int:

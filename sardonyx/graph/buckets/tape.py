@@ -12,7 +12,7 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.ahead import AheadTape
 from sardonyx.graph.compiling import Compiler
 from sardonyx.graph.inference import Inferred
-from sardonyx.graph.params import Constants, Params
+from sardonyx.graph.params import Constants, Weights
 from sardonyx.graph.program import Embedded, Operand, Step, without_dead_steps
 from sardonyx.graph.stages import Stage
 from sardonyx.graph.values import Device, Value, digest, static
@@ -34,9 +34,9 @@ class WholeTape(AheadTape):
     on_host = f"it runs on the host, where nothing is padded; {_WAY_OUT}"
 
     def __init__(
-        self, compiler: Compiler, params: Params, inferred: Inferred, padded: Collection[int]
+        self, compiler: Compiler, weights: Weights, inferred: Inferred, padded: Collection[int]
     ) -> None:
-        super().__init__(compiler, params, inferred)
+        super().__init__(compiler, weights, inferred)
         self.pieces: list[Piece] = []
         # The inputs, by number, that are padded, so that nobody may read them.
         self._padded = padded

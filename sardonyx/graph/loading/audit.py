@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
 from sardonyx.graph import faults
 from sardonyx.graph.binding import bind
+from sardonyx.graph.custom import definition_of
+from sardonyx.graph.flow import Flow
 from sardonyx.graph.standard import schema
 from sardonyx.graph.standard.bodies import has_body, operators_of_body
 from sardonyx.graph.standard.types import dtype_of, type_name
@@ -19,12 +21,14 @@ from sardonyx.graph.structure import (
     AttributeReference,
     Function,
     FunctionKey,
-    Graph,
     Node,
     Source,
 )
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Op
+
+# Of each attribute of a function, as what it is read.
+Uses: TypeAlias = dict[str, set[schema.AttrType]]
 
 DEEPEST_CALLS = 100
 # Functions that call others several times can stand for any number of nodes in a small file.
@@ -36,18 +40,22 @@ MOST_TOLD = 50
 def audit(source: Source, *, strict: bool) -> None:
     """Raise what is wrong with `source`: unknown operators all at once, then each other fault."""
     _refuse_unsupported(source)
-    _refuse_expansion(source, _callees_first(source))
+    callees_first = _callees_first(source)
+    _refuse_expansion(source, callees_first)
+    uses = _uses_of_attributes(source, callees_first)
     for node, opsets in all_nodes(source):
         known = _signature(node, opsets)
         called = source.function_of(node)
         if called is not None:
-            _check_call(node, called)
+            _check_call(node, called, uses[_call_key(node)])
         elif known is not None:
             schema.check_node(node, known, opsets[node.domain])
             op = source.op_of(node)
             _check_constant(node, op, known, opsets[node.domain], strict=strict)
-    if strict:
-        _check_types(source.graph, source, {})
+    Flow(source, source.opsets, strict=strict).graph(source.graph, ChainMap())
+    for function in source.functions.values():
+        # The types in there follow from those of a call.
+        Flow(source, function.opsets, strict=False).nodes(function.nodes, ChainMap())
 
 
 def _check_constant(
@@ -57,12 +65,12 @@ def _check_constant(
     given = node.attributes.values()
     if op is None or not op.at(opset).is_static or any(_is_reference(value) for value in given):
         return
-    definition = op.at(opset)
+    definition = definition_of(op, opset)
     try:
         bound = bind(definition, (), node.attributes, len(node.outputs), dtype_of)
         result = definition.function(HOST, **bound.attributes)
-    except (TypeError, ValueError) as error:
-        raise faults.explained(error, node, opset, (), HOST) from error
+    except Exception as error:
+        faults.raise_at_node(error, node, opset, (), HOST)
     if strict:
         schema.check_result(node, known, type_name(result.dtype), opset)
 
@@ -211,7 +219,47 @@ def _refuse_expansion(source: Source, callees_first: list[FunctionKey]) -> None:
         )
 
 
-def _check_call(node: Node, function: Function) -> None:
+def _uses_of_attributes(
+    source: Source, callees_first: list[FunctionKey]
+) -> Mapping[FunctionKey, Uses]:
+    """Of each function the types as which its nodes, and those they call, read its attributes."""
+    uses: dict[FunctionKey, Uses] = {}
+    for key in callees_first:
+        function = source.functions[key]
+        of_function: Uses = {}
+        for node in _nested(function.nodes):
+            for name, value in node.attributes.items():
+                if isinstance(value, AttributeReference):
+                    read_as = _types_of_attribute(node, name, source, function.opsets, uses)
+                    of_function.setdefault(value.name, set()).update(read_as)
+        uses[key] = of_function
+        where = f"the function '{function.name}'"
+        _check_values(where, function.defaults, of_function)
+    return uses
+
+
+def _types_of_attribute(
+    node: Node,
+    name: str,
+    source: Source,
+    opsets: Mapping[str, int],
+    uses: Mapping[FunctionKey, Uses],
+) -> set[schema.AttrType]:
+    if _is_call(node, source):
+        return uses[_call_key(node)].get(name, set())
+    known = _signature(node, opsets)
+    return {known.attributes[name]} if known and name in known.attributes else set()
+
+
+def _check_values(where: str, values: Mapping[str, Any], uses: Uses) -> None:
+    """Refuse values of a function's attributes that its nodes cannot read."""
+    for name, value in values.items():
+        if value is not None:
+            for kind in uses.get(name, ()):
+                schema.check_attribute(where, name, value, kind)
+
+
+def _check_call(node: Node, function: Function, uses: Uses) -> None:
     """Refuse what a call gives or takes beyond what the function has."""
     where = f"{node.label[0].upper()}{node.label[1:]} ({node.operator})"
     sides = (("inputs", node.inputs, function.inputs), ("outputs", node.outputs, function.outputs))
@@ -226,23 +274,8 @@ def _check_call(node: Node, function: Function) -> None:
             f"{where} gives the attribute '{unknown[0]}' to a function of the model that has "
             f"{', '.join(map(str, function.defaults)) or 'none'}."
         )
+    _check_values(where, node.attributes, uses)
 
 
 def _calls(source: Source, function: Function) -> Iterator[FunctionKey]:
     return (_call_key(node) for node in _nested(function.nodes) if _is_call(node, source))
-
-
-def _check_types(graph: Graph, source: Source, outer: Mapping[str, str | None]) -> None:
-    """Follow the declared types through the graph, as far as the standard's tables carry them."""
-    types = dict(outer)
-    types |= {value.name: value.type for value in graph.inputs}
-    types |= {name: schema.type_of_array(array) for name, array in graph.initializers.items()}
-    for node in graph.nodes:
-        for subgraph in node.subgraphs:
-            _check_types(subgraph, source, types)
-        known = _signature(node, source.opsets)
-        if known is None or _is_call(node, source):
-            continue
-        given = [types.get(name) if name else None for name in node.inputs]
-        results = schema.bind_types(node, known, given, source.opsets[node.domain])
-        types |= dict(zip(node.outputs, results, strict=False))

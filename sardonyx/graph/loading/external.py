@@ -52,8 +52,9 @@ def map_external(tensor: onnx.TensorProto, folder: Path | None, size: int) -> By
     if folder is None:
         refuse(
             tensor,
-            f"its data is in the file {entries['location']!r}, but a model given as bytes or as an "
-            "object has no folder to look in: load it from its path instead",
+            f"its data is in the file {entries['location'][:200]!r}, and only a model that is "
+            "loaded from its path has a folder to look in: bytes have none, and neither has a file "
+            "object that is no open file of that name. So load it from its path",
         )
     parts = _parts(tensor, entries["location"])
     offset = _number(tensor, entries, "offset", default=0)

@@ -115,6 +115,7 @@ class _Loader:
             raise InvalidModel(f"An input or output of {where} has no name.")
         known = frozenset(proto.input)
         nodes = self.nodes(proto.node, known, where, in_function=True)
+        _refuse_undeclared(nodes, defaults, where)
         made = known.union(*(node.outputs for node in nodes))
         if missing := [name for name in proto.output if name not in made]:
             raise InvalidModel(f"In {where} nothing makes the output '{missing[0]}'.")
@@ -242,6 +243,7 @@ class _Loader:
         visible: frozenset[str],
         in_function: bool = False,
     ) -> Any:
+        _check_content(proto, where)
         if proto.ref_attr_name:
             return AttributeReference(proto.ref_attr_name)
         if proto.type == AttributeProto.GRAPH:
@@ -276,6 +278,43 @@ _PLAIN: Mapping[int, Callable[[_Loader, AttributeProto], Any]] = {
     AttributeProto.SPARSE_TENSOR: lambda loader, proto: loader.sparse_tensor(proto.sparse_tensor),
     AttributeProto.TYPE_PROTO: lambda _, proto: type_text(proto.tp),
 }
+
+
+# Where the value of an attribute is, by its type. Of numbers and lists some writers leave out zeros
+# and empty ones.
+_FIELDS = {
+    AttributeProto.FLOAT: "f",
+    AttributeProto.INT: "i",
+    AttributeProto.STRING: "s",
+    AttributeProto.TENSOR: "t",
+    AttributeProto.GRAPH: "g",
+    AttributeProto.SPARSE_TENSOR: "sparse_tensor",
+    AttributeProto.TYPE_PROTO: "tp",
+    AttributeProto.FLOATS: "floats",
+    AttributeProto.INTS: "ints",
+    AttributeProto.STRINGS: "strings",
+    AttributeProto.TENSORS: "tensors",
+    AttributeProto.GRAPHS: "graphs",
+    AttributeProto.SPARSE_TENSORS: "sparse_tensors",
+    AttributeProto.TYPE_PROTOS: "type_protos",
+}
+_NEVER_LEFT_OUT = {"t", "g", "sparse_tensor", "tp"}
+
+
+def _check_content(proto: AttributeProto, where: str) -> None:
+    """Refuse an attribute whose value is not where its type says, or in several places."""
+    filled = {field.name for field, _ in proto.ListFields()}.intersection(_FIELDS.values())
+    field = None if proto.ref_attr_name else _FIELDS.get(proto.type)
+    if filled - {field} or (field in _NEVER_LEFT_OUT and not filled):
+        of_type = "is a reference" if field is None else f"is of type {_type_name(proto)}"
+        raise InvalidModel(
+            f"Attribute '{proto.name}' of {where} {of_type}, but holds "
+            f"{' and '.join(sorted(filled)) or 'nothing'}: export the model again."
+        )
+
+
+def _type_name(proto: AttributeProto) -> str:
+    return str(AttributeProto.AttributeType.Name(proto.type))
 
 
 def _inner_names(proto: onnx.NodeProto) -> set[str]:
@@ -372,6 +411,20 @@ def _refuse_references(attributes: Mapping[str, Any], label: str) -> None:
                 f"Attribute '{name}' of {label} refers to the attribute '{value.name}' "
                 "of a function, but the node is in no function."
             )
+
+
+def _refuse_undeclared(nodes: Iterable[Node], declared: Mapping[str, Any], where: str) -> None:
+    """Refuse references to attributes that the function around them does not have."""
+    for node in nodes:
+        for name, value in node.attributes.items():
+            if isinstance(value, AttributeReference) and value.name not in declared:
+                raise InvalidModel(
+                    f"Attribute '{name}' of {node.label} ({node.operator}) refers to the attribute "
+                    f"'{value.name}' of {where}, which has {', '.join(declared) or 'none'}: "
+                    "export the model again."
+                )
+        for graph in node.subgraphs:
+            _refuse_undeclared(graph.nodes, declared, where)
 
 
 def _refuse_doubled(names: Iterable[str], complaint: str) -> None:

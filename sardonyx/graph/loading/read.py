@@ -11,12 +11,10 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded
+from sardonyx.graph.loading.stream import read_to_end, refuse_large
 from sardonyx.graph.loading.wire import check_wire
 
 Readable: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | onnx.ModelProto"
-
-# Protocol buffers cannot hold more in one message; larger models keep their weights beside it.
-LARGEST_MESSAGE = 2**31 - 1
 
 
 def read_model(source: Readable) -> tuple[onnx.ModelProto, Path | None]:
@@ -27,7 +25,7 @@ def read_model(source: Readable) -> tuple[onnx.ModelProto, Path | None]:
         path = Path(os.fsdecode(source))
         return _parsed(_file_content(path), f"'{path}'"), path.absolute()
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _parsed(bytes(source), f"the {len(source)} bytes given"), None
+        return _parsed(_own_bytes(source), f"the {len(source)} bytes given"), None
     if hasattr(source, "read"):
         return _read_file_object(source)
     raise InvalidInput(
@@ -36,32 +34,41 @@ def read_model(source: Readable) -> tuple[onnx.ModelProto, Path | None]:
     )
 
 
+def _own_bytes(source: bytes | bytearray | memoryview) -> bytes:
+    """The bytes, copied only if they can change and are not too many."""
+    if isinstance(source, bytes):
+        return source
+    size = memoryview(source).nbytes
+    refuse_large(size, f"the {size} bytes given")
+    return bytes(source)
+
+
 def _read_file_object(file: Any) -> tuple[onnx.ModelProto, Path | None]:
+    path = _path_of(file)
+    origin = "the file object" if path is None else f"'{path}'"
+    if path is not None:
+        refuse_large(os.fstat(file.fileno()).st_size, origin)
+    return _parsed(read_to_end(file, origin), origin), path
+
+
+def _path_of(file: Any) -> Path | None:
+    """Where an open file lies, if its name says so and the system agrees.
+
+    Anyone can give a file object any name: an upload has the one that its sender chose. In the
+    folder of a name that is believed, the model's external data is looked for.
+    """
     name = getattr(file, "name", None)
-    path = Path(name) if isinstance(name, str) else None
-    origin = "the file given" if path is None else f"'{path}'"
+    if not isinstance(name, (str, bytes)):
+        return None  # So a spooled file, which a call of fileno() would write to the disk.
     try:
-        _refuse_large(_rest_of(file), origin)
-        content = file.read()
-    except (OSError, ValueError) as error:
-        raise InvalidModel(f"The model in {origin} cannot be read: {error}.") from None
-    if not isinstance(content, bytes):
-        raise InvalidInput("A model's file must be opened in binary mode: open(path, 'rb').")
-    return _parsed(content, origin), path and path.absolute()
+        opened, named = os.fstat(file.fileno()), os.stat(name)
+    except (AttributeError, OSError, OverflowError, TypeError, ValueError):
+        return None
+    is_there = stat.S_ISREG(opened.st_mode) and os.path.samestat(opened, named)
+    return Path(os.fsdecode(name)).absolute() if is_there else None
 
 
-def _rest_of(file: Any) -> int:
-    """How many bytes are still to be read, where the file can tell."""
-    if not (hasattr(file, "seekable") and file.seekable()):
-        return 0
-    here: int = file.tell()
-    file.seek(0, os.SEEK_END)
-    end: int = file.tell()
-    file.seek(here)
-    return end - here
-
-
-def _file_content(path: Path) -> bytes:
+def _file_content(path: Path) -> bytes | bytearray:
     try:
         # Not blocking, so that a FIFO without a writer is refused instead of waited for.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -72,23 +79,15 @@ def _file_content(path: Path) -> bytes:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise InvalidModel(f"'{path}' is no regular file, so it cannot hold a model.")
-        _refuse_large(status.st_size, f"'{path}'")
-        with open(handle, "rb", closefd=False) as file:
-            return file.read()
+        refuse_large(status.st_size, f"'{path}'")
+        with open(handle, "rb", buffering=0, closefd=False) as file:
+            return read_to_end(file, f"'{path}'")
     finally:
         os.close(handle)
 
 
-def _refuse_large(size: int, origin: str) -> None:
-    if size > LARGEST_MESSAGE:
-        raise LimitExceeded(
-            f"There are {size:,} bytes in {origin}, and one protobuf message holds at most "
-            f"{LARGEST_MESSAGE:,}: save the model with its weights as external data."
-        )
-
-
-def _parsed(content: bytes, origin: str) -> onnx.ModelProto:
-    _refuse_large(len(content), origin)
+def _parsed(content: bytes | bytearray, origin: str) -> onnx.ModelProto:
+    refuse_large(len(content), origin)
     if not content:
         raise InvalidModel(f"No model is in {origin}: it is empty, or was read to its end before.")
     model = onnx.ModelProto()

@@ -13,6 +13,14 @@ from sardonyx.errors import InvalidModel, LimitExceeded
 DEEPEST_MESSAGE = 100
 
 
+# To list all fields of a tensor would copy its data.
+_NOT_DATA = [
+    field
+    for field in onnx.TensorProto.DESCRIPTOR.fields
+    if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
+]
+
+
 def check_wire(model: onnx.ModelProto) -> None:
     """Look at every message of `model` but the tensors' data, without recursion of our own."""
     stack: list[tuple[Message, int]] = [(model, 1)]
@@ -25,9 +33,10 @@ def check_wire(model: onnx.ModelProto) -> None:
             )
         _refuse_unknown_fields(message)
         if isinstance(message, onnx.TensorProto):
-            _refuse_bytes(message, "name", message.name)
-            continue  # To list a tensor's fields would copy its data.
-        for field, value in message.ListFields():
+            fields = [(field, getattr(message, field.name)) for field in _NOT_DATA]
+        else:
+            fields = message.ListFields()
+        for field, value in fields:
             values = value if field.is_repeated else (value,)
             if field.type == FieldDescriptor.TYPE_STRING:
                 for text in values:

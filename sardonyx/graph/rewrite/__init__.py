@@ -27,6 +27,7 @@ from sardonyx.graph.rewrite.epilogue import (
     begin_epilogue,
     extend_by_activation,
     extend_by_sum,
+    skip_padding,
 )
 from sardonyx.graph.rewrite.gelu import fuse_gelu
 from sardonyx.graph.rewrite.into_weights import fold_into_weights
@@ -36,6 +37,7 @@ from sardonyx.graph.rewrite.passage import Called, Known, Passage, Rewrite, Tabl
 from sardonyx.graph.rewrite.scale_bias import fuse_scale_bias
 from sardonyx.graph.rewrite.swish import fuse_swish
 from sardonyx.ops.casting import Cast
+from sardonyx.ops.convolution import Conv
 from sardonyx.ops.elementwise import Add, Div, Mul, Neg, Not, Sub
 from sardonyx.ops.layout import Transpose
 from sardonyx.ops.linalg import MatMul
@@ -81,6 +83,9 @@ FUSING: tuple[tuple[Entry, ...], ...] = (
     ((use_packed_weight, FUSED),),
 )
 
+# And these last, where the backend has a faster form for weights that are finite.
+BY_FINITE: tuple[tuple[Entry, ...], ...] = (((skip_padding, (Conv,)),),)
+
 
 def rewrite(
     steps: Sequence[Step],
@@ -91,16 +96,26 @@ def rewrite(
     *,
     specs: MutableMapping[int, Spec] | None = None,
     fresh: Callable[[Spec], int] | None = None,
+    is_finite: Callable[[int], bool] | None = None,
 ) -> Sequence[Step]:
     """The steps after every rewrite.
 
     `results` are the registers that are read after them; `known` the constants and `weights` the
-    weights among the others. `specs` tells what is in each, and `fresh` gives new ones.
+    weights among the others. `specs` tells what is in each, and `fresh` gives new ones. `is_finite`
+    tells of a weight whether it holds neither infinities nor NaN.
     """
     fuses = backend is not None and backend.fuses
-    for table in (*_TABLES, *(_FUSING_TABLES if fuses else ())):
+    skips = backend is not None and backend.skips_padding
+    tables = (*_TABLES, *(_FUSING_TABLES if fuses else ()), *(_BY_FINITE if skips else ()))
+    for table in tables:
         passage = Passage(
-            results, known, weights=weights, specs=specs, backend=backend, fresh=fresh
+            results,
+            known,
+            weights=weights,
+            specs=specs,
+            backend=backend,
+            fresh=fresh,
+            is_finite=is_finite,
         )
         steps = passage.rewritten(steps, table)
     return steps
@@ -116,4 +131,5 @@ def _table(entries: Iterable[Entry]) -> Table:
 
 
 _TABLES = tuple(_table(entries) for entries in PHASES)
+_BY_FINITE = tuple(_table(entries) for entries in BY_FINITE)
 _FUSING_TABLES = tuple(_table(entries) for entries in FUSING)

@@ -72,8 +72,23 @@ def begin_epilogue(passage: Passage, step: Step) -> Replacement:
     found = (_convolution if calls(step, Conv) else _matrix_product)(passage, step)
     if found is None or not passage.is_fixed(found.operands[1]):
         return None
+    if all(map(passage.is_fixed, found.operands)):
+        return None  # The host computes it once, ahead of all calls, and needs no kernel.
+    if calls(step, Conv) and not _may_skip_padding(passage, found):
+        return None
     same = {spec.dtype for o in found.operands if (spec := passage.spec(o)) is not None}
     return [found] if same == {step.specs[0].dtype} else None
+
+
+def skip_padding(passage: Passage, step: Step) -> Replacement:
+    """A convolution whose weight is known to be finite: zeros of padding need no products."""
+    found = _convolution(passage, step)
+    return [found] if found is not None and _may_skip_padding(passage, found) else None
+
+
+def _may_skip_padding(passage: Passage, convolution: Step) -> bool:
+    pads = layout_of(convolution)["pads"]
+    return not any(map(any, pads)) or passage.is_finite(convolution.operands[1])
 
 
 def _convolution(passage: Passage, step: Step) -> Step | None:

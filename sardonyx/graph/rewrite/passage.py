@@ -14,6 +14,7 @@ import numpy as np
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.graph.calls import HOLE, OpCall
 from sardonyx.graph.program import Embedded, Operand, Step, without_dead_steps
+from sardonyx.graph.values import is_finite
 from sardonyx.ops.definition import Definition, Op
 
 Known: TypeAlias = Mapping[int, np.ndarray[Any, Any]]
@@ -39,12 +40,14 @@ class Passage:
         specs: MutableMapping[int, Spec] | None = None,
         backend: Backend | None = None,
         fresh: Callable[[Spec], int] | None = None,
+        is_finite: Callable[[int], bool] | None = None,
     ) -> None:
         self.results = frozenset(results)
         self.backend = backend
         self._known = known
         self._specs: ChainMap[int, Spec] = ChainMap({}, {} if specs is None else specs)
         self._fresh = fresh
+        self._is_finite = is_finite
         # What follows from weights and constants alone: it is made once, not at each call.
         self._fixed = {*weights, *known}
         self._makers: dict[int, Step] = {}
@@ -156,6 +159,19 @@ class Passage:
     def is_fixed(self, operand: Operand) -> bool:
         """Whether it follows from weights and constants alone."""
         return isinstance(operand, Embedded) or operand in self._fixed
+
+    def is_finite(self, operand: Operand) -> bool:
+        """Whether an array is finite: of what is made of weights, whether these are."""
+        value = self.constant(operand)
+        if value is not None:
+            return is_finite(value)
+        assert isinstance(operand, int)
+        maker, spec = self._makers.get(operand), self.spec(operand)
+        if spec is not None and spec.dtype.kind in "biu":
+            return True
+        if maker is None:
+            return self._is_finite is not None and self._is_finite(operand)
+        return bool(maker.reads) and not maker.blocks and all(map(self.is_finite, maker.operands))
 
     def constant(self, operand: Operand) -> np.ndarray[Any, Any] | None:
         """The operand's value, if it is a constant."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import onnx
@@ -15,6 +15,7 @@ from sardonyx.errors import InvalidModel, UnsupportedModel
 from sardonyx.graph.standard.types import type_name
 from sardonyx.graph.structure import AttributeReference, Graph, Node
 
+AttrType: TypeAlias = OpSchema.AttrType
 _UNBOUNDED = 2**31 - 1
 
 
@@ -39,7 +40,7 @@ class Signature:
     version: int
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
-    attributes: Mapping[str, OpSchema.AttrType]
+    attributes: Mapping[str, AttrType]
     required: frozenset[str]
     arity: tuple[int, int]
     results: tuple[int, int]
@@ -135,7 +136,7 @@ def check_node(node: Node, known: Signature, opset: int) -> None:
             raise InvalidModel(
                 f"{where} has an attribute '{name}', which is unknown; known: {has}."
             )
-        _check_attribute(where, name, value, known.attributes[name])
+        check_attribute(where, name, value, known.attributes[name])
     if missing := known.required.difference(node.attributes):
         raise InvalidModel(f"{where} lacks its attribute '{min(missing)}'.")
 
@@ -149,20 +150,21 @@ def _check_count(where: str, what: str, count: int, bounds: tuple[int, int]) -> 
         raise InvalidModel(f"{where} has {count} {what}s; it takes {wanted}.")
 
 
-_ATTRIBUTE_TYPES: Mapping[OpSchema.AttrType, Any] = {
-    OpSchema.AttrType.FLOAT: float,
-    OpSchema.AttrType.INT: int,
-    OpSchema.AttrType.STRING: str,
-    OpSchema.AttrType.TENSOR: np.ndarray,
-    OpSchema.AttrType.SPARSE_TENSOR: np.ndarray,
-    OpSchema.AttrType.GRAPH: Graph,
-    OpSchema.AttrType.FLOATS: (tuple, float),
-    OpSchema.AttrType.INTS: (tuple, int),
-    OpSchema.AttrType.STRINGS: (tuple, str),
+_ATTRIBUTE_TYPES: Mapping[AttrType, Any] = {
+    AttrType.FLOAT: float,
+    AttrType.INT: int,
+    AttrType.STRING: str,
+    AttrType.TENSOR: np.ndarray,
+    AttrType.SPARSE_TENSOR: np.ndarray,
+    AttrType.GRAPH: Graph,
+    AttrType.FLOATS: (tuple, float),
+    AttrType.INTS: (tuple, int),
+    AttrType.STRINGS: (tuple, str),
 }
 
 
-def _check_attribute(where: str, name: str, value: Any, kind: OpSchema.AttrType) -> None:
+def check_attribute(where: str, name: str, value: Any, kind: AttrType) -> None:
+    """Refuse a value of another type than an attribute has; references are let pass."""
     expected = _ATTRIBUTE_TYPES.get(kind)
     if expected is None or isinstance(value, AttributeReference):
         return

@@ -32,7 +32,10 @@ def LabelEncoder(
     """Of keys that are repeated the last counts. NaN equals NaN, and zeros differ by no sign."""
     keys = one_of("keys_*", keys_floats, keys_int64s, keys_strings, keys_tensor)
     values = one_of("values_*", values_floats, values_int64s, values_strings, values_tensor)
-    fallback = {"f": default_float, "i": default_int64, "O": default_string}[values.dtype.kind]
+    defaults = {"f": default_float, "i": default_int64, "O": default_string}
+    if values.dtype.kind not in defaults:
+        raise ValueError(f"its values are of type {values.dtype}, for which it has no default")
+    fallback = defaults[values.dtype.kind]
     default = np.asarray(fallback, values.dtype) if default_tensor is None else default_tensor
     if default.size != 1 or default.dtype != values.dtype:
         raise ValueError(f"default_tensor must be a single value of type {values.dtype}")

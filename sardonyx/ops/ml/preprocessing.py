@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Listed, Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Floats, Ints, Strings, op
 from sardonyx.ops.ml.lookup import one_of, places_among
@@ -21,6 +22,7 @@ def ArrayFeatureExtractor(xp: Backend, X: Array, Y: Array) -> Array:
     if Y.size and not X.shape[-1]:
         raise ValueError("the last axis of X has no elements to extract")
     rows = X if X.ndim > 1 else xp.expand_dims(X, axis=0)
+    xp.require(Y, Within("Y", -X.shape[-1], X.shape[-1] - 1))
     return xp.take(rows, xp.reshape(Y, (-1,)), axis=rows.ndim - 1)
 
 
@@ -108,7 +110,7 @@ def OneHotEncoder(
     cats_strings: Strings | None = None,
     zeros: int = 1,
 ) -> Array:
-    """Where a category must be known, one that is not raises; in a compiled program it is NaN."""
+    """Where a category must be known, one that is not is an error; unchecked devices make NaN."""
     categories = one_of("cats_*", None, cats_int64s, cats_strings)
     x = X if categories.dtype == STRING else xp.astype(X, xp.dtype(INT64))
     xp.allow((*X.shape, len(categories)), FLOAT32)
@@ -117,8 +119,7 @@ def OneHotEncoder(
     if zeros:
         return chosen
     unknown = xp.equal(places, len(categories))
-    if not xp.is_abstract(unknown) and bool(xp.any(unknown)):
-        raise ValueError("X has a category that is not listed, and zeros is 0")
+    xp.require(places, Listed("X", len(categories)))
     return xp.where(unknown, xp.full_like(chosen, np.nan), chosen)
 
 

@@ -103,4 +103,19 @@ ENTRIES = (
             {"strides": [2], "auto_pad": "SAME_UPPER"},
         ),
     ),
+    Disagreement(
+        ("ConvTranspose",),
+        "An infinite or NaN weight: NaN in sardonyx also where it would meet a place between or "
+        "beyond the elements of the input; onnxruntime leaves these places out.",
+        "The standard does not say. Sardonyx computes the convolution of the input with zeros "
+        "between its elements, and zero times infinity is NaN.",
+        OPEN,
+        lambda case: not np.isfinite(case.inputs[1]).all(),
+        Case(
+            "ConvTranspose",
+            11,
+            (np.ones((1, 1, 2), np.float32), np.asarray([[[np.inf, 1, 1]]], np.float32)),
+            {"strides": [2]},
+        ),
+    ),
 )

@@ -1,0 +1,61 @@
+"""Checks of what people pass besides arrays: switches, counts, fractions, choices, names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.errors import InvalidInput
+
+_REAL = (int, float, np.integer, np.floating)
+
+
+def check_switches(**given: Any) -> None:
+    """Require True or False of each: what `strict="no"` should mean, nobody can say.
+
+    >>> check_switches(strict=True, jit=False)
+    """
+    for name, value in given.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise InvalidInput(f"'{name}' is {value!r}: pass True or False.")
+
+
+def check_count(value: Any, rule: str, most: int | None = None) -> None:
+    """Require a whole number from 1 on, or else raise the rule.
+
+    >>> check_count(256, "A model keeps at least one signature")
+    """
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_whole or value < 1 or (most is not None and value > most):
+        raise InvalidInput(f"{rule}, not {value!r}: pass such a whole number.")
+
+
+def check_fraction(value: Any, what: str) -> None:
+    """Require a number above 0 and at most 1.
+
+    >>> check_fraction(0.5, "A fraction of memory")
+    """
+    if isinstance(value, bool) or not isinstance(value, _REAL) or not 0 < value <= 1:
+        raise InvalidInput(f"{what} is above 0 and at most 1, not {value!r}: pass such a number.")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str | None]) -> None:
+    """Require one of a few words.
+
+    >>> check_choice("precision", "high", ("highest", "high"))
+    """
+    if not (value is None or isinstance(value, str)) or value not in choices:
+        shown = ", ".join(map(repr, choices))
+        raise InvalidInput(f"There is no {name} {value!r}: pass one of {shown}.")
+
+
+def check_text(**given: Any) -> None:
+    """Require a string of each.
+
+    >>> check_text(op_type="Softmax", domain="")
+    """
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise InvalidInput(f"'{name}' is {value!r}: pass a string.")

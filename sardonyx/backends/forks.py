@@ -1,0 +1,31 @@
+"""Forked processes: a library whose threads or device belong to the parent would hang in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from sardonyx.errors import BackendUnavailable
+
+
+class Fork:
+    """Knows whether this process was forked while a library was running."""
+
+    def __init__(self, library: str, is_running: Callable[[], bool]) -> None:
+        self.library = library
+        self.happened = False
+        self._is_running = is_running
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._note)
+
+    def _note(self) -> None:
+        self.happened = self.happened or self._is_running()
+
+    def refuse(self) -> None:
+        """Raise where the library cannot be used any more."""
+        if self.happened:
+            raise BackendUnavailable(
+                f"This process was forked while {self.library} was running, and {self.library} "
+                "cannot go on in it. Start processes with multiprocessing's 'spawn' or "
+                "'forkserver', or use backend='numpy' here."
+            )

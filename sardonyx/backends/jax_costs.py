@@ -1,0 +1,21 @@
+"""What XLA says of a program that it compiled: memory, and operations on numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sardonyx.backends.base import Costs
+
+
+def costs_of(built: Any) -> Costs:
+    """The costs of a compiled program."""
+    memory, work = built.memory_analysis(), built.cost_analysis()
+    return Costs(
+        arguments=memory.argument_size_in_bytes,
+        outputs=memory.output_size_in_bytes,
+        temporaries=memory.temp_size_in_bytes,
+        donated=memory.alias_size_in_bytes,
+        code=memory.generated_code_size_in_bytes,
+        operations=work.get("flops", 0.0),
+        moved=work.get("bytes accessed", 0.0),
+    )

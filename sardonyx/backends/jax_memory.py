@@ -1,0 +1,26 @@
+"""The part of a GPU's memory that JAX takes, which it is told before it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from jax._src import xla_bridge
+
+from sardonyx.errors import BackendUnavailable
+
+# What XLA reads when it starts, and never again.
+_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+
+
+def limit(fraction: float, has_accelerator: Callable[[], bool]) -> None:
+    """Take no more than this part of a GPU's memory, in this process."""
+    wanted = str(fraction)
+    if xla_bridge.backends_are_initialized():
+        if os.environ.get(_MEMORY) == wanted or not has_accelerator():
+            return
+        raise BackendUnavailable(
+            "JAX has taken its part of the GPU's memory already: load the model before "
+            f"anything else uses JAX, or set {_MEMORY}={wanted} for the process"
+        )
+    os.environ[_MEMORY] = wanted

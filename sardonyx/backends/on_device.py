@@ -1,0 +1,49 @@
+"""What libraries have in common whose arrays lie on a device, where looking at data takes time."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import BadData, Condition, Known, refuse
+from sardonyx.backends.standard import Array
+
+
+class OnDevice(Backend):
+    """Refuses constants that are bad, and looks at other data only with checks.
+
+    Without checks an index out of range reads the nearest element, and writes nothing.
+    """
+
+    # Whether the conditions on data are checked.
+    checked: bool = False
+    _known: Known | None = None
+    _place: str = ""
+
+    def require(self, x: Array, condition: Condition) -> None:
+        known = self._known
+        if known is not None:
+            known.asked.add(id(x))
+            if id(x) in known.values:
+                refuse(known.values[id(x)], condition)
+                return
+        if self.checked:
+            self.check(x, condition)
+
+    def check(self, x: Array, condition: Condition) -> None:
+        """Make a condition that does not hold an error of the call."""
+        try:
+            super().require(x, condition)
+        except BadData as error:
+            raise BadData(f"{self._place}: {error}" if self._place else str(error)) from None
+
+    def knowing(self, known: Known) -> Any:
+        seeing = copy(self)
+        seeing._known = known
+        return seeing
+
+    def at(self, place: str) -> Any:
+        placed = copy(self)
+        placed._place = place
+        return placed

@@ -1,0 +1,275 @@
+"""A folder that only its owner can write to, with entries that are whole or absent.
+
+What is read from it may be code. So the folder, and each file in it, is checked through its open
+handle, since a path may lead elsewhere a moment later; links inside are never followed. An entry
+ends in a seal: a checksum over its name and its content, verified before anybody interprets them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+from sardonyx.errors import InvalidInput
+
+# The entries that were used longest ago go when all of them have more bytes than this.
+MOST_BYTES = 2**32
+# Seconds after which a file that is still unfinished belongs to a process that was killed.
+ABANDONED = 3600.0
+
+# Only names like these are ever removed: people may point to a folder with other things in it.
+_ENTRY = re.compile(r"[0-9a-f]{64}\.[a-z]+")
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.unfinished")
+
+_MAGIC, _VERSION = b"sardonyx", 1
+# Magic, version of the format, length of the content, checksum.
+_SEAL = struct.Struct("<8sIQ32s")
+
+_ROOT = 0
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_IS_POSIX = os.name == "posix"
+_CAREFULLY: int = (
+    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+)
+
+
+class Entry(NamedTuple):
+    """A file that was found whole: its open handle, and its content without the seal."""
+
+    handle: int
+    content: bytes
+
+
+class PrivateFolder:
+    """Bytes by name. Reading and writing never fail: there is an entry, or there is none.
+
+    >>> import tempfile
+    >>> folder = PrivateFolder(tempfile.mkdtemp() + "/cache")
+    >>> folder.write("greeting", b"hello")
+    >>> folder.read("greeting"), folder.read("farewell")
+    (b'hello', None)
+    """
+
+    def __init__(self, folder: Any, *, most_bytes: int = MOST_BYTES) -> None:
+        self.path = path_of(folder)
+        self.most_bytes = most_bytes
+        try:
+            with self._opened(makes=True):
+                pass
+        except (OSError, ValueError) as error:
+            raise InvalidInput(
+                f"The cache {str(self.path)!r} is not a folder that can be used "
+                f"({_reason(error, self.path)}): pass another."
+            ) from None
+
+    def read(self, name: str) -> bytes | None:
+        """The content of an entry; None if there is none that is whole and ours."""
+        with self.entry(name) as found:
+            return None if found is None else found.content
+
+    @contextmanager
+    def entry(self, name: str) -> Iterator[Entry | None]:
+        """An entry with its open file, as `read` finds it; what is damaged is removed."""
+        handle = found = None
+        try:
+            with suppress(OSError, ValueError, InvalidInput), self._opened() as folder:
+                flags = os.O_RDONLY | _CAREFULLY
+                handle = os.open(self._at(folder, name), flags, dir_fd=folder)
+                found = _whole(handle, name)
+                if found is None:
+                    self._remove(folder, name)
+            yield found
+        finally:
+            if handle is not None:
+                os.close(handle)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Keep the content under this name, whole or, on a full disk or a read-only one, not."""
+        if len(content) + _SEAL.size > self.most_bytes:
+            return
+        with suppress(OSError, ValueError, InvalidInput), self._opened(makes=True) as folder:
+            self._write(folder, name, content)
+            self._trim(folder)
+
+    # -- on an open folder ------------------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self, *, makes: bool = False) -> Iterator[int | None]:
+        """A handle of the folder, once it is known to be private; None on Windows.
+
+        There folders have no handles, and access is governed by lists that Python does not read.
+        """
+        is_new = makes and _make(self.path)
+        if not _IS_POSIX:
+            if not self.path.is_dir():
+                raise NotADirectoryError(None, "Not a directory")
+            yield None
+            return
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if is_new and os.fstat(handle).st_uid == os.geteuid():
+                _restrict(handle, 0o700)
+            _check(os.fstat(handle), self.path)
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _at(self, folder: int | None, name: str) -> str:
+        """How to name an entry beside the folder's handle."""
+        return name if folder is not None else str(self.path / name)
+
+    def _write(self, folder: int | None, name: str, content: bytes) -> None:
+        unfinished = self._at(folder, f".{name}.{token_hex(8)}.unfinished")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CAREFULLY
+        handle = os.open(unfinished, flags, 0o600, dir_fd=folder)
+        try:
+            with open(handle, "wb") as file:
+                _restrict(handle, 0o600)
+                file.write(content)
+                file.write(_seal(name, content))
+            os.replace(unfinished, self._at(folder, name), src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(unfinished, dir_fd=folder)
+            raise
+
+    def _remove(self, folder: int | None, name: str) -> None:
+        with suppress(OSError):
+            try:
+                os.unlink(self._at(folder, name), dir_fd=folder)
+            except (IsADirectoryError, PermissionError):
+                os.rmdir(self._at(folder, name), dir_fd=folder)
+
+    def _trim(self, folder: int | None) -> None:
+        """Remove what was abandoned, and the entries that were used longest ago, to fit.
+
+        Other processes may do the same at the same time: what is gone already is fine.
+        """
+        entries = []
+        with os.scandir(self.path if folder is None else folder) as files:
+            for file in files:
+                with suppress(OSError):
+                    found = file.stat(follow_symlinks=False)
+                    if _ENTRY.fullmatch(file.name):
+                        used = max(found.st_atime_ns, found.st_mtime_ns)
+                        entries.append((used, found.st_size, file.name))
+                    elif _UNFINISHED.fullmatch(file.name) and _is_abandoned(found):
+                        self._remove(folder, file.name)
+        total = sum(size for _, size, _ in entries)
+        for _, size, name in sorted(entries):
+            if total <= self.most_bytes:
+                return
+            self._remove(folder, name)
+            total -= size
+
+
+# -- paths ----------------------------------------------------------------------------------------
+
+
+def path_of(folder: Any) -> Path:
+    """The absolute path that somebody passed as a folder, or an error if it is none."""
+    try:
+        path = os.fspath(folder)
+    except TypeError:
+        path = None
+    if not isinstance(path, str) or not path:
+        raise InvalidInput(f"A cache is the path of a folder, not {folder!r}.")
+    try:
+        return Path(path).expanduser().absolute()
+    except (OSError, RuntimeError) as error:
+        raise InvalidInput(f"The cache {path!r} has no absolute path: {error}.") from None
+
+
+def _make(path: Path) -> bool:
+    """Make a folder, and those above it, for their owner alone; False if it is there already."""
+    with suppress(FileNotFoundError):
+        return _make_one(path)
+    for folder in reversed(path.parents):
+        _make_one(folder)
+    return _make_one(path)
+
+
+def _make_one(path: Path) -> bool:
+    try:
+        os.mkdir(path, 0o700)
+    except OSError:
+        # Another process may have made it; on a read-only file system that is not what it says.
+        if os.path.lexists(path):
+            return False
+        raise
+    return True
+
+
+def _restrict(handle: int, mode: int) -> None:
+    """Whatever the umask was; not every file system has modes to be changed."""
+    if _IS_POSIX:
+        with suppress(OSError):
+            os.fchmod(handle, mode)
+
+
+def _check(found: os.stat_result, path: Path) -> None:
+    """Refuse a folder that another user can write to."""
+    if _is_private(found):
+        return
+    if found.st_uid in (os.geteuid(), _ROOT):
+        fault = f"can be written by others (its mode is {stat.S_IMODE(found.st_mode):04o})"
+        mend = "run `chmod 700` on it"
+    else:
+        fault, mend = f"belongs to another user ({found.st_uid})", "make it your own"
+    raise InvalidInput(
+        f"The cache {str(path)!r} {fault}, and what is read from it is run: {mend}, or pass "
+        "another folder."
+    )
+
+
+def _is_private(found: os.stat_result) -> bool:
+    """Whether only this user, or root, could have written it."""
+    if not _IS_POSIX:
+        return True
+    return found.st_uid in (os.geteuid(), _ROOT) and not found.st_mode & _WRITABLE_BY_OTHERS
+
+
+def _is_abandoned(found: os.stat_result) -> bool:
+    # A clock that was set back leaves times in the future.
+    return abs(time.time() - found.st_mtime) > ABANDONED
+
+
+def _reason(error: Exception, path: Path) -> str:
+    with suppress(OSError, ValueError):
+        if path.is_symlink():
+            return f"it is a symbolic link to {os.readlink(path)!r}"
+    return getattr(error, "strerror", None) or str(error)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def _whole(handle: int, name: str) -> Entry | None:
+    """What an open file holds, if it is ours, and as it was written; that it was used is noted."""
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or not _is_private(found) or found.st_size < _SEAL.size:
+        return None
+    with open(handle, "rb", closefd=False) as file:
+        content = file.read(found.st_size - _SEAL.size)
+        if file.read() != _seal(name, content):
+            return None
+    if os.utime in os.supports_fd:
+        with suppress(OSError):  # It is on a read-only file system.
+            os.utime(handle, ns=(time.time_ns(), found.st_mtime_ns))
+    return Entry(handle, content)
+
+
+def _seal(name: str, content: bytes) -> bytes:
+    """What follows the content: under another name it would be another."""
+    checksum = hashlib.sha256(f"{name}\0".encode())
+    checksum.update(content)
+    return _SEAL.pack(_MAGIC, _VERSION, len(content), checksum.digest())

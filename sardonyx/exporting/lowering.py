@@ -1,0 +1,250 @@
+"""From a model to an artefact: traced for several sizes, made one program, and lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+from jax import export
+
+from sardonyx.backends.jax import Settings
+from sardonyx.backends.jax_portable import PortableBackend
+from sardonyx.errors import InvalidInput, SardonyxError, UnsupportedModel
+from sardonyx.exporting.artefact import Artefact
+from sardonyx.exporting.description import Description
+from sardonyx.exporting.general import General
+from sardonyx.exporting.meaning import Meaning
+from sardonyx.exporting.reach import Ranges, Reach
+from sardonyx.exporting.signature import Signature, largest_sizes
+from sardonyx.exporting.sizes import Formulas, Sizes, points
+from sardonyx.exporting.symbols import with_bounds
+from sardonyx.exporting.thresholds import thresholds
+from sardonyx.exporting.tracing import Traces
+from sardonyx.graph.params import Params
+from sardonyx.graph.pure import Pure
+from sardonyx.graph.standard.types import type_name
+from sardonyx.graph.structure import Source, ValueInfo
+
+R = TypeVar("R")
+
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+# Up to these sizes a program is tried where it cannot be had for larger ones.
+CLOSER = (2**14, 2**11)
+
+
+class Look(NamedTuple):
+    """Between which sizes a program is looked at."""
+
+    least: int
+    most: int
+    # Without the forms that are faster on some platforms, and chosen by size.
+    plainly: bool = False
+
+
+# From the most general one on. A size of 1 is looked at by itself.
+LOOKS = (
+    *(Look(2, most, plainly) for plainly in (False, True) for most in (255, 63, 23)),
+    *(Look(least, most, plainly=True) for least in (3, 4, 6, 9, 17) for most in (255, 23)),
+)
+
+
+def exported(
+    source: Source,
+    params: Params,
+    asked: Mapping[str, Any] | None,
+    platforms: Sequence[str],
+    *,
+    largest: int | Mapping[str, int] | None,
+    strict: bool,
+) -> Artefact:
+    """The model's program for what was asked, lowered for all of the platforms."""
+    _require_platforms(platforms)
+    signature = Signature.of(source.graph.required_inputs, asked)
+    exporting = Exporting(source, params, signature, tuple(platforms), strict)
+    return exporting.artefact(largest_sizes(signature.symbols, largest))
+
+
+@dataclass(frozen=True, eq=False)
+class Exporting:
+    """One model on its way to a program, for what was asked."""
+
+    source: Source
+    params: Params
+    signature: Signature
+    platforms: tuple[str, ...]
+    strict: bool
+
+    def artefact(self, largest: Sizes) -> Artefact:
+        """The program, for sizes up to these, or as far as the graph means the same."""
+        if not self.signature.symbols:
+            return self._lowered(self._traces(LOOKS[0]), {}, largest)
+        nearby: tuple[Traces, Ranges] | None = None
+        refusal: SardonyxError | None = None
+        for look in LOOKS:
+            if look.most - look.least < len(self.signature.symbols):
+                continue  # There are not as many sizes as names.
+            try:
+                traces = self._traces(look)
+                self._require_general(traces)
+                reach = self._reach(traces)
+                ranges = _at_least(look, reach.ranges(largest))
+                nearby = nearby or (traces, ranges)
+                return self._lowered(traces.and_at(reach.corners(ranges)), ranges, largest)
+            except SardonyxError as error:
+                refusal = refusal or error
+        assert refusal is not None
+        if nearby is None:
+            raise refusal
+        return self._less_far(*nearby, largest)
+
+    def _less_far(self, traces: Traces, ranges: Ranges, largest: Sizes) -> Artefact:
+        """Where numbers within operators follow no expression up to the largest sizes."""
+        for most in CLOSER:
+            closer = {name: (least, min(top, most)) for name, (least, top) in ranges.items()}
+            try:
+                further = traces.and_at(self._reach(traces).corners(closer))
+                return self._lowered(further, closer, largest)
+            except SardonyxError:
+                continue
+        near = {n: (least, min(top, traces.at[0][n])) for n, (least, top) in ranges.items()}
+        return self._lowered(traces, near, largest)
+
+    def _traces(self, look: Look) -> Traces:
+        backend = PortableBackend(settings=Settings(outlines=look.plainly))
+        at = points(self.signature.symbols, look.least, look.most)
+        model = self.source, backend, self.params
+        return Traces.of(model, self.signature, at, strict=self.strict)
+
+    def _reach(self, traces: Traces) -> Reach:
+        fixed = [given for given in self.signature.given if not isinstance(given, tuple)]
+        return Reach(traces, Meaning.of(traces), thresholds(self.source, fixed))
+
+    def _lowered(self, traces: Traces, ranges: Ranges, largest: Sizes) -> Artefact:
+        first = traces.programs[0]
+        bounds = _bounds(ranges)
+        weights = {n: self.params.host(n) for n in dict.fromkeys(first.weights.values())}
+        constants = _constants(first)
+
+        def made(symbols: dict[str, Any]) -> Any:
+            function = jax.jit(General(traces, Formulas(traces.at, symbols)))
+            return export.export(function, platforms=self.platforms)(
+                *self._arguments(weights, constants, symbols)
+            )
+
+        program = self._made(traces, made, bounds)
+        description = Description(
+            title=self.source.graph.name,
+            inputs=tuple(
+                ValueInfo(info.name, info.type, info.dtype, dims)
+                for info, dims in self.signature.free
+            ),
+            outputs=_outputs(self.source, program.out_avals),
+            bounds=tuple(bounds),
+            largest=dict(largest),
+            platforms=self.platforms,
+            draws=first.draws,
+            weights=tuple(weights),
+            constants=tuple(constants),
+        )
+        return Artefact(description, _serialised(program), {**weights, **constants})
+
+    def _require_general(self, traces: Traces) -> None:
+        """Raise what stands against one program for the sizes that were traced."""
+        first = traces.programs[0]
+        weights = {n: self.params.host(n) for n in dict.fromkeys(first.weights.values())}
+
+        def made(symbols: dict[str, Any]) -> Any:
+            function = General(traces, Formulas(traces.at, symbols))
+            return jax.eval_shape(function, *self._arguments(weights, _constants(first), symbols))
+
+        self._made(traces, made, [])
+
+    def _made(self, traces: Traces, make: Callable[[dict[str, Any]], R], bounds: list[str]) -> R:
+        try:
+            with traces.programs[0].backend.scope():
+                return with_bounds(make, self.signature.symbols, bounds, traces.at)
+        except SardonyxError:
+            raise
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            raise UnsupportedModel(
+                f"JAX cannot lower the program for {', '.join(self.platforms)}: {reason}."
+            ) from error
+
+    def _arguments(
+        self, weights: Mapping[str, Any], constants: Mapping[str, Any], symbols: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
+        inputs = [_symbolic(info, dims, symbols) for info, dims in self.signature.free]
+        key = jax.ShapeDtypeStruct((2,), np.uint32)
+        return _specs(weights), list(_specs(constants).values()), inputs, key
+
+
+def _constants(program: Pure) -> dict[str, np.ndarray[Any, Any]]:
+    return {f"constant {i}": array for i, array in enumerate(program.constants.values())}
+
+
+def _at_least(look: Look, ranges: Ranges) -> Ranges:
+    """The ranges without the smaller sizes that were not seen. A size of 1 is looked at apart."""
+    unseen = look.least if look.least > 2 else 1
+    return {name: (max(least, unseen), most) for name, (least, most) in ranges.items()}
+
+
+def _bounds(ranges: Ranges) -> list[str]:
+    bounds = []
+    for name, (least, most) in ranges.items():
+        bounds += [f"{name} >= {least}"] if least > 1 else []
+        bounds += [f"{name} <= {most}"]
+    return bounds
+
+
+def _require_platforms(platforms: Sequence[str]) -> None:
+    if isinstance(platforms, str) or not isinstance(platforms, Sequence) or not platforms:
+        raise InvalidInput(f"The platforms are {platforms!r}: pass some of {', '.join(PLATFORMS)}.")
+    for platform in platforms:
+        if platform not in PLATFORMS:
+            also = " (for NVIDIA's GPUs that is 'cuda')" if platform == "gpu" else ""
+            raise InvalidInput(
+                f"There is no platform {platform!r}{also}: pass some of {', '.join(PLATFORMS)}."
+            )
+
+
+def _specs(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
+    return {name: jax.ShapeDtypeStruct(a.shape, a.dtype) for name, a in arrays.items()}
+
+
+def _symbolic(info: ValueInfo, dims: Sequence[int | str], symbols: Mapping[str, Any]) -> Any:
+    sizes: Sequence[Any] = dims
+    if symbols:
+        scope = next(iter(symbols.values())).scope
+        text = ", ".join(map(str, dims)) + ("," if len(dims) == 1 else "")
+        sizes = export.symbolic_shape(text, scope=scope) if dims else ()
+    return jax.ShapeDtypeStruct(tuple(sizes), info.dtype)
+
+
+def _outputs(source: Source, avals: Sequence[Any]) -> tuple[ValueInfo, ...]:
+    return tuple(
+        ValueInfo(
+            info.name,
+            type_name(np.dtype(aval.dtype)),
+            np.dtype(aval.dtype),
+            tuple(d if isinstance(d, int) else str(d) for d in aval.shape),
+        )
+        for info, aval in zip(source.graph.outputs, avals, strict=True)
+    )
+
+
+def _serialised(program: Any) -> bytes:
+    try:
+        return bytes(program.serialize())
+    except ImportError as error:
+        raise UnsupportedModel(
+            f"To write an exported program JAX needs one more package ({error}): "
+            "pip install 'sardonyx[export]'."
+        ) from None
+    except ValueError as error:
+        raise UnsupportedModel(
+            f"The program cannot be written down: {str(error).splitlines()[0].rstrip('.')}."
+        ) from error

@@ -1,0 +1,119 @@
+"""Reading what may have no end: in pieces, and never more than a protobuf message can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+from google.protobuf.descriptor import FieldDescriptor
+
+from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded
+
+# Protocol buffers cannot hold more in one message; larger models keep their weights beside it.
+LARGEST_MESSAGE = 2**31 - 1
+# A model has a graph, and an entry for each function, opset and property.
+MOST_FIELDS = 2**16
+
+_SMALLEST_PIECE, _LARGEST_PIECE = 2**20, 2**24
+_VARINT, _DELIMITED = 0, 2
+# A tag and a length take at most ten bytes each.
+_LONGEST_HEADER = 20
+
+
+def refuse_large(size: int, origin: str) -> None:
+    """Refuse more bytes than one protobuf message can have."""
+    if size > LARGEST_MESSAGE:
+        raise LimitExceeded(
+            f"There are {size:,} bytes in {origin}, and one protobuf message holds at most "
+            f"{LARGEST_MESSAGE:,}: save the model with its weights as external data."
+        )
+
+
+def read_to_end(file: Any, origin: str) -> bytes | bytearray:
+    """All bytes of `file`, whose `read` is asked for one piece after the other.
+
+    Once they are more than one piece, they must look like a model as they come. So a stream
+    without an end is refused within the first megabytes.
+    """
+    content: bytes | bytearray = b""
+    fields = _Fields(origin)
+    size = _SMALLEST_PIECE
+    while piece := _piece(file, size, origin):
+        refuse_large(len(content) + len(piece), origin)
+        if content:
+            content = content if isinstance(content, bytearray) else bytearray(content)
+            content += piece
+            fields.follow(content)
+        else:
+            content = piece
+        size = min(2 * size, _LARGEST_PIECE)
+    return content
+
+
+def _piece(file: Any, size: int, origin: str) -> bytes:
+    try:
+        piece = file.read(size)
+    except Exception as error:
+        # A reader may be anything, and so may what it raises.
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise InvalidModel(f"The model in {origin} cannot be read: {lines[0]:.500}.") from error
+    if piece is None:
+        raise InvalidModel(
+            f"The model in {origin} cannot be read: its read() returned None, as there is no data "
+            "yet. Open it in blocking mode."
+        )
+    if isinstance(piece, (bytearray, memoryview)):
+        refuse_large(memoryview(piece).nbytes, origin)
+        return bytes(piece)
+    if not isinstance(piece, bytes):
+        raise InvalidInput(
+            "A model's file must be opened in binary mode, as by open(path, 'rb'): its read() "
+            f"returned a {type(piece).__name__}."
+        )
+    return piece
+
+
+class _Fields:
+    """Where the outermost fields of a model begin, found while its bytes come in."""
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        self.count = 0
+        # Where the next field begins.
+        self.at = 0
+
+    def follow(self, content: bytes | bytearray) -> None:
+        """Step over the fields that have begun, and refuse what no field of a model begins with."""
+        while self.at + _LONGEST_HEADER <= len(content):
+            tag, after = _varint(content, self.at)
+            if _WIRE_TYPES.get(tag >> 3) != tag & 7:
+                raise InvalidModel(
+                    f"No ONNX model is in {self.origin}: at byte {self.at:,} begins no field that "
+                    "a model has. It may be damaged, or of another format."
+                )
+            number, after = _varint(content, after)
+            self.at = after + number if tag & 7 == _DELIMITED else after
+            refuse_large(self.at, self.origin)
+            self.count += 1
+            if self.count > MOST_FIELDS:
+                raise LimitExceeded(
+                    f"The model in {self.origin} has more than {MOST_FIELDS:,} functions and "
+                    "properties. It may be damaged, or of another format."
+                )
+
+
+def _varint(content: bytes | bytearray, at: int) -> tuple[int, int]:
+    """A number of seven bits per byte, and where it ends."""
+    number = 0
+    for place in range(10):
+        byte = content[at + place]
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return number, at + place + 1
+    return number, at + 10
+
+
+_WIRE_TYPES = {
+    field.number: _VARINT if field.type == FieldDescriptor.TYPE_INT64 else _DELIMITED
+    for field in onnx.ModelProto.DESCRIPTOR.fields
+}
