@@ -1,4 +1,4 @@
-"""Runs of nodes that exporters write and rewrites look for, which chance alone would hardly find."""
+"""Runs of nodes that exporters write and rewrites look for; chance alone would hardly find them."""
 
 from __future__ import annotations
 
