@@ -119,7 +119,7 @@ def test_attributes(
     [
         ("NoSuchThing", [X], {}, UnsupportedModel, ["NoSuchThing"]),
         ("Relu", [X], {"opset": 99}, UnsupportedModel, ["99", "up to"]),
-        ("Relu", [X], {"opset": 0}, UnsupportedModel, ["opset 0", "from 1 on"]),
+        ("Relu", [X], {"opset": 0}, InvalidInput, ["opset", "from 1 on", "not 0"]),
         ("Relu", [X], {"domain": "no.such"}, UnsupportedModel, ["no.such"]),
         ("Relu", [], {}, InvalidModel, ["Relu", "0 inputs"]),
         ("Relu", [X, X], {}, InvalidModel, ["Relu", "2 inputs"]),

@@ -36,7 +36,8 @@ _SEAL = struct.Struct("<8sIQ32s")
 
 _ROOT = 0
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_IS_POSIX = os.name == "posix"
+_IS_POSIX = hasattr(os, "geteuid") and hasattr(os, "O_DIRECTORY")
+_AS_FOLDER: int = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _CAREFULLY: int = (
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 )
@@ -114,7 +115,7 @@ class PrivateFolder:
                 raise NotADirectoryError(None, "Not a directory")
             yield None
             return
-        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        handle = os.open(self.path, os.O_RDONLY | _AS_FOLDER)
         try:
             if is_new and os.fstat(handle).st_uid == os.geteuid():
                 _restrict(handle, 0o700)

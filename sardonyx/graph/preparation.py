@@ -20,6 +20,7 @@ from ml_dtypes import bfloat16
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.calls import OpCall
+from sardonyx.graph.custom import Own
 from sardonyx.graph.params import Params, Weights
 from sardonyx.graph.program import Frame, Segment, Step, key_of, without_dead_steps
 from sardonyx.graph.values import digest
@@ -326,6 +327,8 @@ def _is_for_device(step: Step) -> bool:
     NumPy may lack that function, and such a kernel computes in the device's own types.
     """
     function = step.call.function if isinstance(step.call, OpCall) else None
+    if isinstance(function, Own):
+        function = function.function
     return function is packed_product or isinstance(function, OnBackend)
 
 

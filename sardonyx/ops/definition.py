@@ -178,18 +178,22 @@ class Parameter:
         """A NumPy array or an attribute's value as the annotated type."""
         if value is None or self.type in (Host, DType, Body, Value):
             return value
+        found = np.asarray(value)
+        if found is not value:  # An attribute; an input of another type is cast.
+            self._refuse_fractions(found)
         if self.type in (Ints, Floats, Strings):
             element = get_args(self.type)[0]
-            return tuple(self._as(element, v) for v in np.ravel(np.asarray(value)).tolist())
-        only = np.asarray(value)
-        if only.size != 1:
-            raise ValueError(f"'{self.name}' has shape {only.shape}, but must be one element")
-        return self._as(self.type, only.item())
+            return tuple(element(v) for v in found.ravel().tolist())
+        if found.size != 1:
+            raise ValueError(f"'{self.name}' has shape {found.shape}, but must be one element")
+        return self.type(found.item())
 
-    def _as(self, kind: Any, value: Any) -> Any:
-        if kind is int and isinstance(value, float) and not value.is_integer():
-            raise ValueError(f"'{self.name}' is {value}, but must be a whole number")
-        return kind(value)
+    def _refuse_fractions(self, found: np.ndarray[Any, Any]) -> None:
+        if self.type not in (int, Ints) or found.dtype.kind != "f":
+            return
+        for value in found.ravel().tolist():
+            if not value.is_integer():
+                raise ValueError(f"'{self.name}' is {value}, but must be a whole number")
 
 
 @dataclass(frozen=True, slots=True)
