@@ -17,6 +17,32 @@ from tests.property.features import (
 )
 
 NAN = float("nan")
+# The number that stands for BRANCH_MEMBER.
+MEMBER = 6
+
+
+def _stump(x: np.ndarray, **given: object) -> Case:
+    """A tree of one node, for one row of one feature."""
+    attributes: dict[str, object] = {
+        "nodes_featureids": [0],
+        "nodes_truenodeids": [0],
+        "nodes_falsenodeids": [0],
+        "nodes_modes": numpy_helper.from_array(np.zeros(1, np.uint8)),
+        "nodes_splits": numpy_helper.from_array(floats(0)),
+        "nodes_trueleafs": [1],
+        "nodes_falseleafs": [1],
+        "tree_roots": [0],
+        "leaf_targetids": [0],
+        "leaf_weights": numpy_helper.from_array(floats(1)),
+    }
+    return Case("TreeEnsemble", 5, (x[None],), {**attributes, **given}, domain="ai.onnx.ml")
+
+
+def _has_negative_members(case: Case) -> bool:
+    given = case.attributes
+    if MEMBER not in numpy_helper.to_array(given["nodes_modes"]):
+        return False
+    return bool(np.any(numpy_helper.to_array(given["membership_values"]) < 0))
 
 
 ENTRIES = (
@@ -136,25 +162,24 @@ ENTRIES = (
         "1 is SOFTMAX and 2 LOGISTIC.",
         SARDONYX,
         lambda case: case.attributes.get("post_transform") in (1, 2),
-        Case(
-            "TreeEnsemble",
-            5,
-            (floats(0)[None],),
-            {
-                "nodes_featureids": [0],
-                "nodes_truenodeids": [0],
-                "nodes_falsenodeids": [0],
-                "nodes_modes": numpy_helper.from_array(np.zeros(1, np.uint8)),
-                "nodes_splits": numpy_helper.from_array(floats(0)),
-                "nodes_trueleafs": [1],
-                "nodes_falseleafs": [1],
-                "tree_roots": [0],
-                "leaf_targetids": [0],
-                "n_targets": 2,
-                "post_transform": 1,
-                "leaf_weights": numpy_helper.from_array(floats(1)),
-            },
-            domain="ai.onnx.ml",
+        _stump(floats(0), n_targets=2, post_transform=1),
+    ),
+    Disagreement(
+        ("TreeEnsemble",),
+        "BRANCH_MEMBER with a negative member: onnxruntime takes numbers between the members for "
+        "members, as 0.5 for one of {-3, 0}.",
+        "A value is a member if it is one of `membership_values`.",
+        SARDONYX,
+        _has_negative_members,
+        _stump(
+            floats(0.5),
+            nodes_modes=numpy_helper.from_array(np.array([MEMBER], np.uint8)),
+            membership_values=numpy_helper.from_array(floats(-3, 0, NAN)),
+            leaf_targetids=[0, 0],
+            leaf_weights=numpy_helper.from_array(floats(1, 2)),
+            nodes_trueleafs=[1],
+            nodes_falsenodeids=[1],
+            n_targets=1,
         ),
     ),
     Disagreement(
