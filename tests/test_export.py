@@ -384,6 +384,7 @@ def targets(program: bytes) -> set[str]:
     return set(re.findall(r"custom_call @([\w.]+)", text))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["encoder_dynamo", "separable_dynamo", "cnn_dynamo"])
 def test_programs_are_lowered_for_platforms_that_are_not_here(name: str) -> None:
     """One program with a choice inside it; for a single platform there is none."""

@@ -118,6 +118,7 @@ class TestTransformations:
             size = float(jnp.abs(one).max())
             np.testing.assert_allclose(one, numeric, atol=2e-2 * max(size, 1))
 
+    @pytest.mark.sampled(4)
     def test_shard_map(self, case: Any) -> None:
         fn, params, x = case
         axis = 0 if x.ndim == 2 else 1

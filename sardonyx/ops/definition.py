@@ -179,8 +179,9 @@ class Parameter:
         if value is None or self.type in (Host, DType, Body, Value):
             return value
         found = np.asarray(value)
-        if found is not value:  # An attribute; an input of another type is cast.
-            self._refuse_fractions(found)
+        if self.type in (int, Ints) and found.dtype.kind == "f":
+            # The standard casts inputs of another type; attributes are whole numbers.
+            self._refuse_parts(found, is_cast=found is value)
         if self.type in (Ints, Floats, Strings):
             element = get_args(self.type)[0]
             return tuple(element(v) for v in found.ravel().tolist())
@@ -188,11 +189,9 @@ class Parameter:
             raise ValueError(f"'{self.name}' has shape {found.shape}, but must be one element")
         return self.type(found.item())
 
-    def _refuse_fractions(self, found: np.ndarray[Any, Any]) -> None:
-        if self.type not in (int, Ints) or found.dtype.kind != "f":
-            return
+    def _refuse_parts(self, found: np.ndarray[Any, Any], *, is_cast: bool) -> None:
         for value in found.ravel().tolist():
-            if not value.is_integer():
+            if not (value.is_integer() or (is_cast and math.isfinite(value))):
                 raise ValueError(f"'{self.name}' is {value}, but must be a whole number")
 
 
