@@ -311,12 +311,12 @@ def test_thousands_of_operands_are_joined(xp: Backend) -> None:
 
 
 def test_the_time_to_trace_grows_with_the_number_of_nodes() -> None:
-    taken = []
-    for length in (2000, 8000):
+    taken: dict[int, list[float]] = {2000: [], 8000: []}
+    for length in (2000, 8000) * 3:  # The least counts: the machine may be busy.
         start = time.process_time()
         sardonyx.load(chain(length, "Neg", "Abs"), backend="numpy")(X)
-        taken.append(time.process_time() - start)
-    assert taken[1] < 4 * taken[0] * 2.5
+        taken[length].append(time.process_time() - start)
+    assert min(taken[8000]) < 4 * min(taken[2000]) * 2.5
 
 
 @pytest.mark.parametrize("length", [10**5, 2**40])
