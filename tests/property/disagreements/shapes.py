@@ -39,6 +39,22 @@ LAST_TIME = helper.make_graph(
 
 ENTRIES = (
     Disagreement(
+        ("Concat",),
+        "An input without elements, of another rank: sardonyx refuses it, "
+        "onnxruntime leaves it out.",
+        "The standard wants the same shape but for the size along the axis.",
+        SARDONYX,
+        lambda case: (
+            len({x.ndim for x in case.inputs}) > 1 and not all(x.size for x in case.inputs)
+        ),
+        Case(
+            "Concat",
+            4,
+            (floats(8), floats().reshape(0, 1)),
+            {"axis": -1},
+        ),
+    ),
+    Disagreement(
         ("Reshape",),
         "`allowzero` with both 0 and -1: sardonyx refuses it, onnxruntime takes any size for -1 "
         "that it can.",
