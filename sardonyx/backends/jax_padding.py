@@ -24,8 +24,7 @@ def with_padding(
     groups: int,
 ) -> Any:
     """A convolution of an array of this shape, with NaN where its padding met such a weight."""
-    is_known = not isinstance(weight, jax.core.Tracer)
-    if not any(map(any, pads)) or (is_known and bool(jnp.isfinite(weight).all())):
+    if not any(map(any, pads)) or _is_known_finite(weight):
         return y
     bad = jnp.any(~jnp.isfinite(weight), axis=1).astype(jnp.float32)
     total = jnp.sum(bad, axis=tuple(range(1, bad.ndim)), keepdims=True)
@@ -38,6 +37,14 @@ def with_padding(
         within = jnp.tensordot(within, inside, axes=((1,), (1,)), precision=lax.Precision.HIGHEST)
     met = total - within > 0
     return jnp.where(met, jnp.nan, y)
+
+
+def _is_known_finite(weight: Any) -> bool:
+    if isinstance(weight, jax.core.Tracer):
+        return False
+    # A weight that is there may be met while something else is traced.
+    with jax.ensure_compile_time_eval():
+        return bool(jnp.isfinite(weight).all())
 
 
 def _inside(size: Any, count: Any, taps: int, *, stride: int, head: int, dilation: int) -> Any:
