@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -125,7 +126,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) - 10)
     [("jax", "model(x)", 3), ("numpy", "model(x)", 0), ("jax", "", 0)],
     ids=["JAX after a call", "NumPy", "JAX before any call"],
 )
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="the system has no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_forked_process_runs_or_says_that_it_cannot(
     backend: str, before: str, refused: int
 ) -> None:
