@@ -37,6 +37,13 @@ def _trains(node: Node) -> bool:
     return node.op == "BatchNormalization" and bool(node.attributes.get("training_mode"))
 
 
+def _normalizes_doubles(graph: Graph) -> bool:
+    operators = {node.op for node in graph.walk()}
+    steps = {"Pow", "ReduceMean", "Add", "Sqrt", "Div"}
+    doubles = any(leaf.array.dtype == np.float64 for leaf in graph.leaves)
+    return doubles and steps <= operators <= steps | {"Sub", "Mul", "Cast"}
+
+
 ENTRIES: tuple[Joint, ...] = (
     Joint(
         ("BatchNormalization",),
@@ -94,6 +101,26 @@ ENTRIES: tuple[Joint, ...] = (
             z = Mul (y, factor)
         }""",
         {"x": np.ones((1, 1))},
+        optimized=True,
+    ),
+    Joint(
+        ("Add", "Div", "Mul", "Pow", "ReduceMean", "Sqrt", "Sub"),
+        "float64, a normalization written out in these: onnxruntime's optimizations make one "
+        "operator of them, which has 1e-5 in place of the model's epsilon.",
+        "The epsilon is the model's.",
+        SARDONYX,
+        _normalizes_doubles,
+        """<ir_version: 10, opset_import: ["": 14]>
+        g (double[1,2] x) => (double[1,2] z)
+        <double two = {2}, double epsilon = {0.001}, double[2] scale = {1, 1}> {
+            square = Pow (x, two)
+            mean = ReduceMean <axes = [-1]> (square)
+            shifted = Add (mean, epsilon)
+            root = Sqrt (shifted)
+            y = Div (x, root)
+            z = Mul (y, scale)
+        }""",
+        {"x": np.array([[1.0, -1.0]])},
         optimized=True,
     ),
     Joint(
