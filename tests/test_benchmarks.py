@@ -99,7 +99,7 @@ def test_work_is_what_the_compiler_counts() -> None:
     assert needed([work, jitted]) == Work(2e6, 12000.0)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("title", shapes.MODELS)
 def test_buckets_bound_the_number_of_compiles(title: str) -> None:
     told = shapes.run(title, "with buckets")

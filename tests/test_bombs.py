@@ -291,6 +291,7 @@ def chain(length: int, *operators: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
+@pytest.mark.sampled(2)
 def test_thousands_of_nodes_run(backend: str) -> None:
     start = time.process_time()
     loaded = sardonyx.load(chain(3000, "Sin", "Tanh"), backend=backend)

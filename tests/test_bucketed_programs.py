@@ -94,6 +94,7 @@ def program(seed: int) -> str:
 @pytest.mark.parametrize(
     "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 100))]
 )
+@pytest.mark.sampled(4)
 def test_random_programs_are_the_same_in_buckets(seed: int) -> None:
     proto = model(program(seed), "double[batch,sequence,6] x, double[batch,sequence,6] z")
     generator = np.random.default_rng(seed)

@@ -117,7 +117,7 @@ GRAPHS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_results_are_those_without_buckets(name: str) -> None:
     bucketed = compare(model(GRAPHS[name]), [{"x": normal(*sizes, 6)} for sizes in SIZES])
@@ -340,6 +340,7 @@ def test_a_program_may_depend_on_inputs_that_are_not_padded() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "double", "int32", "uint8"])
+@pytest.mark.sampled(3)
 def test_other_types(dtype: str) -> None:
     proto = model(
         """one = Constant<value_ints = [1]>() m = ReduceMax(x, one) s = Sub(m, x)

@@ -174,6 +174,7 @@ def all_of(cases: Sequence[Spelled]) -> Any:
 
 @all_of([*FUSED, *LEFT])
 @pytest.mark.parametrize("library", [FusingNumpy, FusingJax])
+@pytest.mark.sampled(3)
 def test_what_follows_a_product_goes_with_it(case: Spelled, library: type[Backend]) -> None:
     backend, arrays = library(), case.arrays()
     loaded = sardonyx.load(case.model(), backend=backend)

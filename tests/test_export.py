@@ -243,6 +243,7 @@ def test_loops_and_branches_stay_loops_and_branches() -> None:
         ("DepthToSpace", {"blocksize": 2}, ("batch", 8, "h", "w")),
     ],
 )
+@pytest.mark.sampled(4)
 def test_families_of_operators_keep_their_sizes_free(
     op_type: str, attributes: Mapping[str, Any], shape: tuple[Any, ...]
 ) -> None:
@@ -384,7 +385,7 @@ def targets(program: bytes) -> set[str]:
     return set(re.findall(r"custom_call @([\w.]+)", text))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ["encoder_dynamo", "separable_dynamo", "cnn_dynamo"])
 def test_programs_are_lowered_for_platforms_that_are_not_here(name: str) -> None:
     """One program with a choice inside it; for a single platform there is none."""

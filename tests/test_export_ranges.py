@@ -72,6 +72,7 @@ def agrees(proto: Any, program: Any, calls: Sequence[dict[str, Any]]) -> int:
 
 
 @pytest.mark.parametrize("name", PIECEWISE)
+@pytest.mark.sampled(5)
 def test_a_piecewise_function_of_a_size_is_never_wrong(name: str) -> None:
     proto = PIECEWISE[name]
     artefact = sardonyx.export(proto, platforms=["cpu"])

@@ -39,6 +39,7 @@ def assert_same(first: Any, again: Any) -> None:
 @pytest.mark.parametrize(
     "choices", [{"backend": "numpy"}, {"backend": "jax"}], ids=["numpy", "jax"]
 )
+@pytest.mark.sampled(3)
 def test_later_calls_give_the_same(path: Path, choices: dict[str, Any]) -> None:
     loaded = sardonyx.load(path, **choices)
     inputs = drawn(loaded)

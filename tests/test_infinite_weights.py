@@ -65,6 +65,7 @@ def agree(found: Any, wanted: Any) -> None:
 
 @pytest.mark.parametrize("form", ["initializer", "input"])
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.sampled(3)
 def test_padding_meets_an_infinite_weight(layout: str, form: str) -> None:
     proto, feeds = convolving(layout, "float32", form)
     wanted = sardonyx.load(proto, backend="numpy").run(None, feeds)[0]
@@ -82,6 +83,7 @@ def test_the_first_call_without_a_compiler_and_the_second_are_alike(form: str) -
 
 @pytest.mark.parametrize("layout", LAYOUTS_OF_TYPES)
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.sampled(3)
 def test_padding_meets_an_infinite_weight_of_each_type(dtype: str, layout: str) -> None:
     form = FORMS[LAYOUTS_OF_TYPES.index(layout)]
     proto, feeds = convolving(layout, dtype, form)

@@ -27,6 +27,7 @@ finfo = cache(ml_dtypes.finfo)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the instruction sets are x86-64's")
+@pytest.mark.slow
 def test_casts_do_not_depend_on_the_instruction_set(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "tests.casts", str(tmp_path / "casts.npz")],

@@ -48,7 +48,7 @@ def traced_nothing(found: Model) -> bool:
 # -- that it is the same --------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_exporters_models_go_on_from_what_was_kept(name: str, tmp_path: Path) -> None:
     path = FOLDER / f"{name}.onnx"

@@ -87,6 +87,7 @@ def ended(processes: Sequence[subprocess.Popen[str]]) -> None:
     ("rules", "fraction"),
     [("data", 1), ("tensor", 1 / 2), ("both", 1), ("rows", 1 / 2)],
 )
+@pytest.mark.sampled(4)
 def test_two_processes_find_what_one_device_finds(
     path: Path, tmp_path: Path, rules: str, fraction: float
 ) -> None:

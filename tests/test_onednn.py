@@ -364,6 +364,7 @@ def started(cache: Path, **environment: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
     for process in [started(tmp_path), started(tmp_path)]:
         said, _ = process.communicate(timeout=120)

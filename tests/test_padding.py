@@ -203,7 +203,7 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_is_true_is_what_it_was(name: str) -> None:
     check(FUNCTIONS[name], X)

@@ -51,7 +51,7 @@ def test_the_listing_tells_it(case: Spelled) -> None:
     assert all(f"= {title}(" in text for title in case.titles)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @each([*FUSED, *LEFT])
 def test_results_agree(case: Spelled, xp: Backend) -> None:
     agree(case, np.float32, without_kernels(xp))
@@ -62,7 +62,7 @@ def test_results_agree_in_float64(case: Spelled) -> None:
     agree(case, np.float64, "numpy")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @each(case for case in FUSED if case.opset >= 13)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_results_agree_in_float16(case: Spelled, library: str) -> None:
@@ -88,7 +88,7 @@ def test_casts_of_halves(case: Spelled, library: str) -> None:
     agree(case, np.float32, library)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @each(FUSED)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 @pytest.mark.parametrize("special", [[np.nan], [np.inf, -0.0], [-np.inf, 1e30]], ids=str)
@@ -117,7 +117,7 @@ def compare(case: Spelled, arrays: list[Any], backend: Any) -> None:
             close(one, other, ULPS)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(10)
 @each(FUSED)
 def test_gradients_agree(case: Spelled) -> None:
     arrays = case.arrays()
@@ -135,6 +135,7 @@ def test_gradients_agree(case: Spelled) -> None:
 
 
 @each(case for case in FUSED if len(case.weights) > 3)
+@pytest.mark.sampled(4)
 def test_weights_can_be_replaced(case: Spelled, xp: Backend) -> None:
     backend, arrays = without_kernels(xp), case.arrays()
     loaded = sardonyx.load(case.model(), backend=backend)

@@ -21,6 +21,7 @@ NETWORKS = sorted(Path("tests/models/gradients").glob("*.onnx"))
 
 
 @pytest.mark.parametrize("path", NETWORKS, ids=lambda path: path.stem)
+@pytest.mark.sampled(5)
 def test_gradients_are_those_of_torch(path: Path) -> None:
     fn, params = sardonyx.to_jax(path)
     kept = np.load(path.with_suffix(".npz"))
@@ -78,7 +79,7 @@ def by_hand(params: Any, x: Any) -> tuple[Any, Any, Any]:
     return steps * params["scale"][by_channel] + params["bias"][by_channel], mean, var
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("opset", [6, 7, 9, 13, 14, 20])
 def test_training_normalises_by_batch_and_drops_at_random(opset: int) -> None:
     fn, params = sardonyx.to_jax(normalised(opset), training=True)
@@ -99,6 +100,7 @@ def test_training_normalises_by_batch_and_drops_at_random(opset: int) -> None:
     assert plain(params | renewed, x).shape == y.shape
 
 
+@pytest.mark.slow
 def test_gradients_go_through_the_batchs_statistics() -> None:
     fn, params = sardonyx.to_jax(normalised(20), training=True)
     x = drawn(6, 3, 8, 9)
@@ -175,6 +177,7 @@ def quantized(dtype: Any, *, per_axis: bool) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("per_axis", [False, True])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, ml_dtypes.int4, ml_dtypes.float8_e4m3fn])
+@pytest.mark.sampled(3)
 def test_straight_through_changes_slopes_and_no_value(dtype: Any, per_axis: bool) -> None:
     made = quantized(dtype, per_axis=per_axis)
     plain, params = sardonyx.to_jax(made)
@@ -203,6 +206,7 @@ def test_a_scale_learns_from_what_rounding_moved() -> None:
     np.testing.assert_allclose(slope, (moved @ w).sum(), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_dynamic_quantization_passes_straight_through() -> None:
     nodes = [
         node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
@@ -336,6 +340,7 @@ def test_a_step_with_optax_learns() -> None:
     assert not np.array_equal(rest["features.6.running_mean"], params["features.6.running_mean"])
 
 
+@pytest.mark.slow
 def test_the_example_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("optax", reason="optax, of the test extra, is not installed")
     example: Any = import_module("examples.fine_tuning")

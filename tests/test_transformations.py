@@ -68,6 +68,7 @@ class TestTransformations:
         looped = jax.tree.map(lambda *a: jnp.stack(a), *(fn(one, x) for one in several))
         assert_alike(jax.vmap(fn, (0, None))(stacked, x), looped)
 
+    @pytest.mark.sampled(8)
     def test_jit_of_grad_of_vmap_is_the_loop(self, case: Any) -> None:
         fn, params, x = case
         several = jnp.stack([x, x + 1])
@@ -118,7 +119,7 @@ class TestTransformations:
             size = float(jnp.abs(one).max())
             np.testing.assert_allclose(one, numeric, atol=2e-2 * max(size, 1))
 
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(12)
     def test_shard_map(self, case: Any) -> None:
         fn, params, x = case
         axis = 0 if x.ndim == 2 else 1
@@ -143,6 +144,7 @@ class TestTransformations:
         again = export.deserialize(whole(params, x).serialize())
         assert_alike(again.call(params, x), tuple(fn(params, x)))
 
+    @pytest.mark.sampled(4)
     def test_nothing_of_a_trace_is_kept(self, case: Any) -> None:
         fn, params, x = case
         with jax.checking_leaks():

@@ -81,7 +81,7 @@ def test_convolutions_of_every_form(name: str, dtype: Any) -> None:
     assert_close(y, expected, EPSILON[dtype])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if "no " not in name])
 def test_convolutions_have_the_same_derivatives(name: str) -> None:
     x_shape, weight_shape, *rest = CONVOLUTIONS[name]
@@ -99,6 +99,7 @@ def test_convolutions_have_the_same_derivatives(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["plane", "points", "columns", "depthwise", "few groups", "tiles"])
+@pytest.mark.sampled(4)
 def test_convolutions_can_be_mapped(name: str) -> None:
     x_shape, weight_shape, *rest = CONVOLUTIONS[name]
     layout = dict(zip(NAMES, rest, strict=True))
@@ -181,6 +182,7 @@ def test_filters_are_turned_where_they_are_read_so(name: str, dtype: Any) -> Non
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("columns", [128, 70])
 @pytest.mark.parametrize("rows", [(1,), (1, 3), (16,), (2, 1, 9)], ids=str)
+@pytest.mark.sampled(3)
 def test_matrices_are_turned_for_any_number_of_rows(
     rows: tuple[int, ...], columns: int, is_transposed: bool, dtype: Any
 ) -> None:

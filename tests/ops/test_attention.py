@@ -120,6 +120,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("inputs", "attributes"), CASES.values(), ids=CASES)
+@pytest.mark.sampled(3)
 def test_each_query_looks_at_the_keys_it_may_see(
     xp: Backend, inputs: dict[str, Any], attributes: dict[str, Any]
 ) -> None:
@@ -186,6 +187,7 @@ def test_no_keys_at_all_give_zeros(xp: Backend) -> None:
 @WITH_NARROW
 @NARROW
 @pytest.mark.parametrize("keys", [4, 700])
+@pytest.mark.sampled(2)
 def test_narrow_floats_lose_little(backend: Backend, dtype: Any, keys: int) -> None:
     inputs = {
         "Q": drawn(1, 2, 5, 8, dtype=dtype),

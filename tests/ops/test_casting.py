@@ -40,7 +40,7 @@ def cast(xp: Backend, x: Any, to: Any, **attributes: Any) -> np.ndarray:
 # -- every type to every other --------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("source", PLAIN, ids=name)
 def test_small_numbers_go_from_any_type_to_any(xp: Backend, source: Any) -> None:
     others = PLAIN if xp.name == "strict" else [*PLAIN, *NARROW]
@@ -49,7 +49,7 @@ def test_small_numbers_go_from_any_type_to_any(xp: Backend, source: Any) -> None
         assert cast(xp, x, to).astype(np.complex128).tolist() == [0, 1, 1, 0]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("source", NARROW, ids=name)
 @pytest.mark.parametrize("backend", [HOST, JaxBackend()], ids=lambda backend: backend.name)
 def test_small_numbers_go_from_narrow_types_to_any(backend: Backend, source: Any) -> None:

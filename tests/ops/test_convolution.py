@@ -52,6 +52,7 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
+@pytest.mark.sampled(3)
 def test_Conv_is_that_of_onnxruntime(xp: Backend, case: tuple[Any, ...]) -> None:
     x, w, b = drawn(*case[0]), drawn(*case[1], seed=1), drawn(case[1][0], seed=2)
     attributes = case[2] if len(case) > 2 else {}
@@ -103,6 +104,7 @@ def pairs(least: int, most: int) -> st.SearchStrategy[tuple[int, int]]:
     sizes=pairs(1, 7),
 )
 @pytest.mark.parametrize("backend", [HOST, JaxBackend()], ids=lambda backend: backend.name)
+@pytest.mark.slow
 def test_every_form_of_the_primitive_is_the_definition(
     *,
     backend: Backend,

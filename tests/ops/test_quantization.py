@@ -310,6 +310,7 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
+@pytest.mark.sampled(3)
 def test_convolutions_of_bytes_are_those_of_onnxruntime(xp: Backend, case: tuple[Any, ...]) -> None:
     x, w = integers(np.uint8, *case[0]), integers(np.int8, *case[1])
     filters = len(w)

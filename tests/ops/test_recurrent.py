@@ -91,6 +91,7 @@ def test_inputs_as_in_onnxruntime(xp: Backend, op: Op, direction: str, present: 
     ids=str,
 )
 @pytest.mark.parametrize("bias", [True, False], ids=["biased", "unbiased"])
+@pytest.mark.sampled(3)
 def test_attributes_as_in_onnxruntime(
     xp: Backend, op: Op, direction: str, options: dict[str, Any], bias: bool
 ) -> None:
@@ -174,6 +175,7 @@ def test_each_activation(xp: Backend, name: str, options: Any, expected: Any) ->
 
 @OPS
 @pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.sampled(3)
 def test_batches_first(xp: Backend, op: Op, direction: str) -> None:
     given = inputs(op, direction)
     expected = run(HOST, op, *given, direction=direction)

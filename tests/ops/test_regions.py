@@ -85,6 +85,7 @@ def test_a_grid_has_as_many_points_as_pixels_where_they_divide_evenly(xp: Backen
 
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.sampled(2)
 def test_regions_beyond_all_measure_neither_last_nor_harm_others(xp: Backend, mode: str) -> None:
     huge = [[-1e30, -1e30, 1e30, 1e30], [-1e6, 3, 1e6, 9], [0, 0, math.inf, 5], [math.nan] * 4]
     rois = np.concatenate([regions(4), np.array(huge, np.float32)])

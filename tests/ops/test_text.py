@@ -287,6 +287,7 @@ def test_a_pattern_has_a_length() -> None:
         ("(((a|b|c)*)*)*x", "abc" * 100_000),
     ],
 )
+@pytest.mark.sampled(3)
 def test_work_without_re2_has_an_end(monkeypatch: Any, pattern: str, text: str) -> None:
     began = time.process_time()
     with contextlib.suppress(LimitExceeded):

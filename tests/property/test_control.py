@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
@@ -121,5 +122,6 @@ CASES = {"Loop": loop, "Scan": scan}
 
 
 @versions_of(CASES)
+@pytest.mark.sampled(3)
 def test_control(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from sardonyx.backends.base import isdtype
@@ -179,5 +180,6 @@ CASES = {
 
 
 @versions_of(CASES)
+@pytest.mark.sampled(3)
 def test_linear_algebra(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

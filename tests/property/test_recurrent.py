@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from tests.property.agreement import Draw, assert_examples_agree, versions_of
@@ -91,5 +92,6 @@ CASES = {**dict.fromkeys(GATES, recurrent), "ReverseSequence": reverse}
 
 
 @versions_of(CASES)
+@pytest.mark.sampled(3)
 def test_recurrent(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

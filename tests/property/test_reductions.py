@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from tests.property.agreement import Draw, Maker, assert_examples_agree, versions_of
@@ -92,5 +93,6 @@ CASES = {
 
 
 @versions_of(CASES)
+@pytest.mark.sampled(3)
 def test_reductions(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from sardonyx.backends.numpy import HOST
@@ -138,5 +139,6 @@ CASES = {
 
 
 @versions_of(CASES)
+@pytest.mark.sampled(3)
 def test_regions(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from tests.property.agreement import Draw, assert_examples_agree, versions_of
@@ -136,5 +137,6 @@ CASES = {
 
 
 @versions_of(CASES)
+@pytest.mark.sampled(3)
 def test_windows(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)
