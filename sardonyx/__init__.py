@@ -1,6 +1,7 @@
 """sardonyx runs ONNX graphs on device arrays: one graph, unchanged, on JAX, CuPy and NumPy."""
 
 from sardonyx import onnx_backend
+from sardonyx.api import load, run_op
 from sardonyx.directml import element_wise_identity
 from sardonyx.errors import (
     BackendUnavailable,
@@ -11,15 +12,14 @@ from sardonyx.errors import (
     SardonyxError,
     UnsupportedModel,
 )
-from sardonyx.exporting.face import export
-from sardonyx.face import load, run_op
-from sardonyx.graph.model import Model
-from sardonyx.graph.program import Program
-from sardonyx.graph.results import Results
-from sardonyx.inside.entry import to_jax
-from sardonyx.inside.weights import load_params, low_rank, overlaid, save_params, split_params
+from sardonyx.exporting.api import export
+from sardonyx.graph.model.model import Model
+from sardonyx.graph.model.results import Results
+from sardonyx.graph.programs.program import Program
 from sardonyx.ops.definition import op
-from sardonyx.sharding.face import shard
+from sardonyx.sharding.api import shard
+from sardonyx.to_jax.api import to_jax
+from sardonyx.to_jax.params import load_params, low_rank, overlaid, save_params, split_params
 
 __version__ = "0.1.0"
 

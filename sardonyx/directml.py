@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from sardonyx.backends import backend_of
 from sardonyx.backends.base import Backend
-from sardonyx.backends.layout import dense_strides, extent, overlap, same_layout
+from sardonyx.backends.strides import dense_strides, extent, overlap, same_layout
 from sardonyx.errors import InvalidInput
 from sardonyx.ops.directml import check_support, scaled
 

@@ -14,11 +14,11 @@ import numpy as np
 import onnx
 from onnx.backend import base
 
+from sardonyx.api import load, run_op
 from sardonyx.backends import find
 from sardonyx.backends.base import Backend
 from sardonyx.errors import BackendUnavailable, SardonyxError
-from sardonyx.face import load, run_op
-from sardonyx.graph.model import Model
+from sardonyx.graph.model.model import Model
 
 
 class SardonyxRep(base.BackendRep):

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from sardonyx.backends.base import Backend, isdtype
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.ops.casting import Cast
 
 FLOATS = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float4_e2m1fn]

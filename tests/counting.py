@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sardonyx.backends.base import Backend, Executable, Spec
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import NumpyBackend
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sardonyx.backends.jax import JaxBackend
-from sardonyx.backends.padding.prover import JaxPadding
+from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.backends.jax.padding.prover import JaxPadding
 
 
 def poisoned(array: Any, shape: Sequence[int]) -> np.ndarray[Any, Any]:

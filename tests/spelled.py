@@ -14,9 +14,9 @@ from onnx import helper
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
-from sardonyx.graph import tape
-from sardonyx.graph.program import Program
+from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.graph.programs.program import Program
+from sardonyx.graph.tracing import tape
 from tests.graphs import model, value, weight
 from tests.strict_backend import StrictBackend
 

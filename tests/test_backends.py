@@ -14,9 +14,9 @@ import pytest
 
 from sardonyx import backends
 from sardonyx.backends import available, backend_of, find
-from sardonyx.backends.jax import JaxBackend
-from sardonyx.backends.layout import axis_order, dense_strides, overlap
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
+from sardonyx.backends.strides import axis_order, dense_strides, overlap
 from sardonyx.errors import BackendUnavailable, InvalidInput
 
 

@@ -17,9 +17,9 @@ from onnx import helper
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from sardonyx.backends.limits import largest_value
 from sardonyx.backends.memory_limit import _of_the_groups, memory_limit
 from sardonyx.backends.numpy import HOST, NumpyBackend
+from sardonyx.backends.size_limits import largest_value
 from sardonyx.errors import InvalidInput, LimitExceeded
 from tests.graphs import BOOL, INT64, STRING, graph, model, node, value, weight
 from tests.refusal import refused

@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from sardonyx.cli import main
-from sardonyx.demo import example
+from sardonyx.cli.demo import example
+from sardonyx.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 ENCODER = str(ROOT / "examples" / "encoder.onnx")

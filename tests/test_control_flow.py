@@ -281,7 +281,7 @@ def test_a_loop_that_no_condition_ends_is_refused_when_it_cannot_run_on_the_devi
 def test_loops_in_loops_that_are_walked_through_come_to_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sardonyx.graph.trace.MOST_WALKED", 500)
+    monkeypatch.setattr("sardonyx.graph.tracing.tracer.MOST_WALKED", 500)
     text = """g (int64 n, float[m] x) => (float[m] y) {
         y = Loop(n, , x) <body = outer (int64 i, bool c, float[m] s) => (bool co, float[m] so) {
             co = Identity(c)

@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from sardonyx.cli import main
-from sardonyx.coverage import missing, page
+from sardonyx.cli.main import main
+from sardonyx.cli.operator_page import missing, page
 from sardonyx.ops import OPS
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"

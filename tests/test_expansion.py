@@ -7,8 +7,8 @@ from types import MappingProxyType
 import pytest
 
 from sardonyx.backends.base import Backend
-from sardonyx.graph import structure
-from sardonyx.graph.loading import audit
+from sardonyx.graph import ir as structure
+from sardonyx.graph.checking import audit
 from sardonyx.ops import OPS
 from tests.conftest import as_parameter, backends_present
 from tests.official import Case, cases, run, runs_on

@@ -14,7 +14,7 @@ import pytest
 
 import sardonyx
 from sardonyx.exporting import archive
-from sardonyx.graph.mapped import mapping_of
+from sardonyx.graph.values.mmap import mapping_of
 from tests.test_export import checked, floats, small
 
 RNG = np.random.default_rng(8)

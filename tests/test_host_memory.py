@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from sardonyx.backends.host_memory import ALIGNMENT, SMALLEST, aligned
-from sardonyx.graph.mapped import let_go, mapping_of
+from sardonyx.graph.values.mmap import let_go, mapping_of
 from tests.graphs import model, node, value, weight
 
 SIDE, COUNT = 2048, 16

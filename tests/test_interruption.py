@@ -12,7 +12,7 @@ import pytest
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import NumpyBackend
 from tests.graphs import INT64, graph, model, node, value, weight
 

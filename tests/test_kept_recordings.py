@@ -24,10 +24,10 @@ import sardonyx
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.private_folder import PrivateFolder
 from sardonyx.errors import SardonyxError
-from sardonyx.graph import recorded
-from sardonyx.graph.model import Model
-from sardonyx.graph.replay import Recording
-from sardonyx.graph.values import Static
+from sardonyx.graph.model.model import Model
+from sardonyx.graph.programs import recording_format
+from sardonyx.graph.programs.replay import Recording
+from sardonyx.graph.values.kinds import Static
 from sardonyx.ops.definition import Map
 from sardonyx.types import Array
 from tests.graphs import BOOL, INT64, graph, model, node, value, weight
@@ -325,7 +325,7 @@ def test_a_planted_pickle_never_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "table",
     [
-        ["sardonyx.backends.onednn.build", "_run", 1, ["function", 0, 1, 2]],
+        ["sardonyx.backends.jax.onednn.build", "_run", 1, ["function", 0, 1, 2]],
         ["os", "system", 1, ["function", 0, 1, 2]],
         ["sardonyx.ops.image", "import_module", 1, ["function", 0, 1, 2]],
         ["O", ["dtype", 0], 1, ["tuple", 2], 0, 8, ["bytes", 4, 5], ["array", 1, 3, 6]],
@@ -343,7 +343,7 @@ def test_recordings_reach_nothing_but_operators(table: list[Any]) -> None:
     text = json.dumps(table).encode()
     content = struct.pack("<Q", len(text)) + text + bytes(64)
     with pytest.raises((LookupError, TypeError)):
-        recorded.read(content, [], params, ())
+        recording_format.read(content, [], params, ())
 
 
 def test_a_recording_is_read_as_it_was_written() -> None:
@@ -357,15 +357,17 @@ def test_a_recording_is_read_as_it_was_written() -> None:
     ]
     params = sardonyx.load(leaky(0.1), backend="numpy").params
     for value_ in values:
-        content = recorded.written(value_, [], ())
-        read = recorded.read(content, [], params, ())
-        assert recorded.written(read, [], ()) == content
+        content = recording_format.written(value_, [], ())
+        read = recording_format.read(content, [], params, ())
+        assert recording_format.written(read, [], ()) == content
         assert type(read) is type(value_)
-    (spec, (first, second), _) = recorded.read(recorded.written(values[0], [], ()), [], params, ())
+    (spec, (first, second), _) = recording_format.read(
+        recording_format.written(values[0], [], ()), [], params, ()
+    )
     assert spec == shared == first
     assert first is second
-    with pytest.raises(recorded.Unwritable):
-        recorded.written(object(), [], ())
+    with pytest.raises(recording_format.Unwritable):
+        recording_format.written(object(), [], ())
 
 
 def test_kinds_of_calls_without_a_name_are_not_kept(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ import pytest
 
 import sardonyx
 from sardonyx.backends.base import Backend, Spec
-from sardonyx.backends.epilogue import Activation, Epilogue
-from sardonyx.graph.calls import HOLE, Drawing, OpCall
-from sardonyx.graph.naming import name_of
-from sardonyx.graph.values import Static, exact
-from sardonyx.ops.fused import packed
+from sardonyx.backends.fused_epilogue import Activation, Epilogue
+from sardonyx.graph.programs.stable_keys import name_of
+from sardonyx.graph.tracing.op_call import HOLE, Drawing, OpCall
+from sardonyx.graph.values.kinds import Static, exact
+from sardonyx.ops.fused_products import packed
 from tests.graphs import INT64, model, node, value
 
 PLUS, MINUS = 0.0, -0.0

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from sardonyx.backends.base import Spec
-from sardonyx.backends.epilogue import Activation, Epilogue
-from sardonyx.graph.calls import HOLE, Holes
-from sardonyx.graph.naming import LARGE, name_of
+from sardonyx.backends.fused_epilogue import Activation, Epilogue
+from sardonyx.graph.programs.stable_keys import LARGE, name_of
+from sardonyx.graph.tracing.op_call import HOLE, Holes
 from sardonyx.ops.casting import Cast
 from sardonyx.ops.elementwise import Add
 

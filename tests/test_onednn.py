@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
-from sardonyx.backends import onednn
-from sardonyx.backends.epilogue import NOTHING, Activation, Epilogue, Function
+from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue, Function
+from sardonyx.backends.jax import onednn
+from sardonyx.backends.jax.onednn import build
 from sardonyx.backends.numpy import HOST
-from sardonyx.backends.onednn import build
-from sardonyx.ops.fused import convolution_and_more, product_and_more
+from sardonyx.ops.fused_products import convolution_and_more, product_and_more
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64",

@@ -16,7 +16,7 @@ from jax import lax
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sardonyx.backends.base import Spec
-from sardonyx.backends.padding.axes import (
+from sardonyx.backends.jax.padding.axes import (
     Axis,
     Different,
     Layout,
@@ -26,8 +26,8 @@ from sardonyx.backends.padding.axes import (
     merged,
     reshaped,
 )
-from sardonyx.backends.padding.protocols import Call
-from sardonyx.backends.padding.prover import JaxPadding
+from sardonyx.backends.jax.padding.protocols import Call
+from sardonyx.backends.jax.padding.prover import JaxPadding
 from tests.poison import poisoned
 
 Function = Callable[..., Any]

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import sardonyx
-from sardonyx.cli import main
+from sardonyx.cli.main import main
 from sardonyx.errors import SardonyxError
 from sardonyx.printable import LONGEST_MESSAGE, LONGEST_NAME, printable
 from tests.graphs import graph, model, node, value, weight

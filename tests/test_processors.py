@@ -72,7 +72,7 @@ def test_a_system_that_has_none_of_linux_extras(
 ONE_OF_THEM = """
 import os
 from sardonyx.backends import processors
-from sardonyx.backends.onednn.threads import threads
+from sardonyx.backends.jax.onednn.threads import threads
 
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 print(processors.available(), threads())

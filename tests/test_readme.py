@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sardonyx.cli import main
+from sardonyx.cli.main import main
 from sardonyx.ops import OPS
 
 ROOT = Path(__file__).parents[1]

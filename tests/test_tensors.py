@@ -17,13 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded
 from sardonyx.graph.loading.tensors import decode, decode_sparse
-from sardonyx.graph.standard.types import (
-    ELEMENT_TYPES,
-    dtype_of,
-    number_of,
-    short_name,
-    type_name,
-)
+from sardonyx.graph.standard.types import ELEMENT_TYPES, dtype_of, number_of, short_name, type_name
 
 KINDS = {kind.name: kind for kind in ELEMENT_TYPES.values()}
 NUMERIC = [name for name in KINDS if name != "string"]

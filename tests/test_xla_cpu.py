@@ -15,15 +15,16 @@ import pytest
 from jax import lax
 
 import sardonyx
-from sardonyx.backends import fallback, onednn
+from sardonyx.backends import fallback
 from sardonyx.backends.base import Spec
-from sardonyx.backends.epilogue import NOTHING, Activation, Epilogue
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
+from sardonyx.backends.jax import onednn
+from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.backends.jax.xla_cpu import packed
+from sardonyx.backends.jax.xla_cpu.convolution import correlate
+from sardonyx.backends.jax.xla_cpu.platforms import general_convolution
+from sardonyx.backends.jax.xla_cpu.windows import pad_planes, window_reduce
 from sardonyx.backends.numpy import HOST
-from sardonyx.backends.xla_cpu import packed
-from sardonyx.backends.xla_cpu.convolution import correlate
-from sardonyx.backends.xla_cpu.platforms import general_convolution
-from sardonyx.backends.xla_cpu.windows import pad_planes, window_reduce
 
 # Shape of the input, of the filters, strides, pads, dilations, groups.
 CONVOLUTIONS: dict[str, tuple[Any, ...]] = {

@@ -16,7 +16,11 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import BackendUnavailable, InvalidInput
 
-_CLASSES = {"jax": "JaxBackend", "cupy": "CupyBackend", "numpy": "NumpyBackend"}
+_CLASSES = {
+    "jax": ("sardonyx.backends.jax.backend", "JaxBackend"),
+    "cupy": ("sardonyx.backends.cupy", "CupyBackend"),
+    "numpy": ("sardonyx.backends.numpy", "NumpyBackend"),
+}
 _INSTALL = {
     "jax": "pip install sardonyx",
     "cupy": "pip install 'sardonyx[cuda]'",
@@ -140,13 +144,14 @@ def _parsed(device: str) -> tuple[str, int | None]:
 
 
 def _class(name: str) -> type[Backend]:
+    module_name, class_name = _CLASSES[name]
     try:
-        module = import_module(f"sardonyx.backends.{name}")
+        module = import_module(module_name)
     except ImportError as error:
         raise BackendUnavailable(
             f"The backend {name!r} is not installed ({error}): {_INSTALL[name]}"
         ) from error
-    library: type[Backend] = getattr(module, _CLASSES[name])
+    library: type[Backend] = getattr(module, class_name)
     return library
 
 

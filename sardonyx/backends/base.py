@@ -19,12 +19,12 @@ import numpy as np
 
 from sardonyx.backends import fallback
 from sardonyx.backends.conditions import Conditions
-from sardonyx.backends.epilogue import Epilogue
 from sardonyx.backends.folder import Folder
-from sardonyx.backends.layout import dense_strides, same_layout
-from sardonyx.backends.limits import guarded, refuse_huge_here
-from sardonyx.backends.padding.protocols import Padding
+from sardonyx.backends.fused_epilogue import Epilogue
+from sardonyx.backends.jax.padding.protocols import Padding
+from sardonyx.backends.size_limits import guarded, refuse_huge_here
 from sardonyx.backends.standard import Array, Operand, Standard
+from sardonyx.backends.strides import dense_strides, same_layout
 from sardonyx.errors import BackendUnavailable, InvalidInput
 
 Replay = Callable[..., Sequence[Any]]

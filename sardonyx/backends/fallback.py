@@ -97,7 +97,7 @@ def scan(
 
 def gradients(xp: Backend, function: Any, arrays: Sequence[Array], count: int) -> tuple[Array, ...]:
     """By JAX, since no array library but it tells derivatives."""
-    from sardonyx.backends.jax import JaxBackend  # noqa: PLC0415  (imported only where it is used)
+    from sardonyx.backends.jax.backend import JaxBackend  # noqa: PLC0415  (imported only where it is used)
 
     function.specs(*arrays)
     jax = JaxBackend(jit=False)

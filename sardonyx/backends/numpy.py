@@ -11,8 +11,8 @@ import numpy as np
 
 from sardonyx.backends import fallback
 from sardonyx.backends.base import Backend, is_low_precision, isdtype
-from sardonyx.backends.layout import extent
 from sardonyx.backends.rounding import prepared
+from sardonyx.backends.strides import extent
 
 
 class NumpyLike(Backend):

@@ -15,7 +15,7 @@ import numpy as np
 import sardonyx
 from sardonyx.exporting import archive
 from sardonyx.exporting.description import Description
-from sardonyx.graph.structure import ValueInfo
+from sardonyx.graph.ir import ValueInfo
 from sardonyx.printable import printable
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from sardonyx.errors import InvalidModel
 from sardonyx.exporting.archive import Content
-from sardonyx.exporting.sizes import Sizes, evaluated, holds, names_in
+from sardonyx.exporting.size_formulas import Sizes, evaluated, holds, names_in
+from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.standard.types import ELEMENT_TYPES, dtype_of_type
-from sardonyx.graph.structure import ValueInfo
 
 LONGEST_PLATFORM = 32
 

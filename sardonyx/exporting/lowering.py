@@ -10,23 +10,23 @@ import jax
 import numpy as np
 from jax import export
 
-from sardonyx.backends.jax import Settings
-from sardonyx.backends.jax_portable import PortableBackend
+from sardonyx.backends.jax.backend import Settings
+from sardonyx.backends.jax.portable import PortableBackend
 from sardonyx.errors import InvalidInput, SardonyxError, UnsupportedModel
 from sardonyx.exporting.artefact import Artefact
 from sardonyx.exporting.description import Description
-from sardonyx.exporting.general import General
 from sardonyx.exporting.meaning import Meaning
 from sardonyx.exporting.reach import Ranges, Reach
 from sardonyx.exporting.signature import Signature, largest_sizes
-from sardonyx.exporting.sizes import Formulas, Sizes, points
+from sardonyx.exporting.size_formulas import Formulas, Sizes, points
+from sardonyx.exporting.symbolic_program import General
 from sardonyx.exporting.symbols import with_bounds
 from sardonyx.exporting.thresholds import thresholds
 from sardonyx.exporting.tracing import Traces
-from sardonyx.graph.params import Params
-from sardonyx.graph.pure import Pure
+from sardonyx.graph.ir import Source, ValueInfo
+from sardonyx.graph.programs.whole_program import Pure
 from sardonyx.graph.standard.types import type_name
-from sardonyx.graph.structure import Source, ValueInfo
+from sardonyx.graph.values.params import Params
 
 R = TypeVar("R")
 

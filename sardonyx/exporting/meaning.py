@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from sardonyx.errors import LimitExceeded, SardonyxError
-from sardonyx.exporting.sizes import Formulas, NoFormula, Sizes, evaluated
+from sardonyx.exporting.size_formulas import Formulas, NoFormula, Sizes, evaluated
 from sardonyx.exporting.tracing import LARGEST_SHAPE, Traces
-from sardonyx.graph.program import Named
-from sardonyx.graph.pure import Pure
+from sardonyx.graph.programs.program import Named
+from sardonyx.graph.programs.whole_program import Pure
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,17 +9,17 @@ import jax
 import numpy as np
 from jax import export
 
-from sardonyx.backends.jax import EXACT, JaxBackend
+from sardonyx.backends.jax.backend import EXACT, JaxBackend
 from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel
 from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
-from sardonyx.exporting.sizes import evaluated, holds, names_in
-from sardonyx.graph import faults
-from sardonyx.graph.arguments import chosen_outputs, require_feeds, taken
-from sardonyx.graph.arrays import exporter
-from sardonyx.graph.params import Params
-from sardonyx.graph.results import results_type
-from sardonyx.graph.structure import ValueInfo
+from sardonyx.exporting.size_formulas import evaluated, holds, names_in
+from sardonyx.graph.errors import node_errors
+from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.model.arguments import chosen_outputs, require_feeds, taken
+from sardonyx.graph.model.array_interop import exporter
+from sardonyx.graph.model.results import results_type
+from sardonyx.graph.values.params import Params
 from sardonyx.printable import printable
 
 
@@ -101,7 +101,7 @@ class ExportedModel:
         try:
             outputs: Sequence[Any] = function(weights, self._constants, list(given), key)
         except Exception as error:
-            faults.raise_told(error, "The program could not run", self._backend)
+            node_errors.raise_told(error, "The program could not run", self._backend)
         return outputs
 
     def _require_bounds(self, given: Sequence[Any], sizes: Mapping[str, int]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from sardonyx.errors import LimitExceeded, UnsupportedModel
 from sardonyx.exporting.meaning import Meaning
-from sardonyx.exporting.sizes import Sizes
+from sardonyx.exporting.size_formulas import Sizes
 from sardonyx.exporting.thresholds import candidates
 from sardonyx.exporting.tracing import Traces
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from sardonyx.backends.base import Spec
 from sardonyx.errors import InvalidInput
-from sardonyx.exporting.sizes import Sizes, evaluated
-from sardonyx.graph.structure import ValueInfo
+from sardonyx.exporting.size_formulas import Sizes, evaluated
+from sardonyx.graph.ir import ValueInfo
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Dims: TypeAlias = tuple[int | str, ...]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.graph.loading.audit import all_nodes
-from sardonyx.graph.structure import Graph, Source
+from sardonyx.graph.checking.audit import all_nodes
+from sardonyx.graph.ir import Graph, Source
 
 # What has more elements holds no limits of sizes.
 MOST_ELEMENTS = 16

@@ -11,14 +11,14 @@ from typing import TypeAlias
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import TooLarge
 from sardonyx.exporting.signature import Signature
-from sardonyx.exporting.sizes import Sizes
-from sardonyx.graph.calls import OpCall
-from sardonyx.graph.params import Params
-from sardonyx.graph.pure import Pure, pure
-from sardonyx.graph.structure import Node, Source
-from sardonyx.graph.tape import Tape
-from sardonyx.graph.trace import Tracer
-from sardonyx.graph.values import Device, Static, Value
+from sardonyx.exporting.size_formulas import Sizes
+from sardonyx.graph.ir import Node, Source
+from sardonyx.graph.programs.whole_program import Pure, pure
+from sardonyx.graph.tracing.op_call import OpCall
+from sardonyx.graph.tracing.tape import Tape
+from sardonyx.graph.tracing.tracer import Tracer
+from sardonyx.graph.values.kinds import Device, Static, Value
+from sardonyx.graph.values.params import Params
 
 # What has more elements is data and no shape.
 LARGEST_SHAPE = 16

@@ -10,7 +10,7 @@ from typing import Any
 from sardonyx.ops.definition import Op
 
 _MODULES = (
-    "traceless",
+    "static",
     "elementwise",
     "comparison",
     "activation",
@@ -20,13 +20,13 @@ _MODULES = (
     "indexing",
     "scattering",
     "selection",
-    "generation",
+    "fill",
     "linalg",
     "convolution",
     "quantization",
     "regions",
     "deformable",
-    "folding",
+    "col2im_unpool",
     "pooling",
     "normalization",
     "attention",
@@ -41,7 +41,7 @@ _MODULES = (
     "text",
     "tfidf",
     "image",
-    "training",
+    "optimizers",
     "control",
     "loops",
     "scans",

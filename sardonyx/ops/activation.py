@@ -12,7 +12,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Ints, op
-from sardonyx.ops.early import aligned, consumes_inputs
+from sardonyx.ops.legacy_attributes import aligned, consumes_inputs
 from sardonyx.ops.precision import at_least_float32, is_narrow
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import op
-from sardonyx.ops.early import broadcasts_by_axis
+from sardonyx.ops.legacy_attributes import broadcasts_by_axis
 
 
 @broadcasts_by_axis

@@ -11,7 +11,7 @@ from sardonyx.backends.base import Backend, isdtype
 from sardonyx.backends.conditions import NonZero
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Ints, op
-from sardonyx.ops.early import aligned, broadcasts_by_axis, consumes_inputs
+from sardonyx.ops.legacy_attributes import aligned, broadcasts_by_axis, consumes_inputs
 from sardonyx.ops.precision import at_least_float32
 
 # -- rounding, signs and powers -------------------------------------------------------------------

@@ -10,7 +10,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axes_within, axis_within
 from sardonyx.ops.definition import DType, Ints, Outputs, op
-from sardonyx.ops.early import consumes_inputs
+from sardonyx.ops.legacy_attributes import consumes_inputs
 from sardonyx.ops.precision import at_least_float32, is_narrow
 
 FLOAT32 = np.dtype(np.float32)

@@ -14,7 +14,7 @@ from sardonyx.ops.axes import axis_within
 from sardonyx.ops.casting import Cast
 from sardonyx.ops.convolution import windows_of_filters, with_bias
 from sardonyx.ops.definition import DType, Ints, op
-from sardonyx.ops.fused import convolution_by_finite
+from sardonyx.ops.fused_products import convolution_by_finite
 from sardonyx.ops.precision import wide
 from sardonyx.ops.windows import Windows
 

@@ -10,18 +10,10 @@ from typing import Any
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array, Operand
-from sardonyx.ops.activation import (
-    Elu,
-    HardSigmoid,
-    LeakyRelu,
-    Relu,
-    Sigmoid,
-    Softplus,
-    Softsign,
-)
+from sardonyx.ops.activation import Elu, HardSigmoid, LeakyRelu, Relu, Sigmoid, Softplus, Softsign
 from sardonyx.ops.definition import Floats, Ints, Strings, op
-from sardonyx.ops.early import outputs_sequence
 from sardonyx.ops.elementwise import Tanh
+from sardonyx.ops.legacy_attributes import outputs_sequence
 from sardonyx.ops.precision import wide
 
 

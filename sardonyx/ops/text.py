@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.limits import largest_value, refuse_huge
+from sardonyx.backends.size_limits import largest_value, refuse_huge
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Host, Strings, Unsized, op
 from sardonyx.ops.regex import matcher

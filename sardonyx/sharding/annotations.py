@@ -15,9 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.devices import Configuration, DividedAxis, Division, Placement
-from sardonyx.graph.loading.audit import all_nodes
-from sardonyx.graph.structure import Node, Source
+from sardonyx.graph.checking.audit import all_nodes
+from sardonyx.graph.ir import Configuration, DividedAxis, Division, Node, Placement, Source
 from sardonyx.sharding.layout import Layout, MeshAxes, Misfit
 
 

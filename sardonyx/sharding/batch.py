@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.graph.structure import ValueInfo
+from sardonyx.graph.ir import ValueInfo
 
 
 def batch_axes(inputs: Sequence[ValueInfo]) -> dict[str, int]:

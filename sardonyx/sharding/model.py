@@ -15,22 +15,22 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sardonyx.backends.base import Spec
-from sardonyx.backends.jax import EXACT
-from sardonyx.backends.jax_portable import PortableBackend
+from sardonyx.backends.jax.backend import EXACT
+from sardonyx.backends.jax.portable import PortableBackend
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.arguments import taken
-from sardonyx.graph.faults import raise_told
-from sardonyx.graph.params import Params, is_static
-from sardonyx.graph.pure import Pure, pure
-from sardonyx.graph.results import results_type
+from sardonyx.graph.errors.node_errors import raise_told
+from sardonyx.graph.ir import Node, Source, ValueInfo
+from sardonyx.graph.model.arguments import taken
+from sardonyx.graph.model.results import results_type
+from sardonyx.graph.programs.whole_program import Pure, pure
 from sardonyx.graph.standard.types import short_name
-from sardonyx.graph.structure import Node, Source, ValueInfo
+from sardonyx.graph.values.params import Params, is_static
 from sardonyx.sharding.annotations import Annotated
 from sardonyx.sharding.layout import Layout, MeshAxes, Misfit, shown
-from sardonyx.sharding.parts import Reading, placed
 from sardonyx.sharding.plan import Plan, Rules, plan, presets
 from sardonyx.sharding.report import Report, Row
 from sardonyx.sharding.tracing import PinningTracer
+from sardonyx.sharding.weight_placement import Reading, placed
 
 
 @dataclass(eq=False)

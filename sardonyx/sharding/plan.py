@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.params import is_static
-from sardonyx.graph.structure import Node, Source
+from sardonyx.graph.ir import Node, Source
+from sardonyx.graph.values.params import is_static
 from sardonyx.sharding.annotations import Annotated, layout_of
 from sardonyx.sharding.batch import batch_axes
 from sardonyx.sharding.layout import Layout, MeshAxes, Misfit, axis_named

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sardonyx.graph.params import is_static
-from sardonyx.graph.structure import AttributeReference, Function, Graph, Node, Source
+from sardonyx.graph.ir import AttributeReference, Function, Graph, Node, Source
+from sardonyx.graph.values.params import is_static
 from sardonyx.sharding.layout import Layout
 
 # Results that say nothing of their arguments' features.

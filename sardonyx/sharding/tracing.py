@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sardonyx.graph.calls import HOLE, OpCall
-from sardonyx.graph.scope import Scope
-from sardonyx.graph.structure import Node, Source
-from sardonyx.graph.tape import Tape
-from sardonyx.graph.trace import Tracer
-from sardonyx.graph.values import Device, Value
+from sardonyx.graph.ir import Node, Source
+from sardonyx.graph.tracing.op_call import HOLE, OpCall
+from sardonyx.graph.tracing.scope import Scope
+from sardonyx.graph.tracing.tape import Tape
+from sardonyx.graph.tracing.tracer import Tracer
+from sardonyx.graph.values.kinds import Device, Value
 from sardonyx.sharding.layout import Layout
 
 # What gives a traced array a layout: a function of a backend and of both.

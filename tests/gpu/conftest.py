@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import jax
 import pytest
 
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.errors import BackendUnavailable
 
 if TYPE_CHECKING:

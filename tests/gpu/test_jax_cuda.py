@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 
 pytestmark = pytest.mark.gpu

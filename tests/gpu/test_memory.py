@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import sardonyx
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.errors import BackendUnavailable
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops import activation as ops
 from tests.ops.oracle import assert_same, onnxruntime_run, run

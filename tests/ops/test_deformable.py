@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.convolution import Conv
 from sardonyx.ops.deformable import DeformConv

@@ -8,7 +8,7 @@ import pytest
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import SardonyxError
 from tests.ops.oracle import assert_same, onnxruntime_run

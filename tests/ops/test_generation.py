@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
-from sardonyx.ops import generation as ops
+from sardonyx.ops import fill as ops
 from tests.ops.oracle import onnxruntime_run, run
 
 NARROW = [ml_dtypes.bfloat16, np.float16]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.linalg import Det, Gemm, MatMul
 from tests.ops.oracle import assert_same, run

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.linear_attention import CausalConvWithState, LinearAttention
 from tests.ops.oracle import assert_same, run

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.fallback import windows as views_of_windows
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.definition import Op
 from sardonyx.ops.pooling import (

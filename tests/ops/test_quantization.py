@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 import sardonyx
 from sardonyx.backends.base import Backend, isdtype
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.standard.types import number_of
 from sardonyx.ops.quantization import (

@@ -8,7 +8,7 @@ import pytest
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.definition import Op
 from sardonyx.ops.recurrent import GRU, LSTM, RNN, ReverseSequence

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops import scattering as ops
 from tests.ops.oracle import onnxruntime_run, run

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops import selection as ops
 from tests.graphs import INT64, model, node, value

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax import JaxBackend
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import LimitExceeded
 from sardonyx.ops.signal import (

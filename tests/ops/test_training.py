@@ -8,7 +8,7 @@ import pytest
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST
-from sardonyx.ops import training as ops
+from sardonyx.ops import optimizers as ops
 from tests.ops.oracle import assert_same, run
 
 CASES = [

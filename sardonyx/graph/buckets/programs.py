@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sardonyx.backends.padding.axes import Layout
-from sardonyx.backends.padding.protocols import Padding
+from sardonyx.backends.jax.padding.axes import Layout
+from sardonyx.backends.jax.padding.protocols import Padding
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.buckets.comparing import Comparison, OfAnotherForm, Unfit
 from sardonyx.graph.buckets.given import Given
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.buckets.tape import WholeTape
-from sardonyx.graph.compiling import Compiler
-from sardonyx.graph.params import Constants, Weights
-from sardonyx.graph.program import Program
-from sardonyx.graph.stages import output_of
-from sardonyx.graph.values import Device, Value, digest, leaves
+from sardonyx.graph.programs.compiler import Compiler
+from sardonyx.graph.programs.program import Program
+from sardonyx.graph.programs.stages import output_of
+from sardonyx.graph.values.kinds import Device, Value, digest, leaves
+from sardonyx.graph.values.params import Constants, Weights
 
 # Of more buckets than this the oldest is forgotten, though calls that are known go on to use it.
 MOST_BUCKETS = 256

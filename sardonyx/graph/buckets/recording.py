@@ -8,11 +8,11 @@ from typing import Any
 
 from sardonyx.graph.buckets.given import Given
 from sardonyx.graph.buckets.programs import Buckets, Fit
-from sardonyx.graph.params import Weights
-from sardonyx.graph.program import Program
-from sardonyx.graph.replay import NewKey, Recording
-from sardonyx.graph.structure import ValueInfo
-from sardonyx.graph.values import digest
+from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.programs.program import Program
+from sardonyx.graph.programs.replay import NewKey, Recording
+from sardonyx.graph.values.kinds import digest
+from sardonyx.graph.values.params import Weights
 
 
 def bucketed(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.structure import Dimension, ValueInfo
+from sardonyx.graph.ir import Dimension, ValueInfo
 
 Buckets = Mapping[str, Sequence[int] | str]
 

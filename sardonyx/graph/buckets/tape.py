@@ -9,13 +9,13 @@ import numpy as np
 
 from sardonyx.backends.base import Spec
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.ahead import AheadTape
-from sardonyx.graph.compiling import Compiler
-from sardonyx.graph.inference import Inferred
-from sardonyx.graph.params import Constants, Weights
-from sardonyx.graph.program import Embedded, Operand, Step, without_dead_steps
-from sardonyx.graph.stages import Stage
-from sardonyx.graph.values import Device, Value, digest, static
+from sardonyx.graph.programs.ahead_tape import AheadTape
+from sardonyx.graph.programs.compiler import Compiler
+from sardonyx.graph.programs.program import Embedded, Operand, Step, without_dead_steps
+from sardonyx.graph.programs.stages import Stage
+from sardonyx.graph.tracing.shape_inference import Inferred
+from sardonyx.graph.values.kinds import Device, Value, digest, static
+from sardonyx.graph.values.params import Constants, Weights
 
 _WAY_OUT = "load the model without buckets"
 

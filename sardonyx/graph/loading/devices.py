@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import onnx
 
 from sardonyx.errors import InvalidModel
-from sardonyx.graph.devices import Configuration, DividedAxis, Division, Placement, Shards
+from sardonyx.graph.ir import Configuration, DividedAxis, Division, Placement, Shards
 
 
 def configurations(model: onnx.ModelProto) -> dict[str, Configuration]:

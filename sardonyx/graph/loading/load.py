@@ -18,12 +18,7 @@ import onnx
 from onnx import AttributeProto
 
 from sardonyx.errors import InvalidModel, LimitExceeded, SardonyxError, UnsupportedModel
-from sardonyx.graph.loading import devices
-from sardonyx.graph.loading.order import in_order
-from sardonyx.graph.loading.tensors import decode, decode_sparse
-from sardonyx.graph.standard import schema
-from sardonyx.graph.standard.types import dtype_of, type_name
-from sardonyx.graph.structure import (
+from sardonyx.graph.ir import (
     AttributeReference,
     Dimension,
     Function,
@@ -33,6 +28,11 @@ from sardonyx.graph.structure import (
     Source,
     ValueInfo,
 )
+from sardonyx.graph.loading import devices
+from sardonyx.graph.loading.order import in_order
+from sardonyx.graph.loading.tensors import decode, decode_sparse
+from sardonyx.graph.standard import schema
+from sardonyx.graph.standard.types import dtype_of, type_name
 
 DEEPEST_NESTING = 64
 

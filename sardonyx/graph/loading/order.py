@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from sardonyx.errors import InvalidModel
-from sardonyx.graph.structure import Node, names_read
+from sardonyx.graph.ir import Node, names_read
 
 
 def in_order(nodes: Sequence[Node], known: frozenset[str], where: str) -> tuple[Node, ...]:

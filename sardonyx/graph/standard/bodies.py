@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from sardonyx.graph.structure import Graph, Node
+from sardonyx.graph.ir import Graph, Node
 
 
 @cache

@@ -12,8 +12,8 @@ import onnx
 from onnx.defs import OpSchema
 
 from sardonyx.errors import InvalidModel, UnsupportedModel
+from sardonyx.graph.ir import AttributeReference, Graph, Node
 from sardonyx.graph.standard.types import type_name
-from sardonyx.graph.structure import AttributeReference, Graph, Node
 
 AttrType: TypeAlias = OpSchema.AttrType
 _UNBOUNDED = 2**31 - 1

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.limits import refuse_huge
+from sardonyx.backends.size_limits import refuse_huge
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Host
 

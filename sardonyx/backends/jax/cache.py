@@ -1,0 +1,195 @@
+"""Compiled programs in a folder, for the next process.
+
+JAX's own persistent cache is one for the whole process, and whoever compiles first decides where
+it lies; this one belongs to the models that were loaded with it. What is read from it is code: a
+compiled program is machine code, and JAX unpickles what surrounds it. So it lies in a
+`PrivateFolder`, and its checksum is verified before JAX sees any of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+from jax.experimental import serialize_executable
+
+import sardonyx
+from sardonyx.backends.jax.onednn import Product
+from sardonyx.backends.jax.xla_cpu.convolution import Layout
+from sardonyx.backends.jax.xla_cpu.packed import TurnedConvolution, TurnedMatrix
+from sardonyx.backends.private_folder import PrivateFolder
+
+# How many arrays a program takes and makes.
+_COUNTS = struct.Struct("<II")
+
+# What tells processors apart in Linux's list; the rest of it changes while they run.
+_OF_PROCESSORS = (
+    "vendor_id", "cpu family", "model", "flags",
+    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
+)  # fmt: skip
+
+# What JAX lowers and compiles by, besides what a program says itself.
+_SETTINGS = (
+    "jax_allow_f16_reductions",
+    "jax_compiler_enable_remat_pass",
+    "jax_default_matmul_precision",
+    "jax_disable_most_optimizations",
+    "jax_exec_time_optimization_effort",
+    "jax_memory_fitting_effort",
+    "jax_memory_fitting_level",
+    "jax_numpy_dtype_promotion",
+    "jax_optimization_level",
+    "jax_threefry_partitionable",
+)
+
+
+class CompiledFolder:
+    """Executables by what they were compiled from, for which machine and by which versions."""
+
+    dataclasses = (Product, TurnedConvolution, TurnedMatrix, Layout)
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = PrivateFolder(folder)
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._folder.path
+
+    def compiled(
+        self,
+        lower: Callable[[], Any],
+        name: str | None,
+        options: Mapping[str, Any],
+        device: jax.Device,
+    ) -> Any:
+        """The executable for a program that `lower` makes; compiled, and kept, if it is not there.
+
+        One that has a name is found by that, without making it.
+        """
+        lowered = lower() if name is None else None
+        content = lowered.as_text() if lowered is not None else f"{name} {_own_sources()}"
+        entry = f"{_key(content, options, device)}.xla"
+        found = _loaded(self._folder.read(entry), device)
+        if found is None:
+            found = (lower() if lowered is None else lowered).compile()
+            written = _written(found)
+            if written is not None:
+                self._folder.write(entry, written)
+        return found
+
+    def kept(self, name: str) -> bytes | None:
+        """What was kept under the name; None if there is nothing that is whole."""
+        return self._folder.read(_entry(name))
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep the content under the name."""
+        self._folder.write(_entry(name), content)
+
+
+def _entry(name: str) -> str:
+    return f"{_digest((name, _own_sources(), *_versions(), _processor()))}.kept"
+
+
+def _key(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
+    parts = (
+        content,
+        repr(sorted(options.items())),
+        os.environ.get("XLA_FLAGS", ""),
+        *(f"{name} {getattr(jax.config, name, None)}" for name in _SETTINGS),
+        *_versions(),
+        device.platform,
+        device.device_kind,
+        device.client.platform_version,
+        _processor() if device.platform == "cpu" else "",
+    )
+    return _digest(parts)
+
+
+def _digest(parts: Sequence[str]) -> str:
+    hashed = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode(errors="surrogatepass")
+        hashed.update(f"{len(encoded)} ".encode())
+        hashed.update(encoded)
+    return hashed.hexdigest()
+
+
+@cache
+def _own_sources() -> str:
+    """What tells one state of this package from another: names stand for what its code does."""
+    hashed = hashlib.sha256()
+    package = Path(sardonyx.__file__).parent
+    for folder, _, names in sorted(os.walk(package)):
+        for name in sorted(name for name in names if name.endswith(".py")):
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                source = file.read()
+            hashed.update(f"{os.path.relpath(path, package)} {len(source)}\n".encode())
+            hashed.update(source)
+    return hashed.hexdigest()
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    """Of all that has a part in what is recorded and compiled."""
+    return (
+        str(sys.implementation.cache_tag),
+        jax.__version__,
+        version("jaxlib"),
+        np.__version__,
+        ml_dtypes.__version__,
+    )
+
+
+@cache
+def _processor() -> str:
+    """What instructions there are: code for one processor may not run on another."""
+    try:
+        first, _, _ = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")
+    except OSError:
+        first = ""
+    known = [line for line in first.splitlines() if line.startswith(_OF_PROCESSORS)]
+    return "\n".join(known) or f"{platform.machine()} {platform.processor()}"
+
+
+def _loaded(content: bytes | None, device: jax.Device) -> Any:
+    if content is None:
+        return None
+    try:
+        takes, makes = _COUNTS.unpack_from(content)
+        return serialize_executable.deserialize_and_load(
+            content[_COUNTS.size :],
+            *_trees(takes, makes),
+            backend=device.client,
+            execution_devices=[device],
+        )
+    except Exception:  # Of a library that changed and did not say so: it is compiled again.
+        return None
+
+
+def _written(compiled: Any) -> bytes | None:
+    """An executable as bytes; None for those of platforms that cannot write them down."""
+    try:
+        content, taken, made = serialize_executable.serialize(compiled)
+    except (ValueError, NotImplementedError, jax.errors.JaxRuntimeError):
+        return None
+    counts = taken.num_leaves, made.num_leaves
+    return _COUNTS.pack(*counts) + content if (taken, made) == _trees(*counts) else None
+
+
+def _trees(takes: int, makes: int) -> tuple[Any, Any]:
+    """How programs take and make their arrays: one by one, and as a list."""
+    taken, made = [0] * takes, [0] * makes
+    return jax.tree.structure((tuple(taken), {})), jax.tree.structure(made)

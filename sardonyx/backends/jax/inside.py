@@ -1,0 +1,126 @@
+"""JAX for functions that its users transform: written as they would write it themselves."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from sardonyx.backends import fallback
+from sardonyx.backends.base import Backend
+from sardonyx.backends.jax import shard_map
+from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.backends.jax.xla_cpu import convolution
+
+_WIDE = ("float64", "complex128")
+
+
+class InsideBackend(JaxBackend):
+    """Leaves precision to the caller: by `precision`, or else by JAX's own settings."""
+
+    # Other kernels than XLA's have no derivatives.
+    fuses = False
+
+    def __init__(self, precision: str | None = None) -> None:
+        super().__init__()
+        self.precision = None if precision is None else lax.Precision(precision)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        if a.ndim == b.ndim == 2 and jnp.result_type(a, b).name in _WIDE:
+            # The general form names its result's type, and derivatives may then not have float64.
+            return lax.dot(a, b, precision=self.precision)
+        return jnp.matmul(a, b, precision=self.precision)
+
+    def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
+        return jnp.tensordot(a, b, axes, precision=self.precision)
+
+    # Weights are trained here, and taken for finite.
+    skips_padding = False
+
+    def convolution(self, x: Any, weight: Any, **layout: Any) -> Any:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return fallback.convolution(self, x, weight, **layout)
+        on_cpu = partial(convolution.correlate, **layout)
+        general = partial(self._convolved, **layout)
+        return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)
+
+    def _convolved(
+        self, x: Any, weight: Any, *, strides: Any, pads: Any, dilations: Any, groups: int
+    ) -> Any:
+        return lax.conv_general_dilated(
+            x,
+            weight,
+            window_strides=tuple(strides),
+            padding=tuple(pads),
+            rhs_dilation=tuple(dilations),
+            feature_group_count=groups,
+            precision=self.precision,
+        )
+
+    def cond(self, predicate: Any, when_true: Any, when_false: Any) -> Any:
+        if shard_map.is_manual():
+            when_true, when_false = shard_map.alike(when_true, when_false)
+        return super().cond(predicate, when_true, when_false)
+
+    def loop(self, condition: Any, body: Any, carry: Any) -> Any:
+        if shard_map.is_manual():
+            carry = shard_map.settled(body, carry)
+        return super().loop(condition, body, carry)
+
+    def scan(
+        self, step: Any, carry: Any, inputs: Any, length: int, *, reverse: bool = False
+    ) -> Any:
+        if length and shard_map.is_manual():
+            first = [lax.index_in_dim(x, 0, keepdims=False) for x in inputs]
+            carry = shard_map.settled(lambda *c: step(c, tuple(first))[0], carry)
+        return super().scan(step, carry, inputs, length, reverse=reverse)
+
+    def outline(self) -> Backend:
+        return self
+
+    @staticmethod
+    def is_wide() -> bool:
+        """Whether the caller has JAX's 64-bit mode switched on; to be asked outside of `scope`."""
+        return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+
+    def entering(self, value: Any, *, wide: bool) -> Any:
+        """An array of the host or of JAX as one that the caller's mode has; it must fit."""
+        found = np.dtype(value.dtype)
+        narrow = found if wide else self.narrowed(found)
+        if narrow != found:
+            host = np.asarray(value)
+            value = fitting(host, narrow) if narrow.kind in "iu" else host.astype(narrow)
+        with self.scope():
+            return value if self.owns(value) else self.put(value)
+
+    def leaving(self, value: Any, *, wide: bool) -> Any:
+        """A result as the caller's mode has it, called inside of `scope`.
+
+        Integers that the narrow type cannot hold are an error where they are known, and are the
+        nearest one that it can where they are not.
+        """
+        found = np.dtype(value.dtype)
+        narrow = found if wide else self.narrowed(found)
+        if narrow == found:
+            return value if self.owns(value) else self.put(value)
+        if narrow.kind not in "iu":
+            return lax.convert_element_type(value, narrow)
+        limits = np.iinfo(narrow)
+        if self.is_abstract(value) or not (
+            isinstance(value, np.ndarray) or value.is_fully_addressable
+        ):
+            return lax.convert_element_type(jnp.clip(value, limits.min, limits.max), narrow)
+        return self.put(fitting(np.asarray(value), narrow))
+
+
+def fitting(value: np.ndarray[Any, Any], narrow: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Integers in a narrower type, if it can hold them."""
+    limits = np.iinfo(narrow)
+    outside = (value < limits.min) | (value > limits.max)
+    if outside.any():
+        raise OverflowError(f"{value[outside].flat[0]} does not fit {narrow}")
+    return value.astype(narrow)

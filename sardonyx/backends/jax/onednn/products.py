@@ -1,0 +1,181 @@
+"""Products with weights, which are packed once: convolutions and matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, get_args
+
+import jax
+import numpy as np
+
+from sardonyx.backends.base import Spec
+from sardonyx.backends.fused_epilogue import NOTHING, Epilogue, Function
+from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.threads import threads
+
+# The order of the axes in memory, from the outermost to the innermost.
+Layout: TypeAlias = tuple[int, ...]
+
+_DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+# Numbered as in kernels/epilogue.h, where relu is a leaky_relu.
+_FUNCTIONS = {name: max(number, 1) for number, name in enumerate(get_args(Function))}
+_ADDENDS = {None: 0, "before": 1, "after": 2}
+_MATRIX, _CONVOLUTION = 0, 1
+
+
+@dataclass(frozen=True)
+class Product:
+    """How to compute one product, for arrays of certain shapes and no others.
+
+    >>> import numpy as np
+    >>> from sardonyx.backends.jax.onednn import matrix_product
+    >>> product = matrix_product((128, 32), (32, 64), np.float32)
+    >>> if product is not None:
+    ...     packed = product.pack(np.ones((32, 64), np.float32))
+    ...     y = product.run(np.ones((128, 32), np.float32), packed)
+    ...     assert y.shape == (128, 64)
+    ...     assert y[0, 0] == 32
+    """
+
+    spec: tuple[int, ...]
+    kernel: str
+    pieces: int
+    weight: Spec
+    packed: Spec
+    result: Spec
+    layouts: tuple[Layout, ...]
+
+    def pack(self, weight: Any) -> Any:
+        """The weight as the kernel wants it, a list of bytes.
+
+        That of an array of the host is NumPy's; within a program it is made at each call.
+        """
+        if (weight.shape, weight.dtype) != self.weight:
+            raise ValueError(f"{weight.dtype}{weight.shape} is no {self.weight} to be packed")
+        if isinstance(weight, jax.core.Tracer):
+            call = jax.ffi.ffi_call(loaded.PACK, jax.ShapeDtypeStruct(*self.packed))
+            return call(weight, spec=np.asarray(self.spec, np.int64))
+        (size,) = self.packed.shape
+        weight, spec = np.asarray(weight), self.spec
+        if weight.ndim == 2 and not weight.flags.c_contiguous and weight.T.flags.c_contiguous:
+            # oneDNN reads what is transposed as it lies; NumPy would take ten times as long.
+            weight, spec = weight.T, (*spec[:-1], int(not spec[-1]))
+        return loaded.pack(spec, size, weight)
+
+    def run(self, x: Any, packed: Any, *others: Any) -> Any:
+        """`others` are the bias and the addend, as far as the epilogue has them.
+
+        It has no derivatives: it is for programs that nobody transforms.
+        """
+        *inputs, output = self.layouts
+        call = jax.ffi.ffi_call(
+            loaded.RUN,
+            jax.ShapeDtypeStruct(*self.result),
+            input_layouts=inputs,
+            output_layouts=output,
+        )
+        return call(x, packed, *others, spec=np.asarray(self.spec, np.int64))
+
+
+def convolution(
+    x: Sequence[int],
+    weight: Sequence[int],
+    dtype: Any,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilations: Sequence[int],
+    groups: int,
+    epilogue: Epilogue = NOTHING,
+) -> Product | None:
+    """Of arrays of these shapes, or None where oneDNN does not do it well.
+
+    The arrays are shaped as everywhere, the channels second; in memory XLA keeps them last, between
+    convolutions too.
+    """
+    axes: list[_Axis] = list(zip(x[2:], weight[2:], strides, pads, dilations, strict=True))
+    sizes = [_results(axis) for axis in axes]
+    if not 1 <= len(axes) <= 3 or min(*x, *weight, *sizes) < 1 or not all(map(_is_usual, axes)):
+        return None
+    numbers = [_CONVOLUTION, len(axes), x[0], x[1], weight[0], groups]
+    for size, kernel, stride, ends, dilation in axes:
+        numbers += size, kernel, stride, *ends, dilation
+    channels_last = (0, *range(2, len(x)), 1)
+    return _product(weight, (x[0], weight[0], *sizes), dtype, numbers, epilogue, channels_last)
+
+
+def matrix_product(
+    x: Sequence[int],
+    weight: Sequence[int],
+    dtype: Any,
+    *,
+    is_transposed: bool = False,
+    epilogue: Epilogue = NOTHING,
+) -> Product | None:
+    """Of the rows of an array and a matrix, or None where oneDNN does not do it well."""
+    if min(*x, *weight) < 1:
+        return None
+    inner, columns = reversed(weight) if is_transposed else weight
+    numbers = [_MATRIX, math.prod(x[:-1]), inner, columns, is_transposed]
+    return _product(weight, (*x[:-1], columns), dtype, numbers, epilogue, tuple(range(len(x))))
+
+
+def _product(
+    weight: Sequence[int],
+    shape: tuple[int, ...],
+    dtype: Any,
+    numbers: Sequence[int],
+    epilogue: Epilogue,
+    layout: Layout,
+) -> Product | None:
+    number = _DTYPES.get(np.dtype(dtype).name)
+    if number is None:
+        return None
+    head = [number, epilogue.has_bias, _ADDENDS[epilogue.addend], *_described(epilogue)]
+    bias = [(0,)] if epilogue.has_bias else []
+    addend = [layout] if epilogue.addend else []
+    layouts = (layout, (0,), *bias, *addend, layout)
+    # Where a product cannot be shared among threads as it should, one computes all of it.
+    for count in sorted({threads(), 1}, reverse=True):
+        spec = tuple(map(int, (count, *head, *numbers)))
+        if plan := loaded.plan_of(spec):
+            return Product(
+                spec,
+                plan.kernel,
+                plan.pieces,
+                Spec(tuple(weight), np.dtype(dtype)),
+                Spec((plan.packed_bytes,), np.dtype(np.uint8)),
+                Spec(shape, np.dtype(dtype)),
+                layouts,
+            )
+    return None
+
+
+def _described(epilogue: Epilogue) -> list[int]:
+    after = epilogue.activation
+    if after is None:
+        return [0, 0, 0]
+    alpha = 0.0 if after.function == "relu" else after.alpha
+    return [_FUNCTIONS[after.function], _bits(alpha), _bits(after.beta)]
+
+
+def _bits(value: float) -> int:
+    """A float32 among integers."""
+    return int(np.float32(value).view(np.int32))
+
+
+# Of an axis: its size, and the kernel, the stride, the pads and the dilation along it.
+_Axis: TypeAlias = tuple[int, int, int, tuple[int, int], int]
+
+
+def _results(axis: _Axis) -> int:
+    size, kernel, stride, pads, dilation = axis
+    return (size + sum(pads) - (kernel - 1) * dilation - 1) // stride + 1
+
+
+def _is_usual(axis: _Axis) -> bool:
+    """No window lies in the padding alone."""
+    _, kernel, _, pads, dilation = axis
+    return all(0 <= pad <= (kernel - 1) * dilation for pad in pads)

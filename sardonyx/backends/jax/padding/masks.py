@@ -1,0 +1,86 @@
+"""What a padded program is told of each call, and the masks that it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from sardonyx.backends.jax.padding.axes import Layout, Place
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The values that differ between calls of one padded program: scalars by dtype, and arrays."""
+
+    scalars: Mapping[str, Any]
+    arrays: Sequence[Any]
+
+    def __getitem__(self, place: Place) -> Any:
+        if place.dtype is None:
+            return self.arrays[place.number]
+        return lax.index_in_dim(self.scalars[place.dtype], place.number, keepdims=False)
+
+    @property
+    def leaves(self) -> list[Any]:
+        return [*self.scalars.values(), *self.arrays]
+
+    def of(self, leaves: Sequence[Any]) -> Told:
+        """The same values in another form, as the arguments of a function that is traced."""
+        count = len(self.scalars)
+        return Told(dict(zip(self.scalars, leaves[:count], strict=True)), leaves[count:])
+
+
+class Digit(NamedTuple):
+    """Of the positions along an axis, those for which `position // unit % base` is below a size."""
+
+    axis: int
+    unit: int
+    base: int
+    size: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Which elements are true, along some axes."""
+
+    digits: tuple[Digit, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.digits)
+
+    def where(self, told: Told, shape: Sequence[int]) -> Any:
+        """A boolean array that broadcasts to the shape."""
+        valid = None
+        for digit in self.digits:
+            along = [n if i == digit.axis else 1 for i, n in enumerate(shape)]
+            position = lax.broadcasted_iota(np.int32, along, digit.axis)
+            if digit.unit > 1:
+                position = position // digit.unit
+            if digit.base * digit.unit < shape[digit.axis]:
+                position = position % digit.base
+            below = position < told[digit.size]
+            valid = below if valid is None else valid & below
+        return valid
+
+    def fill(self, told: Told, x: Any, value: Any) -> Any:
+        """`x` with `value` in place of what is not true."""
+        if not self.digits:
+            return x
+        return jnp.where(self.where(told, x.shape), x, jnp.asarray(value, x.dtype))
+
+
+def digits_of(layout: Layout, axes: Sequence[int], place: Any) -> tuple[Digit, ...]:
+    """The digits that tell what is true along these axes; `place` finds the place of a size."""
+    found = []
+    for axis in axes:
+        unit = layout[axis].padded
+        for part in layout[axis].parts:
+            unit //= part.padded
+            if part.is_padded:
+                found.append(Digit(axis, unit, part.padded, place(part.true)))
+    return tuple(found)

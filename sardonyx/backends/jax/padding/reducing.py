@@ -1,0 +1,182 @@
+"""Reductions, running totals, orders: what is not true is made neutral where it would count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from sardonyx.backends.jax.padding.axes import Layout, Unpaddable
+from sardonyx.backends.jax.padding.elementwise import common_layout
+from sardonyx.backends.jax.padding.masks import Told
+from sardonyx.backends.jax.padding.proof import Act, Rule, Site
+from sardonyx.backends.jax.padding.shaping import require_prefixes
+
+Neutral = Callable[[Any], Any]
+
+
+def lowest(dtype: Any) -> Any:
+    if dtype == np.bool_:
+        return False
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return _beyond_all(-np.inf, jnp.finfo(dtype).min, dtype)
+    return jnp.iinfo(dtype).min
+
+
+def highest(dtype: Any) -> Any:
+    if dtype == np.bool_:
+        return True
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return _beyond_all(np.inf, jnp.finfo(dtype).max, dtype)
+    return jnp.iinfo(dtype).max
+
+
+def _beyond_all(infinity: float, extreme: Any, dtype: Any) -> Any:
+    """Infinity, where the type has one."""
+    return extreme if np.isnan(np.asarray(infinity).astype(dtype)) else infinity
+
+
+def _all_ones(dtype: Any) -> Any:
+    return True if dtype == np.bool_ else ~np.zeros((), dtype)
+
+
+def zero(dtype: Any) -> Any:
+    return np.zeros((), dtype)
+
+
+def one(dtype: Any) -> Any:
+    return np.ones((), dtype)
+
+
+def reduction(neutral: Neutral, site: Site) -> tuple[Sequence[Layout], Act]:
+    site.require_same(*site.params)
+    (layout,), axes = site.layouts, site.params["axes"]
+    mask = site.proof.mask(layout, axes)
+
+    def act(told: Told, x: Any) -> Sequence[Any]:
+        return site.again(told, mask.fill(told, x, neutral(x.dtype)))
+
+    return [tuple(axis for i, axis in enumerate(layout) if i not in axes)], act
+
+
+def place_of_extreme(neutral: Neutral, site: Site) -> tuple[Sequence[Layout], Act]:
+    """Of equal ones the first is found, so that what was masked is never before what is true."""
+    require_prefixes(site.layouts[0], site.params["axes"], "it finds a place along an axis")
+    return reduction(neutral, site)
+
+
+def cumulative(neutral: Neutral, site: Site) -> tuple[Sequence[Layout], Act]:
+    site.require_same(*site.params)
+    (layout,), axis = site.layouts, site.params["axis"]
+    require_prefixes(layout, [axis], "it accumulates along an axis")
+    mask = site.proof.mask(layout, [axis] if site.params["reverse"] else [])
+
+    def act(told: Told, x: Any) -> Sequence[Any]:
+        return site.again(told, mask.fill(told, x, neutral(x.dtype)))
+
+    return [tuple(a if i != axis else a.uneven for i, a in enumerate(layout))], act
+
+
+def window(neutral: Neutral, site: Site) -> tuple[Sequence[Layout], Act]:
+    (layout,), params = site.layouts, site.params
+    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
+    site.require_same(*names)
+    axes, masked = [], []
+    for i, axis in enumerate(layout):
+        true, own = site.true.params["padding"][i], params["padding"][i]
+        grows = site.proof.varies(true[1], own[1])
+        if true[0] != own[0]:
+            raise Unpaddable("it pads the front of an axis by its size")
+        if not grows and own == (0, 0) and {params[name][i] for name in names} == {1}:
+            axes.append(axis)
+            continue
+        require_prefixes(layout, [i], "its windows lie along an axis")
+        if axis.is_padded and (grows or own[1] > 0):
+            masked.append(i)
+        axes.append(site.fresh(i))
+    mask = site.proof.mask(layout, masked)
+
+    def act(told: Told, x: Any) -> Sequence[Any]:
+        return site.again(told, mask.fill(told, x, neutral(x.dtype)))
+
+    return [tuple(axes)], act
+
+
+def sort(site: Site) -> tuple[Sequence[Layout], Act]:
+    """What is not true comes last, by a key of its own before all others."""
+    site.require_same(*site.params)
+    along, keys = site.params["dimension"], site.params["num_keys"]
+    layout = common_layout(site.layouts)
+    require_prefixes(layout, [along], "it sorts along an axis")
+    mask = site.proof.mask(layout, [along])
+    result = tuple(a if i != along else a.uneven for i, a in enumerate(layout))
+    made = [result] * len(site.padded.outvars)
+    if not mask:
+        return made, site.again
+
+    def act(told: Told, *arrays: Any) -> Sequence[Any]:
+        shape = arrays[0].shape
+        is_padding = jnp.broadcast_to(~mask.where(told, shape), shape)
+        stable = site.params["is_stable"]
+        ordered = lax.sort(
+            (is_padding, *arrays), dimension=along, is_stable=stable, num_keys=keys + 1
+        )
+        return ordered[1:]
+
+    return made, act
+
+
+def top_k(site: Site) -> tuple[Sequence[Layout], Act]:
+    """As a sort: at the end of the order of numbers there is nothing that could stand for none."""
+    (layout,), axis = site.layouts, site.params["axis"]
+    site.require_same("axis")
+    require_prefixes(layout, [axis], "it looks for the largest along an axis")
+    made = tuple(site.fresh(i) if i == axis else a for i, a in enumerate(layout))
+    mask = site.proof.mask(layout, [axis])
+    if not mask:
+        return [made, made], site.again
+
+    def act(told: Told, x: Any) -> Sequence[Any]:
+        is_padding = jnp.broadcast_to(~mask.where(told, x.shape), x.shape)
+        places = lax.broadcasted_iota(np.int32, x.shape, axis)
+        keys = (is_padding, _descending(x), x, places)
+        ordered = lax.sort(keys, dimension=axis, is_stable=True, num_keys=2)
+        return [lax.slice_in_dim(part, 0, site.params["k"], axis=axis) for part in ordered[2:]]
+
+    return [made, made], act
+
+
+def _descending(x: Any) -> Any:
+    """Integers that ascend where the numbers, in their total order, descend."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return ~x
+    whole = np.dtype(f"int{8 * x.dtype.itemsize}")
+    bits = lax.bitcast_convert_type(x, whole)
+    return ~jnp.where(bits < 0, bits ^ jnp.iinfo(whole).max, bits)
+
+
+RULES: Mapping[str, Rule] = {
+    "reduce_sum": partial(reduction, zero),
+    "reduce_prod": partial(reduction, one),
+    "reduce_max": partial(reduction, lowest),
+    "reduce_min": partial(reduction, highest),
+    "reduce_and": partial(reduction, _all_ones),
+    "reduce_or": partial(reduction, zero),
+    "reduce_xor": partial(reduction, zero),
+    "argmax": partial(place_of_extreme, lowest),
+    "argmin": partial(place_of_extreme, highest),
+    "cumsum": partial(cumulative, zero),
+    "cumprod": partial(cumulative, one),
+    "cummax": partial(cumulative, lowest),
+    "cummin": partial(cumulative, highest),
+    "cumlogsumexp": partial(cumulative, lowest),
+    "reduce_window_sum": partial(window, zero),
+    "reduce_window_max": partial(window, lowest),
+    "reduce_window_min": partial(window, highest),
+    "sort": sort,
+    "top_k": top_k,
+}

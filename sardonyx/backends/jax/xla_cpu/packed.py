@@ -1,0 +1,139 @@
+"""Weights in the order in which XLA's kernels for CPUs read them: turned once, not at each call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from sardonyx.backends.base import Spec
+from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
+from sardonyx.backends.jax.xla_cpu import platforms
+from sardonyx.backends.jax.xla_cpu.convolution import Layout, product_of_rows, turns_weights
+
+# Up to so many rows are multiplied by one block of columns after the other.
+MOST_ROWS_BY_BLOCKS = 16
+COLUMNS_OF_BLOCK = 64
+# So many rows of a matrix stay in the processor's cache while they are transposed.
+ROWS_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class TurnedConvolution:
+    """A convolution by filters whose channels come last."""
+
+    weight: Spec
+    layout: Layout
+    groups: int
+
+    @property
+    def packed(self) -> Spec:
+        """The filters: (*kernel, C / groups, M)."""
+        count, channels, *kernel = self.weight.shape
+        return Spec((*kernel, channels, count), self.weight.dtype)
+
+    def pack(self, weight: Any) -> Any:
+        """The filters of a weight, of NumPy or of JAX as that is."""
+        count, *sides = weight.shape
+        last = transposed(weight.reshape(count, math.prod(sides))).reshape(*sides, count)
+        return _library_of(weight).moveaxis(last, 0, -2).copy()
+
+    def run(self, x: Any, packed: Any) -> Any:
+        """The convolution: XLA sees that the filters are turned to and fro."""
+        weight = jnp.moveaxis(packed, (-2, -1), (1, 0))
+        return platforms.convolution(x, weight, **self.layout._asdict(), groups=self.groups)
+
+
+def convolution(
+    x: Spec,
+    weight: Spec,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilations: Sequence[int],
+    groups: int,
+    epilogue: Epilogue,
+) -> TurnedConvolution | None:
+    """One whose filters would be turned at each call; None where there is nothing to gain."""
+    layout = Layout(tuple(strides), tuple((head, tail) for head, tail in pads), tuple(dilations))
+    batch, channels, *spatial = x.shape
+    if epilogue != NOTHING or not math.prod(weight.shape):
+        return None
+    is_turned = turns_weights((batch, *spatial, channels), weight.shape, layout, groups)
+    return TurnedConvolution(weight, layout, groups) if is_turned else None
+
+
+@dataclass(frozen=True)
+class TurnedMatrix:
+    """Rows times a matrix whose columns lie in one piece each.
+
+    Or, for a few rows, 64 side by side in one piece: less is then rearranged than multiplied.
+    """
+
+    weight: Spec
+    is_transposed: bool
+    is_blocked: bool
+
+    @property
+    def packed(self) -> Spec:
+        """(N, K), or (N / 64, K, 64)."""
+        inner, columns = self.weight.shape[::-1] if self.is_transposed else self.weight.shape
+        if not self.is_blocked:
+            return Spec((columns, inner), self.weight.dtype)
+        blocks = columns // COLUMNS_OF_BLOCK
+        return Spec((blocks, inner, COLUMNS_OF_BLOCK), self.weight.dtype)
+
+    def pack(self, weight: Any) -> Any:
+        """The turned form of a weight, of NumPy or of JAX as that is."""
+        if not self.is_blocked:
+            return transposed(weight)
+        matrix = transposed(weight) if self.is_transposed else weight
+        blocks = matrix.reshape(len(matrix), -1, COLUMNS_OF_BLOCK)
+        return _library_of(weight).moveaxis(blocks, 1, 0).copy()
+
+    def run(self, x: Any, packed: Any) -> Any:
+        """The product with the last axis of `x`."""
+        *sizes, inner = x.shape
+        rows = x.reshape(math.prod(sizes), inner)
+        y = _by_blocks(rows, packed) if self.is_blocked else product_of_rows(rows, packed)
+        return y.reshape(*sizes, y.shape[-1])
+
+
+def _by_blocks(rows: Any, blocks: Any) -> Any:
+    repeated = jnp.broadcast_to(rows, (len(blocks), *rows.shape))
+    y = jnp.matmul(repeated, blocks, precision=lax.Precision.HIGHEST)
+    return jnp.moveaxis(y, 0, 1).reshape(len(rows), -1)
+
+
+def matrix_product(
+    x: Spec, weight: Spec, *, is_transposed: bool, epilogue: Epilogue
+) -> TurnedMatrix | None:
+    """One for rows like these; None where something follows, or the columns are in one piece."""
+    columns = weight.shape[0 if is_transposed else 1]
+    rows = math.prod(x.shape[:-1])
+    if epilogue != NOTHING or not rows * math.prod(weight.shape):
+        return None
+    is_blocked = 1 < rows <= MOST_ROWS_BY_BLOCKS and not columns % COLUMNS_OF_BLOCK
+    if is_transposed and not is_blocked:
+        return None
+    return TurnedMatrix(weight, is_transposed, is_blocked)
+
+
+def transposed(matrix: Any) -> Any:
+    """A copy with the axes swapped; NumPy is slow at it where rows are long."""
+    if not isinstance(matrix, np.ndarray):
+        return matrix.T
+    result = np.empty(matrix.shape[::-1], matrix.dtype)
+    for start in range(0, len(matrix), ROWS_AT_ONCE):
+        strip = slice(start, start + ROWS_AT_ONCE)
+        result[:, strip] = matrix[strip].T
+    return result
+
+
+def _library_of(weight: Any) -> Any:
+    return np if isinstance(weight, np.ndarray) else jnp

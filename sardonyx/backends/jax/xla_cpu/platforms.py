@@ -1,0 +1,70 @@
+"""What XLA computes in one form on CPUs and in another elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from sardonyx.backends import fallback
+from sardonyx.backends.jax.xla_cpu import windows
+from sardonyx.backends.jax.xla_cpu.convolution import correlate
+
+
+def convolution(
+    x: Any, weight: Any, *, precision: Any = lax.Precision.HIGHEST, **layout: Any
+) -> Any:
+    """Correlate (N, C, *spatial) with (M, C / groups, *kernel)."""
+    return lax.platform_dependent(
+        x,
+        weight,
+        cpu=partial(correlate, **layout),
+        default=partial(general_convolution, precision=precision, **layout),
+    )
+
+
+def general_convolution(
+    x: Any,
+    weight: Any,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilations: Sequence[int],
+    groups: int,
+    precision: Any = lax.Precision.HIGHEST,
+) -> Any:
+    """The same as it is written."""
+    return lax.conv_general_dilated(
+        x,
+        weight,
+        window_strides=tuple(strides),
+        padding=tuple(pads),
+        rhs_dilation=tuple(dilations),
+        feature_group_count=groups,
+        precision=precision,
+    )
+
+
+def window_reduce(combine: windows.Combine, x: Any, initial: float, *window: Sequence[int]) -> Any:
+    """Over each window of the last axes."""
+    neutral = x.dtype.type(initial)
+    if any(dilation > 1 for dilation in window[2]):
+        # JAX has no derivatives of a window with gaps.
+        return fallback.window_reduce(combine, x, *window)
+    return lax.platform_dependent(
+        x,
+        cpu=lambda x: windows.window_reduce(combine, x, neutral, *window),
+        default=lambda x: windows.general_window_reduce(combine, x, neutral, *window),
+    )
+
+
+def pad(x: Any, widths: Sequence[tuple[int, int]], value: Any) -> Any:
+    """`x` with `widths[i]` elements of `value` before and after it on axis i."""
+    general = partial(jnp.pad, pad_width=widths, constant_values=value)
+    if any(map(any, widths[:2])) or sum(map(any, widths[2:])) < 2:
+        return general(x)
+    on_cpu = partial(windows.pad_planes, widths=widths, value=value)
+    return lax.platform_dependent(x, cpu=on_cpu, default=general)

@@ -1,0 +1,132 @@
+"""The demo: one real model, and all that there is to see of a run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx
+from rich.console import Console
+from rich.table import Table
+
+from sardonyx.api import load
+from sardonyx.cli.tables import grid, put, screen
+from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.model.model import Model
+from sardonyx.graph.programs.program import Program
+
+# Two backends sum in different orders. The encoder's results are of order 1, in float32.
+LARGEST_DIFFERENCE = 1e-4
+SECONDS_OF_REPEATS = 1.0
+NAMES_PER_KIND = 2
+
+
+def demo(backend: str | None, device: str | None) -> int:
+    """Run the example and print what is to be seen; 1 if the results do not agree."""
+    console = screen()
+    path, stored = example("encoder.onnx"), np.load(example("encoder.npz"))
+    x, expected = stored["0/in/x"], stored["0/out/y"]
+    model = load(path, backend=backend, device=device)
+    y, first = _timed(model, x)
+    program = model.trace(x)
+    other = "numpy" if model.backend != "numpy" else "jax"
+    differences = {
+        other: _difference(y, load(path, backend=other)(x)),
+        "onnxruntime (stored)": _difference(y, expected),
+    }
+    _print_model(console, model, path)
+    console.print(f"\nWhat became of the values, for x: {x.dtype}{list(x.shape)}", style="bold")
+    put(console, _kinds(program, model.inputs))
+    console.print(_extent(program, path))
+    console.print("\nThe result, and how far others are from it", style="bold")
+    put(console, _table((name, f"{value:.1e}", "at most") for name, value in differences.items()))
+    console.print("\nThe time of a call", style="bold")
+    how = "traced, compiled and run" if program.backend.compiled else "traced and run"
+    put(console, _times((first, how), _repeated(model, x)))
+    return int(max(differences.values()) > LARGEST_DIFFERENCE)
+
+
+def example(name: str) -> Path:
+    """A file of the examples: beside this one where installed, in `examples/` of a checkout."""
+    package = Path(__file__).parent
+    installed = package / "examples" / name
+    return installed if installed.exists() else package.parent / "examples" / name
+
+
+def _print_model(console: Console, model: Model, path: Path) -> None:
+    anywhere = next(iter(model.params.values())).device
+    device = getattr(anywhere, "device_kind", anywhere)
+    producer = model.metadata.get("producer", "an unnamed exporter")
+    console.print(f"{path.name}, made by {producer}, on {model.backend} ({device})", style="bold")
+    console.print(f"{model.inputs[0]} -> {model.outputs[0]}")
+
+
+def _kinds(program: Program, inputs: Sequence[ValueInfo]) -> Table:
+    weights = [name for stage in program.stages for name in stage.binding.weights.values()]
+    given = {*weights, *(info.name for info in inputs)}
+    made = [n for n, v in program.names.items() if v.kind == "device" and n not in given]
+    rows = {
+        "static": ("known while tracing", [f"{n} = {_text(v)}" for n, v in program.static.items()]),
+        "alias": ("another's buffer", [f"{n} is {of}" for n, of in program.aliases.items()]),
+        "constant": ("static, used on the device", list(program.constants)),
+        "weight": ("placed on the device once", weights),
+        "device": ("computed at each call", made),
+    }
+    table = grid("cyan", "number", "none", "dim")
+    for kind, (meaning, names) in rows.items():
+        more = ["..."] if len(names) > NAMES_PER_KIND else []
+        table.add_row(kind, str(len(names)), meaning, ", ".join(names[:NAMES_PER_KIND] + more))
+    return table
+
+
+def _text(value: np.ndarray[Any, Any]) -> str:
+    return str(value.tolist()) if value.size <= 4 else f"{value.dtype}{list(value.shape)}"
+
+
+def _extent(program: Program, path: Path) -> str:
+    nodes = len(onnx.load(path).graph.node)
+    steps = sum(len(segment.steps) for segment in program.segments)
+    count = len(program.segments)
+    return f"{nodes} nodes became {steps} steps in {count} segment{'s' * (count != 1)}."
+
+
+def _timed(model: Model, x: Any) -> tuple[Any, float]:
+    start = perf_counter()
+    y = model(x)  # NumPy in, NumPy out: the result is there when the call returns.
+    return y, perf_counter() - start
+
+
+def _repeated(model: Model, x: Any) -> list[float]:
+    times: list[float] = []
+    while not times or sum(times) < SECONDS_OF_REPEATS:
+        times.append(_timed(model, x)[1])
+    return times
+
+
+def _times(first: tuple[float, str], later: Sequence[float]) -> Table:
+    return _table(
+        [
+            ("first", _milliseconds(first[0]), first[1]),
+            ("repeated, median", _milliseconds(statistics.median(later)), f"of {len(later)} calls"),
+            ("repeated, minimum", _milliseconds(min(later)), ""),
+        ]
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.{2 if seconds < 0.01 else 0}f} ms"
+
+
+def _difference(one: Any, other: Any) -> float:
+    return float(np.max(np.abs(np.asarray(one) - np.asarray(other))))
+
+
+def _table(rows: Iterable[tuple[str, str, str]]) -> Table:
+    table = grid("none", "number", "dim")
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,93 @@
+"""The command line: `sardonyx demo`, `sardonyx show MODEL` and `sardonyx ops`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from sardonyx.backends import find
+from sardonyx.cli.demo import demo
+from sardonyx.cli.operator_page import page
+from sardonyx.cli.tables import grid, put, screen
+from sardonyx.errors import SardonyxError
+from sardonyx.graph.checking.audit import all_nodes, audit
+from sardonyx.graph.ir import Source
+from sardonyx.graph.loading.load import load_source
+from sardonyx.graph.loading.read import read_model
+from sardonyx.printable import LONGEST_NAME, printable
+
+# Exporters write whole configurations into a model's properties.
+LONGEST_TEXT = 200
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the status is 0, or 1 where what was asked for could not be done."""
+    given = _parser().parse_args(arguments)
+    try:
+        if given.command == "demo":
+            return demo(given.backend, given.device)
+        if given.command == "ops":
+            print(page(), end="")
+            return 0
+        show(given.model, given.backend)
+    except SardonyxError as error:
+        print(f"sardonyx: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def show(path: str, backend: str | None) -> None:
+    """Print what a model is; then raise if it cannot be run."""
+    proto, file = read_model(path)
+    source = load_source(proto, file)
+    console = screen()
+    put(console, _description(source))
+    audit(source, strict=True)
+    console.print(f"\nIt can be run; the backend is {find(backend).name}.")
+
+
+def _description(source: Source) -> Table:
+    graph = source.graph
+    operators = Counter(node.operator for node, _ in all_nodes(source))
+    counts = ", ".join(f"{count} {name}" for name, count in operators.most_common())
+    opsets = ", ".join(f"{name or 'ai.onnx'} {v}" for name, v in source.opsets.items())
+    sizes = [array.nbytes for array in graph.initializers.values()]
+    rows = [
+        ("inputs", "\n".join(map(str, graph.required_inputs))),
+        ("outputs", "\n".join(map(str, graph.outputs))),
+        ("opsets", printable(opsets)),
+        ("params", f"{len(sizes)}, {sum(sizes):,} bytes"),
+        *(
+            (printable(name, LONGEST_NAME), _abridged(text))
+            for name, text in source.metadata.items()
+        ),
+        ("nodes", f"{operators.total()}: {printable(counts)}"),
+    ]
+    table = grid("bold", "none")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _abridged(text: str) -> str:
+    shown = printable(text[:LONGEST_TEXT])
+    return f"{shown}... ({len(text):,} characters)" if len(text) > LONGEST_TEXT else shown
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sardonyx", description="Runs ONNX graphs on JAX, CuPy and NumPy."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("demo", help="run the example model, and print what became of it")
+    running.add_argument("--backend", help="jax, cupy or numpy; by default the best that is there")
+    running.add_argument("--device", help="cpu, cuda, cuda:1 or tpu; by default the backend's own")
+    looking = commands.add_parser("show", help="print what a model takes, returns and is made of")
+    looking.add_argument("model", metavar="MODEL", help="the path of an ONNX file")
+    looking.add_argument("--backend", help="jax, cupy or numpy: the one that shall run it")
+    commands.add_parser("ops", help="print a page of all operators, their types and where they run")
+    return parser

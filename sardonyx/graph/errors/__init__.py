@@ -1,0 +1,1 @@
+"""Errors of a call and of a trace: at which node, and whose fault."""

@@ -1,0 +1,1 @@
+"""The model that people hold, and what one call needs."""

@@ -1,0 +1,128 @@
+"""What a program needs while it runs, in bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from sardonyx.backends.base import Spec
+from sardonyx.graph.programs.program import Program, Segment
+from sardonyx.graph.programs.stages import Stage
+from sardonyx.graph.values.params import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The bytes that a call needs. Printed, it is a short table.
+
+    Under JAX `temporaries` is what XLA allots; on other backends, where steps run one by one, the
+    most that lives at once between them.
+    """
+
+    weights: int
+    # What was made of weights ahead of the calls, and is passed in their place.
+    prepared: int
+    constants: int
+    inputs: int
+    outputs: int
+    temporaries: int
+    # Outputs that take over the buffers of inputs, and values that are another's buffer.
+    donated: int
+    saved_by_aliases: int
+    # All that is there at once, weights included.
+    peak: int
+    # What the library holds of the device's memory, and may come to hold; 0 where it does not say.
+    reserved: int
+    limit: int
+
+    @classmethod
+    def of(cls, program: Program, weights: Weights) -> Memory:
+        """The needs of a program that has been compiled."""
+        stages = [stage for stage in program.stages if stage.segment is not None]
+        passed, prepared, constants = _bound(stages, weights)
+        inputs = sum(_size(spec) for spec in program.inputs)
+        outputs = sum(_size(spec) for spec in program.outputs)
+        work = max((_work(stage) for stage in stages), default=0)
+        donated = sum(_donated(stage) for stage in stages)
+        aliases = [v.spec for v in program.names.values() if v.kind == "alias" and v.spec]
+        reserved, limit = program.backend.reserved()
+        fixed = passed + prepared + constants
+        return cls(
+            weights=passed,
+            prepared=prepared,
+            constants=constants,
+            inputs=inputs,
+            outputs=outputs,
+            temporaries=max((_temporaries(stage) for stage in stages), default=0),
+            donated=donated,
+            saved_by_aliases=sum(map(_size, aliases)),
+            peak=fixed + inputs + max(work - donated, 0),
+            reserved=reserved,
+            limit=limit,
+        )
+
+    def __str__(self) -> str:
+        lines = [(f.name.replace("_", " "), getattr(self, f.name)) for f in fields(self)]
+        return "\n".join(f"{name:<18}{value:>20,} bytes" for name, value in lines)
+
+
+def _bound(stages: Sequence[Stage], weights: Weights) -> tuple[int, int, int]:
+    """Bytes of weights passed as they are, of what was made of weights, and of constants."""
+    size = weights.backend.nbytes
+    plain: dict[str, int] = {}
+    made, constants = 0, {}
+    for stage in stages:
+        binding = stage.binding
+        for register, name in binding.weights.items():
+            if register in binding.loose:
+                plain[name] = weights.host(name).nbytes
+        constants.update({id(a): size(a) for r, a in binding.placed.items() if r in binding.loose})
+        passed = stage.binding.arrays(weights)
+        given = zip(binding.loose, passed, strict=False)
+        known = {*binding.weights, *binding.placed}
+        made += sum(size(a) for register, a in given if register not in known)
+        made += sum(size(a) for a in passed[len(binding.loose) :])
+    return sum(plain.values()), made, sum(constants.values())
+
+
+def _work(stage: Stage) -> int:
+    """What lives besides weights, constants and the model's inputs while a segment runs."""
+    return _temporaries(stage) + sum(map(_size, stage.results))
+
+
+def _donated(stage: Stage) -> int:
+    costs = stage.executable and stage.executable.costs
+    return costs().donated if costs else 0
+
+
+def _temporaries(stage: Stage) -> int:
+    costs = stage.executable and stage.executable.costs
+    if costs:
+        return costs().temporaries
+    return 0 if stage.segment is None else _most_alive(stage.segment)
+
+
+def _most_alive(segment: Segment) -> int:
+    """The most bytes of the steps' results, other than the segment's own, that live at once."""
+    sizes = {
+        r: _size(spec)
+        for step in segment.steps
+        if not step.call.is_view
+        for r, spec in zip(step.results, step.specs, strict=True)
+        if r not in segment.results
+    }
+    alive = most = 0
+    for step, releases in zip(segment.steps, segment.releases, strict=True):
+        alive += _of(step.results, sizes)
+        most = max(most, alive)
+        alive -= _of(releases, sizes)
+    return most
+
+
+def _of(registers: Iterable[int], sizes: dict[int, int]) -> int:
+    return sum(sizes.get(register, 0) for register in registers)
+
+
+def _size(spec: Spec) -> int:
+    return math.prod(spec.shape) * spec.dtype.itemsize

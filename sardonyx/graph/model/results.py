@@ -1,0 +1,75 @@
+"""Outputs as they leave: several at once are a tuple that can also be read by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, ClassVar
+
+from sardonyx.backends.base import Backend
+from sardonyx.graph.model.array_interop import fetched
+from sardonyx.graph.model.nested_values import as_dicts, each
+from sardonyx.graph.values.kinds import Static, Value
+from sardonyx.printable import printable
+
+
+class Results(tuple[Any, ...]):
+    """A model's outputs, in order and by name.
+
+    It is what JAX takes for a named tuple, so that a model can be a function under `jit`.
+
+    >>> out = results_type(("logits", "state"))(1.5, 2.5)
+    >>> out["state"], out[0]
+    (2.5, 1.5)
+    """
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __new__(cls, *values: Any) -> Results:
+        return super().__new__(cls, values)
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        if key not in self._fields:
+            known = ", ".join(self._fields)
+            raise KeyError(printable(f"no output is named '{key}'; there are {known}"))
+        return super().__getitem__(self._fields.index(key))
+
+    def keys(self) -> tuple[str, ...]:
+        """The outputs' names; with them, `dict(results)` is a mapping from name to array."""
+        return self._fields
+
+    def __repr__(self) -> str:
+        pairs = zip(self._fields, self, strict=True)
+        return f"Results({', '.join(f'{printable(name)}={value!r}' for name, value in pairs)})"
+
+    def __reduce__(self) -> tuple[Callable[..., Results], tuple[Any, ...]]:
+        return _restored, (self._fields, tuple(self))
+
+
+def results_type(names: Sequence[str]) -> type[Results]:
+    """The class of the results of a model with these outputs."""
+    return _type_of(tuple(names))
+
+
+@cache
+def _type_of(names: tuple[str, ...]) -> type[Results]:
+    # One class for the same names: JAX tells what it maps over apart by its class.
+    return type("Results", (Results,), {"__slots__": (), "_fields": names})
+
+
+def on_host(output: Value, backend: Backend) -> Any:
+    """An output with NumPy's arrays."""
+
+    def host(array: Any) -> Any:
+        if isinstance(array, Static):
+            return array.value
+        return fetched(array, backend) if backend.owns(array) else array
+
+    return as_dicts(each(host, output))
+
+
+def _restored(names: Sequence[str], values: Sequence[Any]) -> Results:
+    return results_type(names)(*values)

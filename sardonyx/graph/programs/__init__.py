@@ -1,0 +1,1 @@
+"""What tracing leaves: steps in segments, compiled, replayed, kept on disk."""

@@ -1,0 +1,87 @@
+"""Sums and products as polynomials, so that it does not matter in which order they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import ml_dtypes
+
+from sardonyx.graph.programs.program import Operand, Step
+from sardonyx.graph.rewriting.rewriter import Passage, calls
+from sardonyx.ops.definition import DType
+from sardonyx.ops.elementwise import Add, Div, Mul, Neg, Pow, Sub
+
+# The coefficient of each product of registers, which stand in ascending order.
+Polynomial: TypeAlias = Mapping[tuple[int, ...], float]
+
+# Enough for all that is looked for; what grows larger is something else.
+_MOST_TERMS = 4
+_HIGHEST_DEGREE = 4
+_DEEPEST = 8
+
+
+def polynomial(passage: Passage, operand: Operand, depth: int = 0) -> Polynomial | None:
+    """What the operand is in terms of registers that are read more than once, or made otherwise."""
+    scalar = passage.scalar(operand)
+    if scalar is not None:
+        return {(): scalar}
+    if not isinstance(operand, int):
+        return None
+    step = passage.inner(operand, Add, Sub, Mul, Div, Neg, Pow) if depth < _DEEPEST else None
+    return {(operand,): 1.0} if step is None else made_by(passage, step, depth + 1)
+
+
+def made_by(passage: Passage, step: Step, depth: int = 0) -> Polynomial | None:
+    """What the step makes, likewise."""
+    first, *others = (polynomial(passage, operand, depth) for operand in step.operands)
+    if first is None or None in others:
+        return None
+    if calls(step, Neg):
+        return _product(first, {(): -1.0})
+    second = others[0] or {}
+    if calls(step, Add, Sub):
+        return _sum(first, second, -1 if calls(step, Sub) else 1)
+    if calls(step, Mul):
+        return _product(first, second)
+    divisor = second.get(())
+    if len(second) != 1 or not divisor:
+        return None
+    return _power(first, divisor) if calls(step, Pow) else _product(first, {(): 1 / divisor})
+
+
+def is_about(found: Polynomial | None, wanted: Polynomial, dtype: DType) -> bool:
+    """Whether the coefficients are those that are wanted, as far as the type can tell."""
+    if found is None or found.keys() != wanted.keys():
+        return False
+    closeness = 2 * float(ml_dtypes.finfo(dtype).eps)
+    return all(abs(found[key] - wanted[key]) <= closeness * abs(wanted[key]) for key in wanted)
+
+
+def _sum(one: Polynomial, other: Polynomial, sign: int) -> Polynomial | None:
+    total = dict(one)
+    for registers, coefficient in other.items():
+        total[registers] = total.get(registers, 0.0) + sign * coefficient
+    return total if len(total) <= _MOST_TERMS else None
+
+
+def _product(one: Polynomial, other: Polynomial) -> Polynomial | None:
+    total: dict[tuple[int, ...], float] = {}
+    for left, a in one.items():
+        for right, b in other.items():
+            registers = tuple(sorted(left + right))
+            total[registers] = total.get(registers, 0.0) + a * b
+    return total if len(total) <= _MOST_TERMS and _degree(total) <= _HIGHEST_DEGREE else None
+
+
+def _power(base: Polynomial, exponent: float) -> Polynomial | None:
+    if exponent not in (2, 3):
+        return None
+    power: Polynomial | None = base
+    for _ in range(int(exponent) - 1):
+        power = None if power is None else _product(power, base)
+    return power
+
+
+def _degree(terms: Polynomial) -> int:
+    return max((len(registers) for registers in terms), default=0)

@@ -1,0 +1,1 @@
+"""Walks the graph once for a signature, and writes steps."""

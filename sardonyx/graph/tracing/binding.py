@@ -1,0 +1,89 @@
+"""Laying a node's inputs and attributes onto an op's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sardonyx.graph.values.kinds import Value, static
+from sardonyx.ops.definition import Definition, DType, Need, Parameter
+
+
+class Misfit(ValueError):  # noqa: N818  (named for what is wrong, as the package's errors are)
+    """A node does not fit the op's signature; the tracer says which node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One input of a node, and what the op says it needs of it."""
+
+    parameter: Parameter
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What an op will be called with, once its static arguments are fetched."""
+
+    arguments: tuple[Argument, ...]
+    attributes: Mapping[str, Any]
+
+
+def bind(
+    definition: Definition,
+    inputs: Sequence[Value],
+    attributes: Mapping[str, Any],
+    outputs: int,
+    dtype_of: Any,
+) -> Bound:
+    """Bind by position, then by name: what is an input today may be an attribute in old opsets."""
+    arguments: list[Argument] = []
+    given = dict(attributes)
+    for i, parameter in enumerate(definition.inputs):
+        if parameter.variadic:
+            if None in inputs[i:] and parameter.need is not Need.VALUE:
+                raise Misfit(f"one of its inputs '{parameter.name}' is missing")
+            arguments += [Argument(parameter, value) for value in inputs[i:]]
+            break
+        value = inputs[i] if i < len(inputs) else None
+        if value is None and parameter.name in given:
+            value = static(_plain(given.pop(parameter.name)))
+        if value is None and parameter.required and parameter.need is not Need.VALUE:
+            raise Misfit(f"the input '{parameter.name}' is missing")
+        arguments.append(Argument(parameter, value))
+    keywords = _keywords(definition, given, dtype_of)
+    if definition.counts_outputs:
+        keywords["outputs"] = outputs
+    return Bound(tuple(arguments), keywords)
+
+
+def _keywords(definition: Definition, given: Mapping[str, Any], dtype_of: Any) -> dict[str, Any]:
+    """The attributes as the op's function takes them."""
+    keywords: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in definition.attributes:
+            raise Misfit(f"the attribute '{name}' has no meaning here")
+        parameter = definition.attributes[name]
+        if parameter.type != DType:
+            keywords[name] = parameter.convert(value)
+        elif value or parameter.required:  # 0 is ONNX's word for no type at all
+            keywords[name] = dtype_of(value)
+    for name, parameter in definition.attributes.items():
+        if name in keywords:
+            continue
+        if parameter.required:
+            raise Misfit(f"the attribute '{name}' is missing")
+        if parameter.type is float and parameter.default is not None:
+            # As a file would hold it: 0.1 by default means the same as 0.1 said.
+            keywords[name] = float(np.float32(parameter.default))
+    return keywords
+
+
+def _plain(value: Any) -> Any:
+    """An attribute's value as the array that an input of that meaning would be."""
+    if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
+        return np.asarray(value, dtype=np.int64)
+    return np.asarray(value, dtype=np.float32) if isinstance(value, float) else np.asarray(value)

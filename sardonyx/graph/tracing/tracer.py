@@ -1,0 +1,408 @@
+"""Tracing: one walk over the graph tells static, device, alias and host values apart.
+
+What only depends on constants and shapes is computed here and now, on NumPy; the rest goes on the
+tape as steps. Where an op must know a value that the device has yet to compute, the tape is cut:
+the segment so far runs, the value is read, and the walk goes on knowing it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from sardonyx.backends.base import Spec
+from sardonyx.backends.conditions import BadData
+from sardonyx.backends.numpy import FoldingBackend, TooLarge
+from sardonyx.backends.size_limits import Budget, largest_value, spending
+from sardonyx.backends.standard import Array
+from sardonyx.errors import LimitExceeded
+from sardonyx.graph.checking.type_flow import Flow
+from sardonyx.graph.errors import node_errors
+from sardonyx.graph.ir import Function, Graph, Node, Source, names_read
+from sardonyx.graph.loading.custom_ops import definition_of
+from sardonyx.graph.programs.program import Block, Named, Program
+from sardonyx.graph.standard.schema import bind_types, check_result, signature
+from sardonyx.graph.standard.types import dtype_of, dtype_of_type, type_name
+from sardonyx.graph.tracing.binding import Argument, Bound, bind
+from sardonyx.graph.tracing.function_bodies import standard_function
+from sardonyx.graph.tracing.node_walk import NodeWalk
+from sardonyx.graph.tracing.op_call import Drawing, OpCall
+from sardonyx.graph.tracing.scope import Scope
+from sardonyx.graph.tracing.subgraphs import Subgraph
+from sardonyx.graph.tracing.tape import Tape
+from sardonyx.graph.values.kinds import Device, Hosted, Static, Value, as_value, leaves, static
+from sardonyx.graph.values.params import is_static
+from sardonyx.ops.definition import Definition, Map, MapRows, Need, NeedsHost, Parameter
+
+DTypes = tuple[np.dtype[Any] | None, ...]
+
+
+class Tracer:
+    """Walks one model's graph for one call, and leaves a program on the tape."""
+
+    def __init__(self, source: Source, tape: Tape, *, strict: bool) -> None:
+        self.source = source
+        self.tape = tape
+        self.strict = strict
+        self._folding = FoldingBackend()
+        self._names: dict[str, Named] = {}
+        self._first_names: dict[int, tuple[str, int]] = {}
+        self._views: dict[int, str] = {}
+        # What ops have noted of values, by register.
+        self.notes: dict[int, Any] = {}
+        # The numbers of the iterations that the walk is in, one for each loop around it.
+        self._iterations: list[Static | Device] = []
+        # How many nodes of subgraphs have been walked through.
+        self._walked = 0
+        # The nodes whose subgraphs were looked at, with the types of what they read.
+        self._followed: set[tuple[Any, ...]] = set()
+
+    def trace(self, given: Sequence[Any], key: Any, title: str) -> Program:
+        """Trace the graph for inputs like these: arrays, maps or lists of them, or None."""
+        graph = self.source.graph
+        scope = Scope(self.source.opsets, missing=self._initializer)
+        for info, value in zip(graph.required_inputs, given, strict=True):
+            slot = self._input(value)
+            scope.bind(info.name, slot)
+            self._note(info.name, slot)
+        self._key = self.tape.key(key)
+        self._outermost = scope
+        with spending(self._budget()):
+            outputs = self._walk(graph, scope)
+            self.tape.finish(outputs)
+        return Program(
+            title,
+            self.tape.backend,
+            self.tape.path,
+            names=self._final_names(),
+            constants=self._constants(),
+            inputs=self.tape.input_specs,
+            outputs=[leaf.spec for v in outputs for leaf in leaves(v) if isinstance(leaf, Device)],
+        )
+
+    def _budget(self) -> Budget:
+        """How much memory the values of the trace may take."""
+        least = self.source.max_bytes or self.tape.backend.largest_value or largest_value()
+        specs = self.tape.input_specs
+        inputs = sum(math.prod(shape) * dtype.itemsize for shape, dtype in specs)
+        weights = sum(array.nbytes for array in self.source.graph.initializers.values())
+        return Budget.of(least, inputs, weights)
+
+    def _input(self, value: Any) -> Value:
+        if value is None:
+            return None
+        if isinstance(value, list):
+            return [self._input(one) for one in value]
+        if isinstance(value, Map):
+            return replace(value, values=self._input(value.values))
+        return self.tape.input(value)
+
+    def renew(self, old: Value, new: Value) -> None:
+        """Let the inputs of the model that are `old` be `new` from here on."""
+        if self.tape.is_in_block:
+            raise NeedsHost
+        for info in self.source.graph.required_inputs:
+            if self._outermost.holds(info.name, old):
+                self._outermost.bind(info.name, new)
+
+    def _initializer(self, name: str) -> Value:
+        host = self.tape.weights.host(name)
+        slot = static(host) if is_static(host) else self.tape.weight(name)
+        self._note(name, slot)
+        return slot
+
+    # -- graphs and nodes -------------------------------------------------------------------------
+
+    def _walk(self, graph: Graph | Function, scope: Scope) -> list[Value]:
+        scope.graph = graph
+        for node, releases in zip(graph.nodes, graph.last_reads, strict=True):
+            for name, value in zip(node.outputs, self._node(node, scope), strict=False):
+                if name:
+                    scope.bind(name, value)
+                    self._note(scope.path + name, value, scope)
+            value = None  # Nothing here may keep alive what no node reads any more.
+            scope.release(releases)
+        names = graph.outputs if isinstance(graph, Function) else [o.name for o in graph.outputs]
+        return [scope[name] if name else None for name in names]
+
+    def _node(self, node: Node, scope: Scope) -> Sequence[Value]:
+        inputs = [scope[name] if name else None for name in node.inputs]
+        attributes = scope.resolve(node.attributes)
+        called = self.source.function_of(node)
+        opset = scope.opsets.get(node.domain, 0)
+        try:
+            if called is not None:
+                return self._call(called, node, inputs, attributes, scope)
+            self._check_subgraphs(node, scope)
+            dtypes = self._types(node, opset, inputs)
+            op = self.source.op_of(node)
+            if op is None:
+                body = standard_function(node, scope.opsets, attributes, inputs)
+                return self._call(body, node, inputs, attributes, scope)
+            definition = definition_of(op, opset)
+            bound = bind(definition, inputs, attributes, len(node.outputs), dtype_of)
+            results = self._apply(node, definition, bound, dtypes, scope)
+            self._check_results(node, opset, results)
+            return results
+        except NeedsHost as error:
+            if error.args and not self.tape.is_in_block:
+                raise error.args[0] from None  # Nobody can do the work on the host.
+            raise
+        except Exception as error:
+            if isinstance(error, BadData) and self.tape.is_in_block:
+                # Nobody knows here whether a call gets this far: the host will see.
+                fault = node_errors.fault_at_node(error, node, opset, inputs, self.tape.backend)
+                raise NeedsHost(fault) from error
+            node_errors.raise_at_node(error, node, opset, inputs, self.tape.backend)
+
+    def _call(
+        self,
+        function: Function,
+        node: Node,
+        inputs: Sequence[Value],
+        attributes: Mapping[str, Any],
+        scope: Scope,
+    ) -> Sequence[Value]:
+        """Inline a function: a scope of its own, in which its inputs have its own names."""
+        path = f"{scope.path}{node.name or node.op_type}/"
+        inner = Scope(
+            function.opsets,
+            path=path,
+            attributes={**function.defaults, **attributes},
+            depth=scope.depth + 1,
+            place=f"{scope.place}/{node.made}",
+        )
+        for i, name in enumerate(function.inputs):
+            inner.bind(name, inputs[i] if i < len(inputs) else None)
+        return self._walk(function, inner)
+
+    def _types(self, node: Node, opset: int, inputs: Sequence[Value]) -> DTypes:
+        """Check the inputs' types against the standard; the dtypes it says the results have."""
+        known = signature(node.op_type, node.domain, opset)
+        if known is None or not self.strict:
+            return (None,) * len(node.outputs)
+        types = [type_name(v.dtype) if isinstance(v, (Static, Device)) else None for v in inputs]
+        return tuple(dtype_of_type(t) for t in bind_types(node, known, types, opset))
+
+    def _check_subgraphs(self, node: Node, scope: Scope) -> None:
+        """Check the types in a node's subgraphs too, of which it may run none, or one of two."""
+        if not self.strict or not any(True for _ in node.subgraphs):
+            return
+        types = {name: self._type_of(name, scope) for name in names_read(node)}
+        key = node, *types.values()
+        if key not in self._followed:
+            self._followed.add(key)
+            Flow(self.source, scope.opsets, strict=True).results(node, ChainMap(types))
+
+    def _type_of(self, name: str, scope: Scope) -> str | None:
+        value: Any = scope.bound(name)
+        if value is None and scope.is_of_the_model:
+            value = self.source.graph.initializers.get(name)
+        return None if value is None or not hasattr(value, "dtype") else type_name(value.dtype)
+
+    def _check_results(self, node: Node, opset: int, results: Sequence[Value]) -> None:
+        known = signature(node.op_type, node.domain, opset)
+        if known is not None and self.strict:
+            for result in results:
+                if isinstance(result, (Static, Hosted)):
+                    check_result(node, known, type_name(result.dtype), opset)
+
+    # -- one op -----------------------------------------------------------------------------------
+
+    def _apply(
+        self, node: Node, definition: Definition, bound: Bound, dtypes: DTypes, scope: Scope
+    ) -> Sequence[Value]:
+        arguments = self._fetched(bound.arguments, Need.STATIC)
+        walk = NodeWalk(self, node, scope)
+        bodies = {
+            name: self.subgraph(node, graph, scope, name)
+            for name, graph in bound.attributes.items()
+            if isinstance(graph, Graph)
+        }
+        if definition.walks:
+            values = [argument.value for argument in arguments]
+            made = definition.function(walk, *values, **{**bound.attributes, **bodies})
+            return [as_value(value) for value in made]
+        if definition.draws:
+            place = f"{scope.place}/{node.made}"
+            definition, arguments = self._drawing(definition, arguments, place)
+        arrays = _arrays(arguments)
+        if bodies:
+            others = {name: v for name, v in bound.attributes.items() if name not in bodies}
+            call = OpCall.of(definition, arguments, others, dtypes)
+            return walk.step(call, arrays, bodies)
+        call = OpCall.of(definition, arguments, bound.attributes, dtypes)
+        slots = self.emit(node, call, arrays)
+        if definition.is_view and isinstance(arrays[0], Device):
+            self._note_view(slots[0], arrays[0])
+        return [slots] if definition.makes_sequence else slots
+
+    def emit(self, node: Node, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
+        """What a call makes: known at once if its arrays are, otherwise by a step of its own."""
+        if not any(isinstance(array, Device) for array in arrays):
+            try:
+                return self._fold(call, arrays)
+            except (TooLarge, NotImplementedError):
+                pass  # Too large for the host, or not for it: the device makes it at each call.
+        return self.tape.emit(node, call, arrays)
+
+    def _drawing(
+        self, definition: Definition, arguments: list[Argument], place: str
+    ) -> tuple[Definition, list[Argument]]:
+        """The op with a key of its own, out of that of the call and all that tells it apart."""
+        drawing = Drawing(definition.function, crc32(place.encode()), len(self._iterations))
+        keys = [Argument(_KEY, part) for part in (self._key, *self._iterations)]
+        return replace(definition, function=drawing), arguments + keys
+
+    def _fold(self, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
+        """All is known: the op runs now, on NumPy. What it hands through stays what it is."""
+        xp = self._folding
+        known = [array.value for array in arrays if isinstance(array, Static)]
+        xp.allow_operands([value.shape for value in known])
+        with np.errstate(all="ignore"):
+            results = call.unrounded(xp, known)
+        folded: list[Value] = []
+        for i, result in enumerate(results):
+            if isinstance(result, (Static, Device, Map, MapRows, list)) or result is None:
+                folded.append(result)
+                continue
+            same = next((a for a in arrays if isinstance(a, Static) and a.value is result), None)
+            if same is None:
+                fresh = call.rounded(xp, i, np.asarray(result))
+                xp.keep(fresh)
+                same = static(fresh)
+            folded.append(same)
+        return folded
+
+    def _fetched(self, arguments: Sequence[Argument], need: Need) -> list[Argument]:
+        """The arguments, those of which `need` is said known."""
+        chosen = [i for i, a in enumerate(arguments) if a.parameter.need is need]
+        known = self.tape.fetch([arguments[i].value for i in chosen])
+        fetched = list(arguments)
+        for i, value in zip(chosen, known, strict=True):
+            fetched[i] = Argument(arguments[i].parameter, value)
+        return fetched
+
+    # -- subgraphs --------------------------------------------------------------------------------
+
+    def subgraph(self, node: Node, graph: Graph, scope: Scope, name: str) -> Subgraph:
+        """A graph that is an attribute of the node, as a function."""
+        path = f"{node.name or node.op_type}/{name}"
+
+        def walk(arguments: Sequence[Value], iteration: Value) -> tuple[Value, ...]:
+            inner = scope.inner(path, f"{scope.place}/{node.made}/{name}")
+            return self._inlined(graph, inner, arguments, iteration)
+
+        def record(arguments: Sequence[Any], iteration: Any) -> Block:
+            return self._recorded(walk, arguments, iteration)
+
+        return Subgraph(graph, self.tape.backend, walk, record, self.tape.example)
+
+    def _recorded(self, walk: Any, arguments: Sequence[Any], iteration: Any) -> Block:
+        given = [*arguments] if iteration is None else [*arguments, iteration]
+        with self.tape.block() as as_block:
+            known = [self.tape.backend.compiled and isinstance(a, np.ndarray) for a in given]
+            slots = [
+                static(array) if is_known else self.tape.parameter(array)
+                for array, is_known in zip(given, known, strict=True)
+            ]
+            results = walk(slots[: len(arguments)], None if iteration is None else slots[-1])
+            return as_block(results, [slot for slot in slots if isinstance(slot, Device)])
+
+    def _inlined(
+        self, graph: Graph, inner: Scope, arguments: Sequence[Value], iteration: Value
+    ) -> tuple[Value, ...]:
+        for name, array in graph.initializers.items():
+            inner.bind(name, static(array))
+        taken = [info.name for info in graph.inputs if info.name not in graph.initializers]
+        if len(arguments) != len(taken):
+            raise ValueError(
+                f"its subgraph '{graph.name}' takes {len(taken)} inputs, and gets {len(arguments)}"
+            )
+        self._walked += 1 + len(graph.nodes)
+        if self._walked > MOST_WALKED:
+            raise LimitExceeded(
+                f"the subgraphs that are walked through one iteration after the other have come to "
+                f"{self._walked:,} nodes; at most {MOST_WALKED:,} are allowed"
+            )
+        for name, value in zip(taken, arguments, strict=True):
+            inner.bind(name, value)
+        with self._in_iteration(iteration):
+            return tuple(self._walk(graph, inner))
+
+    @contextmanager
+    def _in_iteration(self, number: Value) -> Iterator[None]:
+        outer = self._iterations
+        self._iterations = [*outer, *leaves(number)]
+        try:
+            yield
+        finally:
+            self._iterations = outer
+
+    # -- what became of each name -----------------------------------------------------------------
+
+    def _note(self, name: str, value: Value, scope: Scope | None = None) -> None:
+        """Remember what a name is bound to. Of several names the outermost is the value's own."""
+        depth = scope.depth if scope else 0
+        if isinstance(value, Static):
+            self._names[name] = Named("static", Spec(value.shape, value.dtype), static=value.value)
+        elif not isinstance(value, Device):
+            self._names[name] = Named("host", None)
+        else:
+            first, outermost = self._first_names.setdefault(value.register, (name, depth))
+            own = self._own_kind(value)
+            if depth < outermost:
+                self._first_names[value.register] = name, depth
+                self._names[first] = replace(own, kind="alias", source=name)
+            same = first == name or depth < outermost
+            self._names[name] = own if same else replace(own, kind="alias", source=first)
+
+    def _own_kind(self, value: Device) -> Named:
+        if value.register in self._views:
+            return Named("alias", value.spec, value.register, source=self._views[value.register])
+        kind = "host" if isinstance(value, Hosted) else "device"
+        return Named(kind, value.spec, value.register)
+
+    def _note_view(self, value: Value, source: Device) -> None:
+        name, _ = self._first_names.get(source.register, ("", 0))
+        if isinstance(value, Device) and value.register != source.register and name:
+            self._views[value.register] = name
+
+    def _final_names(self) -> dict[str, Named]:
+        """The names, now that it is known what was read, and what leaves its segment."""
+        return {name: self._final(named) for name, named in self._names.items()}
+
+    def _final(self, named: Named) -> Named:
+        register = named.register
+        if register in self.tape.inputs_read:
+            # The program holds for this value alone, so it is as good as a constant.
+            return replace(named, kind="static", static=self.tape.inputs_read[register])
+        copied = not self.tape.backend.reshapes_are_views and register in self.tape.left
+        if copied and register is not None and named.source == self._views.get(register, ""):
+            return replace(named, kind="device", source=None)
+        return named
+
+    def _constants(self) -> dict[str, Any]:
+        """The static values that device steps use, by the first name each was bound to."""
+        first: dict[int, str] = {}
+        for name, named in self._names.items():
+            if named.static is not None:
+                first.setdefault(id(named.static), name)
+        used = self.tape.used_constants()
+        return {first.get(id(v), f"constant {i}"): a for i, (v, a) in enumerate(used)}
+
+
+# Each node of a body counts anew in each iteration that is traced by itself.
+MOST_WALKED = 2**20
+_KEY = Parameter("key", Need.ARRAY, Array, required=True)
+
+
+def _arrays(arguments: Sequence[Argument]) -> list[Static | Device]:
+    return [array for a in arguments if a.parameter.need is Need.ARRAY for array in leaves(a.value)]

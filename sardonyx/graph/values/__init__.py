@@ -1,0 +1,1 @@
+"""What the names of a graph stand for: static values, device values, weights, constants."""

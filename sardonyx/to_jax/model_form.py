@@ -1,0 +1,107 @@
+"""A model in the form in which its weights are inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import isdtype
+from sardonyx.errors import InvalidInput
+from sardonyx.graph.checking.audit import all_nodes
+from sardonyx.graph.checking.initializer_dependencies import initializers_behind, must_be_known
+from sardonyx.graph.ir import Graph, Node, Source, ValueInfo
+from sardonyx.graph.model.entries import Entry
+from sardonyx.graph.model.form import CallOptions, Form
+from sardonyx.graph.model.model import Model
+from sardonyx.graph.programs.program import Program
+from sardonyx.graph.standard.schema import type_of_array
+from sardonyx.graph.values.params import is_static
+
+_FLOATS = ("real floating", "complex floating")
+
+
+class PureForm(Form):
+    """Calls of a pure function: they draw at random only from the key that they are given."""
+
+    @cached_property
+    def _draws_anew(self) -> bool:
+        """Whether there is anything random without a seed of its own."""
+        return any(
+            op.at(opsets.get(node.domain, 0)).draws and node.attributes.get("seed") is None
+            for node, opsets in all_nodes(self.source)
+            if (op := self.source.op_of(node)) is not None
+        )
+
+    def _key(self, options: CallOptions) -> Any:
+        if options.key is not None:
+            return options.key
+        if self._draws_anew:
+            raise InvalidInput(
+                "The model draws at random, and a pure function has no source of its own: pass a "
+                "key, as in fn(params, x, key=jax.random.key(0))."
+            )
+        return self._backend.key(0)
+
+    def _record(
+        self, entry: Entry, arrays: list[Any], options: CallOptions, *rest: Any, execute: bool
+    ) -> tuple[Program, Sequence[Any]]:
+        some_key = self._backend.key(0) if options.key is None else options.key
+        keyed = replace(options, key=some_key)
+        made = super()._record(entry, arrays, keyed, *rest, execute=execute)
+        if entry.recording.root.draws:
+            self._key(options)
+        return made
+
+
+class PureModel(Model):
+    """A model that is a pure function."""
+
+    form_type = PureForm
+
+
+def weights_of(source: Source) -> dict[str, np.ndarray[Any, Any]]:
+    """The initializers that are weights: floats and large arrays that decide no shape."""
+    known = initializers_behind(source, must_be_known)
+    return {
+        name: array
+        for name, array in source.graph.initializers.items()
+        if name not in known and (is_float(array) or not is_static(array))
+    }
+
+
+def is_float(array: np.ndarray[Any, Any]) -> bool:
+    """Whether it holds real or complex floats, of any width."""
+    return isdtype(array.dtype, _FLOATS)
+
+
+def with_weights_as_inputs(
+    source: Source, weights: Iterable[str], renewed: Iterable[str] = ()
+) -> Source:
+    """The model that takes these initializers after its other inputs, and last makes them anew."""
+    graph = source.graph
+    chosen = list(weights)
+    kept = {name: a for name, a in graph.initializers.items() if name not in chosen}
+    # What ops must know is written into the graph, where no call can change it.
+    fixed = {name: array for name, array in kept.items() if not is_static(array)}
+    defaults = [info for info in graph.optional_inputs if info.name in kept.keys() - fixed.keys()]
+    infos = {name: _info(name, graph.initializers[name]) for name in chosen}
+    form = Graph(
+        graph.name,
+        inputs=(*graph.required_inputs, *infos.values(), *defaults),
+        outputs=(*graph.outputs, *(infos[name] for name in renewed)),
+        nodes=(*(_constant(name, array) for name, array in fixed.items()), *graph.nodes),
+        initializers={name: array for name, array in kept.items() if name not in fixed},
+    )
+    return replace(source, graph=form)
+
+
+def _info(name: str, array: np.ndarray[Any, Any]) -> ValueInfo:
+    return ValueInfo(name, type_of_array(array), array.dtype, array.shape)
+
+
+def _constant(name: str, array: np.ndarray[Any, Any]) -> Node:
+    return Node("Constant", "", "", name, (), (name,), {"value": array})

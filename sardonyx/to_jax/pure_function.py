@@ -1,0 +1,211 @@
+"""A model as a pure function of its weights and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sardonyx.cli.progress import compiling
+from sardonyx.errors import InvalidInput
+from sardonyx.graph.checking.initializer_dependencies import initializers_behind
+from sardonyx.graph.ir import Source, ValueInfo
+from sardonyx.graph.model.nested_values import each
+from sardonyx.graph.model.results import results_type
+from sardonyx.graph.model.shared import Options
+from sardonyx.graph.standard.types import short_name
+from sardonyx.ops.training_mode import IN_TRAINING, is_statistic
+from sardonyx.printable import printable
+from sardonyx.to_jax.model_form import PureModel, is_float, weights_of, with_weights_as_inputs
+
+if TYPE_CHECKING:
+    from sardonyx.backends.jax.inside import InsideBackend
+
+
+class PureFunction:
+    """`fn(params, *inputs, **named)`: what `sardonyx.to_jax` returns, for JAX to transform.
+
+    It keeps nothing of a call but what was recorded for its shapes and dtypes.
+    """
+
+    def __init__(
+        self, source: Source, backend: InsideBackend, *, training: bool, strict: bool
+    ) -> None:
+        self._backend = backend
+        self._infos = source.graph.required_inputs
+        self._defaults = source.graph.optional_inputs
+        self._outputs = source.graph.outputs
+        self._results = results_type([info.name for info in self._outputs])
+        self.weights = weights_of(source)
+        """The initializers as the file has them, by name: what `params` must have."""
+        self.statistics = _statistics_of(source).intersection(self.weights)
+        """The names of what training changes without gradients: running means and variances."""
+        self.is_training = training
+        self._renewed = sorted(self.statistics) if training else []
+        form = with_weights_as_inputs(source, self.weights, self._renewed)
+        self._form = PureModel(form, backend, Options(strict=strict, watch=compiling))
+
+    # -- what it says of itself -------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> tuple[ValueInfo, ...]:
+        """What a call must pass after `params`: name, dtype, and shape."""
+        return self._infos
+
+    @property
+    def outputs(self) -> tuple[ValueInfo, ...]:
+        """What a call returns."""
+        return self._outputs
+
+    @property
+    def trainable(self) -> frozenset[str]:
+        """The params to train: floats, but for single numbers and running statistics."""
+        return frozenset(
+            name
+            for name, array in self.weights.items()
+            if array.ndim and is_float(array) and name not in self.statistics
+        )
+
+    def __repr__(self) -> str:
+        given = ", ".join(map(str, ("params", *self._infos)))
+        made = ", ".join(map(str, self._outputs))
+        return printable(f"<pure function ({given}) -> ({made})>")
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def __call__(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
+        """The model's outputs; in training a pair: these, and the params that it renews.
+
+        `key=` is from what to draw at random, where the model does.
+        """
+        if "key" in named and all(info.name != "key" for info in (*self._infos, *self._defaults)):
+            return self.keyed(named.pop("key"))(params, *inputs, **named)
+        return self._called(self._form, params, *inputs, **named)
+
+    def keyed(self, key: Any) -> Callable[..., Any]:
+        """The function that draws from this key, for models that have an input called key."""
+        return partial(self._called, self._form.keyed(key))
+
+    def _called(
+        self, form: Callable[..., Any], params: Mapping[str, Any], /, *inputs: Any, **named: Any
+    ) -> Any:
+        given, others = self._arranged(inputs, named)
+        replaced = {name: others.pop(name) for name in list(others) if name in self.weights}
+        weights = self._checked({**params, **replaced} if replaced else params)
+        made = form(*given, *weights, **others)
+        values = (made,) if len(self._outputs) + len(self._renewed) == 1 else tuple(made)
+        values = self._leaving(values)
+        count = len(self._outputs)
+        outputs = values[0] if count == 1 else self._results(*values[:count])
+        if not self.is_training:
+            return outputs
+        return outputs, dict(zip(self._renewed, values[count:], strict=True))
+
+    def _arranged(
+        self, inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The inputs in order, and what else is given: values for inputs that have defaults."""
+        infos = (*self._infos, *self._defaults)
+        names = [info.name for info in infos]
+        told = f"it takes params, and {', '.join(map(str, infos)) or 'nothing else'}"
+        if len(inputs) > len(names):
+            raise InvalidInput(f"The function got {len(inputs)} inputs after params; {told}.")
+        given = dict(zip(names, inputs, strict=False))
+        for name, value in named.items():
+            if name not in names:
+                raise InvalidInput(f"The function has no input '{name}'; {told}.")
+            if name in given:
+                raise InvalidInput(f"The input '{name}' was given twice: by position and by name.")
+            given[name] = value
+        if missing := [i.name for i in self._infos if i.name not in given and not _may_lack(i)]:
+            raise InvalidInput(f"The function also needs {', '.join(missing)}; {told}.")
+        return [given.pop(info.name, None) for info in self._infos], given
+
+    def _checked(self, params: Mapping[str, Any]) -> list[Any]:
+        """The weights in order, if they are those that the model has."""
+        if not isinstance(params, Mapping):
+            raise InvalidInput(
+                f"The first argument is a {type(params).__name__}: pass params, a dict by name as "
+                "sardonyx.to_jax returns it."
+            )
+        if params.keys() != self.weights.keys():
+            missing, unknown = self.weights.keys() - params.keys(), params.keys() - self.weights
+            told = [
+                f"{word} {_some(names)}"
+                for word, names in (("lack", missing), ("have besides", unknown))
+                if names
+            ]
+            raise InvalidInput(
+                f"The params {' and '.join(told)}: pass a dict with the names that "
+                "sardonyx.to_jax returned."
+            )
+        return [self._fitting(name, params[name], array) for name, array in self.weights.items()]
+
+    def _fitting(self, name: str, value: Any, array: np.ndarray[Any, Any]) -> Any:
+        if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+            try:
+                value = np.asarray(value, array.dtype)
+            except (TypeError, ValueError, OverflowError):
+                raise InvalidInput(
+                    f"The param '{name}' must be {short_name(array.dtype)}{list(array.shape)}, and "
+                    f"is a {type(value).__name__}: pass an array."
+                ) from None
+        backend = self._backend
+        shape, dtype = backend.spec(value)
+        if shape != array.shape or dtype not in (array.dtype, backend.narrowed(array.dtype)):
+            raise InvalidInput(
+                f"The param '{name}' must be {short_name(array.dtype)}{list(array.shape)}, and is "
+                f"{short_name(dtype)}{list(shape)}: reshape it, or convert it with astype."
+            )
+        return value
+
+    def _leaving(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        wide = self._backend.is_wide()
+
+        def left(array: Any) -> Any:
+            if not hasattr(array, "dtype") or array.dtype == object:
+                return array
+            try:
+                return self._backend.leaving(array, wide=wide)
+            except OverflowError as error:
+                raise InvalidInput(f"An output {_too_wide(error)}") from None
+
+        with self._backend.scope():
+            return tuple(each(left, value) for value in values)
+
+    def placed(self, arrays: Callable[[str], Any]) -> dict[str, Any]:
+        """The params, each made of the array that `arrays` has for its name."""
+        return {name: placed(name, arrays(name), self._backend) for name in self.weights}
+
+
+def placed(name: str, array: Any, backend: InsideBackend) -> Any:
+    """A param as JAX has it in the caller's mode."""
+    try:
+        return backend.entering(array, wide=backend.is_wide())
+    except OverflowError as error:
+        raise InvalidInput(f"The param '{name}' {_too_wide(error)}") from None
+
+
+def _statistics_of(source: Source) -> frozenset[str]:
+    trained = replace(source, custom={**IN_TRAINING, **source.custom})
+    return initializers_behind(trained, is_statistic)
+
+
+def _may_lack(info: ValueInfo) -> bool:
+    return (info.type or "").startswith("optional(")
+
+
+def _some(names: Any) -> str:
+    shown = sorted(names)
+    rest = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    return ", ".join(f"'{name}'" for name in shown[:5]) + rest
+
+
+def _too_wide(error: OverflowError) -> str:
+    return (
+        f"has a value that JAX's 32-bit mode cannot hold ({error}): switch the 64-bit mode on "
+        "with jax.config.update('jax_enable_x64', True)."
+    )
