@@ -13,15 +13,14 @@ from sardonyx.errors import (
     UnsupportedModel,
 )
 from sardonyx.exporting.api import export
+from sardonyx.graph.calls.results import Results
 from sardonyx.graph.model.model import Model
-from sardonyx.graph.model.results import Results
 from sardonyx.graph.programs.program import Program
 from sardonyx.ops.definition import op
 from sardonyx.sharding.api import shard
 from sardonyx.to_jax.api import to_jax
 from sardonyx.to_jax.params import load_params, low_rank, overlaid, save_params, split_params
-
-__version__ = "0.1.0"
+from sardonyx.version import __version__
 
 __all__ = [
     "BackendUnavailable",
@@ -34,6 +33,7 @@ __all__ = [
     "Results",
     "SardonyxError",
     "UnsupportedModel",
+    "__version__",
     "element_wise_identity",
     "export",
     "load",

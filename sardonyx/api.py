@@ -14,7 +14,6 @@ from sardonyx.backends import backend_of, find, limit_memory
 from sardonyx.backends.base import Backend
 from sardonyx.backends.host_memory import keep_freed
 from sardonyx.backends.private_folder import path_of
-from sardonyx.cli.progress import compiling
 from sardonyx.errors import InvalidInput
 from sardonyx.exporting.api import load_exported
 from sardonyx.exporting.archive import is_archive
@@ -28,6 +27,7 @@ from sardonyx.graph.model.model import Model
 from sardonyx.graph.model.shared import Options
 from sardonyx.graph.standard.schema import newest_version
 from sardonyx.ops.definition import Op
+from sardonyx.progress import compiling
 
 PRECISIONS = ("highest", "high", "bfloat16")
 # Of one operator: Split has the most, one for each part.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -15,54 +17,54 @@ import sardonyx
 PACKAGE = Path(sardonyx.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# Imports go from left to right only: each room, and the rooms it may not know.
-FORBIDDEN = {
-    "backends": ("sardonyx.ops", "sardonyx.graph", "sardonyx.api", "sardonyx.to_jax"),
-    "ops": ("sardonyx.graph", "sardonyx.api", "sardonyx.to_jax", "onnx"),
-    "graph": ("sardonyx.api", "sardonyx.to_jax", "sardonyx.cli.main"),
-    "to_jax": ("sardonyx.api", "sardonyx.cli.main"),
-}
+# Rooms from the ground up: a module imports from its own room and from those above it in this list.
+ROOMS = (
+    "version",
+    "printable",
+    "errors",
+    "arguments",
+    "progress",
+    "backends",
+    "ops",
+    "graph.ir",
+    "graph.standard",
+    "graph.values",
+    "graph.errors",
+    "graph.loading",
+    "graph.tracing",
+    "graph.checking",
+    "graph.rewriting",
+    "graph.calls",
+    "graph.programs",
+    "graph.buckets",
+    "graph.model",
+    "to_jax",
+    "sharding",
+    "exporting",
+    "api",
+    "types",
+    "directml",
+    "onnx_backend",
+    "",
+    "cli",
+    "__main__",
+)
+# Which files may import an array library, besides those in its own folder.
 LIBRARIES = ("jax", "jaxlib", "cupy", "cupyx", "torch", "tensorflow")
 OWN_FILES = {
-    "jax": {
-        "backends/jax.py",
-        "backends/jax/cache.py",
-        "backends/jax/casts.py",
-        "backends/jax/checks.py",
-        "backends/jax/memory.py",
-        "backends/jax/nans.py",
-        "backends/jax/padded_calls.py",
-        "backends/jax/processes.py",
-        "backends/jax/indexing.py",
-        "backends/jax/portable.py",
-        "backends/jax/precision.py",
-        "backends/jax/inside.py",
-        "backends/jax/shard_map.py",
-        "backends/jax/onednn/build.py",
-        "backends/jax/onednn/loaded.py",
-        "backends/jax/onednn/products.py",
-        "backends/jax/padding/control.py",
-        "backends/jax/padding/indexing.py",
-        "backends/jax/padding/masks.py",
-        "backends/jax/padding/prover.py",
-        "backends/jax/padding/reducing.py",
-        "backends/jax/padding/shaping.py",
-        "backends/jax/padding/slicing.py",
-        "backends/jax/xla_cpu/convolution.py",
-        "backends/jax/xla_cpu/packed.py",
-        "backends/jax/xla_cpu/platforms.py",
-        "backends/jax/xla_cpu/windows.py",
+    "jax": (
+        "backends/jax/",
         "exporting/artefact.py",
         "exporting/jaxpr_merge.py",
-        "exporting/symbolic_program.py",
         "exporting/lowering.py",
         "exporting/model.py",
+        "exporting/symbolic_program.py",
         "exporting/symbols.py",
         "sharding/model.py",
         "sharding/weight_placement.py",
-    },
-    "cupy": {"backends/cupy.py"},
-    "cupyx": {"backends/cupy.py"},
+    ),
+    "cupy": ("backends/cupy.py",),
+    "cupyx": ("backends/cupy.py",),
 }
 
 
@@ -87,12 +89,43 @@ def is_within(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_from_left_to_right(path: Path) -> None:
-    room = path.relative_to(PACKAGE).parts[0]
-    for name in imported_names(path):
-        for forbidden in FORBIDDEN.get(room, ()):
-            assert not is_within(name, forbidden), f"{path} imports {name}"
+def module_of(path: Path) -> str:
+    """A file's module, without the package's own name: `graph.ir`; the package itself is ""."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The modules of the package that a file imports, lazily and for types too."""
+    inner = [n.removeprefix("sardonyx").removeprefix(".") for n in imported_names(path)
+             if is_within(n, "sardonyx")]  # fmt: skip
+    # `from sardonyx.graph import ir` names a module and its folder; the folder is not meant.
+    folders = {name.rpartition(".")[0] for name in inner if name in MODULES and name}
+    return {name for name in inner if name in MODULES} - folders
+
+
+def room_of(module: str) -> str:
+    (room,) = (r for r in ROOMS if module == r or (r and module.startswith(f"{r}.")))
+    return room
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_down_the_rooms_only(module: str) -> None:
+    if module == "graph":
+        return
+    for other in imported_modules(MODULES[module]):
+        message = f"{module} imports {other}"
+        assert ROOMS.index(room_of(other)) <= ROOMS.index(room_of(module)), message
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Not lazily, and not for types either: each file can be read after those that it imports."""
+    graph = {module: imported_modules(path) - {module} for module, path in MODULES.items()}
+    order = TopologicalSorter(graph)
+    order.prepare()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -101,7 +134,7 @@ def test_only_a_backends_own_file_imports_its_library(path: Path) -> None:
     for name in imported_names(path):
         for library in LIBRARIES:
             if is_within(name, library):
-                assert own in OWN_FILES.get(library, set()), f"{path} imports {name}"
+                assert own.startswith(OWN_FILES.get(library, ())), f"{path} imports {name}"
 
 
 def test_the_check_sees_imports_of_every_form(tmp_path: Path) -> None:
@@ -124,9 +157,13 @@ def test_importing_sardonyx_imports_no_array_library_but_numpy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_no_file_grows_far_past_five_hundred_lines() -> None:
-    """Beyond 500 lines look for the seam; this is where one has to be found."""
+def test_long_files_are_pointed_out() -> None:
+    """Beyond 500 lines look for the seam: a hint, since a limit makes files of eleven lines."""
     root = PACKAGE.parent
     files = [*FILES, *(root / "tests").rglob("*.py"), *(root / "benchmarks").rglob("*.py")]
-    long = {str(path): n for path in files if (n := len(path.read_text().splitlines())) > 550}
-    assert not long
+    for path in files:
+        lines = len(path.read_text().splitlines())
+        if lines > 500:
+            with warnings.catch_warnings():
+                warnings.simplefilter("default")
+                warnings.warn(f"{path.relative_to(root)} has {lines} lines", stacklevel=1)

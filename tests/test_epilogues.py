@@ -14,7 +14,7 @@ from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST, NumpyBackend
-from sardonyx.graph.programs.program import Step
+from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.fused_products import product_and_more
 from tests.graphs import node
 from tests.spelled import Spelled, close, unwritten, without_kernels, working

@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 
-import sardonyx
 from sardonyx.exporting import archive
 from sardonyx.exporting.description import Description
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.printable import printable
+from sardonyx.version import __version__
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Artefact:
         return file.getvalue()
 
     def _write(self, file: Any) -> None:
-        made_by = {"sardonyx": sardonyx.__version__, "jax": jax.__version__}
+        made_by = {"sardonyx": __version__, "jax": jax.__version__}
         told = {**self.description.as_json(), "made_by": made_by}
         archive.write(file, told, self.program, self.arrays)
 

@@ -14,11 +14,11 @@ from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel
 from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
 from sardonyx.exporting.size_formulas import evaluated, holds, names_in
+from sardonyx.graph.calls.arguments import chosen_outputs, require_feeds, taken
+from sardonyx.graph.calls.array_interop import exporter
+from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import ValueInfo
-from sardonyx.graph.model.arguments import chosen_outputs, require_feeds, taken
-from sardonyx.graph.model.array_interop import exporter
-from sardonyx.graph.model.results import results_type
 from sardonyx.graph.values.params import Params
 from sardonyx.printable import printable
 

@@ -18,8 +18,8 @@ from sardonyx.errors import SardonyxError, UnsupportedModel
 from sardonyx.exporting.jaxpr_merge import Evaluation
 from sardonyx.exporting.size_formulas import Formulas, NoFormula
 from sardonyx.exporting.tracing import Traces
-from sardonyx.graph.programs.program import Embedded, Operand, Step
 from sardonyx.graph.programs.whole_program import Array, Pure
+from sardonyx.graph.tracing.steps import Embedded, Operand, Step
 from sardonyx.graph.values.kinds import Device, Static
 
 

@@ -18,10 +18,10 @@ from sardonyx.backends.base import Spec
 from sardonyx.backends.jax.backend import EXACT
 from sardonyx.backends.jax.portable import PortableBackend
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.calls.arguments import taken
+from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.errors.node_errors import raise_told
 from sardonyx.graph.ir import Node, Source, ValueInfo
-from sardonyx.graph.model.arguments import taken
-from sardonyx.graph.model.results import results_type
 from sardonyx.graph.programs.whole_program import Pure, pure
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.values.params import Params, is_static

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sardonyx.cli.progress import compiling
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.calls.nested_values import each
+from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind
 from sardonyx.graph.ir import Source, ValueInfo
-from sardonyx.graph.model.nested_values import each
-from sardonyx.graph.model.results import results_type
 from sardonyx.graph.model.shared import Options
 from sardonyx.graph.standard.types import short_name
 from sardonyx.ops.training_mode import IN_TRAINING, is_statistic
 from sardonyx.printable import printable
+from sardonyx.progress import compiling
 from sardonyx.to_jax.model_form import PureModel, is_float, weights_of, with_weights_as_inputs
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ import ml_dtypes
 import numpy as np
 from jax.experimental import serialize_executable
 
-import sardonyx
 from sardonyx.backends.jax.onednn import Product
 from sardonyx.backends.jax.xla_cpu.convolution import Layout
 from sardonyx.backends.jax.xla_cpu.packed import TurnedConvolution, TurnedMatrix
 from sardonyx.backends.private_folder import PrivateFolder
+from sardonyx.version import PACKAGE
 
 # How many arrays a program takes and makes.
 _COUNTS = struct.Struct("<II")
@@ -130,13 +130,12 @@ def _digest(parts: Sequence[str]) -> str:
 def _own_sources() -> str:
     """What tells one state of this package from another: names stand for what its code does."""
     hashed = hashlib.sha256()
-    package = Path(sardonyx.__file__).parent
-    for folder, _, names in sorted(os.walk(package)):
+    for folder, _, names in sorted(os.walk(PACKAGE)):
         for name in sorted(name for name in names if name.endswith(".py")):
             path = os.path.join(folder, name)
             with open(path, "rb") as file:
                 source = file.read()
-            hashed.update(f"{os.path.relpath(path, package)} {len(source)}\n".encode())
+            hashed.update(f"{os.path.relpath(path, PACKAGE)} {len(source)}\n".encode())
             hashed.update(source)
     return hashed.hexdigest()
 

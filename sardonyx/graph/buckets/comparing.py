@@ -10,7 +10,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.padding.axes import Different, Layout, Place, Unpaddable, clean_layout
 from sardonyx.backends.jax.padding.protocols import Act, Call, Prover
 from sardonyx.graph.buckets.tape import Piece, WholeTape
-from sardonyx.graph.programs.program import Operand, Step
+from sardonyx.graph.tracing.steps import Operand, Step
 
 
 class Unfit(Exception):  # noqa: N818  (a finding, not a fault)

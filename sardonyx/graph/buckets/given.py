@@ -12,9 +12,9 @@ from sardonyx.backends.base import Spec
 from sardonyx.backends.jax.padding.axes import Axis, Layout, has_padding
 from sardonyx.backends.size_limits import refuse_huge
 from sardonyx.graph.buckets.sizes import resized
+from sardonyx.graph.calls.array_interop import leaf_of
+from sardonyx.graph.calls.nested_values import each, flat
 from sardonyx.graph.ir import ValueInfo
-from sardonyx.graph.model.array_interop import leaf_of
-from sardonyx.graph.model.nested_values import each, flat
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -11,9 +11,9 @@ from sardonyx.backends.base import Spec
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.programs.ahead_tape import AheadTape
 from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.program import Embedded, Operand, Step, without_dead_steps
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.shape_inference import Inferred
+from sardonyx.graph.tracing.steps import Embedded, Operand, Step, without_dead_steps
 from sardonyx.graph.values.kinds import Device, Value, digest, static
 from sardonyx.graph.values.params import Constants, Weights
 

@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
-from sardonyx.graph.checking.type_flow import Flow
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import AttributeReference, Function, FunctionKey, Node, Source
 from sardonyx.graph.loading.custom_ops import definition_of
 from sardonyx.graph.standard import schema
 from sardonyx.graph.standard.bodies import has_body, operators_of_body
+from sardonyx.graph.standard.type_flow import Flow
 from sardonyx.graph.standard.types import dtype_of, type_name
 from sardonyx.graph.tracing.binding import bind
 from sardonyx.ops import OPS

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.graph.calls.array_interop import Convert, check_input, exporter, importer, leaf_of
+from sardonyx.graph.calls.nested_values import as_dicts, each, flat
 from sardonyx.graph.ir import ValueInfo
-from sardonyx.graph.model.array_interop import Convert, check_input, exporter, importer, leaf_of
-from sardonyx.graph.model.nested_values import as_dicts, each, flat
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.values.kinds import Static

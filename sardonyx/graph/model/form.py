@@ -15,13 +15,13 @@ from typing import Any
 from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedRecording, bucketed
 from sardonyx.graph.buckets.tape import WholeTape
+from sardonyx.graph.calls.arguments import arranged, registers_of
+from sardonyx.graph.calls.array_interop import normalised
+from sardonyx.graph.calls.nested_values import described, each, flat, kind, signature
+from sardonyx.graph.calls.results import on_host
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Source
-from sardonyx.graph.model.arguments import arranged, registers_of
-from sardonyx.graph.model.array_interop import normalised
 from sardonyx.graph.model.entries import Entries, Entry
-from sardonyx.graph.model.nested_values import described, each, flat, kind, signature
-from sardonyx.graph.model.results import on_host
 from sardonyx.graph.model.shared import Shared
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.recording_cache import KeptRecordings

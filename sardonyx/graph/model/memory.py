@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from sardonyx.backends.base import Spec
-from sardonyx.graph.programs.program import Program, Segment
+from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.stages import Stage
+from sardonyx.graph.tracing.steps import Segment
 from sardonyx.graph.values.params import Weights
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from sardonyx.backends import processors
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.calls.arguments import by_name, chosen_outputs, require_feeds
+from sardonyx.graph.calls.array_interop import stand_ins
+from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.audit import audit
 from sardonyx.graph.ir import Source, ValueInfo
-from sardonyx.graph.model.arguments import by_name, chosen_outputs, require_feeds
-from sardonyx.graph.model.array_interop import stand_ins
 from sardonyx.graph.model.form import PLAIN, CallOptions, Form
 from sardonyx.graph.model.memory import Memory
-from sardonyx.graph.model.results import results_type
 from sardonyx.graph.model.shared import DEFAULTS, Options, Shared
 from sardonyx.graph.model.stats import Stats
 from sardonyx.graph.programs.program import Program

@@ -11,8 +11,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from sardonyx.backends.base import Backend, Executable, Replay
-from sardonyx.graph.programs.program import Segment, key_of
 from sardonyx.graph.programs.stable_keys import name_of
+from sardonyx.graph.tracing.steps import Segment, key_of
 
 Watch = Callable[[str], AbstractContextManager[object]]
 

@@ -25,10 +25,10 @@ import numpy as np
 from sardonyx.backends.base import Executable, Spec
 from sardonyx.backends.fused_epilogue import Activation, Epilogue
 from sardonyx.graph.ir import Node
-from sardonyx.graph.programs.program import Block, Embedded, Segment, Step
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.programs.weight_preparation import Binding, Pack
 from sardonyx.graph.tracing.op_call import HOLE, Drawing, Holes, OpCall
+from sardonyx.graph.tracing.steps import Block, Embedded, Segment, Step
 from sardonyx.graph.tracing.subgraphs import BodyCall
 from sardonyx.graph.values.kinds import Device, Hosted, Static, Weight
 from sardonyx.graph.values.params import Params

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from sardonyx.backends.base import Replay
 from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.program import Frame
 from sardonyx.graph.programs.stages import Stage, output_of, read_key
+from sardonyx.graph.tracing.steps import Frame
 from sardonyx.graph.values.kinds import Device, Value, Weight
 from sardonyx.graph.values.params import Weights
 from sardonyx.ops.definition import Map, MapRows

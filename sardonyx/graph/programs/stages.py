@@ -17,8 +17,8 @@ import numpy as np
 from sardonyx.backends.base import Backend, Executable, Replay, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.program import Frame, Segment, Step
 from sardonyx.graph.programs.weight_preparation import Binding
+from sardonyx.graph.tracing.steps import Frame, Segment, Step
 from sardonyx.graph.values.kinds import Device, Value, Weight, digest
 from sardonyx.graph.values.params import Weights
 from sardonyx.ops.definition import Map, MapRows

@@ -20,8 +20,8 @@ from ml_dtypes import bfloat16
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.loading.custom_ops import Own
-from sardonyx.graph.programs.program import Frame, Segment, Step, key_of, without_dead_steps
 from sardonyx.graph.tracing.op_call import OpCall
+from sardonyx.graph.tracing.steps import Frame, Segment, Step, key_of, without_dead_steps
 from sardonyx.graph.values.kinds import digest
 from sardonyx.graph.values.params import Params, Weights
 from sardonyx.ops.definition import OnBackend

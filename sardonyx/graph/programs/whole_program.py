@@ -13,10 +13,11 @@ from sardonyx.errors import InvalidInput, UnsupportedModel
 from sardonyx.graph.ir import Source
 from sardonyx.graph.programs.ahead_tape import AheadTape
 from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.program import Frame, Named, Step, without_dead_steps
+from sardonyx.graph.programs.program import Named
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.rewriting import rewrite
 from sardonyx.graph.tracing.shape_inference import Inferred
+from sardonyx.graph.tracing.steps import Frame, Step, without_dead_steps
 from sardonyx.graph.tracing.tracer import Tracer
 from sardonyx.graph.values.kinds import Device, Static, Value, static
 from sardonyx.graph.values.params import Params

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequ
 from typing import Any, TypeAlias
 
 from sardonyx.backends.base import Backend, Spec
-from sardonyx.graph.programs.program import Step
 from sardonyx.graph.rewriting.attention import fuse_attention
 from sardonyx.graph.rewriting.batch_normalization import normalize_with_prepared
 from sardonyx.graph.rewriting.cancelling import (
@@ -36,6 +35,7 @@ from sardonyx.graph.rewriting.packing import use_packed_weight
 from sardonyx.graph.rewriting.rewriter import Called, Known, Passage, Rewrite, Table, function_of
 from sardonyx.graph.rewriting.scale_bias import fuse_scale_bias
 from sardonyx.graph.rewriting.swish import fuse_swish
+from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.casting import Cast
 from sardonyx.ops.convolution import Conv
 from sardonyx.ops.elementwise import Add, Div, Mul, Neg, Not, Sub

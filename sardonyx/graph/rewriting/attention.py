@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import kind_of
-from sardonyx.graph.programs.program import Operand, Step
 from sardonyx.graph.rewriting.cancelling import RESHAPES, order_of
 from sardonyx.graph.rewriting.rewriter import (
     Called,
@@ -27,6 +26,7 @@ from sardonyx.graph.rewriting.rewriter import (
     given,
 )
 from sardonyx.graph.tracing.op_call import HOLE
+from sardonyx.graph.tracing.steps import Operand, Step
 from sardonyx.ops.activation import Softmax, softmax_of_flattened
 from sardonyx.ops.attention import attended
 from sardonyx.ops.casting import Cast

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.graph.programs.program import Step
 from sardonyx.graph.rewriting.rewriter import Passage, Replacement, ahead_of, calling, calls, given
+from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.normalization import (
     BatchNormalization,
     batch_normalization_training_if_it_has_outputs,

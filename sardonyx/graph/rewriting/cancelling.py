@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 
 from sardonyx.backends.base import kind_of
-from sardonyx.graph.programs.program import Step
 from sardonyx.graph.rewriting.rewriter import Passage, Replacement, calling, calls, given
 from sardonyx.graph.tracing.op_call import HOLE
+from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.casting import Cast
 from sardonyx.ops.definition import DType, Ints
 from sardonyx.ops.elementwise import Add, Div, Mul, Neg, Not, Sub

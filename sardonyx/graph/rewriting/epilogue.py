@@ -14,7 +14,6 @@ import numpy as np
 
 from sardonyx.backends.base import Spec, kind_of
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
-from sardonyx.graph.programs.program import Operand, Step
 from sardonyx.graph.rewriting.cancelling import RESHAPES
 from sardonyx.graph.rewriting.rewriter import (
     Called,
@@ -29,6 +28,7 @@ from sardonyx.graph.rewriting.rewriter import (
 )
 from sardonyx.graph.rewriting.swish import limits
 from sardonyx.graph.tracing.op_call import HOLE
+from sardonyx.graph.tracing.steps import Operand, Step
 from sardonyx.ops.activation import (
     Elu,
     Gelu,

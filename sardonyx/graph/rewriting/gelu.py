@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-from sardonyx.graph.programs.program import Step
 from sardonyx.graph.rewriting.polynomial import is_about, made_by, polynomial
 from sardonyx.graph.rewriting.rewriter import Passage, Replacement, calling, calls
+from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.activation import Gelu
 from sardonyx.ops.elementwise import Erf, Tanh, erf_of_integers_too
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from sardonyx.backends.base import Spec
 from sardonyx.backends.numpy import HOST
-from sardonyx.graph.programs.program import Embedded, Operand, Step
 from sardonyx.graph.rewriting.rewriter import (
     Called,
     Passage,
@@ -26,6 +25,7 @@ from sardonyx.graph.rewriting.rewriter import (
     given,
 )
 from sardonyx.graph.tracing.op_call import HOLE
+from sardonyx.graph.tracing.steps import Embedded, Operand, Step
 from sardonyx.ops.convolution import Conv, ConvTranspose
 from sardonyx.ops.definition import Op
 from sardonyx.ops.elementwise import Add, Div, Mul, Neg, Reciprocal, Sub

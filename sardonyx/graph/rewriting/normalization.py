@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.graph.programs.program import Embedded, Operand, Step
 from sardonyx.graph.rewriting.rewriter import Passage, Replacement, call_of, calling, calls, given
 from sardonyx.graph.tracing.op_call import HOLE
+from sardonyx.graph.tracing.steps import Embedded, Operand, Step
 from sardonyx.ops.definition import Op
 from sardonyx.ops.elementwise import Add, Div, Mul, Pow, Reciprocal, Sqrt, Sub
 from sardonyx.ops.normalization import LayerNormalization, RMSNormalization

@@ -6,9 +6,9 @@ What such a kernel computes is the backend's promise: the same sums, perhaps in 
 from __future__ import annotations
 
 from sardonyx.backends.fused_epilogue import NOTHING
-from sardonyx.graph.programs.program import Step
 from sardonyx.graph.rewriting.epilogue import layout_of
 from sardonyx.graph.rewriting.rewriter import Passage, Replacement, ahead_of, calling, calls
+from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.fused_products import convolution_and_more, packed, packed_product
 
 

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import ml_dtypes
 
-from sardonyx.graph.programs.program import Operand, Step
 from sardonyx.graph.rewriting.rewriter import Passage, calls
+from sardonyx.graph.tracing.steps import Operand, Step
 from sardonyx.ops.definition import DType
 from sardonyx.ops.elementwise import Add, Div, Mul, Neg, Pow, Sub
 

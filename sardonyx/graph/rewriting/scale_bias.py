@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.graph.programs.program import Operand, Step
 from sardonyx.graph.rewriting.rewriter import Passage, Replacement, calling
+from sardonyx.graph.tracing.steps import Operand, Step
 from sardonyx.ops.directml import ElementWiseIdentity, allows
 from sardonyx.ops.elementwise import Mul
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sardonyx.graph.programs.program import Step
 from sardonyx.graph.rewriting.polynomial import is_about, made_by, polynomial
 from sardonyx.graph.rewriting.rewriter import Passage, Replacement, calling, calls, given
+from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.activation import HardSigmoid, HardSwish, Mish, Sigmoid, Softplus, Swish
 from sardonyx.ops.definition import Op
 from sardonyx.ops.elementwise import Clip, Tanh, clip_to_attributes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,17 +11,31 @@ from sardonyx.graph.ir import Graph, Node, ValueInfo, names_read
 from sardonyx.graph.tracing.op_call import HOLE, OpCall
 from sardonyx.graph.tracing.scope import Scope
 from sardonyx.graph.tracing.subgraphs import BodyCall, Subgraph
+from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.values.kinds import Device, Static, Value, as_value, leaves
 from sardonyx.ops.definition import NeedsHost
 
-if TYPE_CHECKING:
-    from sardonyx.graph.tracing.tracer import Tracer
+
+class Walker(Protocol):
+    """What a node's walk asks of the tracer."""
+
+    tape: Tape
+    # What ops have noted of values, by register.
+    notes: dict[int, Any]
+
+    def emit(
+        self, node: Node, call: OpCall, arrays: Sequence[Static | Device]
+    ) -> Sequence[Value]: ...
+
+    def renew(self, old: Value, new: Value) -> None: ...
+
+    def subgraph(self, node: Node, graph: Graph, scope: Scope, name: str) -> Subgraph: ...
 
 
 class NodeWalk:
     """The walk of a tracer, held at one node."""
 
-    def __init__(self, tracer: Tracer, node: Node, scope: Scope) -> None:
+    def __init__(self, tracer: Walker, node: Node, scope: Scope) -> None:
         self._tracer = tracer
         self._node = node
         self._scope = scope

@@ -11,8 +11,8 @@ import numpy as np
 from sardonyx.backends.base import Backend, Spec
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.ir import Graph, ValueInfo
-from sardonyx.graph.programs.program import Block
 from sardonyx.graph.tracing.op_call import OpCall
+from sardonyx.graph.tracing.steps import Block
 from sardonyx.graph.values.kinds import Device, Static, Value, as_value, digest
 from sardonyx.ops.definition import NeedsHost
 

@@ -19,7 +19,12 @@ from sardonyx.backends.size_limits import hold
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Node
 from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.program import (
+from sardonyx.graph.programs.stages import Stage, output_of, read_key
+from sardonyx.graph.programs.weight_preparation import Binding, Fixed, bind
+from sardonyx.graph.rewriting import rewrite
+from sardonyx.graph.tracing.op_call import OpCall, Probe, makes_strings
+from sardonyx.graph.tracing.shape_inference import Inferred
+from sardonyx.graph.tracing.steps import (
     Block,
     Embedded,
     Frame,
@@ -28,11 +33,6 @@ from sardonyx.graph.programs.program import (
     Step,
     without_dead_steps,
 )
-from sardonyx.graph.programs.stages import Stage, output_of, read_key
-from sardonyx.graph.programs.weight_preparation import Binding, Fixed, bind
-from sardonyx.graph.rewriting import rewrite
-from sardonyx.graph.tracing.op_call import OpCall, Probe, makes_strings
-from sardonyx.graph.tracing.shape_inference import Inferred
 from sardonyx.graph.tracing.subgraphs import BodyCall
 from sardonyx.graph.values.kinds import (
     Device,

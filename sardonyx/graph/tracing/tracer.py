@@ -23,18 +23,19 @@ from sardonyx.backends.numpy import FoldingBackend, TooLarge
 from sardonyx.backends.size_limits import Budget, largest_value, spending
 from sardonyx.backends.standard import Array
 from sardonyx.errors import LimitExceeded
-from sardonyx.graph.checking.type_flow import Flow
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Function, Graph, Node, Source, names_read
 from sardonyx.graph.loading.custom_ops import definition_of
-from sardonyx.graph.programs.program import Block, Named, Program
+from sardonyx.graph.programs.program import Named, Program
 from sardonyx.graph.standard.schema import bind_types, check_result, signature
+from sardonyx.graph.standard.type_flow import Flow
 from sardonyx.graph.standard.types import dtype_of, dtype_of_type, type_name
 from sardonyx.graph.tracing.binding import Argument, Bound, bind
 from sardonyx.graph.tracing.function_bodies import standard_function
 from sardonyx.graph.tracing.node_walk import NodeWalk
 from sardonyx.graph.tracing.op_call import Drawing, OpCall
 from sardonyx.graph.tracing.scope import Scope
+from sardonyx.graph.tracing.steps import Block
 from sardonyx.graph.tracing.subgraphs import Subgraph
 from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.values.kinds import Device, Hosted, Static, Value, as_value, leaves, static

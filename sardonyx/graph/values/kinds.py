@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sardonyx.backends.base import Spec, kind_of
+from sardonyx.graph.standard.types import short_name
 from sardonyx.ops.definition import Map, MapRows
 
 
@@ -148,3 +149,8 @@ def _compared(kind: Any) -> tuple[str, ...]:
     if not is_dataclass(kind) or kind.__eq__ is object.__eq__:
         return ()
     return tuple(field.name for field in fields(kind))
+
+
+def spec_text(spec: Spec) -> str:
+    """A shape and dtype as messages and listings write it."""
+    return f"{short_name(spec.dtype)}{list(spec.shape)}"

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any, ClassVar
 
 from sardonyx.backends.base import Backend
-from sardonyx.graph.model.array_interop import fetched
-from sardonyx.graph.model.nested_values import as_dicts, each
+from sardonyx.graph.calls.array_interop import fetched
+from sardonyx.graph.calls.nested_values import as_dicts, each
 from sardonyx.graph.values.kinds import Static, Value
 from sardonyx.printable import printable
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.calls.array_interop import check_input, importer, normalised
+from sardonyx.graph.calls.nested_values import flat
 from sardonyx.graph.ir import ValueInfo
-from sardonyx.graph.model.array_interop import check_input, importer, normalised
-from sardonyx.graph.model.nested_values import flat
 
 
 def arranged(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sardonyx.backends.base import Backend
-from sardonyx.graph.programs.listing import spec_text
+from sardonyx.graph.values.kinds import spec_text
 from sardonyx.ops.definition import Map, MapRows
 
 

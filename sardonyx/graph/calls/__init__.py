@@ -1,0 +1,1 @@
+"""What enters a call and what leaves it: arguments, arrays of other libraries, results."""
