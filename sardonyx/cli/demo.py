@@ -18,6 +18,7 @@ from sardonyx.cli.tables import grid, put, screen
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.programs.program import Program
+from sardonyx.version import PACKAGE
 
 # Two backends sum in different orders. The encoder's results are of order 1, in float32.
 LARGEST_DIFFERENCE = 1e-4
@@ -52,9 +53,8 @@ def demo(backend: str | None, device: str | None) -> int:
 
 def example(name: str) -> Path:
     """A file of the examples: beside this one where installed, in `examples/` of a checkout."""
-    package = Path(__file__).parent
-    installed = package / "examples" / name
-    return installed if installed.exists() else package.parent / "examples" / name
+    installed = PACKAGE / "examples" / name
+    return installed if installed.exists() else PACKAGE.parent / "examples" / name
 
 
 def _print_model(console: Console, model: Model, path: Path) -> None:
