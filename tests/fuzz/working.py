@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -44,8 +44,13 @@ class Plan:
         return [name for name, every in self.every.items() if every and index % every == 0]
 
 
-def run_one(plan: Plan, index: int, counts: Counter[str]) -> Iterator[dict[str, Any]]:
-    """Build a graph, compare its runtimes, and yield what they disagree on, shrunk."""
+def run_one(
+    plan: Plan, index: int, counts: Counter[str], begin: Callable[[str], object] = lambda name: None
+) -> Iterator[dict[str, Any]]:
+    """Build a graph, compare its runtimes, and yield what they disagree on, shrunk.
+
+    `begin` is called with the name of each runtime before it runs.
+    """
     graph, values = built(plan.seed, index)
     if not graph.nodes:
         counts["empty graphs"] += 1
@@ -54,6 +59,7 @@ def run_one(plan: Plan, index: int, counts: Counter[str]) -> Iterator[dict[str, 
     counts["graphs"] += 1
     counts.update(covered(graph, reference.dtypes))
     for runtime in plan.runtimes(index):
+        begin(runtime)
         finding = reference.finding(runtime, counts)
         if finding is None or not holds(graph, finding, copies=SURE):
             continue
@@ -86,7 +92,7 @@ def work(plan: Plan, first: int, last: int, path: Path) -> None:
             out.write(line(begin=index))
             counts: Counter[str] = Counter()
             try:
-                for found in run_one(plan, index, counts):
+                for found in run_one(plan, index, counts, lambda name: out.write(line(at=name))):
                     out.write(line(found=found))
             except Exception as error:
                 out.write(line(broken=f"{index}: {type(error).__name__}: {error}"[:300]))
@@ -101,12 +107,13 @@ class Outcome:
     findings: list[dict[str, Any]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
 
-    def read(self, path: Path) -> int | None:
-        """Add a file of progress; return the graph at which it breaks off, if it does."""
-        begun = None
+    def read(self, path: Path) -> tuple[int, str] | None:
+        """Add a file of progress; return the graph and the runtime at which it breaks off."""
+        begun, runtime = None, ""
         for text in path.read_text("utf-8").splitlines() if path.exists() else []:
             entry = json.loads(text)
             begun = entry.get("begin", begun)
+            runtime = entry.get("at", runtime)
             if "found" in entry:
                 self.findings.append(entry["found"])
             if "broken" in entry:
@@ -114,7 +121,14 @@ class Outcome:
             if "end" in entry:
                 self.counts.update(entry["counts"])
                 begun = None
-        return begun
+        return None if begun is None else (begun, runtime)
+
+    def note_crash(self, index: int, runtime: str, status: str) -> None:
+        """Count a process that ended early; that onnxruntime ends it is no fault of ours."""
+        if runtime in (ONNXRUNTIME, OPTIMIZED):
+            self.counts[f"{runtime}: crashed"] += 1
+        else:
+            self.broken.append(f"{index}: the process ended with {status} in {runtime}")
 
 
 def supervise(plan: Plan, graphs: int, seconds: float, folder: Path, start: int = 0) -> Outcome:
@@ -128,8 +142,8 @@ def supervise(plan: Plan, graphs: int, seconds: float, folder: Path, start: int 
         status = _processed(plan, index, last, path, end)
         broke_off = outcome.read(path)
         if broke_off is not None and time.monotonic() < end:
-            outcome.broken.append(f"{broke_off}: the process ended with {status}")
-            last = broke_off + 1
+            outcome.note_crash(*broke_off, status)
+            last = broke_off[0] + 1
         index = last
     return outcome
 
