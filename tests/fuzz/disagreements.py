@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tests.fuzz.comparing import Finding
+from tests.fuzz.evaluation import evaluate
 from tests.fuzz.graph import Graph, Node
 from tests.fuzz.running import ONNXRUNTIME, OPTIMIZED
 from tests.property.disagreements.entry import SARDONYX
@@ -42,6 +43,34 @@ def _normalizes_doubles(graph: Graph) -> bool:
     steps = {"Pow", "ReduceMean", "Add", "Sqrt", "Div"}
     doubles = any(leaf.array.dtype == np.float64 for leaf in graph.leaves)
     return doubles and steps <= operators <= steps | {"Sub", "Mul", "Cast"}
+
+
+def _grows_its_state(graph: Graph) -> bool:
+    """Whether a state of a Scan ends in another shape than it began with."""
+    values = evaluate(graph)
+    scans = [node for node in graph.nodes if node.op == "Scan"]
+    # zip ends with the shorter of both, and scanned inputs come after all states.
+    return any(
+        np.shape(values[before].data) != np.shape(values[after].data)
+        for node in scans
+        for before, after in zip(
+            node.inputs[: len(node.inputs) - node.attributes["num_scan_inputs"]],
+            node.outputs,
+            strict=False,
+        )
+    )
+
+
+def _recurs_beyond_numbers(graph: Graph) -> bool:
+    if {node.op for node in graph.walk()}.isdisjoint(("GRU", "LSTM", "RNN")):
+        return False
+    values = evaluate(graph).values()
+    return any(
+        isinstance(v.data, np.ndarray)
+        and v.data.dtype.kind == "f"
+        and not np.isfinite(v.data).all()
+        for v in values
+    )
 
 
 ENTRIES: tuple[Joint, ...] = (
@@ -122,6 +151,34 @@ ENTRIES: tuple[Joint, ...] = (
         }""",
         {"x": np.array([[1.0, -1.0]])},
         optimized=True,
+    ),
+    Joint(
+        ("Scan",),
+        "A state that takes another shape in the first iteration and has it from then on: "
+        "onnxruntime refuses it.",
+        "It has the same shape in each iteration, as the standard requires.",
+        SARDONYX,
+        _grows_its_state,
+        """<ir_version: 10, opset_import: ["": 20]>
+        g (float[1] state, float[2,3] x) => (float[n] y) {
+            y = Scan <num_scan_inputs = 1, body = b (float[] s, float[] row) => (float[] t) {
+                t = Add (s, row)
+            }> (state, x)
+        }""",
+        {"state": np.ones(1, np.float32), "x": np.ones((2, 3), np.float32)},
+    ),
+    Joint(
+        ("GRU", "LSTM", "RNN"),
+        "Infinities: onnxruntime makes the input of an activation the greatest finite number, so "
+        "that Softsign is 1 where inf / inf is NaN, and Relu is no infinity.",
+        "Nothing is clipped without the attribute `clip`.",
+        SARDONYX,
+        _recurs_beyond_numbers,
+        """<ir_version: 10, opset_import: ["": 20]>
+        g (float[1,1,1] x, float[1,4,1] w) => (float[a,b,c] h) {
+            y, h = LSTM <hidden_size = 1, activations = ["Sigmoid", "Softsign", "Tanh"]> (x, w, w)
+        }""",
+        {"x": np.full((1, 1, 1), np.inf, np.float32), "w": np.ones((1, 4, 1), np.float32)},
     ),
     Joint(
         ("Cast",),
