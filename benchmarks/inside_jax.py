@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import sardonyx
-from tests.functions import drawn, mixed, perceptrons, recurrent
-from tests.gradient_cases import CASES, WITHOUT
+from tests.support.gradient_cases import CASES, WITHOUT
+from tests.support.jax_models import drawn, mixed, perceptrons, recurrent
 
 NETWORKS = Path(__file__).parents[1] / "tests" / "models" / "gradients"
 

@@ -7,7 +7,7 @@ import pytest
 
 from sardonyx.backends import available, find
 from sardonyx.backends.base import Backend
-from tests.strict_backend import StrictBackend
+from tests.support.strict_backend import StrictBackend
 
 
 @cache

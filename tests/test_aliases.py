@@ -12,7 +12,7 @@ import pytest
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from tests.graphs import model, node, value, weight
+from tests.support.onnx_builders import model, node, value, weight
 
 ONE = model([node("Identity", ["x"], ["y"])], ["x"], ["y"])
 HUNDRED = model([node("Identity", [f"x{i}"], [f"x{i + 1}"]) for i in range(100)], ["x0"], ["x100"])

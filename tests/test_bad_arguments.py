@@ -13,8 +13,8 @@ import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.errors import BackendUnavailable, InvalidInput, LimitExceeded, SardonyxError
 from sardonyx.types import Array
-from tests.graphs import INT64, model, node, value, weight
-from tests.refusal import refused
+from tests.support.onnx_builders import INT64, model, node, value, weight
+from tests.support.raises import refused
 
 X = np.ones((2, 3), np.float32)
 ADD = model([node("Add", ["x", "w"], ["y"])], [value("x", ["n", 3])], ["y"], [weight("w", X[0])])

@@ -17,8 +17,8 @@ import pytest
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
-from tests.graphs import FLOAT, INT64, STRING, model, node, value, weight
-from tests.refusal import refused
+from tests.support.onnx_builders import FLOAT, INT64, STRING, model, node, value, weight
+from tests.support.raises import refused
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.ones(3, np.float32)

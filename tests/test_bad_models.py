@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 
 import sardonyx
 from sardonyx.errors import InvalidInput, InvalidModel, UnsupportedModel
-from tests.graphs import BOOL, changed, function, graph, model, node, value, weight
-from tests.refusal import refused
+from tests.support.onnx_builders import BOOL, changed, function, graph, model, node, value, weight
+from tests.support.raises import refused
 
 X = np.ones((2, 3), np.float32)
 

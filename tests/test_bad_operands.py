@@ -10,7 +10,7 @@ import pytest
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded
-from tests.refusal import refused
+from tests.support.raises import refused
 
 TRAINING = "ai.onnx.preview.training"
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -17,9 +17,9 @@ from onnx import parser
 
 import sardonyx
 from sardonyx import InvalidInput, Model
-from tests.graphs import FLOAT, node, value, weight
-from tests.graphs import model as graph_model
-from tests.poison import PoisonedJax
+from tests.support.onnx_builders import FLOAT, node, value, weight
+from tests.support.onnx_builders import model as graph_model
+from tests.support.poisoned_padding import PoisonedJax
 
 BUCKETS = {"batch": [4, 8], "sequence": [4, 8, 16]}
 # Sizes in two buckets, some on their edge, and one that is not padded.

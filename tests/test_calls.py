@@ -15,8 +15,8 @@ import pytest
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from tests.counting import CountingJax
-from tests.graphs import INT64, model, node, value, weight
+from tests.support.counting_backends import CountingJax
+from tests.support.onnx_builders import INT64, model, node, value, weight
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(40, 40)).astype(np.float32)

@@ -15,8 +15,8 @@ from jax.experimental import checkify
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
-from tests.graphs import model, node, value, weight
-from tests.refusal import refused
+from tests.support.onnx_builders import model, node, value, weight
+from tests.support.raises import refused
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 ROWS_OF_2 = np.arange(6, dtype=np.float32).reshape(3, 2)

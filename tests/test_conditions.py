@@ -13,8 +13,8 @@ import pytest
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
-from tests.graphs import model, node, value, weight
-from tests.refusal import refused
+from tests.support.onnx_builders import model, node, value, weight
+from tests.support.raises import refused
 
 ML = "ai.onnx.ml"
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -16,7 +16,7 @@ import pytest
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from tests.graphs import model, node, weight
+from tests.support.onnx_builders import model, node, weight
 
 ENCODER = "examples/encoder.onnx"
 X = np.linspace(-1, 1, 2 * 8 * 48, dtype=np.float32).reshape(2, 8, 48)

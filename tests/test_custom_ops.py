@@ -13,8 +13,8 @@ import pytest
 import sardonyx
 from sardonyx.ops import OPS
 from sardonyx.types import Alias, Array, Backend, Host, Ints, Shaped
-from tests.functions import drawn
-from tests.graphs import FLOAT, INT64, function, model, node, value, weight
+from tests.support.jax_models import drawn
+from tests.support.onnx_builders import FLOAT, INT64, function, model, node, value, weight
 
 BACKENDS = ["numpy", "jax"]
 

@@ -11,7 +11,7 @@ from onnx import parser
 import sardonyx
 from sardonyx import LimitExceeded
 from sardonyx.backends.base import Backend
-from tests.refusal import refused
+from tests.support.raises import refused
 
 UNBOUNDED = [2**63 - 1, 2**63 - 2, 2**62, 2**40, None]
 PASSED_ON = "co = Identity(c)"

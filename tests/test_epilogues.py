@@ -16,8 +16,8 @@ from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST, NumpyBackend
 from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.fused_products import product_and_more
-from tests.graphs import node
-from tests.spelled import Spelled, close, unwritten, without_kernels, working
+from tests.support.onnx_builders import node
+from tests.support.rewrite_cases import RewriteCase, close, unwritten, without_kernels, working
 
 CONV, FUSED_CONV, FUSED_MATMUL = "Conv", "FusedConv", "FusedMatMul"
 IMAGE, FILTERS = (2, 3, 6, 5), np.linspace(-1, 1, 4 * 3 * 3 * 3).reshape(4, 3, 3, 3)
@@ -27,10 +27,10 @@ MATRIX = {"m": np.linspace(-1, 1, 12).reshape(3, 4), "b": np.arange(4.0)}
 MULTIPLY = [node("MatMul", ["x", "m"], ["p"]), node("Add", ["b", "p"], ["c"])]
 
 
-def followed(op: str, **attributes: Any) -> Spelled:
+def followed(op: str, **attributes: Any) -> RewriteCase:
     last = node(op, ["c"], ["y"], **attributes)
     name = f"{op}{''.join(map(str, attributes.values()))}"
-    return Spelled(name, [CONVOLVE, last], IMAGE, [FUSED_CONV], WEIGHTS, opset=24)
+    return RewriteCase(name, [CONVOLVE, last], IMAGE, [FUSED_CONV], WEIGHTS, opset=24)
 
 
 FUSED = [
@@ -44,44 +44,44 @@ FUSED = [
     followed("HardSwish"),
     followed("HardSigmoid", alpha=0.3),
     followed("Elu", alpha=0.7),
-    Spelled(
+    RewriteCase(
         "clipped",
         [CONVOLVE, node("Clip", ["c", "low", "high"], ["y"])],
         IMAGE, [FUSED_CONV], WEIGHTS | {"low": 0.0, "high": 6.0},
     ),
-    Spelled(
+    RewriteCase(
         "added_before",
         [CONVOLVE, node("Add", ["other", "c"], ["a"]), node("Relu", ["a"], ["y"])],
         IMAGE, [FUSED_CONV], WEIGHTS, {"other": (2, 4, 6, 5)},
     ),
-    Spelled(
+    RewriteCase(
         "added_after",
         [CONVOLVE, node("Relu", ["c"], ["r"]), node("Add", ["r", "other"], ["y"])],
         IMAGE, [FUSED_CONV], WEIGHTS, {"other": (2, 4, 6, 5)},
     ),
-    Spelled(
+    RewriteCase(
         "padded_by_name",
         [node("Conv", ["x", "w"], ["c"], auto_pad="SAME_UPPER", strides=[2, 1]),
          node("Relu", ["c"], ["y"])],
         IMAGE, [FUSED_CONV], {"w": FILTERS},
     ),
-    Spelled(
+    RewriteCase(
         "normalized",
         [CONVOLVE, node("BatchNormalization", ["c", "s", "s", "s", "s"], ["n"]),
          node("Relu", ["n"], ["y"])],
         IMAGE, [FUSED_CONV], WEIGHTS | {"s": np.linspace(1, 2, 4)},
     ),
-    Spelled(
+    RewriteCase(
         "rows", [*MULTIPLY, node("Relu", ["c"], ["y"])], (2, 5, 3), [FUSED_MATMUL], MATRIX
     ),
-    Spelled(
+    RewriteCase(
         "in_another_shape",
         [node("Gemm", ["x", "m", "b"], ["p"]), node("Reshape", ["p", "shape"], ["c"]),
          node("Tanh", ["c"], ["r"]), node("Add", ["other", "r"], ["y"])],
         (6, 3), ["Reshape", FUSED_MATMUL, "Reshape"],
         MATRIX | {"shape": np.array([2, 3, 4])}, {"other": (2, 3, 4)},
     ),
-    Spelled(
+    RewriteCase(
         "gemm",
         [node("Gemm", ["x", "t", "b"], ["c"], transB=1), node("Tanh", ["c"], ["r"]),
          node("Add", ["r", "other"], ["y"])],
@@ -90,38 +90,38 @@ FUSED = [
 ]  # fmt: skip
 
 LEFT = [
-    Spelled(
+    RewriteCase(
         "read_twice",
         [CONVOLVE, node("Relu", ["c"], ["y"])],
         IMAGE, [CONV, "Relu"], WEIGHTS, outputs=("y", "c"),
     ),
-    Spelled(
+    RewriteCase(
         "two_activations",
         [CONVOLVE, node("Relu", ["c"], ["r"]), node("Tanh", ["r"], ["y"])],
         IMAGE, [FUSED_CONV, "Tanh"], WEIGHTS,
     ),
-    Spelled(
+    RewriteCase(
         "activation_after_all",
         [CONVOLVE, node("Relu", ["c"], ["r"]), node("Add", ["r", "other"], ["a"]),
          node("Relu", ["a"], ["y"])],
         IMAGE, [FUSED_CONV, "Relu"], WEIGHTS, {"other": (2, 4, 6, 5)},
     ),
-    Spelled(
+    RewriteCase(
         "another_shape",
         [CONVOLVE, node("Add", ["c", "other"], ["y"])],
         IMAGE, [CONV, "Add"], WEIGHTS, {"other": (2, 1, 6, 5)},
     ),
-    Spelled(
+    RewriteCase(
         "given_weight",
         [node("Conv", ["x", "w"], ["c"]), node("Relu", ["c"], ["y"])],
         IMAGE, [CONV, "Relu"], {}, {"w": (4, 3, 3, 3)},
     ),
-    Spelled(
+    RewriteCase(
         "bounds_at_a_call",
         [CONVOLVE, node("Clip", ["c", "low"], ["y"])],
         IMAGE, [CONV, "Clip"], WEIGHTS, {"low": ()},
     ),
-    Spelled(
+    RewriteCase(
         "scaled_gemm",
         [node("Gemm", ["x", "m"], ["c"], alpha=0.5), node("Relu", ["c"], ["y"])],
         (5, 3), ["Gemm", "Relu"], MATRIX,
@@ -168,14 +168,14 @@ class PackingNumpy(Fusing, NumpyBackend):
         return Reversed(size, weight.shape, layout)
 
 
-def all_of(cases: Sequence[Spelled]) -> Any:
+def all_of(cases: Sequence[RewriteCase]) -> Any:
     return pytest.mark.parametrize("case", [case.parameter() for case in cases])
 
 
 @all_of([*FUSED, *LEFT])
 @pytest.mark.parametrize("library", [FusingNumpy, FusingJax])
 @pytest.mark.sampled(3)
-def test_what_follows_a_product_goes_with_it(case: Spelled, library: type[Backend]) -> None:
+def test_what_follows_a_product_goes_with_it(case: RewriteCase, library: type[Backend]) -> None:
     backend, arrays = library(), case.arrays()
     loaded = sardonyx.load(case.model(), backend=backend)
     assert working(loaded.trace(*arrays)) == list(case.titles)
@@ -188,7 +188,7 @@ def test_what_follows_a_product_goes_with_it(case: Spelled, library: type[Backen
 
 
 @all_of([case for case in FUSED if case.titles == [FUSED_MATMUL]])
-def test_weights_are_packed_ahead_of_the_calls(case: Spelled) -> None:
+def test_weights_are_packed_ahead_of_the_calls(case: RewriteCase) -> None:
     backend, arrays = PackingNumpy(), case.arrays()
     loaded = sardonyx.load(case.model(), backend=backend)
     program = loaded.trace(*arrays)
@@ -201,7 +201,7 @@ def test_weights_are_packed_ahead_of_the_calls(case: Spelled) -> None:
         close(loaded(*arrays), unwritten(case.model(), arrays, backend), 8)
     name = next(name for name in case.weights if name != "b")
     loaded.params[name] = np.asarray(-case.weights[name], np.float32)
-    flipped = Spelled(
+    flipped = RewriteCase(
         case.name,
         case.nodes,
         case.shape,
@@ -217,6 +217,6 @@ def titles(steps: Sequence[Step]) -> list[str]:
 
 
 @all_of(FUSED[:1])
-def test_a_backend_without_kernels_keeps_its_steps(case: Spelled, xp: Backend) -> None:
+def test_a_backend_without_kernels_keeps_its_steps(case: RewriteCase, xp: Backend) -> None:
     program = sardonyx.load(case.model(), backend=without_kernels(xp)).trace(*case.arrays())
     assert working(program) == [node.op_type for node in case.nodes]

@@ -11,7 +11,7 @@ from sardonyx.graph import ir as structure
 from sardonyx.graph.checking import audit
 from sardonyx.ops import OPS
 from tests.conftest import as_parameter, backends_present
-from tests.official import Case, cases, run, runs_on
+from tests.support.official import Case, cases, run, runs_on
 
 # As if these had no definition. Their bodies use many others, and depend on types and attributes.
 UNDEFINED = {

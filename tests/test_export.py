@@ -15,7 +15,7 @@ import pytest
 from jax import export as jax_export
 
 import sardonyx
-from tests.graphs import FLOAT, INT64, STRING, model, node, value, weight
+from tests.support.onnx_builders import FLOAT, INT64, STRING, model, node, value, weight
 
 MODELS = sorted((Path(__file__).parent / "models").glob("*.onnx"))
 RNG = np.random.default_rng(5)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import sardonyx
-from tests.graphs import model, node, value, weight
+from tests.support.onnx_builders import model, node, value, weight
 
 
 def rows(text: str, *more: onnx.NodeProto, **numbers: Any) -> onnx.ModelProto:

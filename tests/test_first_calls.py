@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from tests.graphs import model, node, value, weight
+from tests.support.onnx_builders import model, node, value, weight
 
 MODELS = sorted(Path("tests/models").glob("*.onnx"))
 

@@ -12,8 +12,8 @@ from onnx import helper, numpy_helper
 
 import sardonyx
 from sardonyx.ops import OPS
-from tests.gradient_cases import CASES, WITHOUT, Case, Fixed, x
-from tests.graphs import graph, model, node, weight
+from tests.support.gradient_cases import CASES, WITHOUT, Case, Fixed, x
+from tests.support.onnx_builders import graph, model, node, weight
 
 
 def test_every_operator_is_here_or_has_no_gradient() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from sardonyx.backends.host_memory import ALIGNMENT, SMALLEST, aligned
 from sardonyx.graph.values.mmap import let_go, mapping_of
-from tests.graphs import model, node, value, weight
+from tests.support.onnx_builders import model, node, value, weight
 
 SIDE, COUNT = 2048, 16
 FILE = SIDE * SIDE * COUNT * 4

@@ -12,7 +12,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import sardonyx
-from tests.graphs import model, node, value, weight
+from tests.support.onnx_builders import model, node, value, weight
 
 RNG = np.random.default_rng(3)
 LAYOUTS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {

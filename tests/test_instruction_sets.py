@@ -17,7 +17,7 @@ import pytest
 
 from sardonyx.backends.base import Backend, isdtype
 from sardonyx.backends.numpy import HOST
-from tests import casts
+from tests.support import casts
 
 # float8e8m0 has rules of its own, which tests/ops/test_casting.py holds.
 ROUNDED = [t for t in casts.DTYPES if isdtype(t, "real floating") and t.name != "float8_e8m0fnu"]
@@ -30,7 +30,7 @@ finfo = cache(ml_dtypes.finfo)
 @pytest.mark.slow
 def test_casts_do_not_depend_on_the_instruction_set(tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-m", "tests.casts", str(tmp_path / "casts.npz")],
+        [sys.executable, "-m", "tests.support.casts", str(tmp_path / "casts.npz")],
         env={**os.environ, "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
         check=True,
     )

@@ -14,7 +14,7 @@ import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import NumpyBackend
-from tests.graphs import INT64, graph, model, node, value, weight
+from tests.support.onnx_builders import INT64, graph, model, node, value, weight
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

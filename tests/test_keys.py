@@ -24,7 +24,7 @@ from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.graph.tracing.op_call import HOLE, Drawing, OpCall
 from sardonyx.graph.values.kinds import Static, exact
 from sardonyx.ops.fused_products import packed
-from tests.graphs import INT64, model, node, value
+from tests.support.onnx_builders import INT64, model, node, value
 
 PLUS, MINUS = 0.0, -0.0
 X = np.float32([-1, -2])

@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 import sardonyx
-from tests.graphs import model, node, value, weight
+from tests.support.onnx_builders import model, node, value, weight
 
 WIDE, INNER = 512, 2048
 MATRIX = WIDE * INNER * 4

@@ -9,7 +9,7 @@ import pytest
 
 from sardonyx.backends.base import Backend
 from tests.conftest import as_parameter
-from tests.official import EXCLUDED, Case, backends, cases, eager_jax, label, run, runs_on
+from tests.support.official import EXCLUDED, Case, backends, cases, eager_jax, label, run, runs_on
 
 
 def parameters() -> list[object]:

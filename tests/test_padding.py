@@ -28,7 +28,7 @@ from sardonyx.backends.jax.padding.axes import (
 )
 from sardonyx.backends.jax.padding.protocols import Call
 from sardonyx.backends.jax.padding.prover import JaxPadding
-from tests.poison import poisoned
+from tests.support.poisoned_padding import poisoned
 
 Function = Callable[..., Any]
 # The sizes of a call, and what they are padded to.

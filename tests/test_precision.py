@@ -13,7 +13,7 @@ import pytest
 
 import sardonyx
 from sardonyx.errors import InvalidInput
-from tests.graphs import model, node, value, weight
+from tests.support.onnx_builders import model, node, value, weight
 
 RNG = np.random.default_rng(0)
 PRODUCT = model([node("MatMul", ["a", "b"], ["y"])], ["a", "b"], ["y"])

@@ -16,7 +16,7 @@ import sardonyx
 from sardonyx.cli.main import main
 from sardonyx.errors import SardonyxError
 from sardonyx.printable import LONGEST_MESSAGE, LONGEST_NAME, printable
-from tests.graphs import graph, model, node, value, weight
+from tests.support.onnx_builders import graph, model, node, value, weight
 
 X = np.ones((2, 3), np.float32)
 # A clear screen, a colour of eight bits, a bell, a text from right to left, breaks of all kinds.

@@ -22,7 +22,7 @@ import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.private_folder import ABANDONED, PrivateFolder
 from sardonyx.errors import InvalidInput
-from tests.graphs import model, node
+from tests.support.onnx_builders import model, node
 
 NAME = "0" * 64 + ".kept"
 OTHER = "1" * 64 + ".kept"

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from sardonyx.backends import processors
-from tests.graphs import model, node, value, weight
+from tests.support.onnx_builders import model, node, value, weight
 
 HAS_AFFINITY = hasattr(os, "sched_setaffinity")
 

@@ -11,8 +11,18 @@ from onnx import helper
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from tests.counting import COUNTING, CountingJax
-from tests.graphs import BOOL, FLOAT, INT64, STRING, graph, model, node, value, weight
+from tests.support.counting_backends import COUNTING, CountingJax
+from tests.support.onnx_builders import (
+    BOOL,
+    FLOAT,
+    INT64,
+    STRING,
+    graph,
+    model,
+    node,
+    value,
+    weight,
+)
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 

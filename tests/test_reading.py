@@ -23,8 +23,8 @@ from onnx import TensorProto
 
 import sardonyx
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded
-from tests.graphs import model, node
-from tests.refusal import refused
+from tests.support.onnx_builders import model, node
+from tests.support.raises import refused
 
 SECRET = b"do not read!"
 

@@ -14,9 +14,17 @@ import pytest
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from tests.spelled import PlainJax, Spelled, as_written, close, unwritten, without_kernels, working
-from tests.spelled_attention import OF_ATTENTION, OF_NO_ATTENTION
-from tests.spelled_cases import (
+from tests.support.rewrite_cases import (
+    PlainJax,
+    RewriteCase,
+    as_written,
+    close,
+    unwritten,
+    without_kernels,
+    working,
+)
+from tests.support.rewrite_cases_attention import OF_ATTENTION, OF_NO_ATTENTION
+from tests.support.rewrite_cases_chains import (
     OF_ACTIVATIONS,
     OF_BATCHES,
     OF_LAYERS,
@@ -24,7 +32,7 @@ from tests.spelled_cases import (
     OF_NO_BATCHES,
     OF_NO_LAYERS,
 )
-from tests.spelled_moves import CANCELLED, HALVES, KEPT
+from tests.support.rewrite_cases_moves import CANCELLED, HALVES, KEPT
 
 FUSED = [*OF_BATCHES, *OF_LAYERS, *OF_ACTIVATIONS, *OF_ATTENTION, *CANCELLED]
 LEFT = [*OF_NO_BATCHES, *OF_NO_LAYERS, *OF_NO_ACTIVATIONS, *OF_NO_ATTENTION, *KEPT]
@@ -35,37 +43,37 @@ ULPS = 8
 WITHOUT_BFLOAT16 = ("Conv", "BatchNormalization", "HardSigmoid", "Softplus")
 
 
-def each(cases: Iterable[Spelled]) -> Any:
+def each(cases: Iterable[RewriteCase]) -> Any:
     return pytest.mark.parametrize("case", [case.parameter() for case in cases])
 
 
 @each([*FUSED, *LEFT])
-def test_what_runs(case: Spelled, xp: Backend) -> None:
+def test_what_runs(case: RewriteCase, xp: Backend) -> None:
     program = sardonyx.load(case.model(), backend=without_kernels(xp)).trace(*case.arrays())
     assert working(program) == list(case.titles)
 
 
 @each(FUSED)
-def test_the_listing_tells_it(case: Spelled) -> None:
+def test_the_listing_tells_it(case: RewriteCase) -> None:
     text = str(sardonyx.load(case.model(), backend="numpy").trace(*case.arrays()))
     assert all(f"= {title}(" in text for title in case.titles)
 
 
 @pytest.mark.sampled(4)
 @each([*FUSED, *LEFT])
-def test_results_agree(case: Spelled, xp: Backend) -> None:
+def test_results_agree(case: RewriteCase, xp: Backend) -> None:
     agree(case, np.float32, without_kernels(xp))
 
 
 @each([*FUSED, *LEFT])
-def test_results_agree_in_float64(case: Spelled) -> None:
+def test_results_agree_in_float64(case: RewriteCase) -> None:
     agree(case, np.float64, "numpy")
 
 
 @pytest.mark.sampled(4)
 @each(case for case in FUSED if case.opset >= 13)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
-def test_results_agree_in_float16(case: Spelled, library: str) -> None:
+def test_results_agree_in_float16(case: RewriteCase, library: str) -> None:
     agree(case, np.float16, LIBRARIES[library])
 
 
@@ -76,13 +84,13 @@ def test_results_agree_in_float16(case: Spelled, library: str) -> None:
     if case.opset >= 13 and not {n.op_type for n in case.nodes}.intersection(WITHOUT_BFLOAT16)
 )
 @pytest.mark.parametrize("library", ["numpy", "jax"])
-def test_results_agree_in_bfloat16(case: Spelled, library: str) -> None:
+def test_results_agree_in_bfloat16(case: RewriteCase, library: str) -> None:
     agree(case, ml_dtypes.bfloat16, LIBRARIES[library])
 
 
 @each(HALVES)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
-def test_casts_of_halves(case: Spelled, library: str) -> None:
+def test_casts_of_halves(case: RewriteCase, library: str) -> None:
     program = sardonyx.load(case.model(), backend=library).trace(*case.arrays())
     assert working(program) == list(case.titles)
     agree(case, np.float32, library)
@@ -92,7 +100,7 @@ def test_casts_of_halves(case: Spelled, library: str) -> None:
 @each(FUSED)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 @pytest.mark.parametrize("special", [[np.nan], [np.inf, -0.0], [-np.inf, 1e30]], ids=str)
-def test_what_is_no_number_stays_so(case: Spelled, special: list[float], library: str) -> None:
+def test_what_is_no_number_stays_so(case: RewriteCase, special: list[float], library: str) -> None:
     arrays = case.arrays()
     for array in arrays:
         places = array.reshape(-1)[:: max(array.size // 3, 1)]
@@ -100,11 +108,11 @@ def test_what_is_no_number_stays_so(case: Spelled, special: list[float], library
     compare(case, arrays, LIBRARIES[library])
 
 
-def agree(case: Spelled, dtype: Any, backend: Any) -> None:
+def agree(case: RewriteCase, dtype: Any, backend: Any) -> None:
     compare(case, case.arrays(dtype), backend)
 
 
-def compare(case: Spelled, arrays: list[Any], backend: Any) -> None:
+def compare(case: RewriteCase, arrays: list[Any], backend: Any) -> None:
     """The model as it runs, twice since programs are only then replayed, against all its steps."""
     proto = case.model(arrays[0].dtype)
     expected = unwritten(proto, arrays, backend)
@@ -119,7 +127,7 @@ def compare(case: Spelled, arrays: list[Any], backend: Any) -> None:
 
 @pytest.mark.sampled(10)
 @each(FUSED)
-def test_gradients_agree(case: Spelled) -> None:
+def test_gradients_agree(case: RewriteCase) -> None:
     arrays = case.arrays()
 
     def slopes(loaded: Any) -> Any:
@@ -136,7 +144,7 @@ def test_gradients_agree(case: Spelled) -> None:
 
 @each(case for case in FUSED if len(case.weights) > 3)
 @pytest.mark.sampled(4)
-def test_weights_can_be_replaced(case: Spelled, xp: Backend) -> None:
+def test_weights_can_be_replaced(case: RewriteCase, xp: Backend) -> None:
     backend, arrays = without_kernels(xp), case.arrays()
     loaded = sardonyx.load(case.model(), backend=backend)
     loaded(*arrays)
@@ -151,7 +159,7 @@ def test_weights_can_be_replaced(case: Spelled, xp: Backend) -> None:
 
 
 @each([*OF_LAYERS, *OF_ACTIVATIONS])
-def test_empty_inputs(case: Spelled, xp: Backend) -> None:
+def test_empty_inputs(case: RewriteCase, xp: Backend) -> None:
     agree(replace(case, shape=(0, *case.shape[1:])), np.float32, xp)
 
 
@@ -175,6 +183,6 @@ def test_exports_of_one_network_become_the_same_steps(name: str, xp: Backend) ->
 
 
 @each(case for case in OF_ATTENTION)
-def test_attention_is_left_to_a_compiler_that_does_it_as_well(case: Spelled) -> None:
+def test_attention_is_left_to_a_compiler_that_does_it_as_well(case: RewriteCase) -> None:
     program = sardonyx.load(case.model(), backend="jax").trace(*case.arrays())
     assert ("Attention" in working(program)) == (case.name == "shared_heads")

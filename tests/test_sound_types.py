@@ -14,8 +14,19 @@ from onnx import AttributeProto, TensorProto, helper
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded
-from tests.graphs import BOOL, FLOAT, INT64, changed, function, graph, model, node, value, weight
-from tests.refusal import refused
+from tests.support.onnx_builders import (
+    BOOL,
+    FLOAT,
+    INT64,
+    changed,
+    function,
+    graph,
+    model,
+    node,
+    value,
+    weight,
+)
+from tests.support.raises import refused
 
 X = np.array([-1.5, 2.5], np.float32)
 UNTYPED = onnx.ValueInfoProto(name="y")

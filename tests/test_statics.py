@@ -12,7 +12,7 @@ from onnx import helper
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from tests.graphs import INT64, model, node, value, weight
+from tests.support.onnx_builders import INT64, model, node, value, weight
 
 SHAPE_CHAIN = model(
     [

@@ -15,8 +15,8 @@ import sardonyx
 from sardonyx.backends import find
 from sardonyx.backends.base import Backend, Executable
 from sardonyx.backends.jax.backend import JaxBackend
-from tests.graphs import model, node, value, weight
-from tests.stress import Stress
+from tests.support.onnx_builders import model, node, value, weight
+from tests.support.stress import Stress
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 W = np.arange(9, dtype=np.float32).reshape(3, 3)

@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 import sardonyx
-from tests.functions import drawn, mixed, perceptrons
-from tests.graphs import INT64, model, node, value, weight
+from tests.support.jax_models import drawn, mixed, perceptrons
+from tests.support.onnx_builders import INT64, model, node, value, weight
 
 MODELS = "tests/models"
 

@@ -14,8 +14,8 @@ import onnx
 import pytest
 
 import sardonyx
-from tests.functions import drawn, mixed
-from tests.graphs import BOOL, INT64, graph, model, node, value, weight
+from tests.support.jax_models import drawn, mixed
+from tests.support.onnx_builders import BOOL, INT64, graph, model, node, value, weight
 
 NETWORKS = sorted(Path("tests/models/gradients").glob("*.onnx"))
 

@@ -14,8 +14,8 @@ from jax import export
 from jax.sharding import PartitionSpec as P
 
 import sardonyx
-from tests.functions import drawn, mixed, recurrent
-from tests.graphs import INT64, graph, model, node, value, weight
+from tests.support.jax_models import drawn, mixed, recurrent
+from tests.support.onnx_builders import INT64, graph, model, node, value, weight
 
 CASES = {"mixed": (mixed, drawn(4, 5)), "recurrent": (recurrent, drawn(6, 4, 3))}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sardonyx.backends.base import Backend
-from tests.type_matrix import OPERATORS, cells, check_allowed, check_refused, versions
+from tests.support.type_matrix import OPERATORS, cells, check_allowed, check_refused, versions
 
 ROWS = [(operator, version) for operator in OPERATORS for version in versions(operator)]
 

@@ -12,7 +12,7 @@ import pytest
 
 import sardonyx
 from sardonyx.types import Array, Backend
-from tests.graphs import model, node, value, weight
+from tests.support.onnx_builders import model, node, value, weight
 
 BACKENDS = ("numpy", "jax")
 FLOATS = ("float64", "float32", "float16")

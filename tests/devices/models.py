@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tests.graphs import INT64, model, node, value, weight
+from tests.support.onnx_builders import INT64, model, node, value, weight
 
 WORDS, FEATURES, HEADS, HIDDEN = 40, 16, 4, 64
 

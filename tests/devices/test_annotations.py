@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import sardonyx
 from tests.devices.models import annotated
-from tests.graphs import function, model, node, value, weight
+from tests.support.onnx_builders import function, model, node, value, weight
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(8, 16)).astype(np.float32)

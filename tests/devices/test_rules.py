@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import sardonyx
 from tests.devices.models import FEATURES, HIDDEN, WORDS, transformer
-from tests.graphs import INT64, STRING, model, node, value, weight
+from tests.support.onnx_builders import INT64, STRING, model, node, value, weight
 
 IDS = np.random.default_rng(0).integers(0, WORDS, (8, 6))
 

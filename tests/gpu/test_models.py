@@ -10,7 +10,7 @@ import pytest
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.backend import JaxBackend
-from tests.graphs import INT64, model, node, value, weight
+from tests.support.onnx_builders import INT64, model, node, value, weight
 from tests.test_exporter_models import FOLDER, NAMES, recorded_calls
 
 if TYPE_CHECKING:

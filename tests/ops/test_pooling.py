@@ -24,7 +24,7 @@ from sardonyx.ops.pooling import (
 )
 from sardonyx.ops.windows import Windows, windows_over
 from tests.ops.oracle import assert_same, onnxruntime_run, run
-from tests.strict_backend import StrictBackend
+from tests.support.strict_backend import StrictBackend
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 BACKENDS = pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops import selection as ops
-from tests.graphs import INT64, model, node, value
 from tests.ops.oracle import onnxruntime_run
 from tests.property.case import Case
+from tests.support.onnx_builders import INT64, model, node, value
 
 NARROW = [np.float16, ml_dtypes.bfloat16]
 NAN = float("nan")

@@ -1,6 +1,6 @@
 """One model in many threads that call it, change it and ask it, all at once.
 
-    python -m tests.stress --seconds 20 --threads 16
+    python -m tests.support.stress --seconds 20 --threads 16
 
 prints the calls, the threads and the errors on each backend. Every result is compared: the model
 is y = (x + state) * w * scale, in which all that threads change are powers of two, so that each
@@ -23,7 +23,7 @@ import onnx
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from tests.graphs import model, node, value, weight
+from tests.support.onnx_builders import model, node, value, weight
 
 WIDTH = 8
 WEIGHTS = (1.0, 2.0, 4.0)

@@ -1,6 +1,7 @@
 """Recordings in a cache's folder: what a later process runs without tracing is what it would trace.
 
-Another model of the same file stands for the other process here; test_keeping.py starts a real one.
+Here a second model of the same file stands for the other process. A real one is started in
+test_memory_and_compilation.py.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.values.kinds import Static
 from sardonyx.ops.definition import Map
 from sardonyx.types import Array
-from tests.graphs import BOOL, INT64, graph, model, node, value, weight
+from tests.support.onnx_builders import BOOL, INT64, graph, model, node, value, weight
 from tests.test_exporter_models import FOLDER, NAMES, recorded_calls
 
 X = np.arange(1, 13, dtype=np.float32).reshape(3, 4)

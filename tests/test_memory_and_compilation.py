@@ -1,4 +1,4 @@
-"""What a model keeps, counts, prepares and gives back."""
+"""Prepared weights, compiled segments, donated inputs, and the memory of a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onnx import numpy_helper
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
-from tests.graphs import model, node, value, weight
+from tests.support.onnx_builders import model, node, value, weight
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(4, 6)).astype(np.float32)

@@ -1,6 +1,6 @@
 """Operator x version x type: every cell that a schema allows, and every cell that it does not.
 
-Run it to see the counts: `python -m tests.type_matrix`.
+Run it to see the counts: `python -m tests.support.type_matrix`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import sardonyx
 from sardonyx.errors import InternalError, InvalidInput, InvalidModel, LimitExceeded, SardonyxError
 from sardonyx.ops import OPS
 from sardonyx.types import Array, Backend, Host, Unsized
-from tests.graphs import BOOL, INT64, function, graph, model, node, value
+from tests.support.onnx_builders import BOOL, INT64, function, graph, model, node, value
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 WAYS: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""Padding with what would show: NaN, and the largest numbers that there are."""
+"""Padding with NaN and the largest integers, so that a result that depends on it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chains that are fused, and those that only look like them."""
+"""Chains of operators that are fused, and chains that only resemble them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.graphs import node
-from tests.spelled import Spelled
+from tests.support.onnx_builders import node
+from tests.support.rewrite_cases import RewriteCase
 
 RNG = np.random.default_rng(1)
 
@@ -35,55 +35,55 @@ ALONE = node("BatchNormalization", ["x", *BATCH], ["y"])
 CONV = {"w": uniform(6, 2, 3, 3) - 1, "b": uniform(6)}
 
 OF_BATCHES = [
-    Spelled("alone", [ALONE], (2, 6, 3, 3), ["ScaleAndShift"], batch_weights(6)),
-    Spelled("alone_old", [ALONE], (2, 6, 5), ["ScaleAndShift"], batch_weights(6), opset=9),
-    Spelled(
+    RewriteCase("alone", [ALONE], (2, 6, 3, 3), ["ScaleAndShift"], batch_weights(6)),
+    RewriteCase("alone_old", [ALONE], (2, 6, 5), ["ScaleAndShift"], batch_weights(6), opset=9),
+    RewriteCase(
         "after_conv",
         **convolution("Conv", (2, 4, 7, 6), NORMALIZE, group=2, pads=[1, 1, 1, 1]),
         titles=["Conv"],
         weights=CONV | batch_weights(6),
     ),
-    Spelled(
+    RewriteCase(
         "after_conv_without_bias",
         [node("Conv", ["x", "w"], ["c"]), NORMALIZE],
         (1, 3, 9),
         ["Conv"],
         {"w": uniform(5, 3, 3)} | batch_weights(5),
     ),
-    Spelled(
+    RewriteCase(
         "after_transposed_conv_in_groups",
         **convolution("ConvTranspose", (2, 4, 5, 5), NORMALIZE, group=2, strides=[2, 2]),
         titles=["ConvTranspose"],
         weights={"w": uniform(4, 3, 3, 3) - 1, "b": uniform(6)} | batch_weights(6),
     ),
-    Spelled(
+    RewriteCase(
         "after_transposed_conv",
         **convolution("ConvTranspose", (2, 4, 5), NORMALIZE),
         titles=["ConvTranspose"],
         weights={"w": uniform(4, 6, 3) - 1, "b": uniform(6)} | batch_weights(6),
     ),
-    Spelled(
+    RewriteCase(
         "after_gemm",
         [node("Gemm", ["x", "w", "b"], ["c"], transB=1, alpha=0.5, beta=2.0), NORMALIZE],
         (3, 4),
         ["Gemm"],
         {"w": uniform(6, 4), "b": uniform(6)} | batch_weights(6),
     ),
-    Spelled(
+    RewriteCase(
         "after_matmul",
         [node("MatMul", ["x", "w"], ["c"]), NORMALIZE],
         (3, 4),
         ["MatMul", "Add"],
         {"w": uniform(4, 6)} | batch_weights(6),
     ),
-    Spelled(
+    RewriteCase(
         "after_matmul_with_bias",
         [node("MatMul", ["x", "w"], ["p"]), node("Add", ["b", "p"], ["c"]), NORMALIZE],
         (3, 4),
         ["MatMul", "Add"],
         {"w": uniform(4, 6), "b": uniform(6)} | batch_weights(6),
     ),
-    Spelled(
+    RewriteCase(
         "by_hand",
         **convolution(
             "Conv",
@@ -103,7 +103,7 @@ OF_BATCHES = [
             "one": uniform(1, 1, 1, 1),
         },
     ),
-    Spelled(
+    RewriteCase(
         "scaled_matmul",
         [node("MatMul", ["x", "w"], ["c"]), node("Mul", ["s", "c"], ["y"])],
         (2, 3, 4),
@@ -113,14 +113,14 @@ OF_BATCHES = [
 ]
 
 OF_NO_BATCHES = [
-    Spelled(
+    RewriteCase(
         "statistics_of_the_call",
         [node("BatchNormalization", ["x", *BATCH], ["y", "m", "v"], training_mode=1)],
         (2, 6, 3),
         ["BatchNormalization"],
         batch_weights(6),
     ),
-    Spelled(
+    RewriteCase(
         "given_scale",
         [ALONE],
         (2, 6, 3),
@@ -128,7 +128,7 @@ OF_NO_BATCHES = [
         {k: v for k, v in batch_weights(6).items() if k != "scale"},
         others={"scale": (6,)},
     ),
-    Spelled(
+    RewriteCase(
         "read_twice",
         [*convolution("Conv", (), NORMALIZE)["nodes"][:1], NORMALIZE, node("Neg", ["c"], ["z"])],
         (2, 2, 4, 4),
@@ -136,7 +136,7 @@ OF_NO_BATCHES = [
         CONV | batch_weights(6),
         outputs=("y", "z"),
     ),
-    Spelled(
+    RewriteCase(
         "output_too",
         convolution("Conv", (), NORMALIZE)["nodes"],
         (2, 2, 4, 4),
@@ -144,7 +144,7 @@ OF_NO_BATCHES = [
         CONV | batch_weights(6),
         outputs=("c", "y"),
     ),
-    Spelled(
+    RewriteCase(
         "shared_weight",
         [
             node("Conv", ["x", "w"], ["c"]),
@@ -156,21 +156,21 @@ OF_NO_BATCHES = [
         {"w": uniform(5, 3, 3)} | batch_weights(5),
         outputs=("y", "z"),
     ),
-    Spelled(
+    RewriteCase(
         "other_axis",
         [node("Conv", ["x", "w"], ["c"], pads=[1, 1]), node("Mul", ["c", "s"], ["y"])],
         (1, 3, 5),
         ["Conv", "Mul"],
         {"w": uniform(5, 3, 3), "s": uniform(5)},
     ),
-    Spelled(
+    RewriteCase(
         "more_axes",
         [node("Conv", ["x", "w"], ["c"]), node("Mul", ["c", "s"], ["y"])],
         (1, 3, 9),
         ["Conv", "Mul"],
         {"w": uniform(5, 3, 3), "s": uniform(2, 5, 1)},
     ),
-    Spelled(
+    RewriteCase(
         "given_weight",
         [node("Conv", ["x", "w"], ["c"]), node("Mul", ["c", "s"], ["y"])],
         (1, 3, 9),
@@ -178,7 +178,7 @@ OF_NO_BATCHES = [
         {"s": uniform(5, 1)},
         others={"w": (5, 3, 3)},
     ),
-    Spelled(
+    RewriteCase(
         "rank_three",
         [node("MatMul", ["x", "w"], ["c"]), NORMALIZE],
         (3, 6, 4),
@@ -216,8 +216,8 @@ RMS = [
 UNSCALED = node("Identity", ["n"], ["y"])
 
 OF_LAYERS = [
-    Spelled("layer", [*LAYER, *SCALED], (2, 5, 8), ["LayerNormalization"], AFFINE, opset=17),
-    Spelled(
+    RewriteCase("layer", [*LAYER, *SCALED], (2, 5, 8), ["LayerNormalization"], AFFINE, opset=17),
+    RewriteCase(
         "layer_without_bias",
         [*LAYER, node("Mul", ["w", "n"], ["y"])],
         (2, 5, 8),
@@ -225,8 +225,10 @@ OF_LAYERS = [
         CONSTANTS | {"w": uniform(8)},
         opset=17,
     ),
-    Spelled("layer_plain", [*LAYER, UNSCALED], (5, 8), ["LayerNormalization"], CONSTANTS, opset=9),
-    Spelled(
+    RewriteCase(
+        "layer_plain", [*LAYER, UNSCALED], (5, 8), ["LayerNormalization"], CONSTANTS, opset=9
+    ),
+    RewriteCase(
         "layer_of_two_axes",
         [*centred([1, 2]), node("Div", ["d", "r"], ["n"]), *SCALED],
         (3, 4, 8),
@@ -234,7 +236,7 @@ OF_LAYERS = [
         CONSTANTS | {"w": uniform(4, 8), "b": uniform(1, 4, 8)},
         opset=17,
     ),
-    Spelled(
+    RewriteCase(
         "layer_with_two_differences",
         [*LAYER[:2], node("Sub", ["x", "m"], ["d2"]), node("Mul", ["d2", "d2"], ["s"]),
          *LAYER[3:], *SCALED],
@@ -243,7 +245,7 @@ OF_LAYERS = [
         AFFINE,
         opset=17,
     ),
-    Spelled(
+    RewriteCase(
         "rms",
         [*RMS, node("Mul", ["w", "n"], ["y"])],
         (2, 5, 8),
@@ -251,11 +253,13 @@ OF_LAYERS = [
         {"eps": 1e-6, "w": uniform(8)},
         opset=17,
     ),
-    Spelled("rms_plain", [*RMS, UNSCALED], (5, 8), ["RMSNormalization"], {"eps": 1e-6}, opset=17),
+    RewriteCase(
+        "rms_plain", [*RMS, UNSCALED], (5, 8), ["RMSNormalization"], {"eps": 1e-6}, opset=17
+    ),
 ]  # fmt: skip
 
 OF_NO_LAYERS = [
-    Spelled(
+    RewriteCase(
         "inner_axis",
         [*centred([1]), node("Div", ["d", "r"], ["y"])],
         (2, 5, 8),
@@ -263,7 +267,7 @@ OF_NO_LAYERS = [
         CONSTANTS,
         opset=17,
     ),
-    Spelled(
+    RewriteCase(
         "axes_differ",
         [node("ReduceMean", ["x"], ["m"], axes=[1]), *centred([-1])[1:],
          node("Div", ["d", "r"], ["y"])],
@@ -272,7 +276,7 @@ OF_NO_LAYERS = [
         CONSTANTS,
         opset=17,
     ),
-    Spelled(
+    RewriteCase(
         "deviation_too",
         [*LAYER, UNSCALED],
         (2, 5, 8),
@@ -281,7 +285,7 @@ OF_NO_LAYERS = [
         opset=17,
         outputs=("y", "r"),
     ),
-    Spelled(
+    RewriteCase(
         "cubes",
         [*LAYER, UNSCALED],
         (2, 5, 8),
@@ -289,7 +293,7 @@ OF_NO_LAYERS = [
         CONSTANTS | {"two": 3.0},
         opset=17,
     ),
-    Spelled(
+    RewriteCase(
         "scale_by_row",
         [*LAYER, node("Mul", ["n", "w"], ["y"])],
         (2, 5, 8),
@@ -297,7 +301,7 @@ OF_NO_LAYERS = [
         CONSTANTS | {"w": uniform(5, 1)},
         opset=17,
     ),
-    Spelled(
+    RewriteCase(
         "residual_is_no_bias",
         [*LAYER, node("Mul", ["n", "w"], ["k"]), node("Add", ["k", "x"], ["y"])],
         (2, 5, 8),
@@ -326,35 +330,35 @@ AFTER_CUBE = [
 CLIPPED = {"three": 3.0, "zero": 0.0, "six": 6.0}
 
 OF_ACTIVATIONS = [
-    Spelled(
+    RewriteCase(
         "gelu_half_last",
         [*ERF, node("Mul", ["x", "a"], ["p"]), node("Mul", ["p", "half"], ["y"])],
         (3, 4), ["Gelu"], GELU,
     ),
-    Spelled(
+    RewriteCase(
         "gelu_half_first",
         [*ERF, node("Mul", ["half", "x"], ["h"]), node("Mul", ["h", "a"], ["y"])],
         (3, 4), ["Gelu"], GELU, opset=9,
     ),
-    Spelled(
+    RewriteCase(
         "gelu_half_between",
         [node("Mul", ["x", "inverse"], ["u"]), *ERF[1:], node("Div", ["a", "two"], ["h"]),
          node("Mul", ["h", "x"], ["y"])],
         (2, 3, 4), ["Gelu"], GELU,
     ),
-    Spelled(
+    RewriteCase(
         "gelu_of_tanh",
         [node("Pow", ["x", "three"], ["cube"]), *AFTER_CUBE, node("Mul", ["a", "half"], ["h"]),
          node("Mul", ["x", "h"], ["y"])],
         (3, 4), ["Gelu"], CUBIC,
     ),
-    Spelled(
+    RewriteCase(
         "gelu_of_tanh_by_products",
         [node("Mul", ["x", "x"], ["square"]), node("Mul", ["x", "square"], ["cube"]), *AFTER_CUBE,
          node("Mul", ["x", "half"], ["h"]), node("Mul", ["h", "a"], ["y"])],
         (3, 4), ["Gelu"], CUBIC,
     ),
-    Spelled(
+    RewriteCase(
         "gelu_of_tanh_factored",
         [node("Mul", ["x", "x"], ["square"]), node("Mul", ["c", "square"], ["m"]),
          node("Add", ["m", "one"], ["f"]), node("Mul", ["k", "f"], ["g"]),
@@ -362,34 +366,34 @@ OF_ACTIVATIONS = [
          node("Mul", ["half", "p"], ["y"])],
         (3, 4), ["Gelu"], CUBIC,
     ),
-    Spelled(
+    RewriteCase(
         "silu",
         [node("Sigmoid", ["x"], ["s"]), node("Mul", ["x", "s"], ["y"])], (3, 4), ["Swish"],
     ),
-    Spelled(
+    RewriteCase(
         "quick_gelu",
         [node("Mul", ["k", "x"], ["u"]), node("Sigmoid", ["u"], ["s"]),
          node("Mul", ["s", "x"], ["y"])],
         (3, 4), ["Swish"], {"k": 1.702},
     ),
-    Spelled(
+    RewriteCase(
         "mish",
         [node("Softplus", ["x"], ["p"]), node("Tanh", ["p"], ["t"]),
          node("Mul", ["x", "t"], ["y"])],
         (3, 4), ["Mish"],
     ),
-    Spelled(
+    RewriteCase(
         "hard_swish",
         [node("HardSigmoid", ["x"], ["s"], alpha=1 / 6), node("Mul", ["x", "s"], ["y"])],
         (3, 4), ["HardSwish"],
     ),
-    Spelled(
+    RewriteCase(
         "hard_swish_clipped",
         [node("Add", ["x", "three"], ["u"]), node("Clip", ["u", "zero", "six"], ["s"]),
          node("Mul", ["x", "s"], ["p"]), node("Div", ["p", "six"], ["y"])],
         (3, 4), ["HardSwish"], CLIPPED,
     ),
-    Spelled(
+    RewriteCase(
         "hard_swish_clipped_of_old",
         [node("Add", ["x", "three"], ["u"]), node("Clip", ["u"], ["s"], min=0.0, max=6.0),
          node("Div", ["s", "six"], ["p"]), node("Mul", ["x", "p"], ["y"])],
@@ -398,38 +402,38 @@ OF_ACTIVATIONS = [
 ]  # fmt: skip
 
 OF_NO_ACTIVATIONS = [
-    Spelled(
+    RewriteCase(
         "no_half",
         [*ERF, node("Mul", ["x", "a"], ["y"])],
         (3, 4), ["Div", "Erf", "Add", "Mul"], GELU,
     ),
-    Spelled(
+    RewriteCase(
         "another_root",
         [*ERF, node("Mul", ["x", "a"], ["p"]), node("Mul", ["p", "half"], ["y"])],
         (3, 4), ["Div", "Erf", "Add", "Mul", "Mul"], GELU | {"root": 1.4},
     ),
-    Spelled(
+    RewriteCase(
         "erf_too",
         [*ERF, node("Mul", ["x", "a"], ["p"]), node("Mul", ["p", "half"], ["y"])],
         (3, 4), ["Div", "Erf", "Add", "Mul", "Mul"], GELU, outputs=("y", "t"),
     ),
-    Spelled(
+    RewriteCase(
         "gate_of_another",
         [node("Sigmoid", ["z"], ["s"]), node("Mul", ["x", "s"], ["y"])],
         (3, 4), ["Sigmoid", "Mul"], others={"z": (3, 4)},
     ),
-    Spelled(
+    RewriteCase(
         "another_cubic",
         [node("Pow", ["x", "three"], ["cube"]), *AFTER_CUBE, node("Mul", ["a", "half"], ["h"]),
          node("Mul", ["x", "h"], ["y"])],
         (3, 4), ["Pow", "Mul", "Add", "Mul", "Tanh", "Add", "Mul", "Mul"], CUBIC | {"c": 0.05},
     ),
-    Spelled(
+    RewriteCase(
         "default_hard_sigmoid",
         [node("HardSigmoid", ["x"], ["s"]), node("Mul", ["x", "s"], ["y"])],
         (3, 4), ["HardSigmoid", "Mul"],
     ),
-    Spelled(
+    RewriteCase(
         "constant_of_more_axes",
         [*ERF, node("Mul", ["x", "a"], ["p"]), node("Mul", ["p", "wide"], ["y"])],
         (3, 4), ["Div", "Erf", "Add", "Mul", "Mul"], GELU | {"wide": np.full((1, 1, 1), 0.5)},

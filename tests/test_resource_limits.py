@@ -21,8 +21,8 @@ from sardonyx.backends.memory_limit import _of_the_groups, memory_limit
 from sardonyx.backends.numpy import HOST, NumpyBackend
 from sardonyx.backends.size_limits import largest_value
 from sardonyx.errors import InvalidInput, LimitExceeded
-from tests.graphs import BOOL, INT64, STRING, graph, model, node, value, weight
-from tests.refusal import refused
+from tests.support.onnx_builders import BOOL, INT64, STRING, graph, model, node, value, weight
+from tests.support.raises import refused
 
 ONE = np.ones((1, 1), np.float32)
 X = np.ones((2, 3), np.float32)

@@ -1,4 +1,4 @@
-"""Models that tests make functions of JAX."""
+"""Models that tests turn into functions of JAX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 import sardonyx
-from tests.graphs import INT64, model, node, value, weight
+from tests.support.onnx_builders import INT64, model, node, value, weight
 
 
 def drawn(*shape: int) -> np.ndarray[Any, Any]:

@@ -1,4 +1,4 @@
-"""Attention as exporters spell it out, and what only looks like it."""
+"""Attention as exporters write it in small operators, and graphs that only resemble it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.graphs import node
-from tests.spelled import Spelled
+from tests.support.onnx_builders import node
+from tests.support.rewrite_cases import RewriteCase
 
 HEADS = (2, 4, 5, 8)
 QKV = {"shape": HEADS, "others": {"k": (2, 4, 6, 8), "v": (2, 4, 6, 3)}}
@@ -24,60 +24,60 @@ def scaled(before: Any) -> list[Any]:
 
 
 OF_ATTENTION = [
-    Spelled("plain", [TRANSPOSED, SCORES, SOFTMAX, MIX], titles=["Attention"], **QKV),
-    Spelled(
+    RewriteCase("plain", [TRANSPOSED, SCORES, SOFTMAX, MIX], titles=["Attention"], **QKV),
+    RewriteCase(
         "of_old",
         [TRANSPOSED, SCORES, node("Softmax", ["s"], ["p"], axis=3), MIX],
         titles=["Attention"], opset=11, **QKV,
     ),
-    Spelled(
+    RewriteCase(
         "keys_by_token",
         [node("Transpose", ["k"], ["kt"], perm=[0, 2, 3, 1]), SCORES, SOFTMAX, MIX],
         titles=["Transpose", "Attention"],
         shape=HEADS, others={"k": (2, 6, 4, 8), "v": (2, 4, 6, 3)},
     ),
-    Spelled(
+    RewriteCase(
         "keys_given_transposed",
         [node("MatMul", ["x", "k"], ["s"]), SOFTMAX, MIX],
         titles=["Transpose", "Attention"],
         shape=(4, 5, 8), others={"k": (4, 8, 6), "v": (4, 6, 3)},
     ),
-    Spelled(
+    RewriteCase(
         "scaled_after",
         [*scaled([node("Mul", ["r", "scale"], ["s"])]), SOFTMAX, MIX],
         HEADS, ["Attention"], SCALE, QKV["others"],
     ),
-    Spelled(
+    RewriteCase(
         "divided_after",
         [*scaled([node("Div", ["r", "eight"], ["s"])]), SOFTMAX, MIX],
         HEADS, ["Attention"], {"eight": 8.0}, QKV["others"],
     ),
-    Spelled(
+    RewriteCase(
         "scaled_by_roots",
         [TRANSPOSED, node("Mul", ["x", "root"], ["q"]), node("Mul", ["kt", "root"], ["kr"]),
          node("MatMul", ["q", "kr"], ["s"]), SOFTMAX, MIX],
         HEADS, ["Attention"], SCALE, QKV["others"],
     ),
-    Spelled(
+    RewriteCase(
         "masked",
         [*scaled([node("Mul", ["r", "scale"], ["m"]), node("Add", ["m", "mask"], ["s"])]), SOFTMAX,
          MIX],
         HEADS, ["Attention"], SCALE, MASKED["others"],
     ),
-    Spelled(
+    RewriteCase(
         "guarded",
         [*scaled([node("Add", ["mask", "r"], ["s"])]), SOFTMAX, node("IsNaN", ["p"], ["n"]),
          node("Where", ["n", "zero", "p"], ["g"]), node("MatMul", ["g", "v"], ["y"])],
         HEADS, ["Attention"], {"zero": 0.0}, MASKED["others"],
     ),
-    Spelled(
+    RewriteCase(
         "keys_through_flat_heads",
         [node("Reshape", ["k", "flat"], ["kf"]), node("Transpose", ["kf"], ["kx"], perm=[0, 2, 1]),
          node("Reshape", ["kx", "heads"], ["kt"]), SCORES, SOFTMAX, MIX],
         HEADS, ["Attention"],
         {"flat": np.array([-1, 6, 8]), "heads": np.array([2, 4, 8, 6])}, QKV["others"],
     ),
-    Spelled(
+    RewriteCase(
         "shared_heads",
         [node("Unsqueeze", ["k", "two"], ["ku"]), node("Expand", ["ku", "many"], ["ke"]),
          node("Reshape", ["ke", "heads"], ["kh"]),
@@ -94,30 +94,30 @@ OF_ATTENTION = [
 KEPT = ["Transpose", "MatMul", "Softmax", "MatMul"]
 
 OF_NO_ATTENTION = [
-    Spelled(
+    RewriteCase(
         "weights_too", [TRANSPOSED, SCORES, SOFTMAX, MIX], titles=KEPT, outputs=("y", "p"), **QKV
     ),
-    Spelled(
+    RewriteCase(
         "another_axis",
         [TRANSPOSED, SCORES, node("Softmax", ["s"], ["p"], axis=2), MIX], titles=KEPT, **QKV,
     ),
-    Spelled(
+    RewriteCase(
         "more_axes_of_old",
         [TRANSPOSED, SCORES, node("Softmax", ["s"], ["p"], axis=2), MIX],
         titles=KEPT, opset=11, **QKV,
     ),
-    Spelled(
+    RewriteCase(
         "values_broadcast",
         [TRANSPOSED, SCORES, SOFTMAX, MIX], HEADS, KEPT,
         others={"k": (2, 4, 6, 8), "v": (1, 4, 6, 3)},
     ),
-    Spelled(
+    RewriteCase(
         "mask_of_more_axes",
         [*scaled([node("Add", ["r", "mask"], ["s"])]), SOFTMAX, MIX],
         (1, 4, 5, 8), ["Transpose", "MatMul", "Add", "Softmax", "MatMul"],
         others={"k": (1, 4, 6, 8), "v": (1, 4, 6, 3), "mask": (2, 1, 5, 6)},
     ),
-    Spelled(
+    RewriteCase(
         "other_guard",
         [TRANSPOSED, SCORES, SOFTMAX, node("IsNaN", ["p"], ["n"]),
          node("Where", ["n", "one", "p"], ["g"]), node("MatMul", ["g", "v"], ["y"])],

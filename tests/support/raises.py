@@ -1,4 +1,4 @@
-"""What every refusal has in common."""
+"""An assertion for errors: the class, the words, the form of the message, and the time."""
 
 from __future__ import annotations
 

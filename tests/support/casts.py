@@ -1,6 +1,6 @@
 """Casts between all types, by JAX in this process: to compare with those of another processor.
 
-`python -m tests.casts FILE` writes them down, so that it may run under other flags of XLA.
+`python -m tests.support.casts FILE` writes them down, so that it may run under other flags of XLA.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What undoes what was just done, and what only looks as if it did."""
+"""Operators that cancel each other, and operators that only seem to."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
 
-from tests.graphs import BOOL, FLOAT, node
-from tests.spelled import Spelled
+from tests.support.onnx_builders import BOOL, FLOAT, node
+from tests.support.rewrite_cases import RewriteCase
 
 FLOAT16, DOUBLE, INT32 = (
     onnx.TensorProto.FLOAT16,
@@ -17,48 +17,48 @@ END = node("Neg", ["z"], ["y"])
 BEGIN = node("Abs", ["x"], ["a"])
 
 CANCELLED = [
-    Spelled(
+    RewriteCase(
         "transposed_back",
         [BEGIN, node("Transpose", ["a"], ["t"], perm=[0, 2, 1]),
          node("Transpose", ["t"], ["z"], perm=[0, 2, 1]), END],
         (2, 3, 4), ["Abs", "Neg"],
     ),
-    Spelled(
+    RewriteCase(
         "transposed_on",
         [BEGIN, node("Transpose", ["a"], ["t"]), node("Transpose", ["t"], ["z"], perm=[1, 2, 0]),
          END],
         (2, 3, 4), ["Abs", "Transpose", "Neg"],
     ),
-    Spelled(
+    RewriteCase(
         "reshaped_back",
         [BEGIN, node("Unsqueeze", ["a", "axes"], ["u"]), node("Flatten", ["u"], ["f"]),
          node("Reshape", ["f", "shape"], ["z"]), END],
         (2, 3, 4), ["Abs", "Neg"],
         {"axes": np.array([1]), "shape": np.array([2, 3, -1])},
     ),
-    Spelled(
+    RewriteCase(
         "reshaped_on",
         [BEGIN, node("Reshape", ["a", "flat"], ["f"]), node("Reshape", ["f", "shape"], ["z"]), END],
         (2, 3, 4), ["Abs", "Reshape", "Neg"],
         {"flat": np.array([-1]), "shape": np.array([4, 6])},
     ),
-    Spelled(
+    RewriteCase(
         "cast_to_wider_and_back",
         [BEGIN, node("Cast", ["a"], ["w"], to=DOUBLE), node("Cast", ["w"], ["z"], to=FLOAT), END],
         (2, 3), ["Abs", "Neg"],
     ),
-    Spelled(
+    RewriteCase(
         "integers_cast_to_floats_and_back",
         [node("Cast", ["x"], ["i"], to=INT32), node("Cast", ["i"], ["w"], to=DOUBLE),
          node("Cast", ["w"], ["z"], to=INT32), node("Cast", ["z"], ["y"], to=FLOAT)],
         (2, 3), ["Cast", "Cast"],
     ),
-    Spelled(
+    RewriteCase(
         "negated_twice",
         [BEGIN, node("Neg", ["a"], ["n"]), node("Neg", ["n"], ["z"]), END],
         (2, 3), ["Abs", "Neg"],
     ),
-    Spelled(
+    RewriteCase(
         "times_one",
         [BEGIN, node("Mul", ["one", "a"], ["m"]), node("Div", ["m", "one"], ["d"]),
          node("Sub", ["d", "zero"], ["z"]), END],
@@ -67,33 +67,33 @@ CANCELLED = [
 ]  # fmt: skip
 
 KEPT = [
-    Spelled(
+    RewriteCase(
         "transposed_into_an_output",
         [node("Transpose", ["x"], ["t"]), node("Transpose", ["t"], ["y"])],
         (2, 3, 4), ["Transpose", "Transpose"],
     ),
-    Spelled(
+    RewriteCase(
         "integers_cast_to_too_few_digits_and_back",
         [node("Cast", ["x"], ["i"], to=INT32), node("Cast", ["i"], ["w"], to=FLOAT),
          node("Cast", ["w"], ["z"], to=INT32), END],
         (2, 3), ["Cast", "Cast", "Cast", "Neg"],
     ),
-    Spelled(
+    RewriteCase(
         "cast_to_integers_and_back",
         [node("Cast", ["x"], ["i"], to=INT32), node("Cast", ["i"], ["z"], to=FLOAT), END],
         (2, 3), ["Cast", "Cast", "Neg"],
     ),
-    Spelled(
+    RewriteCase(
         "cast_to_truth_and_back",
         [node("Cast", ["x"], ["b"], to=BOOL), node("Cast", ["b"], ["z"], to=FLOAT), END],
         (2, 3), ["Cast", "Cast", "Neg"],
     ),
-    Spelled(
+    RewriteCase(
         "plus_zero",
         [node("Neg", ["x"], ["a"]), node("Add", ["a", "zero"], ["z"]), END],
         (2, 3), ["Neg", "Add", "Neg"], {"zero": 0.0},
     ),
-    Spelled(
+    RewriteCase(
         "times_one_of_more_axes",
         [BEGIN, node("Mul", ["a", "one"], ["z"]), END],
         (2, 3), ["Abs", "Mul", "Neg"], {"one": np.ones((1, 1, 1))},
@@ -102,19 +102,19 @@ KEPT = [
 
 # Not every library has float16.
 HALVES = [
-    Spelled(
+    RewriteCase(
         "half_to_wider_and_back",
         [node("Cast", ["x"], ["h"], to=FLOAT16), node("Cast", ["h"], ["w"], to=DOUBLE),
          node("Cast", ["w"], ["n"], to=FLOAT16), node("Neg", ["n"], ["y"])],
         (2, 3), ["Cast", "Neg"],
     ),
-    Spelled(
+    RewriteCase(
         "half_to_wider_and_on",
         [node("Cast", ["x"], ["h"], to=FLOAT16), node("Cast", ["h"], ["w"], to=DOUBLE),
          node("Cast", ["w"], ["z"], to=FLOAT), node("Sin", ["z"], ["y"])],
         (2, 3), ["Cast", "Cast", "Sin"],
     ),
-    Spelled(
+    RewriteCase(
         "cast_to_half_and_back",
         [node("Cast", ["x"], ["h"], to=FLOAT16), node("Cast", ["h"], ["z"], to=FLOAT), END],
         (2, 3), ["Cast", "Cast", "Neg"],

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.graphs import BOOL, INT64, graph, node, value
+from tests.support.onnx_builders import BOOL, INT64, graph, node, value
 
 ML, PREVIEW = "ai.onnx.ml", "ai.onnx.preview"
 

@@ -1,7 +1,7 @@
 """ONNX's own backend suite: every case of every category, on any backend.
 
-`python -m tests.official` runs all of it and prints a table; names of backends, and a pattern for
-the names of cases, narrow it down.
+`python -m tests.support.official` runs all of it and prints a table. Names of backends and a
+pattern for the names of cases select from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Backends that count, so that tests can tell a replay from a recording."""
+"""Backends that count compilations, so that tests can tell a replay from a recording."""
 
 from __future__ import annotations
 

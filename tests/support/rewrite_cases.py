@@ -1,4 +1,4 @@
-"""What exporters spell out, as small models: each with the steps that are to be left of it."""
+"""Small models that a rewrite shortens, each with the steps that it should leave."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.tracing import tape
-from tests.graphs import model, value, weight
-from tests.strict_backend import StrictBackend
+from tests.support.onnx_builders import model, value, weight
+from tests.support.strict_backend import StrictBackend
 
 Nodes = Sequence[onnx.NodeProto]
 
 
 @dataclass(frozen=True)
-class Spelled:
+class RewriteCase:
     """Nodes from `x` (and whatever other inputs) to `y`, and the titles of what runs of them."""
 
     name: str

@@ -1,0 +1,1 @@
+"""What several test files share: builders of models, oracles, backends for tests, case tables."""
