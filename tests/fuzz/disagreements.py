@@ -76,8 +76,8 @@ def _recurs_beyond_numbers(graph: Graph) -> bool:
 ENTRIES: tuple[Joint, ...] = (
     Joint(
         ("BatchNormalization",),
-        "`training_mode` where a running mean or variance is read elsewhere, too, or is fed: "
-        "onnxruntime writes the new one over it.",
+        "`training_mode` with a running mean or variance that another node reads, or that the call "
+        "passes: onnxruntime overwrites it with the new one.",
         "An operator does not change its inputs.",
         SARDONYX,
         lambda graph: any(map(_trains, graph.walk())),
@@ -92,9 +92,9 @@ ENTRIES: tuple[Joint, ...] = (
     ),
     Joint(
         ("Resize",),
-        "`sizes` that are an input, of a length that the model names and does not say: onnxruntime "
-        "takes them for none, and refuses the model.",
-        "Their length is known at the call.",
+        "`sizes` as an input whose length is a named dimension: onnxruntime treats `sizes` as "
+        "absent and raises an error.",
+        "The length is known at the call.",
         SARDONYX,
         lambda graph: graph.symbolic and any(node.op == "Resize" for node in graph.walk()),
         """<ir_version: 10, opset_import: ["": 21]>
@@ -105,8 +105,8 @@ ENTRIES: tuple[Joint, ...] = (
     ),
     Joint(
         ("AveragePool", "LpPool", "MaxPool"),
-        "`ceil_mode` where a last window would begin in the padding: onnxruntime leaves it out but "
-        "counts it when it infers shapes, and refuses what does not fit such a shape.",
+        "`ceil_mode` with a last window that begins in the padding: onnxruntime drops this window "
+        "but counts it in shape inference. If a shape then does not fit, it raises an error.",
         "Windows that begin in the padding at the end are ignored.",
         SARDONYX,
         lambda graph: any(node.attributes.get("ceil_mode") for node in graph.walk()),
@@ -119,8 +119,8 @@ ENTRIES: tuple[Joint, ...] = (
     ),
     Joint(
         ("MatMul", "Mul", "Div"),
-        "float64, a product scaled by a constant: onnxruntime's optimizations make one operator of "
-        "the two, which holds the factor in float32.",
+        "float64, a product scaled by a constant: onnxruntime fuses the two nodes and keeps the "
+        "factor in float32.",
         "The result has the precision of its type.",
         SARDONYX,
         lambda graph: {"MatMul"} < {node.op for node in graph.walk()} <= {"MatMul", "Mul", "Div"},
@@ -134,8 +134,8 @@ ENTRIES: tuple[Joint, ...] = (
     ),
     Joint(
         ("Add", "Div", "Mul", "Pow", "ReduceMean", "Sqrt", "Sub"),
-        "float64, a normalization written out in these: onnxruntime's optimizations make one "
-        "operator of them, which has 1e-5 in place of the model's epsilon.",
+        "float64, a normalization written with these operators: onnxruntime fuses it and replaces "
+        "the epsilon of the model by 1e-5.",
         "The epsilon is the model's.",
         SARDONYX,
         _normalizes_doubles,
@@ -182,9 +182,9 @@ ENTRIES: tuple[Joint, ...] = (
     ),
     Joint(
         ("Cast",),
-        "float16 that is converted to float32 right after it was computed: onnxruntime, which "
-        "computes it in float32, does not round it.",
-        "The value between the two is float16.",
+        "A float16 result that is cast to float32 at once: onnxruntime computes in float32 and "
+        "does not round to float16.",
+        "The value between the two operators is float16.",
         SARDONYX,
         lambda graph: False,  # What float16 may be off by covers it.
         """<ir_version: 10, opset_import: ["": 21]>

@@ -31,14 +31,14 @@ ENTRIES = (
     Disagreement(
         ("Sign",),
         "NaN in float16 and bfloat16: sardonyx returns NaN, onnxruntime 0.",
-        "The standard does not say; onnxruntime itself returns NaN in float32.",
+        "The standard does not say. In float32, onnxruntime itself returns NaN.",
         OPEN,
         lambda case: dtype_in(case) in ("float16", "bfloat16") and has(case, np.isnan),
         Case("Sign", 13, (np.array([NAN], BFLOAT16),)),
     ),
     Disagreement(
         ("Celu",),
-        "`alpha` 0: sardonyx refuses it, onnxruntime returns NaN or 0.",
+        "`alpha` 0: sardonyx raises an error, onnxruntime returns NaN or 0.",
         "The formula divides by `alpha`.",
         OPEN,
         lambda case: case.attributes.get("alpha") == 0,
@@ -46,7 +46,7 @@ ENTRIES = (
     ),
     Disagreement(
         ("HardSwish",),
-        "float64: onnxruntime takes a sixth in float32.",
+        "float64: onnxruntime rounds the constant 1/6 to float32.",
         "The text has alpha = 1/6, and the result has the precision of its type.",
         SARDONYX,
         lambda case: dtype_in(case) == "float64",
@@ -65,8 +65,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("Shrink",),
-        "A result beyond an integer type: on JAX it is the nearest that the type has, in "
-        "onnxruntime and on NumPy its lower bits.",
+        "A result outside the range of an integer type: sardonyx on JAX returns the nearest "
+        "integer of the type; onnxruntime and sardonyx on NumPy return the lower bits.",
         "The standard calls the conversion of such a float undefined.",
         OPEN,
         lambda case: case.on_jax and dtype_in(case).startswith(("int", "uint")),
@@ -74,8 +74,9 @@ ENTRIES = (
     ),
     Disagreement(
         ("Div",),
-        "Infinity by a number near the greatest, on JAX: NaN instead of infinity.",
-        "XLA multiplies by the reciprocal, which is too small for it not to be 0.",
+        "Infinity divided by a number near the largest, on JAX: sardonyx returns NaN instead of "
+        "infinity.",
+        "XLA multiplies by the reciprocal, which is so small that it becomes 0.",
         ONNXRUNTIME,
         lambda case: (
             case.on_jax
@@ -92,7 +93,7 @@ ENTRIES = (
     Disagreement(
         ("Mod",),
         "`fmod` of 64-bit integers beyond 2^53: onnxruntime computes in float64.",
-        "The remainder of integers is an integer, and exact.",
+        "The remainder of integers is an exact integer.",
         SARDONYX,
         lambda case: (
             case.attributes.get("fmod") == 1
@@ -103,19 +104,19 @@ ENTRIES = (
     ),
     Disagreement(
         ("Pow",),
-        "Integer powers that do not fit: sardonyx returns their lower bits, and 0 for 0 to a "
-        "negative power; onnxruntime computes in float64 and converts what that gives.",
-        "The standard does not say what an overflow gives.",
+        "Integer powers that overflow: sardonyx returns the lower bits, and 0 for 0 to a negative "
+        "power; onnxruntime computes in float64 and converts the result.",
+        "The standard does not say what an overflow returns.",
         OPEN,
         inexact_power,
         Case("Pow", 15, (ints(3), ints(39))),
     ),
     Disagreement(
         ("Pow",),
-        "Floats to integers beyond 2^24: sardonyx takes the exponent in the type of the result, "
-        "and may miss that it is odd; onnxruntime takes it in float64.",
-        "An odd power has the sign of its base. Beyond 2^24 it is 0, infinite or of 1 and -1, and "
-        "exactness there would make every square of a float dearer.",
+        "Floats with integer exponents beyond 2^24: sardonyx converts the exponent to the type of "
+        "the result, so an odd exponent may become even; onnxruntime converts it to float64.",
+        "An odd power has the sign of its base. For such exponents the result is 0, infinity, 1 or "
+        "-1, and an exact sign would make every square of a float slower.",
         ONNXRUNTIME,
         lambda case: (
             dtype_in(case).startswith("float")
@@ -126,9 +127,9 @@ ENTRIES = (
     ),
     Disagreement(
         ("Clip",),
-        "`min` greater than `max` before opset 11: onnxruntime refuses it, for sardonyx all is "
-        "`max`.",
-        "Only later versions say that all is `max`.",
+        "`min` greater than `max` before opset 11: onnxruntime raises an error, sardonyx returns "
+        "`max` everywhere.",
+        "Only later versions say that the result is `max`.",
         OPEN,
         lambda case: (
             case.opset < 11
@@ -138,19 +139,19 @@ ENTRIES = (
     ),
     Disagreement(
         ("Clip",),
-        "Infinities where a bound is absent (from opset 11 on): they stay in sardonyx, onnxruntime "
-        "makes them the greatest finite number.",
-        "The standard contradicts itself: its text has finite bounds by default, while its body "
-        "for the operator and its reference implementation leave such values alone.",
+        "Infinities without a bound, from opset 11 on: sardonyx leaves them, onnxruntime returns "
+        "the largest finite number.",
+        "The standard contradicts itself. Its text has finite default bounds, but its function "
+        "body and its reference implementation leave infinities alone.",
         OPEN,
         lambda case: case.opset >= 11 and lacks_a_bound(case) and has(case, np.isinf),
         Case("Clip", 13, (floats(np.inf), floats(0).reshape(()), None)),
     ),
     Disagreement(
         ("Cast", "CastLike"),
-        "Whole floats as strings: sardonyx writes `1.0`, onnxruntime `1`; and truth values: "
+        "Whole floats as strings: sardonyx writes `1.0`, onnxruntime `1`. Booleans as strings: "
         "sardonyx writes `True`, onnxruntime `1`.",
-        "The standard asks for plain notation, which both are.",
+        "The standard asks for plain notation, and both are plain.",
         OPEN,
         lambda case: (
             target_of(case).kind == "O"
@@ -160,8 +161,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("Cast", "CastLike"),
-        "`saturate` 0 where the target is no float8: onnxruntime refuses it.",
-        "The attribute only applies to float8, and elsewhere has no effect.",
+        "`saturate` 0 for a target other than float8: onnxruntime raises an error.",
+        "The attribute applies only to float8 and has no effect on other types.",
         SARDONYX,
         lambda case: (
             case.attributes.get("saturate") == 0 and not target_of(case).name.startswith("float8")
@@ -170,8 +171,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("Cast", "CastLike"),
-        "`saturate` 0, finite numbers too large for float8e5m2: infinity in sardonyx, NaN in "
-        "onnxruntime.",
+        "`saturate` 0, finite numbers too large for float8e5m2: sardonyx returns infinity, "
+        "onnxruntime NaN.",
         "The standard's table has infinity.",
         SARDONYX,
         lambda case: (
@@ -183,8 +184,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("Cast", "CastLike"),
-        "-0 of float8 as a truth value: False in sardonyx, True in onnxruntime.",
-        "The standard has both zeros become False.",
+        "-0 of float8 as a boolean: sardonyx returns False, onnxruntime True.",
+        "In the standard, both zeros become False.",
         SARDONYX,
         lambda case: (
             dtype_in(case).startswith("float8")
@@ -195,8 +196,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("Cast", "CastLike"),
-        "Fractions to integers of 4 or 2 bits: sardonyx cuts them off, onnxruntime rounds.",
-        "The standard does not say; to wider integers both cut off.",
+        "Fractions to integers of 4 or 2 bits: sardonyx truncates, onnxruntime rounds.",
+        "The standard does not say. To wider integers, both truncate.",
         OPEN,
         lambda case: bits_of(target_of(case)) < 8 and has(case, lambda x: x != np.rint(x)),
         Case("Cast", 21, (floats(3.75),), {"to": number_of(np.dtype(ml_dtypes.uint4))}),

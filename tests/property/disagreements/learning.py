@@ -48,10 +48,9 @@ def _has_negative_members(case: Case) -> bool:
 ENTRIES = (
     Disagreement(
         ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier"),
-        "One score s for two classes: sardonyx makes -s and s of it and transforms them; "
-        "onnxruntime applies neither SOFTMAX nor SOFTMAX_ZERO, and for LinearClassifier makes "
-        "1 - s and s.",
-        "The standard does not say; its reference implementation does as sardonyx does.",
+        "One score s for two classes: sardonyx transforms the scores -s and s; onnxruntime does "
+        "not apply SOFTMAX and SOFTMAX_ZERO, and uses 1 - s and s in LinearClassifier.",
+        "The standard does not say. Its reference implementation does the same as sardonyx.",
         OPEN,
         lambda case: (
             has_one_score_for_two_classes(case)
@@ -70,9 +69,10 @@ ENTRIES = (
     ),
     Disagreement(
         ("TreeEnsembleClassifier",),
-        "Two classes with a score each: the label of the higher one in sardonyx, in onnxruntime "
-        "of the second where that is positive; `base_values` change that further.",
-        "For more than two classes both take the highest.",
+        "Two classes with one score each: sardonyx returns the label of the higher score; "
+        "onnxruntime returns the second label if its score is positive, and `base_values` change "
+        "this further.",
+        "For more than two classes, both return the label of the highest score.",
         OPEN,
         lambda case: count_of_labels(case) == 2 and len(set(case.attributes["class_ids"])) == 2,
         Case(
@@ -99,9 +99,9 @@ ENTRIES = (
     ),
     Disagreement(
         ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
-        "NaN, where not all nodes compare alike, or all by !=: onnxruntime does not ask each node "
-        "where it goes.",
-        "`nodes_missing_value_tracks_true` says so for each node.",
+        "NaN, if nodes compare in different ways, or all by !=: onnxruntime does not look up the "
+        "direction of each node.",
+        "`nodes_missing_value_tracks_true` sets the direction for each node.",
         SARDONYX,
         asks_where_nan_goes,
         Case(
@@ -127,8 +127,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("LinearRegressor",),
-        "SOFTMAX_ZERO of scores that are all 0: halves in sardonyx, NaN in onnxruntime.",
-        "The standard does not say; its reference implementation returns halves.",
+        "SOFTMAX_ZERO of scores that are all 0: sardonyx returns halves, onnxruntime NaN.",
+        "The standard does not say. Its reference implementation returns halves.",
         OPEN,
         scores_nothing,
         Case(
@@ -142,7 +142,7 @@ ENTRIES = (
     Disagreement(
         ("LinearRegressor", "TreeEnsembleRegressor"),
         "`post_transform` of one target: onnxruntime does not apply it.",
-        "It is applied to the score, of which there is one.",
+        "The transform applies to the score, and there is one score.",
         SARDONYX,
         lambda case: (
             case.attributes.get("targets", case.attributes.get("n_targets", 1)) == 1
@@ -158,17 +158,17 @@ ENTRIES = (
     ),
     Disagreement(
         ("TreeEnsemble",),
-        "`post_transform` 1 and 2: onnxruntime takes the one for the other.",
-        "1 is SOFTMAX and 2 LOGISTIC.",
+        "`post_transform` 1 and 2: onnxruntime swaps them.",
+        "1 is SOFTMAX and 2 is LOGISTIC.",
         SARDONYX,
         lambda case: case.attributes.get("post_transform") in (1, 2),
         _stump(floats(0), n_targets=2, post_transform=1),
     ),
     Disagreement(
         ("TreeEnsemble",),
-        "BRANCH_MEMBER with a negative member: onnxruntime takes numbers between the members for "
-        "members, as 0.5 for one of {-3, 0}.",
-        "A value is a member if it is one of `membership_values`.",
+        "BRANCH_MEMBER with a negative member: onnxruntime accepts numbers between the members, "
+        "such as 0.5 for {-3, 0}.",
+        "A value is a member only if it is one of `membership_values`.",
         SARDONYX,
         _has_negative_members,
         _stump(
@@ -184,7 +184,7 @@ ENTRIES = (
     ),
     Disagreement(
         ("DictVectorizer",),
-        "The result is a vector in sardonyx, and a matrix of one row in onnxruntime.",
+        "sardonyx returns a vector, onnxruntime a matrix of one row.",
         "The standard has a 1-D tensor.",
         SARDONYX,
         lambda case: True,

@@ -46,8 +46,8 @@ def attention(
 ENTRIES = (
     Disagreement(
         ("LSTM",),
-        "`clip`: in onnxruntime the cell reaches its activation `h` as it is.",
-        "It is applied to the input of activations, and `h` is one.",
+        "`clip`: onnxruntime does not clip the cell before the activation `h`.",
+        "`clip` applies to the input of activations, and `h` is one of them.",
         SARDONYX,
         lambda case: "clip" in case.attributes,
         Case(
@@ -63,8 +63,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("GRU", "LSTM", "RNN"),
-        "Softplus of large numbers as an activation: infinity in onnxruntime.",
-        "log(1 + exp(x)) is about x there, and no infinity.",
+        "Softplus of large numbers as an activation: onnxruntime returns infinity.",
+        "log(1 + exp(x)) is about x for large x, and not infinite.",
         SARDONYX,
         lambda case: (
             "Softplus" in case.attributes.get("activations", ())
@@ -80,51 +80,54 @@ ENTRIES = (
     Disagreement(
         ("QuantizeLinear",),
         "float16: onnxruntime divides in float32.",
-        "The type of `y_scale` determines the precision of the division, the standard says from "
-        "opset 23 on, and said nothing else before.",
+        "From opset 23 on, the type of `y_scale` sets the precision of the division. Earlier "
+        "versions do not contradict this.",
         SARDONYX,
         lambda case: dtype_in(case) == "float16" and has(case, is_no_power_of_two, 1),
         Case("QuantizeLinear", 23, (halves(5.25), halves(0.1), None)),
     ),
     Disagreement(
         ("QuantizeLinear",),
-        "Infinity in float16: the greatest of the quantized type in sardonyx, the least in "
-        "onnxruntime.",
-        "The formula saturates; so does onnxruntime in float32.",
+        "Infinity in float16: sardonyx returns the largest value of the quantized type, "
+        "onnxruntime the smallest.",
+        "The formula saturates. In float32, onnxruntime saturates too.",
         SARDONYX,
         lambda case: dtype_in(case) == "float16" and has(case, np.isposinf),
         Case("QuantizeLinear", 21, (halves(np.inf), halves(1), None)),
     ),
     Disagreement(
         ("Attention",),
-        "`is_causal` with a past: onnxruntime counts the queries from the first key of the past.",
-        "Query i attends key j where j <= i + past_sequence_length.",
+        "`is_causal` with a past: onnxruntime aligns the first query with the first key of the "
+        "past.",
+        "Query i attends key j if j <= i + past_sequence_length.",
         SARDONYX,
         lambda case: case.attributes.get("is_causal") == 1 and case.inputs[4] is not None,
         attention(floats(1), floats(1, 2), floats(3), is_causal=1),
     ),
     Disagreement(
         ("Attention",),
-        "`qk_matmul_output_mode` 2: what is masked is -inf in sardonyx, the least finite number in "
-        "onnxruntime.",
-        "What is disallowed contributes -inf to the bias.",
+        "`qk_matmul_output_mode` 2: sardonyx returns -inf for masked elements, onnxruntime the "
+        "smallest finite number.",
+        "A forbidden element adds -inf to the bias.",
         SARDONYX,
         lambda case: case.attributes.get("qk_matmul_output_mode") == 2,
         attention(floats(1), floats(1), floats(3), np.array([[False, True]]), mode=2),
     ),
     Disagreement(
         ("Attention",),
-        "float64 from opset 25 on, and before where heads share keys: onnxruntime takes the root "
+        "float64 from opset 25 on, and earlier if heads share keys: onnxruntime computes the root "
         "of the scale in float32.",
-        "It runs the standard's body, which does so; but the result has the precision of its type.",
+        "The standard's function body, which onnxruntime runs, does this too. But the result has "
+        "the precision of its type.",
         SARDONYX,
         lambda case: dtype_in(case) == "float64" and (case.opset >= 25 or shares_keys(case)),
         attention(doubles(0.1), doubles(0.3, 0.9), opset=25, scale=0.5),
     ),
     Disagreement(
         ("MatMul",),
-        "An inner axis of size 0 where batches broadcast: onnxruntime returns too small a batch.",
-        "It behaves like numpy.matmul, which broadcasts them.",
+        "An inner axis of size 0 with batches that broadcast: onnxruntime returns a batch that is "
+        "too small.",
+        "The operator behaves like numpy.matmul, which broadcasts the batches.",
         SARDONYX,
         lambda case: (
             0 in case.inputs[0].shape[-1:] and shape_of(case)[:-2] != shape_of(case, 1)[:-2]
@@ -133,8 +136,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("Gemm",),
-        "An inner axis of size 0: onnxruntime leaves out `beta`.",
-        "The product is 0, and C is scaled as ever.",
+        "An inner axis of size 0: onnxruntime ignores `beta`.",
+        "The product is 0, and C is still multiplied by `beta`.",
         SARDONYX,
         lambda case: (
             0 in case.inputs[0].shape
@@ -150,16 +153,16 @@ ENTRIES = (
     ),
     Disagreement(
         ("MatMul",),
-        "A batch axis of size 0 against one of size 1, or none, and a matrix of no rows by a "
-        "vector: onnxruntime refuses it.",
-        "It behaves like numpy.matmul, which broadcasts 1 to 0.",
+        "A batch axis of size 0 against one of size 1 or a missing one, and a matrix without rows "
+        "times a vector: onnxruntime raises an error.",
+        "The operator behaves like numpy.matmul, which broadcasts 1 to 0.",
         SARDONYX,
         batch_of_none,
         Case("MatMul", 13, (floats(1, 2), np.zeros((0, 2, 3), np.float32))),
     ),
     Disagreement(
         ("BatchNormalization",),
-        "`training_mode` with one output: onnxruntime wants all three.",
+        "`training_mode` with one output: onnxruntime requires all three.",
         "The running mean and variance are optional outputs.",
         SARDONYX,
         lambda case: case.attributes.get("training_mode") == 1 and case.outputs == 1,
@@ -173,8 +176,8 @@ ENTRIES = (
     Disagreement(
         ("GroupNormalization",),
         "float64 from opset 21 on: onnxruntime computes the statistics in float32.",
-        "`stash_type`, float32 by default, names the precision; sardonyx computes in no less than "
-        "that of the input.",
+        "`stash_type` sets the precision, and is float32 by default. sardonyx uses at least the "
+        "precision of the input.",
         ONNXRUNTIME,
         lambda case: case.opset >= 21 and dtype_in(case) == "float64",
         Case(
@@ -186,9 +189,9 @@ ENTRIES = (
     ),
     Disagreement(
         ("MeanVarianceNormalization",),
-        "Elements that hardly vary: 0 in sardonyx, NaN or noise in onnxruntime.",
-        "The standard's formula has the mean of the squared deviations; onnxruntime takes the "
-        "difference of two means, which may come out negative.",
+        "Elements that are almost equal: sardonyx returns 0, onnxruntime NaN or noise.",
+        "The standard's formula is the mean of the squared deviations. onnxruntime computes the "
+        "difference of two means, which can be negative.",
         SARDONYX,
         is_constant_over_axes,
         Case("MeanVarianceNormalization", 13, (np.full((1, 1, 1, 3), 3.3, np.float32),)),

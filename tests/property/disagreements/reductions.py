@@ -29,17 +29,17 @@ REDUCTIONS = (
 ENTRIES = (
     Disagreement(
         ("ReduceMax", "ReduceMin"),
-        "NaN: it is the result in sardonyx; in onnxruntime that depends on where it stands.",
-        "The operator behaves as NumPy's, whose result is NaN.",
+        "NaN: sardonyx returns NaN; the result of onnxruntime depends on the position of the NaN.",
+        "The operator behaves like NumPy's, which returns NaN.",
         SARDONYX,
         lambda case: has(case, np.isnan),
         Case("ReduceMax", 13, (doubles(1, NAN),)),
     ),
     Disagreement(
         REDUCTIONS,
-        "Inputs without elements: onnxruntime leaves alone an axis that is counted from the back, "
-        "and takes one that is not there.",
-        "Axes lie in [-rank, rank - 1], and all that are named are reduced.",
+        "Inputs without elements: onnxruntime does not reduce negative axes, and accepts axes that "
+        "do not exist.",
+        "Axes lie in [-rank, rank - 1], and all listed axes are reduced.",
         SARDONYX,
         lambda case: (
             0 in shape_of(case) and not set(axes_of(case)) <= set(range(len(shape_of(case))))
@@ -48,15 +48,15 @@ ENTRIES = (
     ),
     Disagreement(
         ("ReduceMax", "ReduceMin"),
-        "The extreme of no truth values: onnxruntime refuses it.",
-        "Reduction over an empty set yields the least or the greatest value of the type.",
+        "Booleans, an empty axis: onnxruntime raises an error.",
+        "The reduction of an empty set returns the smallest or the largest value of the type.",
         SARDONYX,
         lambda case: dtype_in(case) == "bool" and reduces_nothing(case),
         Case("ReduceMax", 20, (np.zeros((0,), bool),)),
     ),
     Disagreement(
         ("ReduceMean",),
-        "The mean of nothing: NaN in sardonyx, 0 in onnxruntime.",
+        "An empty axis: sardonyx returns NaN, onnxruntime 0.",
         "The standard calls it undefined.",
         OPEN,
         reduces_nothing,
@@ -64,7 +64,7 @@ ENTRIES = (
     ),
     Disagreement(
         REDUCTIONS,
-        "Axes of a scalar: sardonyx refuses them, onnxruntime takes any.",
+        "Axes of a scalar: sardonyx raises an error, onnxruntime accepts any axes.",
         "Axes lie in [-rank, rank - 1], and a scalar has none.",
         SARDONYX,
         lambda case: shape_of(case) == () and bool(axes_of(case)),
@@ -72,7 +72,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("ReduceLogSumExp",),
-        "Integers: sardonyx cuts off the result, onnxruntime its distance from the maximum.",
+        "Integers: sardonyx truncates the result, onnxruntime truncates the difference between the "
+        "result and the maximum.",
         "The standard does not say how a fraction becomes an integer.",
         OPEN,
         lambda case: not isdtype(case.inputs[0].dtype, "real floating"),
@@ -80,17 +81,17 @@ ENTRIES = (
     ),
     Disagreement(
         ("ArgMax", "ArgMin"),
-        "NaN: sardonyx returns the place of the first, or with `select_last_index` of the last; in "
-        "onnxruntime that depends on where it stands.",
-        "The standard does not say; so it is in NumPy, which its reference implementation asks.",
+        "NaN: sardonyx returns the index of the first NaN, or of the last one with "
+        "`select_last_index`; the result of onnxruntime depends on the position of the NaN.",
+        "The standard does not say. Its reference implementation calls NumPy, which does the same "
+        "as sardonyx.",
         OPEN,
         lambda case: has(case, np.isnan),
         Case("ArgMax", 13, (floats(1, NAN, 3),), {"select_last_index": 1}),
     ),
     Disagreement(
         ("ArgMax", "ArgMin"),
-        "The extreme of nothing: sardonyx refuses it, onnxruntime does so only of an axis that is "
-        "counted from the front.",
+        "An empty axis: sardonyx raises an error, onnxruntime only does so for non-negative axes.",
         "There is no index to return.",
         SARDONYX,
         lambda case: 0 in shape_of(case),
@@ -98,16 +99,16 @@ ENTRIES = (
     ),
     Disagreement(
         ("LogSoftmax",),
-        "NaN and infinity in float64: onnxruntime returns numbers where sardonyx returns NaN.",
-        "The sum of the exponentials is NaN, as onnxruntime itself finds in float32.",
+        "NaN and infinity in float64: sardonyx returns NaN, onnxruntime returns numbers.",
+        "The sum of the exponentials is NaN. In float32, onnxruntime returns NaN too.",
         SARDONYX,
         lambda case: dtype_in(case) == "float64" and has(case, lambda x: ~np.isfinite(x)),
         Case("LogSoftmax", 13, (doubles(1, NAN, 2),)),
     ),
     Disagreement(
         ("Hardmax",),
-        "NaN: sardonyx takes it for the maximum, as ArgMax does; onnxruntime does so or not, "
-        "depending on where it stands.",
+        "NaN: sardonyx treats it as the maximum, like ArgMax; the result of onnxruntime depends on "
+        "the position of the NaN.",
         "The standard does not say.",
         OPEN,
         lambda case: has(case, np.isnan),

@@ -25,8 +25,8 @@ NAN = float("nan")
 ENTRIES = (
     Disagreement(
         ("Resize", "Upsample"),
-        "Integers between two elements: sardonyx rounds, onnxruntime cuts off.",
-        "The standard does not say; its reference implementation rounds.",
+        "Integers between two elements: sardonyx rounds, onnxruntime truncates.",
+        "The standard does not say. Its reference implementation rounds.",
         OPEN,
         makes_fractions_of_integers,
         Case(
@@ -38,9 +38,10 @@ ENTRIES = (
     ),
     Disagreement(
         ("Resize",),
-        "`align_corners` where `scales` give no whole size: onnxruntime aligns the last element, "
-        "sardonyx what would be the last of the size that was asked for.",
-        "So has it the standard's own case, resize_downsample_scales_linear_align_corners.",
+        "`align_corners` with `scales` that give a fractional size: onnxruntime aligns the last "
+        "element of the rounded size, sardonyx the last element of the fractional size.",
+        "The standard's own test resize_downsample_scales_linear_align_corners does the same as "
+        "sardonyx.",
         SARDONYX,
         aligns_no_whole_size,
         Case(
@@ -52,8 +53,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("Resize",),
-        "`tf_crop_and_resize` of an axis whose size stays: onnxruntime does not crop it.",
-        "The formula has the region whatever the size.",
+        "`tf_crop_and_resize` of an axis whose size does not change: onnxruntime does not crop it.",
+        "The formula uses the region for every size.",
         SARDONYX,
         crops_where_the_size_stays,
         Case(
@@ -65,18 +66,18 @@ ENTRIES = (
     ),
     Disagreement(
         ("Resize", "Upsample"),
-        "A scale other than 1 that leaves an axis at its size: onnxruntime leaves it alone, in "
-        "some modes.",
-        "Positions follow from the scale that was asked for, as wherever it gives no whole size.",
+        "A scale other than 1 that does not change the size of an axis: onnxruntime skips this "
+        "axis in some modes.",
+        "Positions follow from the requested scale, as for all other fractional sizes.",
         SARDONYX,
         keeps_a_size_that_is_scaled,
         Case("Resize", 13, (floats(1, 2)[None], None, floats(1, 1.3)), {"mode": "cubic"}),
     ),
     Disagreement(
         ("Resize", "Upsample"),
-        "Positions at an element or midway between two: in onnxruntime float32 may move them to "
-        "either side.",
-        "The formulas say where they are; sardonyx computes them exactly.",
+        "Positions at an element or midway between two: onnxruntime computes in float32, which may "
+        "move them to either side.",
+        "The formulas define the positions. sardonyx computes them exactly.",
         SARDONYX,
         misses_a_tie,
         Case(
@@ -88,7 +89,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("Resize",),
-        "`keep_aspect_ratio_policy` and axes counted from the back: onnxruntime does not keep it.",
+        "`keep_aspect_ratio_policy` with negative axes: onnxruntime does not keep the aspect "
+        "ratio.",
         "Axes lie in [-r, r-1].",
         SARDONYX,
         keeps_aspect_from_the_back,
@@ -101,16 +103,16 @@ ENTRIES = (
     ),
     Disagreement(
         ("Resize",),
-        "`sizes` of 0: onnxruntime refuses them.",
-        "The result is empty; by `scales` onnxruntime makes it, too.",
+        "`sizes` of 0: onnxruntime raises an error.",
+        "The result is empty. With `scales`, onnxruntime returns an empty result too.",
         SARDONYX,
         is_resized_to_nothing,
         Case("Resize", 13, (floats(1, 2), None, None, ints(0))),
     ),
     Disagreement(
         ("Resize",),
-        "`antialias` and `exclude_outside` where they have no effect, as in mode nearest: "
-        "onnxruntime refuses them.",
+        "`antialias` and `exclude_outside` in modes where they have no effect, such as nearest: "
+        "onnxruntime raises an error.",
         "The standard allows any combination.",
         SARDONYX,
         filters_in_vain,
@@ -118,8 +120,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("Resize", "Upsample"),
-        "Infinities and NaN in linear modes: a neighbour whose weight is 0 still makes NaN in "
-        "onnxruntime, and in sardonyx where positions are not those of elements exactly.",
+        "Infinities and NaN in linear modes, next to a neighbour of weight 0: onnxruntime returns "
+        "NaN, sardonyx only if the position is not exactly at an element.",
         "The standard does not say whether such a neighbour counts.",
         OPEN,
         lambda case: has(case, lambda x: ~np.isfinite(x)),
@@ -132,8 +134,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("RoiAlign",),
-        "A region that ends before it begins on one of its two axes, its samples counted by its "
-        "size: onnxruntime refuses it; for sardonyx it holds no samples, and is 0.",
+        "A region that ends before it begins on one axis, with a number of samples that depends on "
+        "its size: onnxruntime raises an error; sardonyx returns 0, because there are no samples.",
         "The standard does not say.",
         OPEN,
         is_of_negative_area,
@@ -145,9 +147,9 @@ ENTRIES = (
     ),
     Disagreement(
         ("GridSample",),
-        "Positions that are infinite or NaN: onnxruntime takes them for some element; for sardonyx "
-        "infinity is outside, and NaN gives NaN.",
-        "The standard does not say; what is far outside is outside.",
+        "Positions that are infinite or NaN: onnxruntime reads some element; in sardonyx, infinity "
+        "is outside and NaN returns NaN.",
+        "The standard does not say. A far position is outside.",
         OPEN,
         lambda case: has(case, lambda x: ~np.isfinite(x), 1),
         Case(
@@ -158,18 +160,18 @@ ENTRIES = (
     ),
     Disagreement(
         ("AffineGrid",),
-        "A batch of one in float16: onnxruntime, which then runs the standard's body for the "
-        "operator, refuses it.",
-        "The body squeezes the axis of the batch away by mistake.",
+        "A batch of one in float16: onnxruntime runs the standard's function body and raises an "
+        "error.",
+        "The body removes the batch axis by mistake.",
         SARDONYX,
         lambda case: dtype_in(case) == "float16" and shape_of(case) == (1, 2, 3),
         Case("AffineGrid", 20, (np.zeros((1, 2, 3), np.float16), ints(1, 1, 2, 2))),
     ),
     Disagreement(
         ("AffineGrid",),
-        "`align_corners` on an axis of one element: -1 in sardonyx, 1 in onnxruntime.",
-        "The standard's body for the operator starts at -1, and says so of the depth; elsewhere it "
-        "divides by 0.",
+        "`align_corners` on an axis of one element: sardonyx returns -1, onnxruntime 1.",
+        "The standard's function body starts at -1, and says so for the depth. For the other axes "
+        "it divides by 0.",
         OPEN,
         lambda case: case.attributes.get("align_corners") == 1 and 1 in case.inputs[1][2:],
         Case(

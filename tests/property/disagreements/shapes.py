@@ -40,9 +40,9 @@ LAST_TIME = helper.make_graph(
 ENTRIES = (
     Disagreement(
         ("Concat",),
-        "An input without elements, of another rank: sardonyx refuses it, "
-        "onnxruntime leaves it out.",
-        "The standard wants the same shape but for the size along the axis.",
+        "An input without elements and with another rank: sardonyx raises an error, onnxruntime "
+        "ignores the input.",
+        "The standard requires equal shapes except along the axis.",
         SARDONYX,
         lambda case: (
             len({x.ndim for x in case.inputs}) > 1 and not all(x.size for x in case.inputs)
@@ -56,9 +56,9 @@ ENTRIES = (
     ),
     Disagreement(
         ("Reshape",),
-        "`allowzero` with both 0 and -1: sardonyx refuses it, onnxruntime takes any size for -1 "
-        "that it can.",
-        "The standard calls it invalid, since -1 cannot be determined.",
+        "`allowzero` with both 0 and -1: sardonyx raises an error, onnxruntime uses any size for "
+        "-1 that fits.",
+        "The standard calls this invalid, because -1 cannot be determined.",
         SARDONYX,
         lambda case: (
             case.attributes.get("allowzero") == 1 and {0, -1} <= set(case.inputs[1].tolist())
@@ -67,25 +67,25 @@ ENTRIES = (
     ),
     Disagreement(
         ("Squeeze",),
-        "An axis named twice: sardonyx refuses it, onnxruntime takes it for one.",
-        "The standard does not say; elsewhere it forbids it.",
+        "The same axis twice: sardonyx raises an error, onnxruntime ignores the second one.",
+        "The standard does not say here. For other operators it forbids this.",
         OPEN,
         names_an_axis_twice,
         Case("Squeeze", 13, (floats(1), ints(0, 0))),
     ),
     Disagreement(
         ("Split",),
-        "`num_outputs` that leaves nothing for the last part: onnxruntime refuses it.",
-        "The last part is smaller where the axis does not split evenly, here of size 0.",
+        "`num_outputs` that leaves nothing for the last part: onnxruntime raises an error.",
+        "If the axis does not split evenly, the last part is smaller. Here its size is 0.",
         SARDONYX,
         last_part_is_empty,
         Case("Split", 18, (floats(1, 2, 3, 4),), {"num_outputs": 3}, outputs=3),
     ),
     Disagreement(
         ("Pad",),
-        "Mode `wrap` of an input without elements, and any mode where negative pads take all of an "
-        "axis: onnxruntime refuses it.",
-        "Where the empty axis itself is not padded, the result is defined, and empty.",
+        "Mode `wrap` of an input without elements, and any mode in which negative pads remove a "
+        "whole axis: onnxruntime raises an error.",
+        "The result is defined and empty, unless the empty axis itself is padded.",
         SARDONYX,
         lambda case: (
             case.attributes.get("mode", "constant") != "constant"
@@ -95,17 +95,18 @@ ENTRIES = (
     ),
     Disagreement(
         ("Pad",),
-        "Mode `reflect` further than there are elements: onnxruntime refuses it.",
-        "The standard does not forbid it; in its reference implementation, as in NumPy, the "
-        "reflection is reflected again.",
+        "Mode `reflect` with more padding than elements: onnxruntime raises an error.",
+        "The standard does not forbid it. Its reference implementation, like NumPy, reflects the "
+        "reflection again.",
         SARDONYX,
         reflects_too_far,
         Case("Pad", 18, (floats(1, 2), ints(0, 2)), {"mode": "reflect"}),
     ),
     Disagreement(
         ("Constant",),
-        "`sparse_value`: onnxruntime hands out a sparse tensor, or refuses it.",
-        "The attribute is another way to write the elements of the output, a dense tensor.",
+        "`sparse_value`: onnxruntime returns a sparse tensor, or raises an error.",
+        "The attribute is only another notation for the elements of the output, which is a dense "
+        "tensor.",
         SARDONYX,
         lambda case: "sparse_value" in case.attributes,
         Case(
@@ -123,32 +124,32 @@ ENTRIES = (
     ),
     Disagreement(
         ("Dropout",),
-        "The mask in inference before opset 12: ones in sardonyx, zeros in onnxruntime.",
-        "The standard does not say; from 12 on both return ones, for what is kept.",
+        "The mask in inference before opset 12: sardonyx returns ones, onnxruntime zeros.",
+        "The standard does not say. From opset 12 on, both return ones, because all elements stay.",
         OPEN,
         lambda case: case.opset < 12 and case.outputs == 2 and 0 not in shape_of(case),
         Case("Dropout", 10, (floats(1),), outputs=2),
     ),
     Disagreement(
         ("SplitToSequence",),
-        "`keepdims` 0 where `split` is given: onnxruntime heeds it.",
-        "Where `split` is given, the attribute is ignored.",
+        "`keepdims` 0 together with `split`: onnxruntime applies `keepdims`.",
+        "If `split` is present, the standard ignores the attribute.",
         SARDONYX,
         lambda case: case.attributes.get("keepdims") == 0 and len(case.inputs) > 1,
         Case("SplitToSequence", 11, (ints(1, 2), ints(1).reshape(())), {"keepdims": 0}),
     ),
     Disagreement(
         ("Loop",),
-        "Without a first condition: onnxruntime stops where the body's condition says so.",
-        "In the standard's table the body's condition is then ignored.",
+        "No initial condition: onnxruntime stops when the condition of the body is false.",
+        "In the standard's table, the condition of the body is ignored then.",
         SARDONYX,
         lambda case: case.inputs[1] is None and case.attributes["body"].output[0].name != "go",
         Case("Loop", 13, (ints(3).reshape(()), None, floats(1)), {"body": LAST_TIME}, outputs=2),
     ),
     Disagreement(
         ("Loop",),
-        "What no iteration makes: onnxruntime stacks nothing to a vector, sardonyx to what the "
-        "iterations would have the shape of.",
+        "Scan outputs of zero iterations: onnxruntime returns an empty vector, sardonyx an empty "
+        "array with the shape that the iterations would have.",
         "The standard does not say.",
         OPEN,
         lambda case: (

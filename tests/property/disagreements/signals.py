@@ -12,15 +12,15 @@ from tests.property.features import dtype_in, floats, ints, is_cut_or_padded_spe
 ENTRIES = (
     Disagreement(
         ("BlackmanWindow", "HammingWindow", "HannWindow"),
-        "A window of one element that is not periodic: 1 in sardonyx, NaN in onnxruntime.",
-        "The standard's body divides 0 by 0; NumPy's windows have 1.",
+        "A non-periodic window of one element: sardonyx returns 1, onnxruntime NaN.",
+        "The standard's function body divides 0 by 0. NumPy's windows return 1.",
         OPEN,
         lambda case: case.inputs[0] == 1 and case.attributes.get("periodic") == 0,
         Case("HannWindow", 17, (ints(1).reshape(()),), {"periodic": 0}),
     ),
     Disagreement(
         ("BlackmanWindow", "HammingWindow", "HannWindow"),
-        "float64: onnxruntime takes its constants in float32.",
+        "float64: onnxruntime rounds its constants to float32.",
         "The result has the precision of its type.",
         SARDONYX,
         lambda case: case.attributes.get("output_datatype") == number_of(np.dtype(np.float64)),
@@ -36,9 +36,9 @@ ENTRIES = (
     ),
     Disagreement(
         ("DFT",),
-        "`inverse` and `onesided`, where the spectrum is longer or shorter than `dft_length` asks "
-        "for: onnxruntime cuts it off, or pads it, before it makes the other side.",
-        "Values up to floor(dft_length / 2) + 1 are used, as numpy.fft.irfft does.",
+        "`inverse` with `onesided`, for a spectrum longer or shorter than `dft_length`: "
+        "onnxruntime truncates or pads it before it computes the other half.",
+        "The operator uses values up to floor(dft_length / 2) + 1, like numpy.fft.irfft.",
         SARDONYX,
         is_cut_or_padded_spectrum,
         Case(
@@ -50,8 +50,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("StringSplit",),
-        "Without a delimiter, tabs and newlines: onnxruntime splits at spaces alone.",
-        "The delimiter then is consecutive whitespace.",
+        "No delimiter, with tabs and newlines in the text: onnxruntime splits only at spaces.",
+        "Without a delimiter, the text is split at consecutive whitespace.",
         SARDONYX,
         lambda case: (
             not case.attributes.get("delimiter") and any("\t" in s for s in case.inputs[0].flat)
@@ -60,8 +60,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("StringSplit",),
-        "An empty string at a delimiter: one part that is empty in sardonyx, none in onnxruntime.",
-        "The standard does not say; its reference implementation counts one.",
+        "An empty string with a delimiter: sardonyx returns one empty part, onnxruntime none.",
+        "The standard does not say. Its reference implementation returns one.",
         OPEN,
         lambda case: bool(case.attributes.get("delimiter") and np.any(case.inputs[0] == "")),
         Case("StringSplit", 20, (np.array([""], object),), {"delimiter": ","}, outputs=2),

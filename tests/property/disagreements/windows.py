@@ -14,9 +14,9 @@ NAN = float("nan")
 ENTRIES = (
     Disagreement(
         ("MaxUnpool",),
-        "`output_shape`: onnxruntime counts the indices through that shape.",
-        "The indices are those of the MaxPool, so they count through what its input was; the "
-        "standard's own example shows it.",
+        "`output_shape`: onnxruntime applies the indices to this shape.",
+        "The indices come from MaxPool, so they refer to the shape of its input. The standard's "
+        "own example shows this.",
         SARDONYX,
         lambda case: len(case.inputs) > 2,
         Case(
@@ -28,8 +28,9 @@ ENTRIES = (
     ),
     Disagreement(
         ("Col2Im",),
-        "Dilated blocks of images of other than two axes: onnxruntime loses channels.",
-        "A block's elements lie as far apart as `dilations` says, whatever the number of axes.",
+        "Dilated blocks, for images with one or with more than two axes: onnxruntime loses "
+        "channels.",
+        "`dilations` sets the distance between elements of a block for any number of axes.",
         SARDONYX,
         lambda case: (
             max(case.attributes.get("dilations", [1])) > 1 and case.inputs[1].shape != (2,)
@@ -43,27 +44,28 @@ ENTRIES = (
     ),
     Disagreement(
         ("AveragePool", "LpPool", "MaxPool"),
-        "A window longer than the padded axis: sardonyx refuses it; onnxruntime returns an empty "
-        "result, or a window where there is none.",
-        "The formula gives size 0 for a window that is too long by no more than a stride. Both "
-        "refuse it in Conv, and an empty result helps nobody.",
+        "A window longer than the padded axis: sardonyx raises an error; onnxruntime returns an "
+        "empty result, or a window that does not exist.",
+        "If the window is too long by at most one stride, the formula returns size 0. For Conv "
+        "both raise an error, and an empty result helps nobody.",
         OPEN,
         lambda case: max(overhang(case)) > 0,
         Case("MaxPool", 12, (np.ones((1, 1, 1), np.float32),), {"kernel_shape": [2]}),
     ),
     Disagreement(
         ("MaxPool", "GlobalMaxPool"),
-        "NaN: it is the greatest element in sardonyx; onnxruntime leaves it out, or does so "
-        "depending on where it stands.",
-        "The standard does not say; so it is for ReduceMax, which behaves as NumPy does.",
+        "NaN: sardonyx returns it as the maximum; onnxruntime ignores it, or the result depends on "
+        "its position.",
+        "The standard does not say. ReduceMax behaves like NumPy, which returns NaN.",
         OPEN,
         lambda case: has(case, np.isnan),
         Case("MaxPool", 12, (floats(1, NAN).reshape(1, 1, 2),), {"kernel_shape": [2]}),
     ),
     Disagreement(
         ("AveragePool", "LpPool", "MaxPool"),
-        "SAME padding where windows leave gaps: onnxruntime refuses it, in most versions.",
-        "Padding adds elements or none, as onnxruntime itself has it in Conv.",
+        "SAME padding with gaps between the windows: onnxruntime raises an error, in most "
+        "versions.",
+        "Padding only adds elements, or none. For Conv, onnxruntime does the same.",
         SARDONYX,
         same_within_stride,
         Case(
@@ -75,9 +77,9 @@ ENTRIES = (
     ),
     Disagreement(
         ("AveragePool", "LpPool", "MaxPool"),
-        "VALID with `ceil_mode`: whole windows alone in sardonyx, also a last one that is cut off "
-        "in onnxruntime.",
-        "The formula for VALID counts whole windows where `ceil_mode` is set, too.",
+        "VALID with `ceil_mode`: sardonyx uses only whole windows, onnxruntime also uses a partial "
+        "last window.",
+        "The formula for VALID counts whole windows, with `ceil_mode` too.",
         SARDONYX,
         lambda case: (
             case.attributes.get("auto_pad") == "VALID" and case.attributes.get("ceil_mode") == 1
@@ -91,9 +93,9 @@ ENTRIES = (
     ),
     Disagreement(
         ("ConvTranspose",),
-        "SAME padding where the stride is longer than the dilated kernel: the result of "
-        "onnxruntime is shorter.",
-        "SAME means that the output has the size of the input times the stride.",
+        "SAME padding with a stride longer than the dilated kernel: the result of onnxruntime is "
+        "shorter.",
+        "With SAME, the size of the output is the size of the input times the stride.",
         SARDONYX,
         lambda case: case.attributes.get("auto_pad", "").startswith("SAME") and leaves_gaps(case),
         Case(
@@ -105,10 +107,10 @@ ENTRIES = (
     ),
     Disagreement(
         ("ConvTranspose",),
-        "An infinite or NaN weight: NaN in sardonyx also where it would meet a place between or "
-        "beyond the elements of the input; onnxruntime leaves these places out.",
-        "The standard does not say. Sardonyx computes the convolution of the input with zeros "
-        "between its elements, and zero times infinity is NaN.",
+        "An infinite or NaN weight: sardonyx returns NaN also at positions between and beyond the "
+        "elements of the input; onnxruntime skips these positions.",
+        "The standard does not say. sardonyx inserts zeros between the elements and computes a "
+        "convolution, and zero times infinity is NaN.",
         OPEN,
         lambda case: not np.isfinite(case.inputs[1]).all(),
         Case(
