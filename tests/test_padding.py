@@ -16,15 +16,15 @@ from jax import lax
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sardonyx.backends.base import Spec
+from sardonyx.backends.jax.lockstep import Different
 from sardonyx.backends.jax.padding.axes import (
     Axis,
-    Different,
     Layout,
     Part,
     Unpaddable,
-    clean,
     merged,
     reshaped,
+    unpadded,
 )
 from sardonyx.backends.jax.padding.protocols import Call
 from sardonyx.backends.jax.padding.prover import JaxPadding
@@ -45,7 +45,7 @@ def padded_runs(function: Function, x: Any, *more: Any, template: Sequence[bool]
     wide = [poisoned(a, (*WIDE, *a.shape[2:])[: a.ndim]) for a in true]
     layouts = [
         tuple(
-            end(n, m) if i < 2 else clean(n)
+            end(n, m) if i < 2 else unpadded(n)
             for i, (n, m) in enumerate(zip(a.shape, w.shape, strict=True))
         )
         for a, w in zip(true, wide, strict=True)
@@ -60,8 +60,8 @@ def padded_runs(function: Function, x: Any, *more: Any, template: Sequence[bool]
         Call(several, None, [Spec(a.shape, a.dtype) for a in arrays]) for arrays in (true, wide)
     ]
     made, act = prover.step(*calls, layouts, {})
-    results = several(*wide) if act is None else jax.jit(act)(list(prover.told), wide)
-    return [padding.reduced(r, layout) for r, layout in zip(results, made, strict=True)]
+    results = several(*wide) if act is None else jax.jit(act)(list(prover.runtime_args), wide)
+    return [padding.unpad(r, layout) for r, layout in zip(results, made, strict=True)]
 
 
 def check(function: Function, *arrays: Any) -> None:
@@ -285,7 +285,7 @@ def layouts(draw: Any) -> Layout:
     axes = []
     for size in sizes:
         true = draw(st.integers(1, size)) if size > 1 else 1
-        axes.append(end(true, size) if size > 1 and draw(st.booleans()) else clean(size))
+        axes.append(end(true, size) if size > 1 and draw(st.booleans()) else unpadded(size))
     return tuple(axes)
 
 

@@ -19,7 +19,7 @@ from sardonyx.exporting.meaning import Meaning
 from sardonyx.exporting.reach import Ranges, Reach
 from sardonyx.exporting.signature import Signature, largest_sizes
 from sardonyx.exporting.size_formulas import Formulas, Sizes, points
-from sardonyx.exporting.symbolic_program import General
+from sardonyx.exporting.symbolic_program import SymbolicProgram
 from sardonyx.exporting.symbols import with_bounds
 from sardonyx.exporting.thresholds import thresholds
 from sardonyx.exporting.tracing import Traces
@@ -129,7 +129,7 @@ class Exporting:
         constants = _constants(first)
 
         def made(symbols: dict[str, Any]) -> Any:
-            function = jax.jit(General(traces, Formulas(traces.at, symbols)))
+            function = jax.jit(SymbolicProgram(traces, Formulas(traces.at, symbols)))
             return export.export(function, platforms=self.platforms)(
                 *self._arguments(weights, constants, symbols)
             )
@@ -157,7 +157,7 @@ class Exporting:
         weights = {n: self.params.host(n) for n in dict.fromkeys(first.weights.values())}
 
         def made(symbols: dict[str, Any]) -> Any:
-            function = General(traces, Formulas(traces.at, symbols))
+            function = SymbolicProgram(traces, Formulas(traces.at, symbols))
             return jax.eval_shape(function, *self._arguments(weights, _constants(first), symbols))
 
         self._made(traces, made, [])

@@ -1,8 +1,8 @@
-"""A program for sizes that are symbols, from the same program for several numbers.
+"""Run a program on arrays with symbolic sizes, from traces of it for several numbers.
 
-Each step is traced to a jaxpr for each of the sizes. Where these differ in numbers alone, a number
-that differs becomes an expression of the symbols, and the step is run once more with it, on arrays
-whose shapes are symbols. An expression must come to the right value at every one of the sizes.
+Each step is traced to one jaxpr per choice of sizes. If these jaxprs differ only in numbers, each
+such number becomes an expression of the symbols, and the step runs once with these expressions.
+An expression must have the right value for every choice of sizes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 
 import jax
 
+from sardonyx.backends.jax.lockstep import Counterparts, Different, columns
 from sardonyx.errors import SardonyxError, UnsupportedModel
-from sardonyx.exporting.jaxpr_merge import Evaluation
+from sardonyx.exporting.jaxpr_merge import Merger
 from sardonyx.exporting.size_formulas import Formulas, NoFormula
 from sardonyx.exporting.tracing import Traces
 from sardonyx.graph.programs.whole_program import Array, Pure
@@ -24,99 +25,100 @@ from sardonyx.graph.values.kinds import Device, Static
 
 
 @dataclass(eq=False)
-class General:
-    """The program of all traces, as a function whose arrays may have symbols for sizes."""
+class SymbolicProgram:
+    """The program of all traces, as a function of arrays that may have symbolic sizes."""
 
     traces: Traces
     formulas: Formulas
-    # For each program its registers, by those of the first.
-    _twins: list[dict[int, int]] = field(default_factory=list)
+    # The arrays in the registers of the programs, and the arguments for the first one's constants.
+    _arrays: Counterparts[Any] = field(init=False)
+    _constants: Mapping[int, Any] = field(init=False)
 
     def __call__(
         self, params: Mapping[str, Any], constants: Sequence[Any], inputs: Sequence[Any], key: Any
     ) -> list[Any]:
         programs = self.traces.programs
         self._require_one_form()
-        self._twins = [_twins_of_arguments(programs[0], program) for program in programs]
-        self._evaluation = Evaluation(self.formulas)
-        frame = programs[0].frame(params, constants, inputs, key)
-        for steps in zip(*(program.steps for program in programs), strict=True):
+        self._constants = dict(zip(programs[0].constants, constants, strict=True))
+        self._arrays = Counterparts(len(programs))
+        self._bind_weights(params)
+        registers = columns(program.inputs for program in programs)
+        self._arrays.bind_all(zip(registers, inputs, strict=True))
+        self._arrays.bind([program.key for program in programs], key)
+        merger = Merger(self.formulas)
+        for steps in columns(program.steps for program in programs):
             try:
-                results = self._step(steps, frame)
+                self._run(steps, merger)
             except SardonyxError:
                 raise
             except Exception as error:
-                raise self._refused(steps[0], error) from error
-            frame.update(zip(steps[0].results, results, strict=True))
-        outputs = zip(*(program.outputs for program in programs), strict=True)
-        return [self._output(values, frame) for values in outputs]
+                raise self._refusal(steps[0], error) from error
+        outputs = columns(program.outputs for program in programs)
+        return [self._output(values, merger) for values in outputs]
 
-    def _step(self, steps: Sequence[Step], frame: Mapping[int, Any]) -> Sequence[Any]:
-        if len({len(step.operands) for step in steps}) > 1:
-            raise NoFormula("it reads other values for other sizes")
-        arrays = [
-            self._operand(operands, frame)
-            for operands in zip(*(step.operands for step in steps), strict=True)
-        ]
-        jaxprs = list(map(_jaxpr, steps, self.traces.programs))
-        results = self._evaluation.run(jaxprs, arrays)
-        for twins, step in zip(self._twins, steps, strict=True):
-            twins.update(zip(steps[0].results, step.results, strict=True))
-        return results
+    def _bind_weights(self, params: Mapping[str, Any]) -> None:
+        by_name = [{n: r for r, n in each.weights.items()} for each in self.traces.programs]
+        for name in by_name[0]:
+            if all(name in registers for registers in by_name):
+                self._arrays.bind([registers[name] for registers in by_name], params[name])
 
-    def _operand(self, operands: Sequence[Operand], frame: Mapping[int, Any]) -> Any:
-        pairs = zip(operands, self.traces.programs, strict=True)
-        values = [_constant(operand, program) for operand, program in pairs]
-        known = [value for value in values if value is not None]
-        if len(known) == len(values):
-            place = frame.get(_register(operands[0]))
-            return self._evaluation.array(known, place)
-        self._require_twins(operands)
-        return frame[_register(operands[0])]
+    def _run(self, steps: Sequence[Step], merger: Merger) -> None:
+        operands = columns(step.operands for step in steps)
+        arrays = [self._operand(column, merger) for column in operands]
+        results = merger.run(list(map(_jaxpr, steps, self.traces.programs)), arrays)
+        registers = columns(step.results for step in steps)
+        self._arrays.bind_all(zip(registers, results, strict=True))
 
-    def _output(self, values: Sequence[Static | Device], frame: Mapping[int, Any]) -> Any:
-        known = [value.value for value in values if isinstance(value, Static)]
+    def _operand(self, operands: Sequence[Operand], merger: Merger) -> Any:
+        values = list(map(_constant, operands, self.traces.programs))
+        if all(value is not None for value in values):
+            first = operands[0]
+            shared = None if isinstance(first, Embedded) else self._constants[first]
+            return merger.constant(values, shared)
+        return self._arrays.read(operands)
+
+    def _output(self, values: Sequence[Static | Device], merger: Merger) -> Any:
         try:
-            if len(known) == len(values):
-                return self._evaluation.array(known)
-            registers = [v.register if isinstance(v, Device) else -1 for v in values]
-            self._require_twins(registers)
-        except NoFormula as reason:
-            raise UnsupportedModel(f"An output is known for each size, but {reason}.") from None
-        return frame[registers[0]]
-
-    def _require_twins(self, operands: Sequence[Operand]) -> None:
-        for twins, operand in zip(self._twins, operands, strict=True):
-            if twins.get(_register(operands[0])) != operand:
-                raise NoFormula("it reads other values for other sizes")
+            constants = [value.value for value in values if isinstance(value, Static)]
+            if len(constants) == len(values):
+                return merger.constant(constants)
+            return self._arrays.read([getattr(value, "register", None) for value in values])
+        except (Different, NoFormula) as reason:
+            raise UnsupportedModel(
+                f"An output cannot be exported for every {self._symbols}: {reason}. "
+                "Give numbers in place of these names in the signature."
+            ) from None
 
     def _require_one_form(self) -> None:
         first, *others = (program.steps for program in self.traces.programs)
         for steps in others:
             for one, other in zip(first, steps, strict=False):
                 if one.node is not other.node or one.title != other.title:
-                    raise self._refused(one, NoFormula("what runs there depends on the sizes"))
+                    raise self._refusal(one, Different("the sizes decide which operator runs"))
             if len(first) != len(steps):
                 longer = max(first, steps, key=len)
                 extra = longer[min(len(first), len(steps))]
-                raise self._refused(extra, NoFormula("it runs for some sizes alone"))
+                raise self._refusal(extra, Different("it runs for some sizes only"))
 
-    def _refused(self, step: Step, error: Exception) -> UnsupportedModel:
+    def _refusal(self, step: Step, error: Exception) -> UnsupportedModel:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        names = ", ".join(self.traces.signature.symbols)
         return UnsupportedModel(
-            f"{step.node.label} ({step.title}) cannot be exported for every {names}: {reason}. "
-            "Give numbers in place of these names in the signature."
+            f"{step.node.label} ({step.title}) cannot be exported for every {self._symbols}: "
+            f"{reason}. Give numbers in place of these names in the signature."
         )
+
+    @property
+    def _symbols(self) -> str:
+        return ", ".join(self.traces.signature.symbols)
 
 
 def _jaxpr(step: Step, program: Pure) -> Any:
-    """What a step computes, for the shapes of one of the programs."""
+    """A step's computation, for the shapes of one of the programs."""
     stand_ins = [jax.ShapeDtypeStruct(*_spec(operand, program)) for operand in step.operands]
-    return jax.make_jaxpr(partial(_called, step, program))(*stand_ins)
+    return jax.make_jaxpr(partial(_call, step, program))(*stand_ins)
 
 
-def _called(step: Step, program: Pure, *arrays: Any) -> Sequence[Any]:
+def _call(step: Step, program: Pure, *arrays: Any) -> Sequence[Any]:
     return step.call(program.backend, arrays)
 
 
@@ -131,15 +133,3 @@ def _constant(operand: Operand, program: Pure) -> Array | None:
     if isinstance(operand, Embedded):
         return operand.value
     return program.constants.get(operand)
-
-
-def _register(operand: Operand) -> int:
-    return operand if isinstance(operand, int) else -1
-
-
-def _twins_of_arguments(first: Pure, other: Pure) -> dict[int, int]:
-    registers = {name: register for register, name in other.weights.items()}
-    twins = {register: registers.get(name, -1) for register, name in first.weights.items()}
-    twins.update(zip(first.inputs, other.inputs, strict=True))
-    twins[first.key] = other.key
-    return twins

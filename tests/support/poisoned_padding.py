@@ -27,7 +27,7 @@ def _poison(dtype: np.dtype[Any]) -> Any:
 
 
 class PoisonedPadding(JaxPadding):
-    def enlarged(self, array: Any, shape: Sequence[int]) -> Any:
+    def pad(self, array: Any, shape: Sequence[int]) -> Any:
         return array if array.shape == tuple(shape) else poisoned(array, shape)
 
 

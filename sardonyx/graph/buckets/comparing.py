@@ -1,4 +1,4 @@
-"""Two traces of one model, for a call's sizes and for larger ones, walked over together."""
+"""Compare two traces of one model, for a call's sizes and for larger ones, step by step."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax.padding.axes import Different, Layout, Place, Unpaddable, clean_layout
-from sardonyx.backends.jax.padding.protocols import Act, Call, Prover
+from sardonyx.backends.jax.lockstep import Different
+from sardonyx.backends.jax.padding.axes import Layout, Slot, Unpaddable, unpadded_layout
+from sardonyx.backends.jax.padding.protocols import Call, PaddedStep, Prover
 from sardonyx.graph.buckets.tape import Piece, WholeTape
 from sardonyx.graph.tracing.steps import Operand, Step
 
 
 class Unfit(Exception):  # noqa: N818  (a finding, not a fault)
-    """Padding cannot be shown to be right at some node."""
+    """At some node there is no proof that padding leaves the results as they are."""
 
 
 class OfAnotherForm(Exception):  # noqa: N818
-    """The traces differ, so that nothing can be said of padding."""
+    """The two traces run different steps, so that there is nothing to prove."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PaddedCall:
-    """What a step of a padded program calls: what is told comes before the operands."""
+    """The call of a padded step. The first arrays are the runtime arguments."""
 
-    run: Act
-    told: int
+    run: PaddedStep
+    runtime_args: int
 
     is_unsized: ClassVar[bool] = False
     is_view: ClassVar[bool] = False
@@ -36,79 +37,81 @@ class PaddedCall:
         return self
 
     def __call__(self, xp: Backend, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(self.run(arrays[: self.told], arrays[self.told :]))
+        return tuple(self.run(arrays[: self.runtime_args], arrays[self.runtime_args :]))
 
 
 @dataclass(eq=False, slots=True)
 class Comparison:
-    """What was found: for each value of the true program where it is in the padded one, and how."""
+    """The padded program's steps, and for each register of the true program its counterpart."""
 
     true: WholeTape
     padded: WholeTape
     prover: Prover
-    layouts: dict[int, Layout]
-    twins: dict[int, int]
-    # The padded program's steps, what each is to run instead, and on what.
-    acts: list[tuple[Step, Act | None, tuple[Operand, ...]]] = field(default_factory=list)
+    # By the true program's registers, those of the padded program and the layouts of their arrays.
+    counterparts: dict[int, tuple[int, Layout]]
+    # Steps of the padded program, what each runs instead (None: nothing else), and its operands.
+    proved: list[tuple[Step, PaddedStep | None, tuple[Operand, ...]]] = field(default_factory=list)
 
     @classmethod
     def of(
         cls, true: WholeTape, padded: WholeTape, inputs: Mapping[int, Layout], prover: Prover
     ) -> Comparison:
-        layouts = {**inputs, padded.key_register: clean_layout((2,))}
-        found = cls(true, padded, prover, layouts, {register: register for register in layouts})
+        layouts = {**inputs, padded.key_register: unpadded_layout((2,))}
+        counterparts = {register: (register, layout) for register, layout in layouts.items()}
+        comparison = cls(true, padded, prover, counterparts)
         if len(true.pieces) != len(padded.pieces):
-            raise OfAnotherForm("the graph is divided otherwise")
+            raise OfAnotherForm("the graph is divided into other segments")
         for one, other in zip(true.pieces, padded.pieces, strict=True):
             if len(one.steps) != len(other.steps):
                 raise OfAnotherForm(_first_difference(one.steps, other.steps))
             for pair in zip(one.steps, other.steps, strict=True):
-                found._step(*pair)
-        return found
+                comparison._prove(*pair)
+        return comparison
 
-    def pieces(self, told: Sequence[int]) -> list[Piece]:
-        """The padded program's pieces; what is told comes in these registers."""
-        made = iter(self.acts)
+    def pieces(self, runtime_args: Sequence[int]) -> list[Piece]:
+        """The padded program's pieces, with the runtime arguments in these registers."""
+        proved = iter(self.proved)
         return [
-            piece._replace(steps=[_padded(*next(made), told) for _ in piece.steps])
+            piece._replace(steps=[_padded(*next(proved), runtime_args) for _ in piece.steps])
             for piece in self.padded.pieces
         ]
 
-    def _step(self, true: Step, padded: Step) -> None:
+    def _prove(self, true: Step, padded: Step) -> None:
+        label = f"{padded.node.label} ({padded.title})"
         if true.title != padded.title or len(true.operands) != len(padded.operands):
-            raise OfAnotherForm(f"{padded.node.label} ({padded.title}) is not run")
+            raise OfAnotherForm(f"{label} does not run")
         try:
-            places: dict[int, Place] = {}
-            layouts = []
-            for i, pair in enumerate(zip(true.operands, padded.operands, strict=True)):
-                layout, place = self._operand(*pair)
-                layouts.append(layout)
-                if place is not None:
-                    places[i] = place
-            made, act = self.prover.step(
-                _call(true, self.true), _call(padded, self.padded), layouts, places
+            operands = list(map(self._operand, true.operands, padded.operands))
+            slots = {i: slot for i, (_, slot) in enumerate(operands) if slot is not None}
+            layouts, run = self.prover.step(
+                _call(true, self.true),
+                _call(padded, self.padded),
+                [layout for layout, _ in operands],
+                slots,
             )
         except Unpaddable as reason:
-            raise Unfit(f"{padded.node.label} ({padded.title}): {reason}") from None
+            raise Unfit(f"{label}: {reason}") from None
         except Different as reason:
-            raise OfAnotherForm(f"{padded.node.label} ({padded.title}): {reason}") from None
-        self.layouts.update(zip(padded.results, made, strict=True))
-        self.twins.update(zip(true.results, padded.results, strict=True))
-        kept = tuple(o for i, o in enumerate(padded.operands) if i not in places)
-        self.acts.append((padded, act, kept))
+            raise OfAnotherForm(f"{label}: {reason}") from None
+        results = zip(padded.results, layouts, strict=True)
+        self.counterparts.update(zip(true.results, results, strict=True))
+        rest = tuple(o for i, o in enumerate(padded.operands) if i not in slots)
+        self.proved.append((padded, run, rest))
 
-    def _operand(self, true: Operand, padded: Operand) -> tuple[Layout, Place | None]:
+    def _operand(self, true: Operand, padded: Operand) -> tuple[Layout, Slot | None]:
+        """An operand's layout, and its slot if it is a runtime argument."""
         values = self.true.constant(true), self.padded.constant(padded)
         if values[0] is not None and values[1] is not None:
             return self.prover.constant(*values)
         if not (isinstance(true, int) and isinstance(padded, int)):
-            raise Different("a value is a constant for one size alone")
+            raise Different("a value is a constant for one size only")
         name = self.padded.weight_name(padded)
         if name is not None and name == self.true.weight_name(true):
-            return clean_layout(self.padded.spec(padded).shape), None
-        if self.twins.get(true) != padded:
-            raise Different("it reads another value for another size")
-        return self.layouts[padded], None
+            return unpadded_layout(self.padded.spec(padded).shape), None
+        register, layout = self.counterparts.get(true, (None, ()))
+        if register != padded:
+            raise Different("it reads other values for another size")
+        return layout, None
 
 
 def _call(step: Step, tape: WholeTape) -> Call:
@@ -119,14 +122,17 @@ def _call(step: Step, tape: WholeTape) -> Call:
 
 
 def _padded(
-    step: Step, act: Act | None, operands: tuple[Operand, ...], told: Sequence[int]
+    step: Step,
+    run: PaddedStep | None,
+    operands: tuple[Operand, ...],
+    runtime_args: Sequence[int],
 ) -> Step:
-    if act is None:
+    if run is None:
         return step
     return replace(
         step,
-        call=PaddedCall(act, len(told)),
-        operands=(*told, *operands),
+        call=PaddedCall(run, len(runtime_args)),
+        operands=(*runtime_args, *operands),
         blocks=(),
         captured=(),
         renamed=step.title,
@@ -136,7 +142,7 @@ def _padded(
 def _first_difference(true: Sequence[Step], padded: Sequence[Step]) -> str:
     for one, other in zip(true, padded, strict=False):
         if one.title != other.title or one.node is not other.node:
-            return f"{other.node.label} ({other.title}) is not run"
+            return f"{other.node.label} ({other.title}) does not run"
     longer = max(true, padded, key=len)
     extra = longer[min(len(true), len(padded))]
-    return f"{extra.node.label} ({extra.title}) is run for some sizes alone"
+    return f"{extra.node.label} ({extra.title}) runs for some sizes only"

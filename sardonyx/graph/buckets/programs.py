@@ -32,8 +32,8 @@ class PaddedProgram:
     """What runs for all calls of a bucket that differ in nothing but what they tell it."""
 
     shown: Program
-    # The registers of what is told.
-    told: Sequence[int]
+    # The registers of the runtime arguments.
+    runtime_args: Sequence[int]
     draws: bool
 
 
@@ -50,22 +50,22 @@ class Bucket:
     programs: dict[tuple[bool, ...], PaddedProgram] = field(default_factory=dict)
 
 
-class Made(NamedTuple):
-    """A value that an output holds: its register, that of the padded value, and what is true."""
+class PaddedValue(NamedTuple):
+    """A computed value in an output: its register, that of the padded array, and its layout."""
 
     register: int
-    twin: int
+    padded: int
     layout: Layout
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Fit:
-    """A call's sizes in a bucket's program."""
+class PaddedCallPlan:
+    """How calls with certain sizes run: a bucket's program, its runtime arguments, its outputs."""
 
     program: PaddedProgram
-    told: Sequence[Any]
+    runtime_args: Sequence[Any]
     outputs: tuple[Value, ...]
-    made: Sequence[Made]
+    computed: Sequence[PaddedValue]
 
 
 @dataclass(eq=False, slots=True)
@@ -88,21 +88,21 @@ class Buckets:
     # Of the weights that were read while tracing.
     version: int = -1
 
-    def run(self, fit: Fit, inputs: Sequence[Any], weights: Weights) -> list[Any]:
+    def run(self, plan: PaddedCallPlan, inputs: Sequence[Any], weights: Weights) -> list[Any]:
         """The outputs for these arrays."""
-        program = fit.program.shown
+        program = plan.program.shown
         frame = dict(enumerate(inputs))
         for i, spec in enumerate(program.inputs):
-            frame[i] = self.padding.enlarged(inputs[i], spec.shape)
-        frame.update(zip(fit.program.told, fit.told, strict=True))
+            frame[i] = self.padding.pad(inputs[i], spec.shape)
+        frame.update(zip(plan.program.runtime_args, plan.runtime_args, strict=True))
         for stage in program.stages:
             stage.run(frame, self.compiler, weights, inline=False)
         own = dict(enumerate(inputs))
-        for register, twin, layout in fit.made:
-            own[register] = self.padding.reduced(frame[twin], layout)
-        return [output_of(value, own, weights, program.backend) for value in fit.outputs]
+        for register, padded, layout in plan.computed:
+            own[register] = self.padding.unpad(frame[padded], layout)
+        return [output_of(value, own, weights, program.backend) for value in plan.outputs]
 
-    def fit(self, given: Given, weights: Weights) -> tuple[Fit | None, set[int]]:
+    def plan(self, given: Given, weights: Weights) -> tuple[PaddedCallPlan | None, set[int]]:
         """Where a call goes, and the arrays for whose values this was found.
 
         None stands for a program of its own, where the graph is another one for just these sizes.
@@ -120,7 +120,7 @@ class Buckets:
         except OfAnotherForm as reason:
             self._prove_at_all(given, reason)
             return None, read
-        return self._fit(bucket, found, given), read
+        return self._plan(bucket, found, given), read
 
     def _bucket(self, given: Given, true: WholeTape) -> Bucket:
         read = sorted((i, digest(value)) for i, value in true.inputs_read.items())
@@ -172,25 +172,27 @@ class Buckets:
         bucket.template = tuple(prover.decisions)
         return found
 
-    def _fit(self, bucket: Bucket, found: Comparison, given: Given) -> Fit:
+    def _plan(self, bucket: Bucket, found: Comparison, given: Given) -> PaddedCallPlan:
         key = tuple(found.prover.decisions)
         put = self.compiler.backend.put
-        told = [put(np.asarray(value)) for value in found.prover.told]
+        runtime_args = [put(np.asarray(value)) for value in found.prover.runtime_args]
         if key not in bucket.programs:
-            bucket.programs[key] = self._program(bucket, found, told)
+            bucket.programs[key] = self._program(bucket, found, runtime_args)
         outputs = found.true.outputs or ()
         held = [leaf for output in outputs for leaf in leaves(output)]
         registers = {leaf.register for leaf in held if isinstance(leaf, Device)}
-        made = [
-            Made(register, found.twins[register], found.layouts[found.twins[register]])
+        computed = [
+            PaddedValue(register, *found.counterparts[register])
             for register in sorted(registers)
-            if register >= len(given.arrays) and register in found.twins
+            if register >= len(given.arrays) and register in found.counterparts
         ]
-        return Fit(bucket.programs[key], told, outputs, made)
+        return PaddedCallPlan(bucket.programs[key], runtime_args, outputs, computed)
 
-    def _program(self, bucket: Bucket, found: Comparison, told: Sequence[Any]) -> PaddedProgram:
+    def _program(
+        self, bucket: Bucket, found: Comparison, runtime_args: Sequence[Any]
+    ) -> PaddedProgram:
         tape = bucket.tape
-        registers = [tape.argument(self.compiler.backend.spec(value)) for value in told]
+        registers = [tape.argument(self.compiler.backend.spec(value)) for value in runtime_args]
         stages = tape.stages(found.pieces(registers), self.constants)
         return PaddedProgram(bucket.plain.with_stages(stages), registers, tape.draws)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sardonyx.graph.buckets.given import Given
-from sardonyx.graph.buckets.programs import Buckets, Fit
+from sardonyx.graph.buckets.programs import Buckets, PaddedCallPlan
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.replay import NewKey, Recording
@@ -28,7 +28,7 @@ def bucketed(
     if plain.inline or not given.changed:
         return plain
     padded = PaddedRecording(plain.compiler, False, buckets=buckets, given=given.kind)
-    padded.fit(given.arrays, weights)
+    padded.plan(given.arrays, weights)
     return padded
 
 
@@ -44,33 +44,33 @@ class PaddedRecording(Recording):
     given: Given = field(kw_only=True)
     # The arrays whose values decide which program runs, and where they have led to.
     read: set[int] = field(default_factory=set)
-    fits: dict[Any, Fit | None] = field(default_factory=dict)
+    plans: dict[Any, PaddedCallPlan | None] = field(default_factory=dict)
 
     def run(self, inputs: Sequence[Any], weights: Weights, new_key: NewKey) -> Sequence[Any] | None:
-        fit = self.fit(inputs, weights)
-        if fit is None:
+        plan = self.plan(inputs, weights)
+        if plan is None:
             return Recording.run(self, inputs, weights, new_key)
-        if fit.program.draws:
+        if plan.program.draws:
             inputs = [*inputs, new_key()]
-        return self.buckets.run(fit, inputs, weights)
+        return self.buckets.run(plan, inputs, weights)
 
-    def fit(self, inputs: Sequence[Any], weights: Weights) -> Fit | None:
+    def plan(self, inputs: Sequence[Any], weights: Weights) -> PaddedCallPlan | None:
         """The program for these arrays; which one it is may depend on the values of some."""
         key = self._key_of(inputs)
-        if key in self.fits:
-            return self.fits[key]
+        if key in self.plans:
+            return self.plans[key]
         with self.buckets.lock:
-            fit, read = self.buckets.fit(replace(self.given, arrays=inputs), weights)
+            plan, read = self.buckets.plan(replace(self.given, arrays=inputs), weights)
         self.read |= read
-        if len(self.fits) >= MOST_FITS:
-            self.fits.clear()
-        self.fits[self._key_of(inputs)] = fit
-        return fit
+        if len(self.plans) >= MOST_PLANS:
+            self.plans.clear()
+        self.plans[self._key_of(inputs)] = plan
+        return plan
 
     def shown(self, inputs: Sequence[Any], weights: Weights) -> Program | None:
         """What these arrays run; None where it is a program of their own."""
-        fit = self.fit(inputs, weights)
-        return None if fit is None else fit.program.shown
+        plan = self.plan(inputs, weights)
+        return None if plan is None else plan.program.shown
 
     def _key_of(self, inputs: Sequence[Any]) -> Any:
         if not self.read:
@@ -81,4 +81,4 @@ class PaddedRecording(Recording):
 
 
 # For how many values of its arrays a call of one signature keeps programs.
-MOST_FITS = 64
+MOST_PLANS = 64

@@ -12,16 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
+from sardonyx.backends.jax.lockstep import Different
+
 
 class Unpaddable(Exception):  # noqa: N818  (a finding, not a fault)
     """Padding would change the result, or cannot be shown not to."""
 
 
-class Different(Exception):  # noqa: N818
-    """The two traces are not the same program for two sizes."""
-
-
-class Place(NamedTuple):
+class Slot(NamedTuple):
     """Where a value stands among those that differ between calls: scalars by dtype, and arrays."""
 
     dtype: str | None
@@ -45,15 +43,15 @@ class Axis:
     """One axis of a value. Along an `even` one all elements are equal, padding included."""
 
     parts: tuple[Part, ...]
-    even: bool = False
+    uniform: bool = False
 
     @classmethod
-    def of(cls, padded: int, true: int, *, is_padded: bool, even: bool = False) -> Axis:
+    def of(cls, padded: int, true: int, *, is_padded: bool, uniform: bool = False) -> Axis:
         if not is_padded:
-            return clean(padded)
+            return unpadded(padded)
         if true > padded:
             raise Unpaddable(f"an axis grows from {padded} to {true} where sizes become smaller")
-        return cls((Part(padded, true, is_padded=True),), even)
+        return cls((Part(padded, true, is_padded=True),), uniform)
 
     @property
     def padded(self) -> int:
@@ -73,20 +71,20 @@ class Axis:
         return len(self.parts) <= 1
 
     @property
-    def uneven(self) -> Axis:
-        return replace(self, even=False)
+    def nonuniform(self) -> Axis:
+        return replace(self, uniform=False)
 
 
 Layout: TypeAlias = tuple[Axis, ...]
 
 
-def clean(size: int) -> Axis:
+def unpadded(size: int) -> Axis:
     """An axis without padding."""
     return Axis(() if size == 1 else (Part(size, size, is_padded=False),))
 
 
-def clean_layout(shape: Iterable[int]) -> Layout:
-    return tuple(clean(size) for size in shape)
+def unpadded_layout(shape: Iterable[int]) -> Layout:
+    return tuple(unpadded(size) for size in shape)
 
 
 def has_padding(layout: Layout) -> bool:
@@ -104,9 +102,9 @@ def joined(axes: Sequence[Axis]) -> Axis:
 def _joined(a: Axis, b: Axis) -> Axis:
     if (a.padded, a.true) != (b.padded, b.true):
         raise Different(f"sizes {a.true} and {b.true} became {a.padded} and {b.padded}")
-    if a.even or not a.is_padded:
+    if a.uniform or not a.is_padded:
         return b
-    if b.even or not b.is_padded:
+    if b.uniform or not b.is_padded:
         return a
     if a.parts != b.parts:
         raise Unpaddable(
@@ -136,7 +134,7 @@ def reshaped(layout: Layout, shape: Sequence[int]) -> Layout:
     whole = [axis for axis in layout if axis.padded != 1]
     if [axis.padded for axis in whole] == [size for size in shape if size != 1]:
         kept = iter(whole)
-        return tuple(clean(1) if size == 1 else next(kept) for size in shape)
+        return tuple(unpadded(1) if size == 1 else next(kept) for size in shape)
     digits = [part for axis in layout for part in axis.parts]
     axes = []
     for size in reversed(shape):

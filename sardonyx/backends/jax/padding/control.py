@@ -1,4 +1,4 @@
-"""Programs within programs: functions, branches and loops, whose bodies are walked in turn."""
+"""Branches and loops: their bodies are walked in turn."""
 
 from __future__ import annotations
 
@@ -10,159 +10,131 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sardonyx.backends.jax.padding.axes import Axis, Different, Layout, Unpaddable, joined
-from sardonyx.backends.jax.padding.masks import Told
-from sardonyx.backends.jax.padding.proof import Act, Rule, Site
+from sardonyx.backends.jax.lockstep import carried_by_scan, columns
+from sardonyx.backends.jax.padding.axes import Axis, Layout, Unpaddable, joined
+from sardonyx.backends.jax.padding.masks import RuntimeArgs
+from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 
 
-def inlined(name: str, site: Site) -> tuple[Sequence[Layout], Act]:
-    return site.proof.walk(site.true.params[name], site.params[name], site.layouts)
+def branches(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    if pair.params.get("branches_platforms") is not None:
+        return _platform_forms(pair)
+    walks = [
+        pair.proof.walk(true, padded, pair.layouts[1:])
+        for true, padded in columns(pair.both("branches"))
+    ]
+    results = [_common(layouts) for layouts in columns(layouts for layouts, _ in walks)]
+
+    def run(runtime_args: RuntimeArgs, index: Any, *operands: Any) -> Sequence[Any]:
+        functions = [partial(branch, runtime_args) for _, branch in walks]
+        outputs: Sequence[Any] = lax.switch(index, functions, *operands)
+        return outputs
+
+    return results, run
 
 
-def branches(site: Site) -> tuple[Sequence[Layout], Act]:
-    if site.params.get("branches_platforms") is not None:
-        return _forms(site)
-    layouts, runs = [], []
-    for pair in zip(site.true.params["branches"], site.params["branches"], strict=True):
-        made, run = site.proof.walk(*pair, site.layouts[1:])
-        layouts.append(made)
-        runs.append(run)
-    result = [_common(made) for made in zip(*layouts, strict=True)]
+def _platform_forms(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    """One function in forms for several platforms: the proof of the general form holds for all.
 
-    def act(told: Told, index: Any, *operands: Any) -> Sequence[Any]:
-        results: Sequence[Any] = lax.switch(index, [partial(run, told) for run in runs], *operands)
-        return results
-
-    return result, act
-
-
-def _forms(site: Site) -> tuple[Sequence[Layout], Act]:
-    """One function in the forms that platforms like: what holds for the general one holds for all.
-
-    Unless that must mask something inside; then it is the form that runs.
+    If the general form needs a mask or a runtime argument inside, it replaces the other forms.
     """
-    before = site.proof.mark()
-    general = site.true.params["branches"][-1], site.params["branches"][-1]
-    layouts, run = site.proof.walk(*general, site.layouts[1:])
-    if site.proof.mark()[1:] == before[1:]:
-        return layouts, site.again
-    return layouts, lambda told, index, *operands: run(told, *operands)
+    before = pair.proof.mark()
+    true, padded = pair.both("branches")
+    layouts, general = pair.proof.walk(true[-1], padded[-1], pair.layouts[1:])
+    if pair.proof.mark()[1:] == before[1:]:
+        return layouts, pair.run_unchanged
+    return layouts, lambda runtime_args, index, *operands: general(runtime_args, *operands)
 
 
-def scan(site: Site) -> tuple[Sequence[Layout], Act]:
-    """Steps beyond the true length leave what is carried as it is."""
-    params, proof = site.params, site.proof
-    site.require_same("reverse")
-    (fixed, count), (true_fixed, true_count) = map(operands_of_scan, (site.padded, site.true))
-    if (fixed, count) != (true_fixed, true_count):
-        raise Different("its loop carries something else for another size")
-    lengths = site.true.params["length"], params["length"]
-    varies = proof.varies(*lengths)
-    rows = [layout[0] for layout in site.layouts[count:]]
-    along = joined([Axis.of(lengths[1], lengths[0], is_padded=varies), *rows])
+def scan(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    """Steps beyond the true length leave the carry unchanged."""
+    params, proof = pair.params, pair.proof
+    pair.require_same("reverse")
+    carry = carried_by_scan((pair.true, pair.padded))
+    constants, carried, scanned = _parts(pair.layouts, carry)
+    length, padded_length = pair.both("length")
+    varies = proof.varies(length, padded_length)
+    rows = [layout[0] for layout in scanned]
+    along = joined([Axis.of(padded_length, length, is_padded=varies), *rows])
     if not along.is_prefix:
-        raise Unpaddable("it loops along an axis that was made of two, of which one is padded")
-    slices = [layout[1:] for layout in site.layouts[count:]]
-    carried, layouts, run = _settled(
-        site, "jaxpr", site.layouts[:fixed], site.layouts[fixed:count], slices
-    )
-    end = proof.size(lengths[0]) if along.is_padded else None
+        raise Unpaddable("it loops along an axis that was merged from two, one of them padded")
+    rest = [layout[1:] for layout in scanned]
+    carried, results, body = _settled(pair, "jaxpr", constants, carried, rest)
+    end = proof.size_slot(length) if along.is_padded else None
 
-    def act(told: Told, *operands: Any) -> Sequence[Any]:
-        def step(carry: Any, numbered: Any) -> Any:
+    def run(runtime_args: RuntimeArgs, *operands: Any) -> Sequence[Any]:
+        constants, initial, scanned = _parts(operands, carry)
+
+        def step(before: Any, numbered: Any) -> Any:
             number, *row = numbered
-            results = run(told, *operands[:fixed], *carry, *row)
-            after = results[: len(carry)]
+            results = body(runtime_args, *constants, *before, *row)
+            after = results[: len(before)]
             if end is not None:
-                goes_on = number < told[end]
-                pairs = zip(after, carry, strict=True)
+                goes_on = number < runtime_args[end]
+                pairs = zip(after, before, strict=True)
                 after = [jnp.where(goes_on, new, old) for new, old in pairs]
-            return tuple(after), results[len(carry) :]
+            return tuple(after), results[len(before) :]
 
-        numbers = np.arange(lengths[1], dtype=np.int32)
-        carry, rows = lax.scan(
-            step,
-            tuple(operands[fixed:count]),
-            (numbers, *operands[count:]),
-            lengths[1],
-            reverse=params["reverse"],
-            unroll=params["unroll"],
+        numbers = np.arange(padded_length, dtype=np.int32)
+        options = {"reverse": params["reverse"], "unroll": params["unroll"]}
+        final, stacked = lax.scan(
+            step, tuple(initial), (numbers, *scanned), padded_length, **options
         )
-        return [*carry, *rows]
+        return [*final, *stacked]
 
-    made = [(along.uneven, *layout) for layout in layouts[len(carried) :]]
-    return [*carried, *made], act
-
-
-def operands_of_scan(equation: Any) -> tuple[int, int]:
-    """Where among its operands what is carried begins, and where it ends.
-
-    JAX says so in a way of its own in each version. What is gone through has an axis more than
-    what the body takes of it, and what is gathered one more than what it makes.
-    """
-    body = equation.params["jaxpr"]
-    gone_through = _of_other_rank(equation.invars, body.jaxpr.invars)
-    carried = len(equation.outvars) - _of_other_rank(equation.outvars, body.jaxpr.outvars)
-    end = len(equation.invars) - gone_through
-    return end - carried, end
+    stacked = [(along.nonuniform, *layout) for layout in results[len(carried) :]]
+    return [*carried, *stacked], run
 
 
-def _of_other_rank(outer: Sequence[Any], inner: Sequence[Any]) -> int:
-    return sum(a.aval.ndim != b.aval.ndim for a, b in zip(outer, inner, strict=True))
+def _parts(operands: Sequence[Any], carry: slice) -> tuple[Any, Any, Any]:
+    """The constants, the carry and the scanned arrays among the operands of a scan."""
+    return operands[: carry.start], operands[carry], operands[carry.stop :]
 
 
-def while_loop(site: Site) -> tuple[Sequence[Layout], Act]:
-    params, proof = site.params, site.proof
-    site.require_same("cond_nconsts", "body_nconsts")
-    first = params["cond_nconsts"]
-    second = first + params["body_nconsts"]
-    carried, _, run = _settled(
-        site, "body_jaxpr", site.layouts[first:second], site.layouts[second:], []
+def while_loop(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same("cond_nconsts", "body_nconsts")
+    first = pair.params["cond_nconsts"]
+    second = first + pair.params["body_nconsts"]
+    carried, _, body = _settled(
+        pair, "body_jaxpr", pair.layouts[first:second], pair.layouts[second:], []
     )
-    condition = site.true.params["cond_jaxpr"], params["cond_jaxpr"]
-    _, goes_on = proof.walk(*condition, [*site.layouts[:first], *carried])
+    _, condition = pair.proof.walk(*pair.both("cond_jaxpr"), [*pair.layouts[:first], *carried])
 
-    def act(told: Told, *operands: Any) -> Sequence[Any]:
+    def run(runtime_args: RuntimeArgs, *operands: Any) -> Sequence[Any]:
         results: Sequence[Any] = lax.while_loop(
-            lambda carry: goes_on(told, *operands[:first], *carry)[0],
-            lambda carry: tuple(run(told, *operands[first:second], *carry)),
+            lambda carry: condition(runtime_args, *operands[:first], *carry)[0],
+            lambda carry: tuple(body(runtime_args, *operands[first:second], *carry)),
             tuple(operands[second:]),
         )
         return results
 
-    return carried, act
+    return carried, run
 
 
 def _settled(
-    site: Site,
+    pair: EquationPair,
     name: str,
-    fixed: Sequence[Layout],
+    constants: Sequence[Layout],
     carried: Sequence[Layout],
     rows: Sequence[Layout],
 ) -> tuple[list[Layout], list[Layout], Callable[..., Any]]:
-    """Walk a body until what it carries comes out with the layout it goes in with."""
-    body = site.true.params[name], site.params[name]
+    """Walk a body until its carry comes out with the layouts that it goes in with."""
     layouts = list(carried)
     while True:
-        before = site.proof.mark()
-        made, run = site.proof.walk(*body, [*fixed, *layouts, *rows])
-        wider = [_common(pair) for pair in zip(layouts, made[: len(layouts)], strict=True)]
+        before = pair.proof.mark()
+        results, run = pair.proof.walk(*pair.both(name), [*constants, *layouts, *rows])
+        wider = [_common(each) for each in zip(layouts, results[: len(layouts)], strict=True)]
         if wider == layouts:
-            return layouts, made, run
-        site.proof.back_to(before)
+            return layouts, results, run
+        pair.proof.rewind(before)
         layouts = wider
 
 
 def _common(layouts: Sequence[Layout]) -> Layout:
-    return tuple(joined(axes) for axes in zip(*layouts, strict=True))
+    return tuple(joined(axes) for axes in columns(layouts))
 
 
 RULES: Mapping[str, Rule] = {
-    "jit": partial(inlined, "jaxpr"),
-    "pjit": partial(inlined, "jaxpr"),
-    "closed_call": partial(inlined, "call_jaxpr"),
-    "custom_jvp_call": partial(inlined, "call_jaxpr"),
-    "custom_vjp_call": partial(inlined, "call_jaxpr"),
     "cond": branches,
     "scan": scan,
     "while": while_loop,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sardonyx.backends.jax.padding.axes import Layout, joined
-from sardonyx.backends.jax.padding.proof import Act, Rule, Site
+from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 
 NAMES = (
     "abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e "
@@ -19,14 +19,14 @@ NAMES = (
 )
 
 
-def elementwise(site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same(*site.params)
-    layout = common_layout(site.layouts)
-    made = [variable.aval.ndim for variable in site.padded.outvars]
+def elementwise(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same(*pair.params)
+    layout = common_layout(pair.layouts)
+    made = [variable.aval.ndim for variable in pair.padded.outvars]
     if any(ndim != len(layout) for ndim in made):
         # The bits of an element as several smaller ones, or the other way round.
-        return [_with_last_axis(layout, site, i) for i in range(len(made))], site.again
-    return [layout] * len(made), site.again
+        return [_with_last_axis(layout, pair, i) for i in range(len(made))], pair.run_unchanged
+    return [layout] * len(made), pair.run_unchanged
 
 
 def common_layout(layouts: Sequence[Layout]) -> Layout:
@@ -39,16 +39,16 @@ def common_layout(layouts: Sequence[Layout]) -> Layout:
     )
 
 
-def _with_last_axis(layout: Layout, site: Site, index: int) -> Layout:
-    rank = len(site.made(index)[1])
+def _with_last_axis(layout: Layout, pair: EquationPair, index: int) -> Layout:
+    rank = len(pair.result_shapes(index)[1])
     if rank < len(layout):
         return layout[:rank]
-    return (*layout, *(site.fresh(axis, index) for axis in range(len(layout), rank)))
+    return (*layout, *(pair.result_axis(axis, index) for axis in range(len(layout), rank)))
 
 
-def each_by_itself(site: Site) -> tuple[Sequence[Layout], Act]:
+def each_by_itself(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """As many results as operands, each the image of one."""
-    return site.layouts, site.again
+    return pair.layouts, pair.run_unchanged
 
 
 RULES: Mapping[str, Rule] = {

@@ -10,86 +10,88 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import GatherScatterMode
 
-from sardonyx.backends.jax.padding.axes import Axis, Layout, Place, Unpaddable, clean, joined
-from sardonyx.backends.jax.padding.masks import Told
-from sardonyx.backends.jax.padding.proof import Act, Rule, Site
+from sardonyx.backends.jax.padding.axes import Axis, Layout, Slot, Unpaddable, joined, unpadded
+from sardonyx.backends.jax.padding.masks import RuntimeArgs
+from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 from sardonyx.backends.jax.padding.shaping import require_prefixes
 
 
-def gather(site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same(*(name for name in site.params if name != "slice_sizes"))
-    numbers, (x, indices) = site.params["dimension_numbers"], site.layouts
+def gather(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same(*(name for name in pair.params if name != "slice_sizes"))
+    numbers, (x, indices) = pair.params["dimension_numbers"], pair.layouts
     _require_whole_places(indices)
     batch = list(indices[:-1])
     for axis, row in zip(
         numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True
     ):
         batch[row] = joined([x[axis], batch[row]])
-    bounds: dict[int, Place] = {}
+    bounds: dict[int, Slot] = {}
     offsets = []
     for axis, *sizes in zip(
-        range(len(x)), site.true.params["slice_sizes"], site.params["slice_sizes"], strict=True
+        range(len(x)), pair.true.params["slice_sizes"], pair.params["slice_sizes"], strict=True
     ):
         if axis in numbers.operand_batching_dims:
             continue
-        kept = _window_axis(site, x, axis, sizes, bounds)
+        kept = _window_axis(pair, x, axis, sizes, bounds)
         if axis not in numbers.collapsed_slice_dims:
             offsets.append(kept)
-    bound = _Bound.of(numbers.start_index_map, bounds, x, site.params["mode"])
+    bound = _Bound.of(numbers.start_index_map, bounds, x, pair.params["mode"])
 
-    def act(told: Told, x: Any, indices: Any) -> Sequence[Any]:
-        return site.again(told, x, bound.applied(told, indices))
+    def run(runtime_args: RuntimeArgs, x: Any, indices: Any) -> Sequence[Any]:
+        return pair.run_unchanged(runtime_args, x, bound.applied(runtime_args, indices))
 
-    return [_interleaved(numbers.offset_dims, offsets, batch)], act
+    return [_interleaved(numbers.offset_dims, offsets, batch)], run
 
 
-def scatter(site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same(*site.params)
-    numbers, (x, indices, updates) = site.params["dimension_numbers"], site.layouts
+def scatter(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same(*pair.params)
+    numbers, (x, indices, updates) = pair.params["dimension_numbers"], pair.layouts
     _require_whole_places(indices)
-    bounds: dict[int, Place] = {}
-    made = [axis.uneven for axis in x]
-    for axis, (along, *sizes) in _windows(site).items():
-        kept = _window_axis(site, x, axis, sizes, bounds)
+    bounds: dict[int, Slot] = {}
+    made = [axis.nonuniform for axis in x]
+    for axis, (along, *sizes) in _windows(pair).items():
+        kept = _window_axis(pair, x, axis, sizes, bounds)
         if along is not None and kept is x[axis]:
-            made[axis] = joined([made[axis], updates[along].uneven])
+            made[axis] = joined([made[axis], updates[along].nonuniform])
         elif along is not None and updates[along].is_padded:
             raise Unpaddable("it writes a padded piece into an axis")
-    rows = _rows(site)
+    rows = _rows(pair)
     batching = dict(
         zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True)
     )
     for row, axis in batching.items():
         made[axis] = joined([made[axis], rows[row]])
-    mapped, mode = numbers.scatter_dims_to_operand_dims, site.params["mode"]
+    mapped, mode = numbers.scatter_dims_to_operand_dims, pair.params["mode"]
     bound = _Bound.of(mapped, bounds, x, mode)
     # What stands for nothing where the places are padded must not be written.
-    mask = site.proof.mask(rows, [row for row in range(len(rows)) if row not in batching])
+    mask = pair.proof.mask(rows, [row for row in range(len(rows)) if row not in batching])
     if not mask:
-        return [tuple(made)], lambda told, x, indices, updates: site.again(
-            told, x, bound.applied(told, indices), updates
+        return [tuple(made)], lambda runtime_args, x, indices, updates: pair.run_unchanged(
+            runtime_args, x, bound.applied(runtime_args, indices), updates
         )
     if mode == GatherScatterMode.CLIP or not mapped:
         raise Unpaddable("what it writes cannot be left out where its places are padded")
     beyond = [x[axis].padded for axis in mapped]
     drop = {"mode": GatherScatterMode.FILL_OR_DROP, "unique_indices": False}
-    params = {**site.params, **drop, "indices_are_sorted": False}
+    params = {**pair.params, **drop, "indices_are_sorted": False}
 
-    def act(told: Told, x: Any, indices: Any, updates: Any) -> Sequence[Any]:
-        indices = _wide(bound.applied(told, indices))
-        valid = mask.where(told, indices.shape)
+    def run(runtime_args: RuntimeArgs, x: Any, indices: Any, updates: Any) -> Sequence[Any]:
+        indices = _wide(bound.applied(runtime_args, indices))
+        valid = mask.where(runtime_args, indices.shape)
         indices = jnp.where(valid, indices, jnp.asarray(beyond, indices.dtype))
-        return [site.padded.primitive.bind(x, indices, updates, **params)]
+        return [pair.padded.primitive.bind(x, indices, updates, **params)]
 
-    return [tuple(made)], act
+    return [tuple(made)], run
 
 
-def _rows(site: Site) -> Layout:
+def _rows(pair: EquationPair) -> Layout:
     """The axes that the places and what is written to them have in common."""
-    _, indices, updates = site.layouts
-    windows = site.params["dimension_numbers"].update_window_dims
+    _, indices, updates = pair.layouts
+    windows = pair.params["dimension_numbers"].update_window_dims
     rest = (axis for i, axis in enumerate(updates) if i not in windows)
-    return tuple(joined([a.uneven, b.uneven]) for a, b in zip(indices[:-1], rest, strict=True))
+    return tuple(
+        joined([a.nonuniform, b.nonuniform]) for a, b in zip(indices[:-1], rest, strict=True)
+    )
 
 
 def _require_whole_places(indices: Layout) -> None:
@@ -98,27 +100,27 @@ def _require_whole_places(indices: Layout) -> None:
 
 
 def _window_axis(
-    site: Site, x: Layout, axis: int, sizes: Sequence[int], bounds: dict[int, Place]
+    pair: EquationPair, x: Layout, axis: int, sizes: Sequence[int], bounds: dict[int, Slot]
 ) -> Axis:
     """What a window keeps of an axis; where it is less than all, what is true bounds its place."""
     true, own = sizes
     if (true, own) == (x[axis].true, x[axis].padded) and own != 1:
         return x[axis]
-    if site.proof.varies(true, own):
+    if pair.proof.varies(true, own):
         raise Unpaddable("it takes or writes pieces of an axis whose length depends on its size")
     require_prefixes(x, [axis], "it takes places on an axis")
     if x[axis].is_padded:
-        bounds[axis] = site.proof.size(x[axis].true - true)
-    return clean(own)
+        bounds[axis] = pair.proof.size_slot(x[axis].true - true)
+    return unpadded(own)
 
 
-def _windows(site: Site) -> dict[int, tuple[int | None, int, int]]:
+def _windows(pair: EquationPair) -> dict[int, tuple[int | None, int, int]]:
     """For each axis of the operand where its windows are in the updates, and their sizes."""
-    numbers = site.params["dimension_numbers"]
-    true, own = site.shapes(2)
+    numbers = pair.params["dimension_numbers"]
+    true, own = pair.operand_shapes(2)
     along = iter(numbers.update_window_dims)
     found: dict[int, tuple[int | None, int, int]] = {}
-    for axis in range(len(site.layouts[0])):
+    for axis in range(len(pair.layouts[0])):
         if axis in numbers.inserted_window_dims:
             found[axis] = None, 1, 1
         elif axis not in numbers.operand_batching_dims:
@@ -139,24 +141,24 @@ def _interleaved(
 class _Bound:
     """The last places that are true, by column of the indices, and places that are beyond all."""
 
-    columns: Mapping[int, tuple[Place, int]]
+    columns: Mapping[int, tuple[Slot, int]]
     mode: GatherScatterMode
 
     @classmethod
-    def of(cls, mapped: Sequence[int], bounds: Mapping[int, Place], x: Layout, mode: Any) -> _Bound:
+    def of(cls, mapped: Sequence[int], bounds: Mapping[int, Slot], x: Layout, mode: Any) -> _Bound:
         columns = {
             i: (bounds[axis], x[axis].padded) for i, axis in enumerate(mapped) if axis in bounds
         }
         return cls(columns, mode)
 
-    def applied(self, told: Told, indices: Any) -> Any:
+    def applied(self, runtime_args: RuntimeArgs, indices: Any) -> Any:
         """The indices, with those that are out of what is true treated as the mode says."""
         if not self.columns or self.mode == GatherScatterMode.PROMISE_IN_BOUNDS:
             return indices
         indices = _wide(indices)
         columns = [indices[..., i] for i in range(indices.shape[-1])]
         for i, (place, beyond) in self.columns.items():
-            last = told[place].astype(indices.dtype)
+            last = runtime_args[place].astype(indices.dtype)
             if self.mode == GatherScatterMode.CLIP:
                 columns[i] = jnp.clip(columns[i], 0, last)
             else:

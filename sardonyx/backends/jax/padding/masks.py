@@ -10,17 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sardonyx.backends.jax.padding.axes import Layout, Place
+from sardonyx.backends.jax.padding.axes import Layout, Slot
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RuntimeArgs:
     """The values that differ between calls of one padded program: scalars by dtype, and arrays."""
 
     scalars: Mapping[str, Any]
     arrays: Sequence[Any]
 
-    def __getitem__(self, place: Place) -> Any:
+    def __getitem__(self, place: Slot) -> Any:
         if place.dtype is None:
             return self.arrays[place.number]
         return lax.index_in_dim(self.scalars[place.dtype], place.number, keepdims=False)
@@ -29,10 +29,10 @@ class Told:
     def leaves(self) -> list[Any]:
         return [*self.scalars.values(), *self.arrays]
 
-    def of(self, leaves: Sequence[Any]) -> Told:
+    def of(self, leaves: Sequence[Any]) -> RuntimeArgs:
         """The same values in another form, as the arguments of a function that is traced."""
         count = len(self.scalars)
-        return Told(dict(zip(self.scalars, leaves[:count], strict=True)), leaves[count:])
+        return RuntimeArgs(dict(zip(self.scalars, leaves[:count], strict=True)), leaves[count:])
 
 
 class Digit(NamedTuple):
@@ -41,7 +41,7 @@ class Digit(NamedTuple):
     axis: int
     unit: int
     base: int
-    size: Place
+    size: Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Mask:
     def __bool__(self) -> bool:
         return bool(self.digits)
 
-    def where(self, told: Told, shape: Sequence[int]) -> Any:
+    def where(self, runtime_args: RuntimeArgs, shape: Sequence[int]) -> Any:
         """A boolean array that broadcasts to the shape."""
         valid = None
         for digit in self.digits:
@@ -63,15 +63,15 @@ class Mask:
                 position = position // digit.unit
             if digit.base * digit.unit < shape[digit.axis]:
                 position = position % digit.base
-            below = position < told[digit.size]
+            below = position < runtime_args[digit.size]
             valid = below if valid is None else valid & below
         return valid
 
-    def fill(self, told: Told, x: Any, value: Any) -> Any:
+    def fill(self, runtime_args: RuntimeArgs, x: Any, value: Any) -> Any:
         """`x` with `value` in place of what is not true."""
         if not self.digits:
             return x
-        return jnp.where(self.where(told, x.shape), x, jnp.asarray(value, x.dtype))
+        return jnp.where(self.where(runtime_args, x.shape), x, jnp.asarray(value, x.dtype))
 
 
 def digits_of(layout: Layout, axes: Sequence[int], place: Any) -> tuple[Digit, ...]:

@@ -1,36 +1,40 @@
-"""The walk over two traces of one program, and what a rule sees of each equation.
+"""Prove that one program serves several sizes, from two traces of it, and derive that program.
 
-The decisions in which two calls may differ (is this axis padded? does this constant vary?) are
-noted in order. Calls with equal decisions share one padded program; a template asks for decisions
-that were found true for other sizes.
+Two calls may differ in certain decisions: is this axis padded, does this constant vary? The proof
+records the decisions in order, and calls with equal decisions share one padded program. A template
+holds decisions that were true for other sizes; the proof takes them over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from sardonyx.backends.jax import lockstep
+from sardonyx.backends.jax.lockstep import Different
 from sardonyx.backends.jax.padding.axes import (
     Axis,
-    Different,
     Layout,
-    Place,
+    Slot,
     Unpaddable,
-    clean_layout,
     has_padding,
+    unpadded_layout,
 )
-from sardonyx.backends.jax.padding.masks import Mask, Told, digits_of
+from sardonyx.backends.jax.padding.masks import Mask, RuntimeArgs, digits_of
 
-Act: TypeAlias = Callable[..., Sequence[Any]]
-Rule: TypeAlias = Callable[["Site"], tuple[Sequence[Layout], Act]]
+# The padded form of an equation or a function, called with the runtime arguments and its operands.
+Run: TypeAlias = Callable[..., Sequence[Any]]
+Rule: TypeAlias = Callable[["EquationPair"], tuple[Sequence[Layout], Run]]
+Shape: TypeAlias = tuple[int, ...]
 
 
 @dataclass(eq=False, slots=True)
 class Proof:
-    """What was found for one pair of sizes: decisions, and the values that a call must bring."""
+    """The decisions for one pair of sizes, and the runtime arguments of a call with these sizes."""
 
     rules: Mapping[str, Rule]
     template: Sequence[bool] = ()
@@ -39,17 +43,17 @@ class Proof:
     arrays: list[Any] = field(default_factory=list)
 
     @property
-    def told(self) -> Told:
+    def runtime_args(self) -> RuntimeArgs:
         scalars = {name: np.stack(values) for name, values in self.scalars.items()}
-        return Told(scalars, list(self.arrays))
+        return RuntimeArgs(scalars, list(self.arrays))
 
     def mark(self) -> tuple[int, int, dict[str, int]]:
-        """How far the walk has come."""
+        """How many decisions, arrays and scalars there are so far."""
         scalars = {name: len(values) for name, values in self.scalars.items()}
         return len(self.decisions), len(self.arrays), scalars
 
-    def back_to(self, mark: tuple[int, int, dict[str, int]]) -> None:
-        """Forget what was found since."""
+    def rewind(self, mark: tuple[int, int, dict[str, int]]) -> None:
+        """Drop everything that was added after the mark."""
         decisions, arrays, scalars = mark
         del self.decisions[decisions:]
         del self.arrays[arrays:]
@@ -59,30 +63,30 @@ class Proof:
                 del self.scalars[name]
 
     def varies(self, true: Any, padded: Any) -> bool:
-        """Whether something differs between the traces, or is to be taken for different."""
+        """Decide whether something differs between the traces, here or in the template."""
         index = len(self.decisions)
         expected = index < len(self.template) and self.template[index]
-        self.decisions.append(expected or not _same(true, padded))
+        self.decisions.append(expected or not lockstep.same_bits([true, padded]))
         return self.decisions[-1]
 
-    def place(self, value: Any) -> Place:
-        """Where a value will stand that a call must bring."""
+    def slot(self, value: Any) -> Slot:
+        """Add a runtime argument, and return its slot."""
         value = np.asarray(value)
         if value.ndim:
             self.arrays.append(value)
-            return Place(None, len(self.arrays) - 1)
-        among = self.scalars.setdefault(value.dtype.name, [])
-        among.append(value)
-        return Place(value.dtype.name, len(among) - 1)
+            return Slot(None, len(self.arrays) - 1)
+        scalars = self.scalars.setdefault(value.dtype.name, [])
+        scalars.append(value)
+        return Slot(value.dtype.name, len(scalars) - 1)
 
-    def size(self, size: int) -> Place:
-        return self.place(np.int32(size))
+    def size_slot(self, size: int) -> Slot:
+        return self.slot(np.int32(size))
 
     def mask(self, layout: Layout, axes: Sequence[int]) -> Mask:
-        return Mask(digits_of(layout, axes, self.size))
+        return Mask(digits_of(layout, axes, self.size_slot))
 
-    def constant(self, true: Any, padded: Any) -> tuple[Layout, Place | None]:
-        """A constant's layout, and its place where it must be told at each call."""
+    def constant(self, true: Any, padded: Any) -> tuple[Layout, Slot | None]:
+        """A constant's layout, and its slot if it is a runtime argument."""
         true, padded = np.asarray(true), np.asarray(padded)
         if true.ndim != padded.ndim or true.dtype != padded.dtype:
             raise Different("a constant has another type")
@@ -90,60 +94,40 @@ class Proof:
         if any(t > p for t, p in zip(true.shape, padded.shape, strict=True)):
             raise Unpaddable("a constant is longer for a smaller size")
         prefix = tuple(slice(size) for size in true.shape)
-        is_told = self.varies(true, padded[prefix])
-        if is_told:
+        is_argument = self.varies(true, padded[prefix])
+        if is_argument:
             whole = np.zeros_like(padded)
             whole[prefix] = true
         layout = tuple(
-            Axis.of(p, t, is_padded=varies, even=not is_told and _is_even(padded, i))
+            Axis.of(p, t, is_padded=varies, uniform=not is_argument and _is_uniform(padded, i))
             for i, (t, p, varies) in enumerate(zip(true.shape, padded.shape, varying, strict=True))
         )
-        return layout, self.place(whole) if is_told else None
+        return layout, self.slot(whole) if is_argument else None
 
-    def walk(self, true: Any, padded: Any, layouts: Sequence[Layout]) -> tuple[list[Layout], Act]:
-        """How padding in the arguments spreads to the results of a closed jaxpr.
+    def walk(self, true: Any, padded: Any, layouts: Sequence[Layout]) -> tuple[list[Layout], Run]:
+        """Derive the layouts of a jaxpr's results from those of its arguments.
 
-        Also the padded program itself, as a function of what is told and the arguments.
+        Also returns the padded program, as a function of the runtime arguments and the arguments.
         """
-        if len(true.jaxpr.eqns) != len(padded.jaxpr.eqns):
-            raise Different("it is computed in another way for another size")
-        trace = _Trace(self)
-        for pair, layout in zip(
-            zip(true.jaxpr.invars, padded.jaxpr.invars, strict=True), layouts, strict=True
-        ):
-            trace.bind(*pair, layout)
-        constants = []
-        for pair, values in zip(
-            zip(true.jaxpr.constvars, padded.jaxpr.constvars, strict=True),
-            zip(true.consts, padded.consts, strict=True),
-            strict=True,
-        ):
-            layout, place = self.constant(*values)
-            constants.append((pair[1], values[1], place))
-            trace.bind(*pair, layout)
-        actions = [
-            trace.equation(*pair) for pair in zip(true.jaxpr.eqns, padded.jaxpr.eqns, strict=True)
-        ]
-        results = [
-            trace.read(*pair) for pair in zip(true.jaxpr.outvars, padded.jaxpr.outvars, strict=True)
-        ]
-        readers = [read for _, read in results]
+        recorder = _Recorder(self)
+        variables = zip(true.jaxpr.invars, padded.jaxpr.invars, layouts, strict=True)
+        arguments = list(starmap(recorder.new_value, variables))
+        results = lockstep.walk((true, padded), arguments, recorder)
 
-        def run(told: Told, *arguments: Any) -> list[Any]:
-            values = dict(zip(padded.jaxpr.invars, arguments, strict=True))
-            for variable, value, place in constants:
-                values[variable] = value if place is None else told[place]
-            for reads, act, made in actions:
-                outputs = act(told, *[read(told, values) for read in reads])
-                values.update(zip(made, outputs, strict=True))
-            return [read(told, values) for read in readers]
+        def run(runtime_args: RuntimeArgs, *arrays: Any) -> list[Any]:
+            values = list(arrays)
+            for call, operands in recorder.calls:
+                values += call(
+                    runtime_args, *[each.read(runtime_args, values) for each in operands]
+                )
+            return [each.read(runtime_args, values) for each in results]
 
-        return [layout for layout, _ in results], run
+        return [value.layout for value in results], run
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Site:
-    """One equation, in both traces, and the layouts of its operands."""
+class EquationPair:
+    """One equation in both traces, and the layouts of its operands."""
 
     proof: Proof
     true: Any
@@ -160,136 +144,96 @@ class Site:
         params: Mapping[str, Any] = self.padded.params
         return params
 
-    def shapes(self, index: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """An operand's shapes: the true and the padded one."""
+    def both(self, name: str) -> tuple[Any, Any]:
+        """A parameter in the true and in the padded trace."""
+        return self.true.params[name], self.padded.params[name]
+
+    def operand_shapes(self, index: int = 0) -> tuple[Shape, Shape]:
+        """An operand's true and padded shape."""
         return self.true.invars[index].aval.shape, self.padded.invars[index].aval.shape
 
-    def made(self, index: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """A result's shapes: the true and the padded one."""
+    def result_shapes(self, index: int = 0) -> tuple[Shape, Shape]:
+        """A result's true and padded shape."""
         return self.true.outvars[index].aval.shape, self.padded.outvars[index].aval.shape
 
-    def fresh(self, axis: int, index: int = 0, *, even: bool = False) -> Axis:
-        """An axis of a result whose first elements are true, and padded where the sizes differ."""
-        true, padded = (shape[axis] for shape in self.made(index))
-        return Axis.of(padded, true, is_padded=self.proof.varies(true, padded), even=even)
+    def result_axis(self, axis: int, index: int = 0, *, uniform: bool = False) -> Axis:
+        """An axis of a result, whose first elements are true; padded if the sizes differ."""
+        true, padded = (shape[axis] for shape in self.result_shapes(index))
+        return Axis.of(padded, true, is_padded=self.proof.varies(true, padded), uniform=uniform)
 
     def require_same(self, *names: str) -> None:
-        """Settings that must be those of the other trace."""
-        for name in names:
-            if not same_settings(self.true.params[name], self.params[name]):
-                raise Different(f"its {self.name} has another {name} for another size")
+        """Raise `Different` unless these parameters are the same in both traces."""
+        lockstep.require_same((self.true, self.padded), *names)
 
-    def again(self, told: Told, *values: Any) -> Sequence[Any]:
-        """The equation as it stands."""
+    def run_unchanged(self, runtime_args: RuntimeArgs, *values: Any) -> Sequence[Any]:
+        """Run the padded equation without any masking."""
         primitive = self.padded.primitive
         results = primitive.bind(*values, **self.params)
         return results if primitive.multiple_results else [results]
 
 
-class _Trace:
-    """The variables of two jaxprs that are walked over together."""
+@dataclass(frozen=True, eq=False, slots=True)
+class _Value:
+    """A value of both traces: its layout, and how the padded program reads its array."""
+
+    layout: Layout
+    read: Callable[[RuntimeArgs, Sequence[Any]], Any]
+
+
+class _Recorder:
+    """Applies the rule of each equation, and records the calls of the padded program."""
 
     def __init__(self, proof: Proof) -> None:
+        self.calls: list[tuple[Run, Sequence[_Value]]] = []
         self._proof = proof
-        self._layouts: dict[Any, Layout] = {}
-        self._twins: dict[Any, Any] = {}
+        self._values = 0
 
-    def bind(self, true: Any, padded: Any, layout: Layout) -> None:
-        sizes = tuple(axis.true for axis in layout), tuple(axis.padded for axis in layout)
-        if sizes != (true.aval.shape, padded.aval.shape) or true.aval.dtype != padded.aval.dtype:
-            raise Unpaddable(
-                f"a value of shape {list(true.aval.shape)} would be found in {list(sizes[0])} of "
-                f"{list(padded.aval.shape)}"
-            )
-        self._layouts[padded] = layout
-        self._twins[true] = padded
+    def new_value(self, true: Any, padded: Any, layout: Layout) -> _Value:
+        """The next array that the padded program has, which is that of these variables."""
+        _require_layout(true.aval, padded.aval, layout)
+        number, self._values = self._values, self._values + 1
+        return _Value(layout, lambda runtime_args, values: values[number])
 
-    def read(self, true: Any, padded: Any) -> tuple[Layout, Callable[..., Any]]:
-        if hasattr(padded, "val"):
-            if not hasattr(true, "val"):
-                raise Different("a value is a constant for one size alone")
-            layout, place = self._proof.constant(true.val, padded.val)
-            if place is None:
-                return layout, lambda told, values: padded.val
-            return layout, lambda told, values: told[place]
-        if self._twins.get(true) is not padded:
-            raise Different("values are used in another order for another size")
-        return self._layouts[padded], lambda told, values: values[padded]
+    def constant(self, values: Sequence[Any]) -> _Value:
+        layout, slot = self._proof.constant(*values)
+        if slot is None:
+            array = values[1]
+            return _Value(layout, lambda runtime_args, values: array)
+        return _Value(layout, lambda runtime_args, values: runtime_args[slot])
 
-    def equation(self, true: Any, padded: Any) -> tuple[list[Any], Act, list[Any]]:
-        ends = [(len(one.invars), len(one.outvars)) for one in (true, padded)]
-        if true.primitive is not padded.primitive or ends[0] != ends[1]:
-            raise Different("it is computed in another way for another size")
-        pairs = [self.read(*pair) for pair in zip(true.invars, padded.invars, strict=True)]
-        site = Site(self._proof, true, padded, tuple(layout for layout, _ in pairs))
-        layouts, act = _judged(site)
-        for one, other, layout in zip(true.outvars, padded.outvars, layouts, strict=True):
-            self.bind(one, other, layout)
-        return [read for _, read in pairs], act, list(padded.outvars)
+    def literal(self, literals: Sequence[Any]) -> _Value:
+        return self.constant([literal.val for literal in literals])
 
-
-def _judged(site: Site) -> tuple[Sequence[Layout], Act]:
-    rule = site.proof.rules.get(site.name)
-    if rule is not None:
-        return rule(site)
-    made = [v.aval.shape for v in site.padded.outvars]
-    if any(has_padding(layout) for layout in site.layouts) or made != [
-        v.aval.shape for v in site.true.outvars
-    ]:
-        raise Unpaddable(f"nothing is known of how padding spreads through JAX's {site.name}")
-    site.require_same(*site.params)
-    return [clean_layout(shape) for shape in made], site.again
-
-
-def same_settings(a: Any, b: Any) -> bool:
-    """Whether two equations have equal settings; programs inside are compared as such."""
-    if hasattr(a, "eqns") and hasattr(b, "eqns"):
-        return _same_programs(a, b)
-    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
-        return _all(same_settings, a, b)
-    if isinstance(a, (np.ndarray, float)):
-        return _same(a, b)
-    return a is b or bool(a == b)
-
-
-def _same_programs(a: Any, b: Any) -> bool:
-    names: dict[Any, Any] = {}
-
-    def same(x: Any, y: Any) -> bool:
-        if hasattr(x, "val") or hasattr(y, "val"):
-            return hasattr(x, "val") and hasattr(y, "val") and _same(x.val, y.val)
-        return names.setdefault(x, y) is y and x.aval == y.aval
-
-    def alike(x: Any, y: Any) -> bool:
-        return (
-            x.primitive is y.primitive
-            and x.params.keys() == y.params.keys()
-            and all(same_settings(x.params[name], y.params[name]) for name in x.params)
-            and _all(same, x.invars, y.invars)
-            and _all(same, x.outvars, y.outvars)
+    def equation(self, equations: Sequence[Any], operands: Sequence[_Value]) -> Sequence[_Value]:
+        true, padded = equations
+        pair = EquationPair(self._proof, true, padded, tuple(each.layout for each in operands))
+        rule = self._proof.rules.get(pair.name, _without_rule)
+        layouts, run = rule(pair)
+        self.calls.append((run, operands))
+        return list(
+            starmap(self.new_value, zip(true.outvars, padded.outvars, layouts, strict=True))
         )
 
-    first, second = getattr(a, "jaxpr", a), getattr(b, "jaxpr", b)
-    return (
-        _all(_same, getattr(a, "consts", ()), getattr(b, "consts", ()))
-        and _all(same, first.constvars, second.constvars)
-        and _all(same, first.invars, second.invars)
-        and _all(alike, first.eqns, second.eqns)
-        and _all(same, first.outvars, second.outvars)
-    )
+
+def _require_layout(true: Any, padded: Any, layout: Layout) -> None:
+    sizes = tuple(axis.true for axis in layout), tuple(axis.padded for axis in layout)
+    if sizes != (true.shape, padded.shape) or true.dtype != padded.dtype:
+        raise Unpaddable(
+            f"a value of shape {list(true.shape)} would be read as {list(sizes[0])} out of "
+            f"{list(padded.shape)}"
+        )
 
 
-def _all(test: Callable[[Any, Any], bool], a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return len(a) == len(b) and all(map(test, a, b))
+def _without_rule(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    """A primitive without a rule must be the same in both traces, without any padding."""
+    true, padded = ([v.aval.shape for v in each.outvars] for each in (pair.true, pair.padded))
+    if true != padded or any(map(has_padding, pair.layouts)):
+        raise Unpaddable(f"sardonyx has no padding rule for JAX's {pair.name}")
+    pair.require_same(*pair.params)
+    return list(map(unpadded_layout, padded)), pair.run_unchanged
 
 
-def _same(true: Any, padded: Any) -> bool:
-    """Whether two constants are the same to the last bit."""
-    a, b = np.asarray(true), np.asarray(padded)
-    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
-
-
-def _is_even(value: np.ndarray[Any, Any], axis: int) -> bool:
+def _is_uniform(value: np.ndarray[Any, Any], axis: int) -> bool:
     if value.shape[axis] == 0:
         return False
     first = value[(slice(None),) * axis + (slice(0, 1),)]

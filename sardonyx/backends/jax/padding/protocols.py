@@ -1,20 +1,20 @@
-"""What a backend that compiles offers, so that one program can serve many sizes."""
+"""What a backend that compiles must offer so that one program can serve several sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from sardonyx.backends.jax.padding.axes import Layout, Place
+from sardonyx.backends.jax.padding.axes import Layout, Slot
 
-# A step as a function of what is told at each call, and of its own arguments.
-Act: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+# The padded form of a step, as a function of the runtime arguments and of its own operands.
+PaddedStep: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
 class Call(NamedTuple):
-    """A pure function of arrays, what tells it from others (or None), and what it is called with.
+    """A pure function of arrays, and the shapes and dtypes that it is called with.
 
-    The last are shapes and dtypes.
+    The key identifies the function in a cache of traces; None stands for no caching.
     """
 
     function: Callable[..., Sequence[Any]]
@@ -23,39 +23,39 @@ class Call(NamedTuple):
 
 
 class Prover(Protocol):
-    """Proves, step by step, that a program for larger sizes does what one for smaller ones does.
+    """Proves, step by step, that a program for larger sizes returns the results for smaller ones.
 
-    Raises `Unpaddable` or `Different` where it cannot.
+    Raises `Unpaddable` or `Different` if it cannot.
     """
 
     @property
     def decisions(self) -> Sequence[bool]:
-        """Equal for calls that can share a program, one that tells them apart by what is told."""
+        """Calls with equal decisions share a program; their runtime arguments differ."""
 
     @property
-    def told(self) -> Sequence[Any]:
-        """The values that the program must be told for these sizes."""
+    def runtime_args(self) -> Sequence[Any]:
+        """The values that the program needs for these sizes."""
 
-    def constant(self, true: Any, padded: Any) -> tuple[Layout, Place | None]:
-        """A constant's layout, and where it stands among what is told, if it does."""
+    def constant(self, true: Any, padded: Any) -> tuple[Layout, Slot | None]:
+        """A constant's layout, and its slot if it is a runtime argument."""
 
     def step(
-        self, true: Call, padded: Call, layouts: Sequence[Layout], places: Mapping[int, Place]
-    ) -> tuple[Sequence[Layout], Act | None]:
-        """The results' layouts, and what to run; None stands for the step as it is.
+        self, true: Call, padded: Call, layouts: Sequence[Layout], slots: Mapping[int, Slot]
+    ) -> tuple[Sequence[Layout], PaddedStep | None]:
+        """The layouts of the results, and the padded step; None if the step needs no change.
 
-        `places` are those of arguments that are told; the others are what is run is called with.
+        `slots` names the operands that are runtime arguments; the padded step takes the others.
         """
 
 
 class Padding(Protocol):
-    """Padding, as a backend does it."""
+    """How a backend pads arrays and proves programs."""
 
     def prover(self, template: Sequence[bool], traces: dict[Any, Any]) -> Prover:
-        """Proves that calls can share the program of which these are the decisions."""
+        """A prover that takes over a template's decisions, and caches padded traces."""
 
-    def enlarged(self, array: Any, shape: Sequence[int]) -> Any:
-        """The array with zeros behind its ends."""
+    def pad(self, array: Any, shape: Sequence[int]) -> Any:
+        """The array with zeros behind the end of each axis."""
 
-    def reduced(self, array: Any, layout: Layout) -> Any:
-        """What is true of an array."""
+    def unpad(self, array: Any, layout: Layout) -> Any:
+        """The array without its padding."""

@@ -1,8 +1,8 @@
-"""Padding for JAX: proofs of steps, and arrays made larger and smaller."""
+"""Padding for JAX: proofs of steps, and arrays that are padded and cut."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,20 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sardonyx.backends.jax.padding.axes import Layout, Place, has_padding
-from sardonyx.backends.jax.padding.masks import Told
+from sardonyx.backends.jax.padding.axes import Layout, Slot, has_padding
+from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import Proof
-from sardonyx.backends.jax.padding.protocols import Act, Call
+from sardonyx.backends.jax.padding.protocols import Call, PaddedStep
 from sardonyx.backends.jax.padding.rules import RULES
 
 
 class JaxPadding:
-    """What lies in the host's memory is padded there: for each size JAX would compile anew."""
+    """Pads arrays; those on the host without JAX, which would compile once per size."""
 
     def prover(self, template: Sequence[bool], traces: dict[Any, Any]) -> JaxProver:
         return JaxProver(Proof(RULES, template), traces)
 
-    def enlarged(self, array: Any, shape: Sequence[int]) -> Any:
+    def pad(self, array: Any, shape: Sequence[int]) -> Any:
         if array.shape == tuple(shape):
             return array
         widths = [(0, after - before) for before, after in zip(array.shape, shape, strict=True)]
@@ -33,7 +33,7 @@ class JaxPadding:
         result[tuple(map(slice, array.shape))] = np.asarray(array)
         return result
 
-    def reduced(self, array: Any, layout: Layout) -> Any:
+    def unpad(self, array: Any, layout: Layout) -> Any:
         if not has_padding(layout):
             return array
         digits = [part for axis in layout for part in axis.parts]
@@ -50,46 +50,47 @@ def _is_on_host(array: Any) -> bool:
 @dataclass(eq=False, slots=True)
 class JaxProver:
     proof: Proof
-    # Of padded calls, and of those for the true sizes, by what tells them apart.
+    # Traces of padded calls, and of calls with the true sizes, by key and operand types.
     traces: dict[Any, Any]
     own_traces: dict[Any, Any] = field(default_factory=dict)
-    _values: Told | None = None
+    _values: RuntimeArgs | None = None
 
     @property
     def decisions(self) -> Sequence[bool]:
         return self.proof.decisions
 
     @property
-    def told(self) -> Sequence[Any]:
-        return self.proof.told.leaves
+    def runtime_args(self) -> Sequence[Any]:
+        return self.proof.runtime_args.leaves
 
-    def constant(self, true: Any, padded: Any) -> tuple[Layout, Place | None]:
+    def constant(self, true: Any, padded: Any) -> tuple[Layout, Slot | None]:
         return self.proof.constant(true, padded)
 
     def step(
-        self, true: Call, padded: Call, layouts: Sequence[Layout], places: Mapping[int, Place]
-    ) -> tuple[Sequence[Layout], Act | None]:
+        self, true: Call, padded: Call, layouts: Sequence[Layout], slots: Mapping[int, Slot]
+    ) -> tuple[Sequence[Layout], PaddedStep | None]:
         before = self.proof.mark()[1:]
         traces = _trace(true, self.own_traces), _trace(padded, self.traces)
-        made, run = self.proof.walk(*traces, layouts)
-        if not places and self.proof.mark()[1:] == before:
-            return made, None
+        results, run = self.proof.walk(*traces, layouts)
+        if not slots and self.proof.mark()[1:] == before:
+            return results, None
 
-        def act(leaves: Sequence[Any], arguments: Sequence[Any]) -> Sequence[Any]:
-            self._values = self._values or self.proof.told
-            told, own = self._values.of(leaves), iter(arguments)
-            values = [told[places[i]] if i in places else next(own) for i in range(len(layouts))]
-            return run(told, *values)
+        def padded_step(leaves: Sequence[Any], arguments: Sequence[Any]) -> Sequence[Any]:
+            self._values = self._values or self.proof.runtime_args
+            values, rest = self._values.of(leaves), iter(arguments)
+            operands = [values[slots[i]] if i in slots else next(rest) for i in range(len(layouts))]
+            return run(values, *operands)
 
-        return made, act
+        return results, padded_step
 
 
-def _trace(call: Call, known: dict[Any, Any]) -> Any:
+def _trace(call: Call, cache: dict[Any, Any]) -> Any:
+    """The call's jaxpr, from the cache if the call has a key."""
     key = None if call.key is None else (call.key, tuple(call.specs))
-    if key is not None and key in known:
-        return known[key]
-    stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
-    traced = jax.make_jaxpr(call.function)(*(stand_in(*spec) for spec in call.specs))
+    if key is not None and key in cache:
+        return cache[key]
+    operands = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in call.specs]
+    traced = jax.make_jaxpr(call.function)(*operands)
     if key is not None:
-        known[key] = traced
+        cache[key] = traced
     return traced

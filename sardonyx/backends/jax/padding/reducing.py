@@ -12,8 +12,8 @@ from jax import lax
 
 from sardonyx.backends.jax.padding.axes import Layout, Unpaddable
 from sardonyx.backends.jax.padding.elementwise import common_layout
-from sardonyx.backends.jax.padding.masks import Told
-from sardonyx.backends.jax.padding.proof import Act, Rule, Site
+from sardonyx.backends.jax.padding.masks import RuntimeArgs
+from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 from sardonyx.backends.jax.padding.shaping import require_prefixes
 
 Neutral = Callable[[Any], Any]
@@ -52,43 +52,43 @@ def one(dtype: Any) -> Any:
     return np.ones((), dtype)
 
 
-def reduction(neutral: Neutral, site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same(*site.params)
-    (layout,), axes = site.layouts, site.params["axes"]
-    mask = site.proof.mask(layout, axes)
+def reduction(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same(*pair.params)
+    (layout,), axes = pair.layouts, pair.params["axes"]
+    mask = pair.proof.mask(layout, axes)
 
-    def act(told: Told, x: Any) -> Sequence[Any]:
-        return site.again(told, mask.fill(told, x, neutral(x.dtype)))
+    def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
+        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, neutral(x.dtype)))
 
-    return [tuple(axis for i, axis in enumerate(layout) if i not in axes)], act
+    return [tuple(axis for i, axis in enumerate(layout) if i not in axes)], run
 
 
-def place_of_extreme(neutral: Neutral, site: Site) -> tuple[Sequence[Layout], Act]:
+def arg_extreme(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """Of equal ones the first is found, so that what was masked is never before what is true."""
-    require_prefixes(site.layouts[0], site.params["axes"], "it finds a place along an axis")
-    return reduction(neutral, site)
+    require_prefixes(pair.layouts[0], pair.params["axes"], "it finds a place along an axis")
+    return reduction(neutral, pair)
 
 
-def cumulative(neutral: Neutral, site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same(*site.params)
-    (layout,), axis = site.layouts, site.params["axis"]
+def cumulative(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same(*pair.params)
+    (layout,), axis = pair.layouts, pair.params["axis"]
     require_prefixes(layout, [axis], "it accumulates along an axis")
-    mask = site.proof.mask(layout, [axis] if site.params["reverse"] else [])
+    mask = pair.proof.mask(layout, [axis] if pair.params["reverse"] else [])
 
-    def act(told: Told, x: Any) -> Sequence[Any]:
-        return site.again(told, mask.fill(told, x, neutral(x.dtype)))
+    def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
+        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, neutral(x.dtype)))
 
-    return [tuple(a if i != axis else a.uneven for i, a in enumerate(layout))], act
+    return [tuple(a if i != axis else a.nonuniform for i, a in enumerate(layout))], run
 
 
-def window(neutral: Neutral, site: Site) -> tuple[Sequence[Layout], Act]:
-    (layout,), params = site.layouts, site.params
+def window(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    (layout,), params = pair.layouts, pair.params
     names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
-    site.require_same(*names)
+    pair.require_same(*names)
     axes, masked = [], []
     for i, axis in enumerate(layout):
-        true, own = site.true.params["padding"][i], params["padding"][i]
-        grows = site.proof.varies(true[1], own[1])
+        true, own = pair.true.params["padding"][i], params["padding"][i]
+        grows = pair.proof.varies(true[1], own[1])
         if true[0] != own[0]:
             raise Unpaddable("it pads the front of an axis by its size")
         if not grows and own == (0, 0) and {params[name][i] for name in names} == {1}:
@@ -97,57 +97,57 @@ def window(neutral: Neutral, site: Site) -> tuple[Sequence[Layout], Act]:
         require_prefixes(layout, [i], "its windows lie along an axis")
         if axis.is_padded and (grows or own[1] > 0):
             masked.append(i)
-        axes.append(site.fresh(i))
-    mask = site.proof.mask(layout, masked)
+        axes.append(pair.result_axis(i))
+    mask = pair.proof.mask(layout, masked)
 
-    def act(told: Told, x: Any) -> Sequence[Any]:
-        return site.again(told, mask.fill(told, x, neutral(x.dtype)))
+    def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
+        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, neutral(x.dtype)))
 
-    return [tuple(axes)], act
+    return [tuple(axes)], run
 
 
-def sort(site: Site) -> tuple[Sequence[Layout], Act]:
+def sort(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """What is not true comes last, by a key of its own before all others."""
-    site.require_same(*site.params)
-    along, keys = site.params["dimension"], site.params["num_keys"]
-    layout = common_layout(site.layouts)
+    pair.require_same(*pair.params)
+    along, keys = pair.params["dimension"], pair.params["num_keys"]
+    layout = common_layout(pair.layouts)
     require_prefixes(layout, [along], "it sorts along an axis")
-    mask = site.proof.mask(layout, [along])
-    result = tuple(a if i != along else a.uneven for i, a in enumerate(layout))
-    made = [result] * len(site.padded.outvars)
+    mask = pair.proof.mask(layout, [along])
+    result = tuple(a if i != along else a.nonuniform for i, a in enumerate(layout))
+    made = [result] * len(pair.padded.outvars)
     if not mask:
-        return made, site.again
+        return made, pair.run_unchanged
 
-    def act(told: Told, *arrays: Any) -> Sequence[Any]:
+    def run(runtime_args: RuntimeArgs, *arrays: Any) -> Sequence[Any]:
         shape = arrays[0].shape
-        is_padding = jnp.broadcast_to(~mask.where(told, shape), shape)
-        stable = site.params["is_stable"]
+        is_padding = jnp.broadcast_to(~mask.where(runtime_args, shape), shape)
+        stable = pair.params["is_stable"]
         ordered = lax.sort(
             (is_padding, *arrays), dimension=along, is_stable=stable, num_keys=keys + 1
         )
         return ordered[1:]
 
-    return made, act
+    return made, run
 
 
-def top_k(site: Site) -> tuple[Sequence[Layout], Act]:
+def top_k(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """As a sort: at the end of the order of numbers there is nothing that could stand for none."""
-    (layout,), axis = site.layouts, site.params["axis"]
-    site.require_same("axis")
+    (layout,), axis = pair.layouts, pair.params["axis"]
+    pair.require_same("axis")
     require_prefixes(layout, [axis], "it looks for the largest along an axis")
-    made = tuple(site.fresh(i) if i == axis else a for i, a in enumerate(layout))
-    mask = site.proof.mask(layout, [axis])
+    made = tuple(pair.result_axis(i) if i == axis else a for i, a in enumerate(layout))
+    mask = pair.proof.mask(layout, [axis])
     if not mask:
-        return [made, made], site.again
+        return [made, made], pair.run_unchanged
 
-    def act(told: Told, x: Any) -> Sequence[Any]:
-        is_padding = jnp.broadcast_to(~mask.where(told, x.shape), x.shape)
+    def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
+        is_padding = jnp.broadcast_to(~mask.where(runtime_args, x.shape), x.shape)
         places = lax.broadcasted_iota(np.int32, x.shape, axis)
         keys = (is_padding, _descending(x), x, places)
         ordered = lax.sort(keys, dimension=axis, is_stable=True, num_keys=2)
-        return [lax.slice_in_dim(part, 0, site.params["k"], axis=axis) for part in ordered[2:]]
+        return [lax.slice_in_dim(part, 0, pair.params["k"], axis=axis) for part in ordered[2:]]
 
-    return [made, made], act
+    return [made, made], run
 
 
 def _descending(x: Any) -> Any:
@@ -167,8 +167,8 @@ RULES: Mapping[str, Rule] = {
     "reduce_and": partial(reduction, _all_ones),
     "reduce_or": partial(reduction, zero),
     "reduce_xor": partial(reduction, zero),
-    "argmax": partial(place_of_extreme, lowest),
-    "argmin": partial(place_of_extreme, highest),
+    "argmax": partial(arg_extreme, lowest),
+    "argmin": partial(arg_extreme, highest),
     "cumsum": partial(cumulative, zero),
     "cumprod": partial(cumulative, one),
     "cummax": partial(cumulative, lowest),

@@ -9,85 +9,89 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from sardonyx.backends.jax.lockstep import Different
 from sardonyx.backends.jax.padding.axes import (
     Axis,
-    Different,
     Layout,
     Unpaddable,
-    clean,
     has_padding,
     joined,
     reshaped,
+    unpadded,
 )
-from sardonyx.backends.jax.padding.masks import Told
-from sardonyx.backends.jax.padding.proof import Act, Rule, Site
+from sardonyx.backends.jax.padding.masks import RuntimeArgs
+from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 
 
-def broadcast_in_dim(site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same("broadcast_dimensions")
-    source = dict(zip(site.params["broadcast_dimensions"], site.layouts[0], strict=True))
-    true, padded = site.made()
+def broadcast_in_dim(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same("broadcast_dimensions")
+    source = dict(zip(pair.params["broadcast_dimensions"], pair.layouts[0], strict=True))
+    true, padded = pair.result_shapes()
     layout = []
     for axis, size in enumerate(padded):
-        given = source.get(axis, clean(1))
+        given = source.get(axis, unpadded(1))
         if (given.true, given.padded) == (true[axis], size):
             layout.append(given)
         elif given.padded == 1:
-            layout.append(site.fresh(axis, even=True))
+            layout.append(pair.result_axis(axis, uniform=True))
         else:
             raise Different("it stretches an axis for some sizes alone")
-    return [tuple(layout)], site.again
+    return [tuple(layout)], pair.run_unchanged
 
 
-def iota(site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same("dimension", "dtype")
-    along = site.params["dimension"]
-    ndim = len(site.made()[1])
-    return [tuple(site.fresh(axis, even=axis != along) for axis in range(ndim))], site.again
+def iota(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same("dimension", "dtype")
+    along = pair.params["dimension"]
+    ndim = len(pair.result_shapes()[1])
+    return [
+        tuple(pair.result_axis(axis, uniform=axis != along) for axis in range(ndim))
+    ], pair.run_unchanged
 
 
-def reshape(site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same("dimensions")
-    if site.params["dimensions"] is not None:
+def reshape(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same("dimensions")
+    if pair.params["dimensions"] is not None:
         raise Unpaddable("it reorders axes and reshapes in one")
-    (layout,), (_, shape) = site.layouts, site.made()
-    if 0 in shape or all(axis.even or axis.padded == 1 for axis in layout):
-        return [tuple(site.fresh(axis, even=True) for axis in range(len(shape)))], site.again
-    return [reshaped(layout, shape)], site.again
+    (layout,), (_, shape) = pair.layouts, pair.result_shapes()
+    if 0 in shape or all(axis.uniform or axis.padded == 1 for axis in layout):
+        return [
+            tuple(pair.result_axis(axis, uniform=True) for axis in range(len(shape)))
+        ], pair.run_unchanged
+    return [reshaped(layout, shape)], pair.run_unchanged
 
 
-def squeeze(site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same("dimensions")
-    gone = site.params["dimensions"]
-    return [tuple(a for i, a in enumerate(site.layouts[0]) if i not in gone)], site.again
+def squeeze(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same("dimensions")
+    gone = pair.params["dimensions"]
+    return [tuple(a for i, a in enumerate(pair.layouts[0]) if i not in gone)], pair.run_unchanged
 
 
-def transpose(site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same("permutation")
-    return [tuple(site.layouts[0][axis] for axis in site.params["permutation"])], site.again
+def transpose(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same("permutation")
+    return [tuple(pair.layouts[0][axis] for axis in pair.params["permutation"])], pair.run_unchanged
 
 
-def tile(site: Site) -> tuple[Sequence[Layout], Act]:
+def tile(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """Each copy is written over the padding of the one before it."""
-    (layout,) = site.layouts
+    (layout,) = pair.layouts
     axes, copied = [], {}
     for axis, before in enumerate(layout):
-        times = site.params["reps"][axis]
-        if site.proof.varies(site.true.params["reps"][axis], times):
+        times = pair.params["reps"][axis]
+        if pair.proof.varies(pair.true.params["reps"][axis], times):
             if before.is_padded:
                 raise Unpaddable("it repeats a padded axis by a number that depends on its size")
         elif before.is_padded and times != 1:
             require_prefixes(layout, [axis], "it repeats an axis")
-            copied[axis] = site.proof.size(before.true)
-        axes.append(before if times == 1 and before.is_padded else site.fresh(axis))
+            copied[axis] = pair.proof.size_slot(before.true)
+        axes.append(before if times == 1 and before.is_padded else pair.result_axis(axis))
 
-    def act(told: Told, x: Any) -> list[Any]:
-        (result,) = site.again(told, x)
+    def run(runtime_args: RuntimeArgs, x: Any) -> list[Any]:
+        (result,) = pair.run_unchanged(runtime_args, x)
         for axis, size in copied.items():
-            result = _copied(result, axis, x.shape[axis], told[size])
+            result = _copied(result, axis, x.shape[axis], runtime_args[size])
         return [result]
 
-    return [tuple(axes)], act
+    return [tuple(axes)], run
 
 
 def _copied(x: Any, axis: int, stride: int, size: Any) -> Any:
@@ -98,60 +102,60 @@ def _copied(x: Any, axis: int, stride: int, size: Any) -> Any:
     return x
 
 
-def stack(site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same("axis")
-    layout = [joined(axes) for axes in zip(*site.layouts, strict=True)]
-    layout.insert(site.params["axis"], clean(len(site.layouts)))
-    return [tuple(layout)], site.again
+def stack(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same("axis")
+    layout = [joined(axes) for axes in zip(*pair.layouts, strict=True)]
+    layout.insert(pair.params["axis"], unpadded(len(pair.layouts)))
+    return [tuple(layout)], pair.run_unchanged
 
 
-def unstack(site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same("axis")
-    along = site.params["axis"]
-    layout = tuple(axis for i, axis in enumerate(site.layouts[0]) if i != along)
-    return [layout] * len(site.padded.outvars), site.again
+def unstack(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same("axis")
+    along = pair.params["axis"]
+    layout = tuple(axis for i, axis in enumerate(pair.layouts[0]) if i != along)
+    return [layout] * len(pair.padded.outvars), pair.run_unchanged
 
 
-def reverse(site: Site) -> tuple[Sequence[Layout], Act]:
+def reverse(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """The padding comes to lie in front, and the elements are moved over it."""
-    site.require_same("dimensions")
-    (layout,) = site.layouts
-    moved = [axis for axis in site.params["dimensions"] if layout[axis].is_padded]
+    pair.require_same("dimensions")
+    (layout,) = pair.layouts
+    moved = [axis for axis in pair.params["dimensions"] if layout[axis].is_padded]
     require_prefixes(layout, moved, "it reverses an axis")
-    sizes = {axis: site.proof.size(layout[axis].true) for axis in moved}
+    sizes = {axis: pair.proof.size_slot(layout[axis].true) for axis in moved}
 
-    def act(told: Told, x: Any) -> list[Any]:
-        (result,) = site.again(told, x)
+    def run(runtime_args: RuntimeArgs, x: Any) -> list[Any]:
+        (result,) = pair.run_unchanged(runtime_args, x)
         for axis, size in sizes.items():
-            result = shifted(result, axis, x.shape[axis] - told[size], x.shape[axis])
+            result = shifted(result, axis, x.shape[axis] - runtime_args[size], x.shape[axis])
         return [result]
 
-    return [layout], act
+    return [layout], run
 
 
-def concatenate(site: Site) -> tuple[Sequence[Layout], Act]:
+def concatenate(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """Each operand is written over the padding of the one before it."""
-    site.require_same("dimension")
-    along = site.params["dimension"]
-    others = [[a for i, a in enumerate(layout) if i != along] for layout in site.layouts]
+    pair.require_same("dimension")
+    along = pair.params["dimension"]
+    others = [[a for i, a in enumerate(layout) if i != along] for layout in pair.layouts]
     layout = [joined(axes) for axes in zip(*others, strict=True)]
-    operands = [given[along] for given in site.layouts]
+    operands = [given[along] for given in pair.layouts]
     padded = [i for i, axis in enumerate(operands) if axis.is_padded]
-    for given in site.layouts:
+    for given in pair.layouts:
         require_prefixes(given, [along], "it concatenates along an axis")
     layout.insert(along, _sum_of(operands))
     if not padded or padded == [len(operands) - 1]:
-        return [tuple(layout)], site.again
+        return [tuple(layout)], pair.run_unchanged
     ends = accumulate(axis.true for axis in operands[:-1])
-    starts = [site.proof.size(end) for end in ends]
+    starts = [pair.proof.size_slot(end) for end in ends]
 
-    def act(told: Told, *arrays: Any) -> list[Any]:
-        (result,) = site.again(told, *arrays)
+    def run(runtime_args: RuntimeArgs, *arrays: Any) -> list[Any]:
+        (result,) = pair.run_unchanged(runtime_args, *arrays)
         for start, array in zip(starts, arrays[1:], strict=True):
-            result = lax.dynamic_update_slice_in_dim(result, array, told[start], along)
+            result = lax.dynamic_update_slice_in_dim(result, array, runtime_args[start], along)
         return [result]
 
-    return [tuple(layout)], act
+    return [tuple(layout)], run
 
 
 def _sum_of(axes: Sequence[Axis]) -> Axis:
@@ -162,13 +166,13 @@ def _sum_of(axes: Sequence[Axis]) -> Axis:
     )
 
 
-def pad(site: Site) -> tuple[Sequence[Layout], Act]:
+def pad(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """The value that it pads with follows what is true, in the place of our padding."""
-    (layout, value), proof = site.layouts, site.proof
+    (layout, value), proof = pair.layouts, pair.proof
     if value:
         raise Unpaddable("it pads with more than one value")
     axes, masked = [], []
-    pairs = zip(site.true.params["padding_config"], site.params["padding_config"], strict=True)
+    pairs = zip(pair.true.params["padding_config"], pair.params["padding_config"], strict=True)
     for i, (true, own) in enumerate(pairs):
         grows = proof.varies(true[1], own[1])
         if true[0] != own[0] or true[2] != own[2]:
@@ -178,15 +182,15 @@ def pad(site: Site) -> tuple[Sequence[Layout], Act]:
             continue
         if layout[i].is_padded and (grows or own[1] > 0):
             masked.append(i)
-        axes.append(site.fresh(i))
+        axes.append(pair.result_axis(i))
     changed = [i for i, axis in enumerate(axes) if axis is not layout[i]]
     require_prefixes(layout, changed, "it pads an axis")
     mask = proof.mask(layout, masked)
 
-    def act(told: Told, x: Any, value: Any) -> Sequence[Any]:
-        return site.again(told, mask.fill(told, x, value), value)
+    def run(runtime_args: RuntimeArgs, x: Any, value: Any) -> Sequence[Any]:
+        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, value), value)
 
-    return [tuple(axes)], act
+    return [tuple(axes)], run
 
 
 def require_prefixes(layout: Layout, axes: Sequence[int], what: str) -> None:
@@ -200,25 +204,25 @@ def shifted(x: Any, axis: int, start: Any, size: int) -> Any:
     return lax.dynamic_slice_in_dim(jnp.pad(x, room), start, size, axis)
 
 
-def fixed(site: Site) -> tuple[Sequence[Layout], Act]:
+def fixed(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """Of what the last axes hold, nothing may be padded; the others are a batch."""
-    site.require_same(*site.params)
-    inner = _INNER_AXES[site.name](site)
-    if any(has_padding(layout[len(layout) - inner :]) for layout in site.layouts):
+    pair.require_same(*pair.params)
+    inner = _INNER_AXES[pair.name](pair)
+    if any(has_padding(layout[len(layout) - inner :]) for layout in pair.layouts):
         raise Unpaddable("it works on whole rows or matrices, of which a side is padded")
-    batch = [layout[: len(layout) - inner] for layout in site.layouts]
+    batch = [layout[: len(layout) - inner] for layout in pair.layouts]
     common = tuple(joined(axes) for axes in zip(*batch, strict=True))
     made = []
-    for index in range(len(site.padded.outvars)):
-        ndim = len(site.made(index)[1])
-        rest = (site.fresh(axis, index) for axis in range(len(common), ndim))
+    for index in range(len(pair.padded.outvars)):
+        ndim = len(pair.result_shapes(index)[1])
+        rest = (pair.result_axis(axis, index) for axis in range(len(common), ndim))
         made.append((*common, *rest))
-    return made, site.again
+    return made, pair.run_unchanged
 
 
 _INNER_AXES: Mapping[str, Any] = {
-    "fft": lambda site: len(site.params["fft_lengths"]),
-    **dict.fromkeys(("lu", "triangular_solve", "cholesky", "qr", "svd", "eigh"), lambda site: 2),
+    "fft": lambda pair: len(pair.params["fft_lengths"]),
+    **dict.fromkeys(("lu", "triangular_solve", "cholesky", "qr", "svd", "eigh"), lambda pair: 2),
 }
 
 RULES: Mapping[str, Rule] = {

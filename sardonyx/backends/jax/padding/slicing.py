@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from sardonyx.backends.jax.padding.axes import Axis, Layout, Place, Unpaddable, clean, joined
-from sardonyx.backends.jax.padding.masks import Told
-from sardonyx.backends.jax.padding.proof import Act, Rule, Site
+from sardonyx.backends.jax.padding.axes import Axis, Layout, Slot, Unpaddable, joined, unpadded
+from sardonyx.backends.jax.padding.masks import RuntimeArgs
+from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 from sardonyx.backends.jax.padding.shaping import require_prefixes, shifted
 
 
@@ -26,25 +26,25 @@ class Cut(NamedTuple):
         return self == (0, size, 1)
 
 
-def static_slice(site: Site) -> tuple[Sequence[Layout], Act]:
-    true, own = (_cuts(equation) for equation in (site.true, site.padded))
-    layout, moves = _taken(site, true, own, 0)
-    return [layout], lambda told, x: [_take(told, x, own, moves)]
+def static_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    true, own = (_cuts(equation) for equation in (pair.true, pair.padded))
+    layout, moves = _taken(pair, true, own, 0)
+    return [layout], lambda runtime_args, x: [_take(runtime_args, x, own, moves)]
 
 
-def split(site: Site) -> tuple[Sequence[Layout], Act]:
-    site.require_same("axis")
-    along = site.params["axis"]
+def split(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    pair.require_same("axis")
+    along = pair.params["axis"]
     pieces = []
-    for index in range(len(site.padded.outvars)):
-        true, own = (_piece(one, along, index) for one in (site.true, site.padded))
-        made, moves = _taken(site, true, own, index)
+    for index in range(len(pair.padded.outvars)):
+        true, own = (_piece(one, along, index) for one in (pair.true, pair.padded))
+        made, moves = _taken(pair, true, own, index)
         pieces.append((made, own, moves))
 
-    def act(told: Told, x: Any) -> list[Any]:
-        return [_take(told, x, cuts, moves) for _, cuts, moves in pieces]
+    def run(runtime_args: RuntimeArgs, x: Any) -> list[Any]:
+        return [_take(runtime_args, x, cuts, moves) for _, cuts, moves in pieces]
 
-    return [made for made, _, _ in pieces], act
+    return [made for made, _, _ in pieces], run
 
 
 def _piece(equation: Any, along: int, index: int) -> list[Cut]:
@@ -61,10 +61,10 @@ def _cuts(equation: Any) -> list[Cut]:
 
 
 def _taken(
-    site: Site, true: Sequence[Cut], own: Sequence[Cut], index: int
-) -> tuple[Layout, dict[int, Place]]:
+    pair: EquationPair, true: Sequence[Cut], own: Sequence[Cut], index: int
+) -> tuple[Layout, dict[int, Slot]]:
     """The layout of a slice, and the axes along which it begins elsewhere at each call."""
-    (layout,), shapes = site.layouts, site.shapes()
+    (layout,), shapes = pair.layouts, pair.operand_shapes()
     axes, moves = [], {}
     for i, (before, cut) in enumerate(zip(true, own, strict=True)):
         if before.is_all(shapes[0][i]) and cut.is_all(shapes[1][i]):
@@ -73,50 +73,50 @@ def _taken(
         if before.step != cut.step:
             raise Unpaddable("its steps depend on the size")
         require_prefixes(layout, [i], "it slices an axis")
-        if site.proof.varies(before.start, cut.start):
-            moves[i] = site.proof.size(before.start)
-        axes.append(site.fresh(i, index, even=layout[i].even))
+        if pair.proof.varies(before.start, cut.start):
+            moves[i] = pair.proof.size_slot(before.start)
+        axes.append(pair.result_axis(i, index, uniform=layout[i].uniform))
     return tuple(axes), moves
 
 
-def _take(told: Told, x: Any, cuts: Sequence[Cut], moves: Mapping[int, Place]) -> Any:
+def _take(runtime_args: RuntimeArgs, x: Any, cuts: Sequence[Cut], moves: Mapping[int, Slot]) -> Any:
     for axis, start in moves.items():
         first, stop, step = cuts[axis]
-        x = shifted(x, axis, told[start], max(stop - first, 0))[
+        x = shifted(x, axis, runtime_args[start], max(stop - first, 0))[
             tuple(slice(None, None, step if i == axis else 1) for i in range(x.ndim))
         ]
     rest = [Cut(0, x.shape[axis], 1) if axis in moves else cut for axis, cut in enumerate(cuts)]
     return lax.slice(x, *([part[i] for part in rest] for i in range(3)))
 
 
-def dynamic_slice(site: Site) -> tuple[Sequence[Layout], Act]:
+def dynamic_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """A start is moved so that the slice ends with what is true."""
-    layout, bounds, axes = site.layouts[0], {}, []
-    shapes, made = site.shapes(), site.made()
+    layout, bounds, axes = pair.layouts[0], {}, []
+    shapes, made = pair.operand_shapes(), pair.result_shapes()
     for i, axis in enumerate(layout):
         if all(size[i] == shape[i] for size, shape in zip(made, shapes, strict=True)):
             axes.append(axis)
             continue
-        if site.proof.varies(made[0][i], made[1][i]):
+        if pair.proof.varies(made[0][i], made[1][i]):
             raise Unpaddable("it takes a slice of a padded size from a place that is computed")
         require_prefixes(layout, [i], "it takes a slice")
         if axis.is_padded:
-            bounds[i] = site.proof.size(axis.true - made[0][i])
-        axes.append(clean(made[1][i]))
+            bounds[i] = pair.proof.size_slot(axis.true - made[0][i])
+        axes.append(unpadded(made[1][i]))
 
-    def act(told: Told, x: Any, *starts: Any) -> Sequence[Any]:
-        return site.again(told, x, *_within(told, starts, bounds))
+    def run(runtime_args: RuntimeArgs, x: Any, *starts: Any) -> Sequence[Any]:
+        return pair.run_unchanged(runtime_args, x, *_within(runtime_args, starts, bounds))
 
-    return [tuple(axes)], act
+    return [tuple(axes)], run
 
 
-def dynamic_update_slice(site: Site) -> tuple[Sequence[Layout], Act]:
+def dynamic_update_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """Of a padded update only what is true is written."""
-    layout, update = site.layouts[0], site.layouts[1]
-    bounds: dict[int, Place] = {}
+    layout, update = pair.layouts[0], pair.layouts[1]
+    bounds: dict[int, Slot] = {}
     axes: list[Axis] = []
     written = []
-    (true, own), (update_true, update_own) = site.shapes(0), site.shapes(1)
+    (true, own), (update_true, update_own) = pair.operand_shapes(0), pair.operand_shapes(1)
     for i, (axis, part) in enumerate(zip(layout, update, strict=True)):
         if true[i] == update_true[i] and own[i] == update_own[i]:
             axes.append(joined([axis, part]))
@@ -124,29 +124,31 @@ def dynamic_update_slice(site: Site) -> tuple[Sequence[Layout], Act]:
         require_prefixes(layout, [i], "it writes into an axis")
         require_prefixes(update, [i], "it writes an axis")
         if axis.is_padded or part.is_padded:
-            bounds[i] = site.proof.size(true[i] - update_true[i])
+            bounds[i] = pair.proof.size_slot(true[i] - update_true[i])
         if part.is_padded:
             written.append(i)
-        axes.append(axis.uneven)
-    mask = site.proof.mask(update, written)
+        axes.append(axis.nonuniform)
+    mask = pair.proof.mask(update, written)
 
-    def act(told: Told, x: Any, update: Any, *starts: Any) -> Sequence[Any]:
-        within = _within(told, starts, bounds)
+    def run(runtime_args: RuntimeArgs, x: Any, update: Any, *starts: Any) -> Sequence[Any]:
+        within = _within(runtime_args, starts, bounds)
         if not mask:
-            return site.again(told, x, update, *within)
+            return pair.run_unchanged(runtime_args, x, update, *within)
         room = [(0, update.shape[i] if i in written else 0) for i in range(x.ndim)]
         wide = jnp.pad(x, room)
         before = lax.dynamic_slice(wide, within, update.shape)
-        update = jnp.where(mask.where(told, update.shape), update, before)
+        update = jnp.where(mask.where(runtime_args, update.shape), update, before)
         wide = lax.dynamic_update_slice(wide, update, within)
         return [lax.slice(wide, (0,) * x.ndim, x.shape)]
 
-    return [tuple(axes)], act
+    return [tuple(axes)], run
 
 
-def _within(told: Told, starts: Sequence[Any], bounds: Mapping[int, Place]) -> list[Any]:
+def _within(
+    runtime_args: RuntimeArgs, starts: Sequence[Any], bounds: Mapping[int, Slot]
+) -> list[Any]:
     return [
-        jnp.clip(start, 0, told[bounds[i]].astype(start.dtype)) if i in bounds else start
+        jnp.clip(start, 0, runtime_args[bounds[i]].astype(start.dtype)) if i in bounds else start
         for i, start in enumerate(starts)
     ]
 
