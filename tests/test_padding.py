@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from jax import lax
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sardonyx.backends.base import Spec
-from sardonyx.backends.jax.padding.axes import (
+from sardonyx.backends.executable import Spec
+from sardonyx.backends.jax.padding.prover import JaxPadding
+from sardonyx.backends.padding.axes import (
     Axis,
     Different,
     Layout,
@@ -26,8 +27,7 @@ from sardonyx.backends.jax.padding.axes import (
     merged,
     reshaped,
 )
-from sardonyx.backends.jax.padding.protocols import Call
-from sardonyx.backends.jax.padding.prover import JaxPadding
+from sardonyx.backends.padding.protocols import Call
 from tests.poison import poisoned
 
 Function = Callable[..., Any]

@@ -17,9 +17,9 @@ from jax import lax
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
-from sardonyx.backends import fallback
-from sardonyx.backends.base import Backend, Executable, PackedProduct, Replay, Spec
+from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
+from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax import (
     casts,
@@ -35,10 +35,11 @@ from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.costs import costs_of
 from sardonyx.backends.jax.onednn.threads import threads
 from sardonyx.backends.jax.padded_calls import with_padding
-from sardonyx.backends.jax.padding.protocols import Padding
 from sardonyx.backends.jax.precision import of_convolution, of_product
 from sardonyx.backends.jax.xla_cpu import packed, platforms
 from sardonyx.backends.on_device import OnDevice
+from sardonyx.backends.operations.products import PackedProduct
+from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.strides import axis_order, dense_strides, same_layout
 from sardonyx.errors import BackendUnavailable
 
@@ -75,6 +76,7 @@ class Settings:
 class JaxBackend(OnDevice):
     name: ClassVar[str] = "jax"
     skips_padding = True
+    differentiates = True
     reshapes_are_views: ClassVar[bool] = False
     embeds_up_to: ClassVar[int] = 128
     packs_up_to: ClassVar[int] = 4096
@@ -102,7 +104,7 @@ class JaxBackend(OnDevice):
     # -- primitives for ops -----------------------------------------------------------------------
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
-        self.allow(fallback.padded_shape(x.shape, widths), np.dtype(x.dtype))
+        self.allow_padded(x, widths)
         if self.settings.outlines:
             return jnp.pad(x, widths, constant_values=value)
         return platforms.pad(x, widths, value)
@@ -221,7 +223,7 @@ class JaxBackend(OnDevice):
     def convolution(self, x: Any, weight: Any, *, is_finite: bool = False, **layout: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # XLA convolves integers with plain loops on the CPU, and not at all on a GPU.
-            return fallback.convolution(self, x, weight, **layout)
+            return super().convolution(x, weight, **layout)
         convolve = (
             platforms.general_convolution if self.settings.outlines else platforms.convolution
         )

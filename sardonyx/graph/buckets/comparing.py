@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax.padding.axes import Different, Layout, Place, Unpaddable, clean_layout
-from sardonyx.backends.jax.padding.protocols import Act, Call, Prover
+from sardonyx.backends.padding.axes import Different, Layout, Place, Unpaddable, clean_layout
+from sardonyx.backends.padding.protocols import Act, Call, Prover
 from sardonyx.graph.buckets.tape import Piece, WholeTape
 from sardonyx.graph.tracing.steps import Operand, Step
 

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sardonyx.backends.jax.padding.axes import Axis, Different, Layout, Unpaddable, joined
 from sardonyx.backends.jax.padding.masks import Told
 from sardonyx.backends.jax.padding.proof import Act, Rule, Site
+from sardonyx.backends.padding.axes import Axis, Different, Layout, Unpaddable, joined
 
 
 def inlined(name: str, site: Site) -> tuple[Sequence[Layout], Act]:

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import GatherScatterMode
 
-from sardonyx.backends.jax.padding.axes import Axis, Layout, Place, Unpaddable, clean, joined
 from sardonyx.backends.jax.padding.masks import Told
 from sardonyx.backends.jax.padding.proof import Act, Rule, Site
 from sardonyx.backends.jax.padding.shaping import require_prefixes
+from sardonyx.backends.padding.axes import Axis, Layout, Place, Unpaddable, clean, joined
 
 
 def gather(site: Site) -> tuple[Sequence[Layout], Act]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sardonyx.backends.jax.padding.axes import Layout, Unpaddable, has_padding, joined
 from sardonyx.backends.jax.padding.masks import Told
 from sardonyx.backends.jax.padding.proof import Act, Rule, Site
 from sardonyx.backends.jax.padding.shaping import require_prefixes
+from sardonyx.backends.padding.axes import Layout, Unpaddable, has_padding, joined
 
 
 def dot_general(site: Site) -> tuple[Sequence[Layout], Act]:

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.jax.padding.axes import (
+from sardonyx.backends.jax.padding.masks import Mask, Told, digits_of
+from sardonyx.backends.padding.axes import (
     Axis,
     Different,
     Layout,
@@ -22,7 +23,6 @@ from sardonyx.backends.jax.padding.axes import (
     clean_layout,
     has_padding,
 )
-from sardonyx.backends.jax.padding.masks import Mask, Told, digits_of
 
 Act: TypeAlias = Callable[..., Sequence[Any]]
 Rule: TypeAlias = Callable[["Site"], tuple[Sequence[Layout], Act]]

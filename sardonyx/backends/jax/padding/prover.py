@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sardonyx.backends.jax.padding.axes import Layout, Place, has_padding
 from sardonyx.backends.jax.padding.masks import Told
 from sardonyx.backends.jax.padding.proof import Proof
-from sardonyx.backends.jax.padding.protocols import Act, Call
 from sardonyx.backends.jax.padding.rules import RULES
+from sardonyx.backends.padding.axes import Layout, Place, has_padding
+from sardonyx.backends.padding.protocols import Act, Call
 
 
 class JaxPadding:

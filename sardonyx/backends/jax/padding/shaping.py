@@ -9,7 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from sardonyx.backends.jax.padding.axes import (
+from sardonyx.backends.jax.padding.masks import Told
+from sardonyx.backends.jax.padding.proof import Act, Rule, Site
+from sardonyx.backends.padding.axes import (
     Axis,
     Different,
     Layout,
@@ -19,8 +21,6 @@ from sardonyx.backends.jax.padding.axes import (
     joined,
     reshaped,
 )
-from sardonyx.backends.jax.padding.masks import Told
-from sardonyx.backends.jax.padding.proof import Act, Rule, Site
 
 
 def broadcast_in_dim(site: Site) -> tuple[Sequence[Layout], Act]:

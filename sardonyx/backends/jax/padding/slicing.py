@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from sardonyx.backends.jax.padding.axes import Axis, Layout, Place, Unpaddable, clean, joined
 from sardonyx.backends.jax.padding.masks import Told
 from sardonyx.backends.jax.padding.proof import Act, Rule, Site
 from sardonyx.backends.jax.padding.shaping import require_prefixes, shifted
+from sardonyx.backends.padding.axes import Axis, Layout, Place, Unpaddable, clean, joined
 
 
 class Cut(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from sardonyx.backends.jax.padding.axes import Layout, Place
+from sardonyx.backends.padding.axes import Layout, Place
 
 # A step as a function of what is told at each call, and of its own arguments.
 Act: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
