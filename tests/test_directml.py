@@ -219,7 +219,7 @@ def test_jax_gives_the_buffer_of_out_to_the_result(dtype: str, scale_bias: Any) 
 
 
 def test_jax_compiles_an_equal_scaling_once() -> None:
-    from sardonyx.backends.jax.backend import _writer  # noqa: PLC0415
+    from sardonyx.backends.jax.operations import _writer  # noqa: PLC0415
 
     x = jnp.zeros((2, 3))
     writer = _writer(x.format)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST, NumpyBackend

@@ -15,7 +15,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sardonyx.backends.base import Backend, isdtype
+from sardonyx.backends.base import Backend
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.numpy import HOST
 from tests.support import casts
 

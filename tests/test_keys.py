@@ -18,7 +18,8 @@ import onnx
 import pytest
 
 import sardonyx
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import Activation, Epilogue
 from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.graph.tracing.op_call import HOLE, Drawing, OpCall

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from jax import lax
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sardonyx.backends.base import Spec
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.jax.lockstep import Different
-from sardonyx.backends.jax.padding.axes import (
+from sardonyx.backends.jax.padding.prover import JaxPadding
+from sardonyx.backends.padding.axes import (
     Axis,
     Layout,
     Part,
@@ -26,8 +27,7 @@ from sardonyx.backends.jax.padding.axes import (
     reshaped,
     unpadded,
 )
-from sardonyx.backends.jax.padding.protocols import Call
-from sardonyx.backends.jax.padding.prover import JaxPadding
+from sardonyx.backends.padding.protocols import Call
 from tests.support.poisoned_padding import poisoned
 
 Function = Callable[..., Any]

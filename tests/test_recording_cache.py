@@ -22,7 +22,8 @@ import pytest
 from onnx import numpy_helper
 
 import sardonyx
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.private_folder import PrivateFolder
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.model.model import Model

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sardonyx.backends.base import Spec
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import Activation, Epilogue
 from sardonyx.graph.programs.stable_keys import LARGE, name_of
 from sardonyx.graph.tracing.op_call import HOLE, Holes

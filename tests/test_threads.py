@@ -13,7 +13,8 @@ import pytest
 
 import sardonyx
 from sardonyx.backends import find
-from sardonyx.backends.base import Backend, Executable
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Executable
 from sardonyx.backends.jax.backend import JaxBackend
 from tests.support.onnx_builders import model, node, value, weight
 from tests.support.stress import Stress

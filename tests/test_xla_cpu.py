@@ -15,8 +15,9 @@ import pytest
 from jax import lax
 
 import sardonyx
-from sardonyx.backends import fallback
-from sardonyx.backends.base import Spec
+from sardonyx.backends import windows
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
 from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.backend import JaxBackend
@@ -75,7 +76,7 @@ def test_convolutions_of_every_form(name: str, dtype: Any) -> None:
     x_shape, weight_shape, *rest = CONVOLUTIONS[name]
     layout = dict(zip(NAMES, rest, strict=True))
     x, weight = drawn(x_shape, dtype), drawn(weight_shape, dtype)
-    expected = fallback.convolution(HOST, x.astype(np.float64), weight.astype(np.float64), **layout)
+    expected = Backend.convolution(HOST, x.astype(np.float64), weight.astype(np.float64), **layout)
     with jax.enable_x64(True):
         y = jax.jit(partial(correlate, **layout))(x, weight)
     assert y.dtype == dtype
@@ -137,7 +138,7 @@ def test_windows_of_every_side(shape: tuple[int, ...], side: int, dtype: Any) ->
     x = (10 * drawn(shape)).astype(dtype)
     lowest = dtype(-np.inf) if dtype != np.int8 else dtype(-128)
     made = jax.jit(lambda x: window_reduce(lax.max, x, lowest, *window))(x)
-    np.testing.assert_array_equal(made, fallback.window_reduce(np.maximum, x, *window))
+    np.testing.assert_array_equal(made, windows.reduced(np.maximum, x, *window))
 
 
 def test_planes_are_padded_in_place() -> None:

@@ -15,9 +15,9 @@ import ml_dtypes
 import numpy as np
 from cupyx.scipy.special import erf
 
-from sardonyx.backends import fallback
-from sardonyx.backends.base import Backend, Executable, Replay
+from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import BadData, Condition
+from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.forks import Fork
 from sardonyx.backends.numpy import HOST, NumpyLike
 from sardonyx.backends.on_device import OnDevice
@@ -104,7 +104,7 @@ class CupyBackend(OnDevice, NumpyLike):
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
         if isinstance(value, cupy.ndarray):
-            return fallback.pad(self, x, widths, value)
+            return Backend.pad(self, x, widths, value)
         return super().pad(x, widths, value)
 
     # CuPy wraps indices that are out of range. Here they read the nearest element, and write none.

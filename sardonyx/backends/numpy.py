@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sardonyx.backends import fallback
-from sardonyx.backends.base import Backend, is_low_precision, isdtype
+from sardonyx.backends.base import Backend
+from sardonyx.backends.dtypes import is_low_precision, isdtype
 from sardonyx.backends.rounding import prepared
 from sardonyx.backends.strides import extent
 
@@ -31,7 +31,7 @@ class NumpyLike(Backend):
         return prepared(x, np.dtype(dtype)).astype(dtype, copy=False)
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
-        self.allow(fallback.padded_shape(x.shape, widths), np.dtype(x.dtype))
+        self.allow_padded(x, widths)
         return self._np.pad(x, widths, constant_values=value)
 
     def gather(self, x: Any, places: Any) -> Any:
@@ -85,7 +85,7 @@ class NumpyLike(Backend):
         """The scores are written once, and changed where they are."""
         if q.dtype.itemsize < 4:
             return super().attention(q, k, v, bias, scale=scale, is_guarded=is_guarded)
-        scores: Any = fallback.attention_scores(self, q, k, scale)
+        scores: Any = self.attention_scores(q, k, scale)
         if bias is not None:
             scores += bias
         top = scores.max(axis=-1, keepdims=True)
@@ -94,7 +94,7 @@ class NumpyLike(Backend):
         if is_guarded:
             scores = self._np.where(self._np.isfinite(top), scores, 0)
         total = scores.sum(axis=-1, keepdims=True)
-        mixed: Any = fallback.attention_mix(self, scores, v)
+        mixed: Any = self.attention_mix(scores, v)
         mixed /= self._np.where(total == 0, 1, total) if is_guarded else total
         return mixed
 
@@ -109,7 +109,7 @@ class NumpyLike(Backend):
         view = self._np.lib.stride_tricks.sliding_window_view(x, kernel, axis=spatial)
         steps = (slice(None, None, step) for step in (1, 1, *strides, *dilations))
         columns = view[tuple(steps)].transpose((0, 1, *inner, *spatial))
-        return fallback.product_of_columns(self, columns, weight, groups)
+        return self.product_of_columns(columns, weight, groups)
 
     def strides(self, x: Any) -> tuple[int, ...]:
         return tuple(step // x.itemsize for step in x.strides)

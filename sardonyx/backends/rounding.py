@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from sardonyx.backends.base import is_low_precision, isdtype
+from sardonyx.backends.dtypes import is_low_precision, isdtype
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT8E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)

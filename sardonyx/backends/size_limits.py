@@ -7,16 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import finalize
 
 import numpy as np
 
 from sardonyx.backends.memory_limit import memory_limit
 from sardonyx.errors import LimitExceeded
-
-if TYPE_CHECKING:
-    from sardonyx.backends.base import Backend
 
 Shape = tuple[int, ...]
 
@@ -128,8 +125,18 @@ def refuse_huge(shape: Shape, dtype: np.dtype[Any], most: int, copies: int = 1) 
         )
 
 
-def guarded(backend: Backend, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """One of the standard's functions, asking `backend` first where it makes much of little."""
+class Limits(Protocol):
+    """Refuses values that are too large; a backend does."""
+
+    def allow(self, shape: Shape, dtype: np.dtype[Any], copies: int = 1) -> None:
+        """Refuse a value of this shape and NumPy dtype if it is too large."""
+
+    def numpy_dtype(self, dtype: Any) -> np.dtype[Any]:
+        """NumPy's name for a dtype of the library."""
+
+
+def guarded(limits: Limits, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """One of the standard's functions, asking `limits` first where it makes much of little."""
     if name not in _SHAPE_MADE:
         return function
     shape_made = _SHAPE_MADE[name]
@@ -140,8 +147,8 @@ def guarded(backend: Backend, name: str, function: Callable[..., Any]) -> Callab
         if name == "concat" and len(first) > 0:
             first = first[0]
         dtype = options.get("dtype", getattr(first, "dtype", None))
-        known = np.dtype(np.float64) if dtype is None else backend.numpy_dtype(dtype)
-        backend.allow(shape_made(*arguments), known)
+        known = np.dtype(np.float64) if dtype is None else limits.numpy_dtype(dtype)
+        limits.allow(shape_made(*arguments), known)
         return function(*arguments, **options)
 
     return careful

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 from jax import export
 
-from sardonyx.backends.jax.backend import Settings
 from sardonyx.backends.jax.portable import PortableBackend
+from sardonyx.backends.jax.settings import Settings
 from sardonyx.errors import InvalidInput, SardonyxError, UnsupportedModel
 from sardonyx.exporting.artefact import Artefact
 from sardonyx.exporting.description import Description

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.base import Spec
+from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
 from sardonyx.exporting.size_formulas import Sizes, evaluated
 from sardonyx.graph.ir import ValueInfo

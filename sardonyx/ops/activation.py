@@ -13,7 +13,7 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.legacy_attributes import aligned, consumes_inputs
-from sardonyx.ops.precision import at_least_float32, is_narrow
+from sardonyx.ops.precision import at_least_float32, wide
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -187,79 +187,73 @@ def _gated(xp: Backend, gate: Array, x: Array, *, alpha: float) -> Array:
 
 @op
 def Softmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
-    return _along(xp, input, axis, _softmax)
+    axis = axis_within(axis, input.ndim)
+    if not input.size:
+        return input
+    return softmax_below(xp, input, xp.max(input, axis=axis, keepdims=True), axis=axis)
 
 
 @op
 def LogSoftmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
-    return _along(xp, input, axis, _log_softmax)
+    axis = axis_within(axis, input.ndim)
+    return _log_softmax(xp, input, axis=axis) if input.size else input
 
 
 @op
 def Hardmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
     """1 for the first of the greatest, 0 for the others."""
-    return _along(xp, input, axis, _hardmax)
+    axis = axis_within(axis, input.ndim)
+    return _hardmax(xp, input, axis=axis) if input.size else input
 
 
 @Softmax.before(13)
 def softmax_of_flattened(xp: Backend, input: Array, *, axis: int = 1) -> Array:
     """Normalises over all axes from `axis` on, not over one."""
-    return _flattened_along(xp, input, axis, _softmax)
+    return _flattened(xp, input, axis, Softmax)
 
 
 @LogSoftmax.before(13)
 def log_softmax_of_flattened(xp: Backend, input: Array, *, axis: int = 1) -> Array:
-    return _flattened_along(xp, input, axis, _log_softmax)
+    return _flattened(xp, input, axis, LogSoftmax)
 
 
 @Hardmax.before(13)
 def hardmax_of_flattened(xp: Backend, input: Array, *, axis: int = 1) -> Array:
-    return _flattened_along(xp, input, axis, _hardmax)
+    return _flattened(xp, input, axis, Hardmax)
 
 
-def _softmax(xp: Backend, x: Array, *, axis: int) -> Array:
-    return softmax_below(xp, x, xp.max(x, axis=axis, keepdims=True), axis=axis)
+def _flattened(xp: Backend, x: Array, axis: int, normalise: Callable[..., Array]) -> Array:
+    """Today's form, for rows of all elements from `axis` on."""
+    axis = axis_within(axis, x.ndim)
+    if not x.size:
+        return x
+    rows = math.prod(x.shape[:axis])
+    flat = xp.reshape(x, (rows, x.size // rows))
+    return xp.reshape(normalise(xp, flat, axis=1), x.shape)
 
 
-# Beyond this float16 cannot count: the sum of a longer row would lose terms, or become infinite.
+# float16 cannot count beyond this: the sum of a longer row would lose terms, or become infinite.
 COUNTABLE = 2**11
 
 
 def softmax_below(xp: Backend, x: Array, top: Array, *, axis: int) -> Array:
-    """The softmax, given what to subtract; a row of which nothing is left then stays zero.
+    """The softmax, given the maxima to subtract; a row without any weight stays zero.
 
-    In float16 each step is rounded, as the standard's own body says; bfloat16 has too few digits.
+    In float16 each step is rounded, as the standard's own body says, but the sum of a long row is
+    not exact, and bfloat16 has too few digits: these are computed in float32.
     """
-    is_coarse = xp.numpy_dtype(x.dtype) == BFLOAT16 or x.shape[axis] > COUNTABLE
-    if is_coarse and is_narrow(xp, x.dtype):
-        return _softmax_in_float32(xp, x, top, axis=axis)
-    e = xp.exp(_less(xp, x, top))
-    return _parts(xp, e, xp.sum(e, axis=axis, keepdims=True))
-
-
-_softmax_in_float32 = at_least_float32(softmax_below)
-
-
-def _less(xp: Backend, x: Array, top: Array) -> Array:
-    """`x - top`, and never more than 0.
-
-    A compiler may join the difference with the product that makes `x`, and round only then: what is
-    left of large numbers is then not 0 but up to half the distance between them.
-    """
-    is_top = xp.equal(x, top) & xp.isfinite(top)
-    below = x - xp.detached(top)
-    # Also where it is 0 it grows as `x` does, or equal numbers would get no gradient.
-    return xp.where(is_top, below - xp.detached(below), below)
-
-
-@at_least_float32
-def _parts(xp: Backend, x: Array, total: Array) -> Array:
-    return x / xp.where(xp.equal(total, 0), xp.ones_like(total), total)
+    dtype = x.dtype
+    if xp.numpy_dtype(dtype) == BFLOAT16 or x.shape[axis] > COUNTABLE:
+        x, top = wide(xp, x), wide(xp, top)
+    e = xp.exp(xp.below_top(x, top))
+    total = wide(xp, xp.sum(e, axis=axis, keepdims=True))
+    weights = wide(xp, e) / xp.where(xp.equal(total, 0), xp.ones_like(total), total)
+    return weights if weights.dtype == dtype else xp.astype(weights, dtype)
 
 
 @at_least_float32
 def _log_softmax(xp: Backend, x: Array, *, axis: int) -> Array:
-    x = _less(xp, x, xp.max(x, axis=axis, keepdims=True))
+    x = xp.below_top(x, xp.max(x, axis=axis, keepdims=True))
     return x - xp.log(xp.sum(xp.exp(x), axis=axis, keepdims=True))
 
 
@@ -269,17 +263,3 @@ def _hardmax(xp: Backend, x: Array, *, axis: int) -> Array:
     places = xp.arange(x.shape[axis], dtype=greatest.dtype)
     places = xp.reshape(places, (-1, *(1,) * (x.ndim - axis - 1)))
     return xp.astype(xp.equal(places, greatest), x.dtype)
-
-
-def _along(xp: Backend, x: Array, axis: int, normalise: Callable[..., Array]) -> Array:
-    axis = axis_within(axis, x.ndim)
-    return normalise(xp, x, axis=axis) if x.size else x
-
-
-def _flattened_along(xp: Backend, x: Array, axis: int, normalise: Callable[..., Array]) -> Array:
-    axis = axis_within(axis, x.ndim)
-    if not x.size:
-        return x
-    rows = math.prod(x.shape[:axis])
-    flat = xp.reshape(x, (rows, x.size // rows))
-    return xp.reshape(normalise(xp, flat, axis=1), x.shape)

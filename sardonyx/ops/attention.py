@@ -269,28 +269,11 @@ def _check_heads(q: Array, k: Array, v: Array) -> None:
         raise ValueError(f"{q.shape[1]} heads of queries cannot share {k.shape[1]} heads of keys")
 
 
-def _shared(xp: Backend, x: Array, other: Array) -> Array:
-    """`x` with the heads that share one of `other`'s heads put one below the other."""
-    heads = other.shape[1]
-    if x.shape[1] == heads:
-        return x
-    return xp.reshape(x, (x.shape[0], heads, x.shape[1] // heads * x.shape[2], x.shape[3]))
-
-
 # -- scores ---------------------------------------------------------------------------------------
 
 
 def _scores(xp: Backend, q: Array, k: Array, scale: float | None) -> Array:
-    """Queries times keys. Narrow floats overflow less if either bears the root of the scale."""
-    if scale is None:
-        scale = 1 / math.sqrt(max(q.shape[3], 1))
-    if is_narrow(xp, q.dtype):
-        root = math.sqrt(abs(scale))
-        q, k = q * _constant(xp, math.copysign(root, scale), q), k * _constant(xp, root, k)
-    else:
-        q = q * scale
-    shape = (*q.shape[:3], k.shape[2])
-    return xp.reshape(xp.matmul(_shared(xp, q, k), xp.matrix_transpose(k)), shape)
+    return xp.attention_scores(q, k, 1 / math.sqrt(max(q.shape[3], 1)) if scale is None else scale)
 
 
 def _constant(xp: Backend, value: float, like: Array) -> Array:
@@ -308,13 +291,12 @@ def _softcapped(xp: Backend, scores: Array, softcap: float) -> Array:
 
 def _mixed(xp: Backend, weights: Array, v: Array) -> Array:
     """Weights times values, in the type of the weights."""
-    dtype, product = weights.dtype, (*weights.shape[:3], v.shape[3])
-    weights = _shared(xp, weights, v)
-    if v.dtype != dtype:
-        sizes = (xp.numpy_dtype(dtype).itemsize, xp.numpy_dtype(v.dtype).itemsize)
-        wide = xp.dtype(FLOAT64 if max(sizes) == 8 else FLOAT32)
-        weights, v = xp.astype(weights, wide), xp.astype(v, wide)
-    return xp.astype(xp.reshape(xp.matmul(weights, v), product), dtype)
+    if v.dtype == weights.dtype:
+        return xp.attention_mix(weights, v)
+    sizes = (xp.numpy_dtype(weights.dtype).itemsize, xp.numpy_dtype(v.dtype).itemsize)
+    common = xp.dtype(FLOAT64 if max(sizes) == 8 else FLOAT32)
+    mixed = xp.attention_mix(xp.astype(weights, common), xp.astype(v, common))
+    return xp.astype(mixed, weights.dtype)
 
 
 def _softmax(xp: Backend, scores: Array, precision: DType | None) -> Array:

@@ -7,7 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from sardonyx.backends.base import Backend, is_low_precision, isdtype
+from sardonyx.backends.base import Backend
+from sardonyx.backends.dtypes import is_low_precision, isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Shaped, op
 

@@ -76,6 +76,9 @@ class Body(Protocol):
     def specs(self, *arguments: Any, iteration: Any = None) -> tuple[Any, ...]:
         """Shape and dtype of each result."""
 
+    def on(self, xp: Any) -> Body:
+        """The same on another backend, once it is recorded."""
+
 
 class Walk(Protocol):
     """What an op that runs subgraphs gets in place of a backend: a hold on the tracer's walk.

@@ -10,7 +10,6 @@ from itertools import product
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.fallback import product_of_columns
 from sardonyx.backends.standard import Array
 from sardonyx.ops.convolution import windows_of_filters, with_bias
 from sardonyx.ops.definition import Ints, op
@@ -70,7 +69,7 @@ def DeformConv(
     columns = xp.reshape(
         xp.moveaxis(sampled, -1, 2), (batch, channels, *windows.kernel, *windows.sizes)
     )
-    return with_bias(xp, product_of_columns(xp, columns, W, group), B)
+    return with_bias(xp, xp.product_of_columns(columns, W, group), B)
 
 
 def _check_shape(name: str, x: Array, shape: Ints) -> None:

@@ -7,8 +7,9 @@ from functools import reduce
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, isdtype
+from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import NonZero
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Ints, op
 from sardonyx.ops.legacy_attributes import aligned, broadcasts_by_axis, consumes_inputs

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, isdtype
+from sardonyx.backends.base import Backend
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Host, Ints, Shaped, op
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sardonyx.backends.base import Backend, PackedProduct
+from sardonyx.backends.base import Backend
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
+from sardonyx.backends.operations.products import PackedProduct
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Elu, Gelu, HardSigmoid, LeakyRelu, Relu, Sigmoid, Swish
 from sardonyx.ops.definition import Ints

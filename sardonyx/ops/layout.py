@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.fallback import padded_shape
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axes_within, axis_within
 from sardonyx.ops.definition import Alias, Ints, Outputs, op
@@ -236,7 +235,7 @@ def _padded(
         return x
     if mode == "constant":
         return xp.pad(x, widths, value)
-    xp.allow(padded_shape(x.shape, widths), xp.numpy_dtype(x.dtype))
+    xp.allow_padded(x, widths)
     for axis, (before, after) in enumerate(widths):
         if before or after:
             source = _sources(x.shape[axis], before, after, mode)

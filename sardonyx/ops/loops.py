@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.standard import Array
 from sardonyx.errors import LimitExceeded
 from sardonyx.ops.axes import axis_within

@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.fallback import windows as views_of_windows
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Ints, Outputs, op
 from sardonyx.ops.precision import at_least_float32
@@ -66,9 +65,7 @@ def _indices_of_largest(
     )
     places = windows.padded(xp, xp.asarray(in_plane), -1)
     layout = (windows.kernel, windows.strides, windows.dilations)
-    (best, at), *rest = zip(
-        views_of_windows(padded, *layout), views_of_windows(places, *layout), strict=True
-    )
+    (best, at), *rest = zip(xp.windows(padded, *layout), xp.windows(places, *layout), strict=True)
     at = xp.broadcast_to(at, best.shape)
     is_float = xp.isdtype(X.dtype, "real floating")
     for value, place in rest:

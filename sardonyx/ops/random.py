@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from sardonyx.backends import random
-from sardonyx.backends.base import Backend, isdtype
+from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Ints, Key, Outputs, Shaped, op
 from sardonyx.ops.precision import at_least_float32, is_narrow

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Body, Ints, Value, Walk, op

@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from sardonyx.backends.base import Spec
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.jax.backend import EXACT
 from sardonyx.backends.jax.portable import PortableBackend
 from sardonyx.errors import InvalidInput

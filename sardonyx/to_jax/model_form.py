@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.checking.audit import all_nodes
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind, must_be_known

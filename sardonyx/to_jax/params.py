@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from sardonyx.backends import random
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.errors import BackendUnavailable, InvalidInput
 from sardonyx.to_jax.backend import inside_backend
 from sardonyx.to_jax.pure_function import placed

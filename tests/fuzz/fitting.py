@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.graph.standard.types import DType, number_of
 from tests.fuzz.graph import Array
 from tests.fuzz.supply import lies_within

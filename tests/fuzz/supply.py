@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 from onnx import defs
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.graph.standard.types import DType, dtype_of_type
 from tests.fuzz.chance import drawn_from
 from tests.fuzz.graph import Array

@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from sardonyx.backends.base import is_low_precision, isdtype
+from sardonyx.backends.dtypes import is_low_precision, isdtype
 from sardonyx.graph.standard.types import DType
 from tests.fuzz.graph import Array
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sardonyx.backends.base import Backend, isdtype
+from sardonyx.backends.base import Backend
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops import casting as ops

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from sardonyx.backends import windows as window_views
 from sardonyx.backends.base import Backend
-from sardonyx.backends.fallback import windows as views_of_windows
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.definition import Op
@@ -154,7 +154,7 @@ def test_padding_takes_nothing_from_a_window(xp: Backend, dilation: int) -> None
     x = drawn(1, 1, 4 * dilation - 1, 8)
     windows = ((3, 1), (dilation, 1), (dilation, 1))
     widths = [(0, 0), (0, 0), (1, 1), (1, 0)]
-    expected = sum(views_of_windows(np.pad(x, widths), *windows))
+    expected = sum(window_views.views(np.pad(x, widths), *windows))
     assert_same(padded_sum(xp, x, widths, windows), expected)
 
 

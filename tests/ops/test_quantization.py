@@ -9,7 +9,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import sardonyx
-from sardonyx.backends.base import Backend, isdtype
+from sardonyx.backends.base import Backend
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.standard.types import number_of

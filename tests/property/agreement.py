@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import sardonyx
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from tests.property import reference
 from tests.property.case import Case
 from tests.property.disagreements import known_disagreement

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from onnx import numpy_helper
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.graph.standard.types import dtype_of
 from tests.property.case import Case
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from tests.property.case import Case
 from tests.property.features import shape_of
 

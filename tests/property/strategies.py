@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
-from sardonyx.backends.base import is_low_precision, isdtype
+from sardonyx.backends.dtypes import is_low_precision, isdtype
 from sardonyx.graph.standard.types import DType
 from tests.property.agreement import Draw
 from tests.property.case import Case

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.graph.standard.types import DType
 from tests.property.agreement import Draw, Maker, assert_examples_agree, versions_of
 from tests.property.case import Case

@@ -7,7 +7,7 @@ import onnx
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.graph.standard.types import number_of
 from tests.property.agreement import Draw, assert_examples_agree, versions_of
 from tests.property.case import Case

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from tests.property.agreement import Draw, assert_examples_agree, versions_of
 from tests.property.case import Case
 from tests.property.strategies import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.graph.standard.types import number_of
 from tests.property.agreement import Draw, assert_examples_agree, versions_of
 from tests.property.case import Case

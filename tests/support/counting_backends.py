@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sardonyx.backends.base import Backend, Executable, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Executable, Spec
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import NumpyBackend
 

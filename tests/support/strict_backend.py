@@ -1,7 +1,7 @@
 """A fourth backend, over array_api_strict: it has the standard and nothing else.
 
 Whatever runs here asks an array library only for the standard and the named primitives, so that a
-new library is one new file. It inherits every fallback and overrides only what names a dtype.
+new library is one new file. It inherits every primitive and overrides only what names a dtype.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JAX: CPU, CUDA and TPU; segments are compiled by XLA."""
+"""JAX on CPU, CUDA and TPU: its devices, and segments compiled by XLA."""
 
 from __future__ import annotations
 
@@ -6,40 +6,30 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
-from sardonyx.backends import fallback
-from sardonyx.backends.base import Backend, Executable, PackedProduct, Replay, Spec
+from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
+from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.host_memory import aligned
-from sardonyx.backends.jax import (
-    casts,
-    indexing,
-    memory,
-    messages,
-    nans,
-    onednn,
-    processes,
-)
+from sardonyx.backends.jax import memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import CompiledFolder
 from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.costs import costs_of
 from sardonyx.backends.jax.onednn.threads import threads
-from sardonyx.backends.jax.padded_calls import with_padding
-from sardonyx.backends.jax.padding.protocols import Padding
-from sardonyx.backends.jax.precision import of_convolution, of_product
-from sardonyx.backends.jax.xla_cpu import packed, platforms
-from sardonyx.backends.on_device import OnDevice
-from sardonyx.backends.strides import axis_order, dense_strides, same_layout
+from sardonyx.backends.jax.operations import JaxOperations
+from sardonyx.backends.jax.settings import Settings
+from sardonyx.backends.jax.xla_cpu import packed
+from sardonyx.backends.operations.products import PackedProduct
+from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import BackendUnavailable
 
 _WITHOUT_X64 = {
@@ -55,26 +45,10 @@ EXACT = {"xla_allow_excess_precision": False}
 # Of fewer products of two numbers than these XLA's own is done before a kernel is called.
 SMALLEST_PACKED = 2**14
 
-# XLA takes a time that grows with the square of the number of arrays that are concatenated.
-MOST_JOINED = 128
 
+class JaxBackend(JaxOperations):
+    """JAX on one device, or on the one that JAX chooses."""
 
-@dataclass(frozen=True)
-class Settings:
-    """What a model was loaded with."""
-
-    cache: CompiledFolder | None = None
-    # Of products of float32: "highest", "high" or "bfloat16".
-    precision: str = "highest"
-    # Whether only shapes are asked for, so that forms that are fast to run need not be traced.
-    outlines: bool = False
-    # The conditions on data, where programs check them.
-    checks: Checks | None = None
-
-
-class JaxBackend(OnDevice):
-    name: ClassVar[str] = "jax"
-    skips_padding = True
     reshapes_are_views: ClassVar[bool] = False
     embeds_up_to: ClassVar[int] = 128
     packs_up_to: ClassVar[int] = 4096
@@ -84,207 +58,24 @@ class JaxBackend(OnDevice):
         device: jax.Device | None = None,
         *,
         jit: bool = True,
-        settings: Settings = Settings(),
+        settings: Settings | None = None,
     ) -> None:
         super().__init__(jnp)
         self.compiled = jit
         self.device = device
-        self.settings = settings
-        self.checked = settings.checks is not None
+        self.settings = settings or Settings()
+        self.checked = self.settings.checks is not None
         self.reports = jit and self.checked
         # On a device of its own, what a call passes must be placed there as the weights are.
         self.takes_numpy = device is None
         self._fork = processes.fork()
 
     def __reduce__(self) -> Any:
-        return processes.restored, processes.description(self)
-
-    # -- primitives for ops -----------------------------------------------------------------------
-
-    def pad(self, x: Any, widths: Any, value: Any) -> Any:
-        self.allow(fallback.padded_shape(x.shape, widths), np.dtype(x.dtype))
-        if self.settings.outlines:
-            return jnp.pad(x, widths, constant_values=value)
-        return platforms.pad(x, widths, value)
-
-    def detached(self, x: Any) -> Any:
-        return lax.stop_gradient(x)
-
-    def erf(self, x: Any) -> Any:
-        return lax.erf(x)
-
-    def concat(self, arrays: Any, *, axis: int = 0) -> Any:
-        dtype = arrays[0].dtype
-        if dtype.name.endswith("int2"):
-            # XLA for CPU aborts the process on a concatenation of two-bit integers.
-            return self.concat([x.astype(np.int8) for x in arrays], axis=axis).astype(dtype)
-        while len(arrays) > MOST_JOINED:
-            parts = [
-                jnp.concat(arrays[i : i + MOST_JOINED], axis=axis)
-                for i in range(0, len(arrays), MOST_JOINED)
-            ]
-            arrays = lax.optimization_barrier(parts)
-        return jnp.concat(arrays, axis=axis)
-
-    # An index that is out of range means the nearest element; libraries that can tell, raise.
-
-    def take(self, x: Any, indices: Any, *, axis: int) -> Any:
-        return jnp.take(x, indexing.within(indices, x.shape[axis]), axis=axis, mode="clip")
-
-    def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
-        indices = indexing.within(indices, x.shape[axis])
-        return jnp.take_along_axis(x, indices, axis=axis, mode="clip")
-
-    def argmax(self, x: Any, **along: Any) -> Any:
-        return indexing.place(lax.argmax, x, **along)
-
-    def argmin(self, x: Any, **along: Any) -> Any:
-        return indexing.place(lax.argmin, x, **along)
-
-    def gather(self, x: Any, places: Any) -> Any:
-        within = (
-            indexing.within(place, size) for place, size in zip(places, x.shape, strict=False)
-        )
-        return jnp.asarray(x).at[tuple(within)].get(mode="clip")
-
-    def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
-        x = jnp.asarray(x)
-        within = [indexing.or_past_the_end(p, n) for p, n in zip(places, x.shape, strict=False)]
-        if combine == "mul":
-            return indexing.multiplied(x, updates, *within)
-        at = x.at[tuple(within)]
-        write = at.set if combine is None else getattr(at, combine)
-        return write(updates, mode="drop")
-
-    def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
-        x = jnp.moveaxis(x, axis, -1)
-        kind = lax.FftType.IFFT if inverse else lax.FftType.FFT
-        return jnp.moveaxis(indexing.transformed(x, kind), -1, axis)
-
-    def top_k(self, x: Any, k: int, *, axis: int, largest: bool) -> Any:
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            key = x if largest else ~x
-        else:
-            # XLA tells the zeros apart, and puts NaN at either end by its sign.
-            plain = jnp.where(jnp.isnan(x), jnp.nan, jnp.where(x == 0, 0, x))
-            key = plain if largest else -plain
-        return lax.top_k(key, k, axis=axis)[1].astype(np.int64)
-
-    def astype(self, x: Any, dtype: Any) -> Any:
-        return casts.cast(x, dtype)
-
-    def bitcast(self, x: Any, dtype: Any) -> Any:
-        if dtype == np.complex64:
-            # JAX would add the parts up, and lose what is infinite, subnormal or not a number.
-            parts = lax.bitcast_convert_type(x, np.float32)
-            return lax.complex(parts[..., 0], parts[..., 1])
-        return x.view(dtype)
-
-    def fmod(self, a: Any, b: Any) -> Any:
-        return jnp.fmod(a, b)
-
-    def matmul(self, a: Any, b: Any) -> Any:
-        a, b, told = of_product(self.settings.precision, a, b)
-        if a.ndim == b.ndim == 2:
-            # The general form names its result's type, and derivatives may then not have float64.
-            return lax.dot(a, b, **told)
-        return jnp.matmul(a, b, **told)
-
-    def solve_lower(self, a: Any, b: Any) -> Any:
-        return lax.linalg.triangular_solve(a, b, left_side=True, lower=True, unit_diagonal=True)
-
-    def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
-        a, b, told = of_product(self.settings.precision, a, b)
-        return jnp.tensordot(a, b, axes, **told)
-
-    def quotient(self, a: Any, b: Any) -> Any:
-        wide = jnp.promote_types(a.dtype, jnp.float32)
-        x, y = a.astype(wide), jnp.asarray(b, dtype=wide)
-        # Where one number divides many, XLA multiplies by its inverse: here no two are the same.
-        result = x / jnp.where(jnp.isnan(x), x, y)
-        if wide != a.dtype:
-            # To the mantissa alone: with a narrow exponent it would make small numbers zero.
-            form = jnp.finfo(a.dtype)
-            result = lax.reduce_precision(result, 8, form.nmant)
-        return result.astype(a.dtype)
-
-    def integer_matmul(self, a: Any, b: Any) -> Any:
-        """Signed by signed, for which there are instructions: x is (x - 128) + 128."""
-        if a.dtype == jnp.uint8:
-            below = 128 * jnp.sum(b, axis=-2, keepdims=True, dtype=jnp.int32)
-            return self.integer_matmul(_less_128(a), b) + below
-        if b.dtype == jnp.uint8:
-            below = 128 * jnp.sum(a, axis=-1, keepdims=True, dtype=jnp.int32)
-            return self.integer_matmul(a, _less_128(b)) + below
-        return jnp.matmul(a, b, preferred_element_type=jnp.int32)
-
-    def convolution(self, x: Any, weight: Any, *, is_finite: bool = False, **layout: Any) -> Any:
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            # XLA convolves integers with plain loops on the CPU, and not at all on a GPU.
-            return fallback.convolution(self, x, weight, **layout)
-        convolve = (
-            platforms.general_convolution if self.settings.outlines else platforms.convolution
-        )
-        x, weight, precision = of_convolution(self.settings.precision, x, weight)
-        y = convolve(x, weight, precision=precision, **layout)
-        return y if is_finite else with_padding(y, x.shape, weight, **layout)
-
-    def window_max(self, x: Any, *window: Sequence[int]) -> Any:
-        lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else int(np.iinfo(x.dtype).min)
-        return platforms.window_reduce(lax.max, x, lowest, *window)
-
-    def window_sum(self, x: Any, *window: Sequence[int]) -> Any:
-        return platforms.window_reduce(lax.add, x, 0, *window)
-
-    def strides(self, x: Any) -> tuple[int, ...]:
-        order = range(x.ndim) if self.is_abstract(x) else x.format.layout.major_to_minor
-        packed = dense_strides([x.shape[axis] for axis in order])
-        return tuple(packed[list(order).index(axis)] for axis in range(x.ndim))
-
-    def with_strides(self, x: Any, steps: Any) -> Any:
-        """The device's layout of the array: JAX has any order of the axes, but no padding."""
-        copy = jnp.copy(x)
-        if same_layout(x.shape, steps, self.strides(copy)):
-            return copy
-        order = axis_order(x.shape, steps)
-        if order is None or self.is_abstract(x):
-            raise ValueError(
-                f"JAX has no strides {tuple(steps)} for shape {x.shape}: outside of jit its axes "
-                "may lie in any order, but densely; NumPy and CuPy have any strides"
-            )
-        result = jax.device_put(copy, Format(Layout(order), copy.sharding))
-        if result.format.layout.major_to_minor != order:
-            raise ValueError(f"JAX does not let {copy.device} have strides {tuple(steps)}")
-        return result
-
-    def write(self, out: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-        if self.is_abstract(out):
-            return function(self, *arguments)
-        others = (None if argument is out else argument for argument in arguments)
-        return _writer(out.format)(self, function, out, *others)
-
-    def cond(
-        self, predicate: Any, when_true: Callable[[], Any], when_false: Callable[[], Any]
-    ) -> Any:
-        return lax.cond(jnp.reshape(predicate, ()), when_true, when_false)
-
-    def loop(self, condition: Any, body: Any, carry: Any) -> Any:
-        return lax.while_loop(
-            lambda carried: jnp.reshape(condition(*carried), ()), lambda c: body(*c), carry
-        )
-
-    def scan(
-        self, step: Any, carry: Any, inputs: Any, length: int, *, reverse: bool = False
-    ) -> Any:
-        return lax.scan(step, carry, inputs, length, reverse=reverse)
-
-    def gradients(self, function: Any, arrays: Any, count: int) -> Any:
-        def total(*chosen: Any) -> Any:
-            return jnp.sum(function(*chosen, *arrays[count:])[0])
-
-        return jax.grad(total, argnums=tuple(range(count)))(*arrays[:count])
-
-    # -- for the graph ----------------------------------------------------------------------------
+        settings, folder = self.settings, self.settings.cache
+        place = None if self.device is None else processes.place_of(self.device)
+        bare = replace(settings, cache=None, checks=None)
+        path = None if folder is None else folder.path
+        return _restored, (type(self), place, self.compiled, bare, path, self.checked)
 
     def scope(self) -> AbstractContextManager[object]:
         if self._fork.happened:
@@ -332,9 +123,6 @@ class JaxBackend(OnDevice):
 
     def owns(self, value: object) -> bool:
         return isinstance(value, jax.Array)
-
-    def is_abstract(self, value: object) -> bool:
-        return isinstance(value, jax.core.Tracer)
 
     def key(self, value: Any) -> Any:
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -498,17 +286,17 @@ def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Any:
     return jax.eval_shape(function, *(stand_in(*spec) for spec in specs))
 
 
-def _less_128(x: Any) -> Any:
-    return lax.bitcast_convert_type(x ^ jnp.uint8(128), jnp.int8)
-
-
-@cache
-def _writer(place: Format) -> Callable[..., Any]:
-    """Computes into the buffer of `out`, which also stands for each argument that is None."""
-
-    def write(xp: JaxBackend, function: Callable[..., Any], out: Any, *arguments: Any) -> Any:
-        return function(xp, *(out if argument is None else argument for argument in arguments))
-
-    return jax.jit(
-        write, static_argnums=(0, 1), donate_argnums=2, keep_unused=True, out_shardings=place
-    )
+def _restored(
+    kind: type[JaxBackend],
+    place: tuple[str, int] | None,
+    jit: bool,
+    settings: Settings,
+    folder: Path | None,
+    checked: bool,
+) -> Backend:
+    """A pickled backend, on the device of this process with the same place."""
+    device = kind.device_for(*place) if place else None
+    found: Backend = kind(device, jit=jit, settings=settings)
+    if folder is not None:
+        found = found.with_cache(folder)
+    return found.with_checks() if checked else found

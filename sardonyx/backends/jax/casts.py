@@ -8,7 +8,7 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.rounding import prepared, to_odd_float32
 
 FLOAT4 = np.dtype(ml_dtypes.float4_e2m1fn)

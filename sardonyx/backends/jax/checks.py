@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 
-from sardonyx.backends.base import Replay
 from sardonyx.backends.conditions import Condition
+from sardonyx.backends.executable import Replay
 from sardonyx.errors import InvalidInput
 
 _VALUE = "\0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sardonyx.backends.base import Costs
+from sardonyx.backends.executable import Costs
 
 
 def costs_of(built: Any) -> Costs:

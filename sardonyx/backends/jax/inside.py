@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sardonyx.backends import fallback
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax import shard_map
 from sardonyx.backends.jax.backend import JaxBackend
@@ -43,7 +42,7 @@ class InsideBackend(JaxBackend):
 
     def convolution(self, x: Any, weight: Any, **layout: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
-            return fallback.convolution(self, x, weight, **layout)
+            return super().convolution(x, weight, **layout)
         on_cpu = partial(convolution.correlate, **layout)
         general = partial(self._convolved, **layout)
         return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)

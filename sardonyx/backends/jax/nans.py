@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from sardonyx.backends.base import Replay
+from sardonyx.backends.executable import Replay
 
 
 def raise_found(error: Exception, replay: Replay, arrays: Sequence[Any]) -> NoReturn:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.lockstep import Different
-from sardonyx.backends.jax.padding.axes import Layout, Slot, Unpaddable, unpadded_layout
-from sardonyx.backends.jax.padding.protocols import Call, PaddedStep, Prover
+from sardonyx.backends.padding.axes import Layout, Slot, Unpaddable, unpadded_layout
+from sardonyx.backends.padding.protocols import Call, PaddedStep, Prover
 from sardonyx.graph.buckets.tape import Piece, WholeTape
 from sardonyx.graph.tracing.steps import Operand, Step
 

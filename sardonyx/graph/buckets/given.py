@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import Spec
-from sardonyx.backends.jax.padding.axes import Axis, Layout, has_padding
+from sardonyx.backends.executable import Spec
+from sardonyx.backends.padding.axes import Axis, Layout, has_padding
 from sardonyx.backends.size_limits import refuse_huge
 from sardonyx.graph.buckets.sizes import resized
 from sardonyx.graph.calls.array_interop import leaf_of

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sardonyx.backends.jax.padding.axes import Layout
-from sardonyx.backends.jax.padding.protocols import Padding
+from sardonyx.backends.padding.axes import Layout
+from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.buckets.comparing import Comparison, OfAnotherForm, Unfit
 from sardonyx.graph.buckets.given import Given

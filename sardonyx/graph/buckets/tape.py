@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sardonyx.backends.base import Spec
+from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.programs.ahead_tape import AheadTape
 from sardonyx.graph.programs.compiler import Compiler

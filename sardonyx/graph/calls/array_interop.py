@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Spec, kind_of
+from sardonyx.backends.base import Backend
+from sardonyx.backends.dtypes import kind_of
+from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput, LimitExceeded
 from sardonyx.graph.errors.node_errors import raise_told
 from sardonyx.graph.ir import ValueInfo

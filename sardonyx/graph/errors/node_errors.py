@@ -10,8 +10,10 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from sardonyx import errors
-from sardonyx.backends.base import Backend, HoldsNoStrings, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import TooLarge
+from sardonyx.backends.operations.library import HoldsNoStrings
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded, SardonyxError
 from sardonyx.graph.errors.translation import own_opset, reason, translated
 from sardonyx.graph.ir import Node

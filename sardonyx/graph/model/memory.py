@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
-from sardonyx.backends.base import Spec
+from sardonyx.backends.executable import Spec
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.steps import Segment

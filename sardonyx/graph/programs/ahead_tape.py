@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sardonyx.backends.base import HoldsNoStrings
+from sardonyx.backends.operations.library import HoldsNoStrings
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Node
 from sardonyx.graph.programs.compiler import Compiler

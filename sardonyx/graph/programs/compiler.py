@@ -10,7 +10,8 @@ from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
-from sardonyx.backends.base import Backend, Executable, Replay
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Executable, Replay
 from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.graph.tracing.steps import Segment, key_of
 

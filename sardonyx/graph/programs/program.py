@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.tracing.steps import Operand, Segment, Step

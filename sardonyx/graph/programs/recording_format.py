@@ -22,7 +22,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from sardonyx.backends.base import Executable, Spec
+from sardonyx.backends.executable import Executable, Spec
 from sardonyx.backends.fused_epilogue import Activation, Epilogue
 from sardonyx.graph.ir import Node
 from sardonyx.graph.programs.stages import Stage

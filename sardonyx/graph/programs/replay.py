@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Any, TypeAlias
 
-from sardonyx.backends.base import Replay
+from sardonyx.backends.executable import Replay
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.stages import Stage, output_of, read_key
 from sardonyx.graph.tracing.steps import Frame

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Executable, Replay, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.weight_preparation import Binding

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from ml_dtypes import bfloat16
 
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.tracing.op_call import OpCall

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput, UnsupportedModel
 from sardonyx.graph.ir import Source
 from sardonyx.graph.programs.ahead_tape import AheadTape

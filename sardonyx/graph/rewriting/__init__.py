@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.graph.rewriting.attention import fuse_attention
 from sardonyx.graph.rewriting.batch_normalization import normalize_with_prepared
 from sardonyx.graph.rewriting.cancelling import (

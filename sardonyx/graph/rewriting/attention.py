@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import kind_of
+from sardonyx.backends.dtypes import kind_of
 from sardonyx.graph.rewriting.cancelling import RESHAPES, order_of
 from sardonyx.graph.rewriting.rewriter import (
     Called,

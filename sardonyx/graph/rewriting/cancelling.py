@@ -8,7 +8,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from sardonyx.backends.base import kind_of
+from sardonyx.backends.dtypes import kind_of
 from sardonyx.graph.rewriting.rewriter import Passage, Replacement, calling, calls, given
 from sardonyx.graph.tracing.op_call import HOLE
 from sardonyx.graph.tracing.steps import Step

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sardonyx.backends.base import Spec, kind_of
+from sardonyx.backends.dtypes import kind_of
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
 from sardonyx.graph.rewriting.cancelling import RESHAPES
 from sardonyx.graph.rewriting.rewriter import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import Spec
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.rewriting.rewriter import (
     Called,

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.graph.tracing.op_call import HOLE, OpCall
 from sardonyx.graph.tracing.steps import Embedded, Operand, Step, without_dead_steps
 from sardonyx.graph.values.kinds import is_finite

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends import random
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Known
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.tracing.binding import Argument
 from sardonyx.graph.values.kinds import Device, Static, Value, digest, exact

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.graph.tracing.op_call import OpCall, Probe
 from sardonyx.graph.tracing.steps import Embedded, Operand
 from sardonyx.graph.tracing.subgraphs import BodyCall

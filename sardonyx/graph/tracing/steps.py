@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.graph.errors.node_errors import note_step
 from sardonyx.graph.ir import Node
 from sardonyx.graph.values.kinds import digest

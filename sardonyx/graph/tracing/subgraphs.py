@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sardonyx.backends.base import Backend, Spec
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.ir import Graph, ValueInfo
 from sardonyx.graph.tracing.op_call import OpCall

@@ -13,8 +13,9 @@ from weakref import WeakSet, finalize
 
 import numpy as np
 
-from sardonyx.backends.base import HoldsNoStrings, Spec
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST
+from sardonyx.backends.operations.library import HoldsNoStrings
 from sardonyx.backends.size_limits import hold
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Node

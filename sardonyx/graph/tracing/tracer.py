@@ -17,8 +17,8 @@ from zlib import crc32
 
 import numpy as np
 
-from sardonyx.backends.base import Spec
 from sardonyx.backends.conditions import BadData
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import FoldingBackend, TooLarge
 from sardonyx.backends.size_limits import Budget, largest_value, spending
 from sardonyx.backends.standard import Array

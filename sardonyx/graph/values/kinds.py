@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.base import Spec, kind_of
+from sardonyx.backends.dtypes import kind_of
+from sardonyx.backends.executable import Spec
 from sardonyx.graph.standard.types import short_name
 from sardonyx.ops.definition import Map, MapRows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.graph.standard.types import number_of
 from tests.property.case import Case
 from tests.property.disagreements.entry import ONNXRUNTIME, OPEN, SARDONYX, Disagreement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sardonyx.backends.base import isdtype
+from sardonyx.backends.dtypes import isdtype
 from tests.property.case import Case
 from tests.property.disagreements.entry import OPEN, SARDONYX, Disagreement
 from tests.property.features import (

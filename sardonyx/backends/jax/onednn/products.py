@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, get_args
 import jax
 import numpy as np
 
-from sardonyx.backends.base import Spec
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue, Function
 from sardonyx.backends.jax.onednn import loaded
 from sardonyx.backends.jax.onednn.threads import threads

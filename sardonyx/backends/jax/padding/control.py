@@ -11,9 +11,9 @@ import numpy as np
 from jax import lax
 
 from sardonyx.backends.jax.lockstep import carried_by_scan, columns
-from sardonyx.backends.jax.padding.axes import Axis, Layout, Unpaddable, joined
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
+from sardonyx.backends.padding.axes import Axis, Layout, Unpaddable, joined
 
 
 def branches(pair: EquationPair) -> tuple[Sequence[Layout], Run]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sardonyx.backends.jax.padding.axes import Layout, joined
 from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
+from sardonyx.backends.padding.axes import Layout, joined
 
 NAMES = (
     "abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e "

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import GatherScatterMode
 
-from sardonyx.backends.jax.padding.axes import Axis, Layout, Slot, Unpaddable, joined, unpadded
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 from sardonyx.backends.jax.padding.shaping import require_prefixes
+from sardonyx.backends.padding.axes import Axis, Layout, Slot, Unpaddable, joined, unpadded
 
 
 def gather(pair: EquationPair) -> tuple[Sequence[Layout], Run]:

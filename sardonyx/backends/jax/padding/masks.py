@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sardonyx.backends.jax.padding.axes import Layout, Slot
+from sardonyx.backends.padding.axes import Layout, Slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sardonyx.backends.jax.padding.axes import Layout, Unpaddable, has_padding, joined
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 from sardonyx.backends.jax.padding.shaping import require_prefixes
+from sardonyx.backends.padding.axes import Layout, Unpaddable, has_padding, joined
 
 
 def dot_general(pair: EquationPair) -> tuple[Sequence[Layout], Run]:

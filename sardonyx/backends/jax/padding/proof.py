@@ -16,7 +16,8 @@ import numpy as np
 
 from sardonyx.backends.jax import lockstep
 from sardonyx.backends.jax.lockstep import Different
-from sardonyx.backends.jax.padding.axes import (
+from sardonyx.backends.jax.padding.masks import Mask, RuntimeArgs, digits_of
+from sardonyx.backends.padding.axes import (
     Axis,
     Layout,
     Slot,
@@ -24,7 +25,6 @@ from sardonyx.backends.jax.padding.axes import (
     has_padding,
     unpadded_layout,
 )
-from sardonyx.backends.jax.padding.masks import Mask, RuntimeArgs, digits_of
 
 # The padded form of an equation or a function, called with the runtime arguments and its operands.
 Run: TypeAlias = Callable[..., Sequence[Any]]

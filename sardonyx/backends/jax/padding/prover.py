@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sardonyx.backends.jax.padding.axes import Layout, Slot, has_padding
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import Proof
-from sardonyx.backends.jax.padding.protocols import Call, PaddedStep
 from sardonyx.backends.jax.padding.rules import RULES
+from sardonyx.backends.padding.axes import Layout, Slot, has_padding
+from sardonyx.backends.padding.protocols import Call, PaddedStep
 
 
 class JaxPadding:

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sardonyx.backends.jax.padding.axes import Layout, Unpaddable
 from sardonyx.backends.jax.padding.elementwise import common_layout
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 from sardonyx.backends.jax.padding.shaping import require_prefixes
+from sardonyx.backends.padding.axes import Layout, Unpaddable
 
 Neutral = Callable[[Any], Any]
 

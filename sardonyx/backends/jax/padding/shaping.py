@@ -10,7 +10,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from sardonyx.backends.jax.lockstep import Different
-from sardonyx.backends.jax.padding.axes import (
+from sardonyx.backends.jax.padding.masks import RuntimeArgs
+from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
+from sardonyx.backends.padding.axes import (
     Axis,
     Layout,
     Unpaddable,
@@ -19,8 +21,6 @@ from sardonyx.backends.jax.padding.axes import (
     reshaped,
     unpadded,
 )
-from sardonyx.backends.jax.padding.masks import RuntimeArgs
-from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 
 
 def broadcast_in_dim(pair: EquationPair) -> tuple[Sequence[Layout], Run]:

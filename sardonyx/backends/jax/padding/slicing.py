@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from sardonyx.backends.jax.padding.axes import Axis, Layout, Slot, Unpaddable, joined, unpadded
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 from sardonyx.backends.jax.padding.shaping import require_prefixes, shifted
+from sardonyx.backends.padding.axes import Axis, Layout, Slot, Unpaddable, joined, unpadded
 
 
 class Cut(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from sardonyx.backends import fallback
+from sardonyx.backends import windows
 
 # Each tap, channel or group is code of its own in the forms that go through them one by one.
 MOST_TAPS = 64
@@ -47,7 +47,7 @@ class Layout(NamedTuple):
     def sizes(self, spatial: Sequence[int], kernel: Sequence[int]) -> tuple[int, ...]:
         """How many windows there are on each axis."""
         padded = [n + sum(ends) for n, ends in zip(spatial, self.pads, strict=True)]
-        return fallback.output_sizes(padded, kernel, self.strides, self.dilations)
+        return windows.output_sizes(padded, kernel, self.strides, self.dilations)
 
 
 def correlate(
@@ -222,6 +222,4 @@ def _padded(x: Any, layout: Layout) -> Any:
 def _windows(x: Any, kernel: Sequence[int], layout: Layout) -> list[Any]:
     """One strided view of `x` per element of the kernel, whose axes begin at 1."""
     ones = (1,) * (x.ndim - 1 - layout.rank)
-    return fallback.windows(
-        x, (*kernel, *ones), (*layout.strides, *ones), (*layout.dilations, *ones)
-    )
+    return windows.views(x, (*kernel, *ones), (*layout.strides, *ones), (*layout.dilations, *ones))

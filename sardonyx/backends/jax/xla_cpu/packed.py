@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sardonyx.backends.base import Spec
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
 from sardonyx.backends.jax.xla_cpu import platforms
 from sardonyx.backends.jax.xla_cpu.convolution import Layout, product_of_rows, turns_weights

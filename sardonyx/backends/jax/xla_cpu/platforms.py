@@ -9,9 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from sardonyx.backends import fallback
 from sardonyx.backends.jax.xla_cpu import windows
 from sardonyx.backends.jax.xla_cpu.convolution import correlate
+from sardonyx.backends.windows import reduced
 
 
 def convolution(
@@ -53,7 +53,7 @@ def window_reduce(combine: windows.Combine, x: Any, initial: float, *window: Seq
     neutral = x.dtype.type(initial)
     if any(dilation > 1 for dilation in window[2]):
         # JAX has no derivatives of a window with gaps.
-        return fallback.window_reduce(combine, x, *window)
+        return reduced(combine, x, *window)
     return lax.platform_dependent(
         x,
         cpu=lambda x: windows.window_reduce(combine, x, neutral, *window),

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import jax.numpy as jnp
 from jax import lax
 
-from sardonyx.backends import fallback
+from sardonyx.backends import windows
 
 Combine: TypeAlias = Callable[[Any, Any], Any]
 
@@ -32,7 +32,7 @@ def _along_each_axis(
     for i, along in enumerate(zip(*window, strict=True)):
         one_axis = [((1,) * i + (size,) + (1,) * (x.ndim - 2 - i)) for size in along]
         if along[0] <= LONGEST_OF_SLICES:
-            x = reduce(combine, fallback.windows(x, *one_axis))
+            x = reduce(combine, windows.views(x, *one_axis))
             continue
         # Padding before it XLA would draw into the reduction, which it then compiles wrongly: tiles
         # repeat an axis of one element, and windows over few elements lose one of theirs.

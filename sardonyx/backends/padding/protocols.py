@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from sardonyx.backends.jax.padding.axes import Layout, Slot
+from sardonyx.backends.padding.axes import Layout, Slot
 
 # The padded form of a step, as a function of the runtime arguments and of its own operands.
 PaddedStep: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]

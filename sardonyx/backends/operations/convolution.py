@@ -1,0 +1,92 @@
+"""Padding, convolutions and pooling: what is computed of each window of the last axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+from sardonyx.backends import windows
+from sardonyx.backends.executable import Spec
+from sardonyx.backends.fused_epilogue import Epilogue
+from sardonyx.backends.operations.library import Library
+from sardonyx.backends.operations.products import PackedProduct
+from sardonyx.backends.standard import Array, Operand
+
+
+class Convolution(Library):
+    """Arrays (N, C, *spatial) in windows over the spatial axes."""
+
+    skips_padding: ClassVar[bool] = False  # By `convolution(..., is_finite=True)`.
+
+    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Operand | str) -> Array:
+        """`x` with `widths[i]` elements of `value` before and after it on axis i."""
+        self.allow_padded(x, widths)
+        filling = self.asarray(value, dtype=x.dtype)
+        for axis, (before, after) in enumerate(widths):
+            if before or after:
+                sides = [
+                    (*x.shape[:axis], width, *x.shape[axis + 1 :]) for width in (before, after)
+                ]
+                left, right = (self.broadcast_to(filling, side) for side in sides)
+                x = self.concat([left, x, right], axis=axis)
+        return x
+
+    def windows(
+        self, x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    ) -> list[Array]:
+        """One strided view of `x` per element of the kernel, all of the output's size."""
+        return windows.views(x, kernel, strides, dilations)
+
+    def convolution(
+        self,
+        x: Array,
+        weight: Array,
+        *,
+        strides: Sequence[int],
+        pads: Sequence[tuple[int, int]],
+        dilations: Sequence[int],
+        groups: int,
+    ) -> Array:
+        """Correlate (N, C, *spatial) with (M, C / groups, *kernel).
+
+        Here the windows are gathered as columns, and multiplied.
+        """
+        x = self.pad(x, [(0, 0), (0, 0), *pads], 0)
+        columns = self.stack(windows.views(x, weight.shape[2:], strides, dilations), axis=2)
+        return self.product_of_columns(columns, weight, groups)
+
+    def product_of_columns(self, columns: Array, weight: Array, groups: int) -> Array:
+        """One matrix product per group; `columns` are (N, C, *kernel, *sizes)."""
+        batch, channels = columns.shape[:2]
+        sizes = columns.shape[columns.ndim - (weight.ndim - 2) :]
+        rows = channels // groups * math.prod(weight.shape[2:])
+        columns = self.reshape(columns, (batch, groups, rows, math.prod(sizes)))
+        filters = self.reshape(weight, (groups, weight.shape[0] // groups, rows))
+        return self.reshape(self.matmul(filters, columns), (batch, weight.shape[0], *sizes))
+
+    def packed_convolution(
+        self,
+        x: Spec,
+        weight: Spec,
+        *,
+        strides: Sequence[int],
+        pads: Sequence[tuple[int, int]],
+        dilations: Sequence[int],
+        groups: int,
+        epilogue: Epilogue,
+    ) -> PackedProduct | None:
+        """A kernel for a convolution of arrays like these, and what follows it, if there is one."""
+        return None
+
+    def window_max(
+        self, x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    ) -> Array:
+        """Maximum over each window of the last `len(kernel)` axes; the caller has padded."""
+        return windows.reduced(self.maximum, x, kernel, strides, dilations)
+
+    def window_sum(
+        self, x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    ) -> Array:
+        """Sum over each window of the last `len(kernel)` axes; the caller has padded."""
+        return windows.reduced(self.add, x, kernel, strides, dilations)

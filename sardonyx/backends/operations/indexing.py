@@ -1,0 +1,58 @@
+"""Reading and writing at many places at once, and the places of the largest elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.operations.library import Library
+from sardonyx.backends.standard import Array
+
+
+class Indexing(Library):
+    """Elements by their indices."""
+
+    def gather(self, x: Array, places: Sequence[Array]) -> Array:
+        """`x[places[0], places[1], ...]`, where the places are integers and may be negative."""
+        sizes, rest = x.shape[: len(places)], x.shape[len(places) :]
+        rows = self.zeros((), dtype=places[0].dtype)
+        for place, size in zip(places, sizes, strict=True):
+            rows = rows * size + self.where(place < 0, place + size, place)
+        x = self.reshape(x, (math.prod(sizes), *rest))
+        return self.reshape(self.take(x, self.reshape(rows, (-1,)), axis=0), (*rows.shape, *rest))
+
+    def scatter(
+        self, x: Array, places: Sequence[Array], updates: Array, combine: str | None = None
+    ) -> Array:
+        """A copy of `x` in which `updates` stand at `x[places[0], places[1], ...]`.
+
+        Or are combined with what is there, by "add", "mul", "max" or "min". Places may be negative.
+        One update follows the other: the standard has no way to write to many places at once.
+        """
+        sizes, rest = x.shape[: len(places)], x.shape[len(places) :]
+        chosen = self.broadcast_arrays(*places)
+        count = math.prod(chosen[0].shape)
+        flat = [self.fetch(self.reshape(place, (-1,))).tolist() for place in chosen]
+        result = self.asarray(x, copy=True)
+        writable: Any = result  # As all of the standard's are, if not all of every library's.
+        updates = self.reshape(updates, (count, *rest))
+        into = {"add": self.add, "mul": self.multiply, "max": self.maximum, "min": self.minimum}
+        for i, place in enumerate(zip(*flat, strict=True)):
+            if not all(-size <= p < size for p, size in zip(place, sizes, strict=True)):
+                raise ValueError(f"the index {list(place)} is out of bounds for {list(sizes)}")
+            key = (*place, ...)
+            value = updates[i, ...]
+            writable[key] = value if combine is None else into[combine](result[key], value)
+        return result
+
+    def top_k(self, x: Array, k: int, *, axis: int, largest: bool) -> Array:
+        """Where the `k` largest (or least) along an axis are: in order, and equal ones in theirs.
+
+        NaN is greater than all numbers.
+        """
+        order = self.argsort(x, axis=axis, descending=largest, stable=True)
+        first = order[(*(slice(None),) * axis, slice(0, k), ...)]
+        return self.astype(first, self.dtype(np.dtype(np.int64)))

@@ -1,0 +1,66 @@
+"""Products of matrices, and what linear algebra builds on them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from sardonyx.backends.executable import Spec
+from sardonyx.backends.fused_epilogue import Epilogue
+from sardonyx.backends.operations.library import Library
+from sardonyx.backends.standard import Array
+
+
+class PackedProduct(Protocol):
+    """A kernel that multiplies arrays of certain shapes by a weight in a form of its own."""
+
+    @property
+    def packed(self) -> Spec:
+        """Shape and dtype of the weight in that form."""
+
+    def pack(self, weight: Any) -> Any:
+        """The weight in that form; it runs ahead of the calls, on an array of the host."""
+
+    def run(self, x: Any, packed: Any, *others: Any) -> Any:
+        """The product, and its epilogue with the bias and the addend, as far as it has them."""
+
+
+class Products(Library):
+    """Matrices times matrices."""
+
+    def integer_matmul(self, a: Array, b: Array) -> Array:
+        """The product of matrices of 8-bit integers, signed or not, in int32 modulo 2**32.
+
+        Through floats, which libraries multiply fast, and which hold these sums exactly.
+        """
+        largest = a.shape[-1] * 2**16
+        wide = self.dtype(np.dtype(np.float32 if largest <= 2**24 else np.float64))
+        product = self.matmul(self.astype(a, wide), self.astype(b, wide))
+        if largest > 2**31:
+            product = self.astype(product, self.dtype(np.dtype(np.int64)))
+        return self.astype(product, self.dtype(np.dtype(np.int32)))
+
+    def solve_lower(self, a: Array, b: Array) -> Array:
+        """`x` such that `a @ x` is `b`; the matrix `a` has 1 on its diagonal and 0 above it.
+
+        The upper half first. What is infinite or NaN then harms only what comes after it.
+        """
+        half = a.shape[-1] // 2
+        if not half:
+            return b
+        above = self.solve_lower(a[..., :half, :half], b[..., :half, :])
+        rest = b[..., half:, :] - self.matmul(a[..., half:, :half], above)
+        below = self.solve_lower(a[..., half:, half:], rest)
+        return self.concat([above, below], axis=-2)
+
+    def det(self, x: Array) -> Array:
+        """The determinants of square matrices."""
+        determinants: Array = self._namespace.linalg.det(x)
+        return determinants
+
+    def packed_matmul(
+        self, x: Spec, weight: Spec, *, is_transposed: bool, epilogue: Epilogue
+    ) -> PackedProduct | None:
+        """A kernel for rows times a matrix, and what follows, if there is one."""
+        return None
