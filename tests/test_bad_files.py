@@ -121,7 +121,7 @@ def test_an_unknown_field_is_refused() -> None:
         (None, InvalidInput, ["NoneType", "path"]),
         ("no such file", InvalidModel, ["no such file", "cannot be opened"]),
         ("a\0b", InvalidModel, ["cannot be opened", "null"]),
-        (os.devnull, InvalidModel, ["no regular file"]),
+        (os.devnull, InvalidModel, ["not a regular file"]),
         (onnx.ModelProto(), InvalidModel, ["no graph"]),
     ],
     ids=lambda value: type(value).__name__,
@@ -132,10 +132,10 @@ def test_what_is_no_file_is_refused(source: Any, error: Any, words: list[str]) -
 
 
 def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
-    with refused(InvalidModel, "no regular file"):
+    with refused(InvalidModel, "not a regular file"):
         load(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with refused(InvalidModel, "no regular file"):
+    with refused(InvalidModel, "not a regular file"):
         load(tmp_path / "pipe")
     (tmp_path / "empty").touch()
     with refused(InvalidModel, "empty"):
@@ -188,7 +188,7 @@ def only_opset(version: int) -> Callable[[Any], Any]:
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        (only_opset(0), InvalidModel, ["version 0", "begin at 1"]),
+        (only_opset(0), InvalidModel, ["version 0", "start at 1"]),
         (only_opset(-3), InvalidModel, ["version -3"]),
         (only_opset(99), UnsupportedModel, ["opset 99", "up to", "upgrade onnx"]),
         (only_opset(2**63 - 1), UnsupportedModel, ["opset 9223372036854775807"]),
@@ -276,22 +276,22 @@ def test_weights_lie_beside_the_model(tmp_path: Path, monkeypatch: pytest.Monkey
         ("..\\outside.bin", {}, ["forward slashes"]),
         ("/etc/hostname", {}, ["relative"]),
         ("C:/windows", {}, ["relative"]),
-        ("", {}, ["names no file"]),
+        ("", {}, ["no file name"]),
         ("missing.bin", {}, ["missing.bin"]),
         ("w.bin\0", {}, ["own folder"]),
         (".", {}, ["own folder"]),
         ("link.bin", {}, ["symbolic link"]),
         ("linked/outside.bin", {}, ["symbolic link"]),
         ("hard.bin", {}, ["hard link"]),
-        ("pipe", {}, ["no regular file"]),
+        ("pipe", {}, ["not a regular file"]),
         ("w.bin", {"offset": -1}, ["offset", "-1"]),
         ("w.bin", {"offset": 2**70}, ["offset"]),
-        ("w.bin", {"offset": 4}, ["cut off"]),
+        ("w.bin", {"offset": 4}, ["truncated"]),
         ("w.bin", {"length": -8}, ["length", "-8"]),
         ("w.bin", {"length": 4}, ["length"]),
         ("w.bin", {"__class__": "os.system"}, ["__class__"]),
-        ("model.onnx", {}, ["model itself"]),
-        ("./model.onnx", {}, ["model itself"]),
+        ("model.onnx", {}, ["model file itself"]),
+        ("./model.onnx", {}, ["model file itself"]),
     ],
 )
 def test_weights_lie_nowhere_else(

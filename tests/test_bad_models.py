@@ -66,12 +66,12 @@ RAGGED = TensorProto(name="t", dims=[3], data_type=TensorProto.FLOAT, raw_data=b
 
 STRUCTURES = [
     case("cycle", model([FIRST, node("Relu", ["a"], ["b"])], ["x"], ["b"]), "'first'", "cycle"),
-    case("reads itself", one("Add", ["x", "y"], ["y"]), "'it'", "Add", "own result"),
+    case("reads itself", one("Add", ["x", "y"], ["y"]), "'it'", "Add", "own output"),
     case(
         "cycle via a branch", choosing(branch([node("Relu", ["y"], ["z"])], "z")), "'if'", "cycle"
     ),
-    case("reads nothing", one("Relu", ["z"], ["y"]), "'it'", "Relu", "'z'", "nothing makes"),
-    case("output of nothing", model([RELU], ["x"], ["z"]), "output 'z'", "nothing makes"),
+    case("reads nothing", one("Relu", ["z"], ["y"]), "'it'", "Relu", "'z'", "no node"),
+    case("output of nothing", model([RELU], ["x"], ["z"]), "output 'z'", "No node"),
     case("two makers", model([RELU, NEG], ["x"], ["y"]), "two nodes", "'y'"),
     case("makes an input", one("Relu", ["x"], ["x"]), "'x'", "already"),
     case("makes a weight", model([NEG], ["x"], ["y"], [weight("y", X)]), "'y'", "already"),
@@ -92,7 +92,7 @@ STRUCTURES = [
             branch([node("Neg", ["x"], ["a"])], "a"), branch([node("Neg", ["a"], ["b"])], "b")
         ),
         "'a'",
-        "nothing makes",
+        "no node",
     ),
     case("few inputs", one("Add", ["x"], ["y"]), "'it'", "Add, opset 18", "1 inputs", "takes 2"),
     case("many inputs", one("Relu", ["x", "x"], ["y"]), "'it'", "2 inputs", "takes 1"),
@@ -112,12 +112,18 @@ STRUCTURES = [
     case(
         "attribute of no type", with_attributes(onnx.AttributeProto(name="axis")), "'it'", "type 0"
     ),
-    case("reference", model([with_reference()], ["x"], ["y"]), "'axis'", "'soft'", "no function"),
+    case(
+        "reference",
+        model([with_reference()], ["x"], ["y"]),
+        "'axis'",
+        "'soft'",
+        "not in a function",
+    ),
     case(
         "reference in a branch",
         choosing(branch([with_reference("z")], "z")),
         "'soft'",
-        "no function",
+        "not in a function",
     ),
     case(
         "a damaged tensor in a node",
@@ -210,13 +216,13 @@ FUNCTIONS = [
     case("two outputs", calling(function("F", [], ["a"], ["a", "a"])), "'F'", "two outputs"),
     case("nameless input", calling(function("F", [], ["a", ""], ["a"])), "'F'", "no name"),
     case("nameless", calling(function("", [], ["a"], ["a"])), "no name"),
-    case("output of nothing", calling(function("F", [], ["a"], ["b"])), "'F'", "'b'", "nothing"),
+    case("output of nothing", calling(function("F", [], ["a"], ["b"])), "'F'", "'b'", "No node"),
     case(
         "reads outside of itself",
         calling(function("F", [node("Relu", ["x"], ["b"], name="r")], ["a"], ["b"])),
         "'r'",
         "'x'",
-        "nothing makes",
+        "no node",
     ),
     case(
         "many inputs",

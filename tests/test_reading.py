@@ -201,7 +201,7 @@ def test_a_stream_without_an_end_is_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/full"])
 def test_a_device_is_refused(device: str) -> None:
-    with refused(InvalidModel, "no regular file", seconds=0.5):
+    with refused(InvalidModel, "not a regular file", seconds=0.5):
         load(device)
     with open(device, "rb") as file, little_memory(), refused(InvalidModel, seconds=2):
         load(file)

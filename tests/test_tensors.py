@@ -148,8 +148,8 @@ def tensor(**fields: Any) -> TensorProto:
 
 REFUSED = {
     "negative dimension": (tensor(dims=[2, -3], raw_data=b"12345678"), "negative"),
-    "overflow": (tensor(dims=[2**62, 2**62], raw_data=b"1234"), "addressed"),
-    "overflow beside a zero": (tensor(dims=[0, 2**62, 2**62]), "addressed"),
+    "overflow": (tensor(dims=[2**62, 2**62], raw_data=b"1234"), "address"),
+    "overflow beside a zero": (tensor(dims=[0, 2**62, 2**62]), "address"),
     "too many dimensions": (tensor(dims=[1] * 100_000, raw_data=b"1234"), "100,000 dimensions"),
     "one dimension too many": (tensor(dims=[1] * 65, raw_data=b"1234"), "limit is 64"),
     "raw data too short": (tensor(raw_data=b"1234567"), r"7 bytes, but float of shape \(2,\)"),
@@ -178,7 +178,7 @@ REFUSED = {
     "undefined type": (tensor(data_type=0, raw_data=b"12345678"), "UNDEFINED"),
     "strings in raw data": (
         tensor(data_type=TensorProto.STRING, raw_data=b"ab"),
-        "strings cannot be in raw_data",
+        "strings belong in string_data",
     ),
     "segment": (
         tensor(float_data=[1, 2], segment=TensorProto.Segment(begin=0, end=2)),
@@ -186,19 +186,19 @@ REFUSED = {
     ),
     "invalid UTF-8": (
         tensor(data_type=TensorProto.STRING, string_data=[b"fine", b"a\xff"]),
-        "string 1 is no valid UTF-8.*byte 1",
+        "string 1 is not valid UTF-8.*byte 1",
     ),
     "a value too large": (
         tensor(data_type=TensorProto.UINT8, int32_data=[1, 256]),
-        "holds 256, which is no uint8",
+        "holds 256, which does not fit uint8",
     ),
     "a value too small": (
         tensor(data_type=TensorProto.INT8, int32_data=[1, -129]),
-        "holds -129, which is no int8",
+        "holds -129, which does not fit int8",
     ),
     "a large uint32": (
         tensor(data_type=TensorProto.UINT32, uint64_data=[1, 2**32]),
-        "holds 4294967296, which is no uint32",
+        "holds 4294967296, which does not fit uint32",
     ),
     "external and internal": (
         tensor(raw_data=b"12345678", data_location=TensorProto.EXTERNAL),
@@ -289,7 +289,7 @@ REFUSED_SPARSE = {
     "int32 indices": (sparse(ONE, [1], (2, 3), np.int32), "int64 indices.*not int32"),
     "two axes of values": (sparse(np.ones((1, 1), np.float32), [1], (2, 3)), "one axis"),
     "negative shape": (sparse(ONE, [1], (2, -3)), "negative"),
-    "overflowing shape": (sparse(ONE, [1], (2**62, 2**62)), "addressed"),
+    "overflowing shape": (sparse(ONE, [1], (2**62, 2**62)), "address"),
     "no indices": (onnx.SparseTensorProto(values=numpy_helper.from_array(ONE, "w")), "UNDEFINED"),
 }
 

@@ -210,10 +210,10 @@ def test_other_rules_may_go_before_or_instead() -> None:
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
-        ({"up": {"y": ([], [0])}}, "'y' is sharded, which it neither reads nor makes"),
-        ({"up": {"a": ([(0, 2)], [0, 4])}}, "is on device 4, and there are 4"),
-        ({"up": {"a": ([(0, 2)], [0, 0])}}, "is twice on one device"),
-        ({"up": {"a": ([(0, 2)], [0, 1, 2])}}, "divided into 2 shards for 3 devices"),
+        ({"up": {"y": ([], [0])}}, "sharding for 'y', which is neither an input nor an output"),
+        ({"up": {"a": ([(0, 2)], [0, 4])}}, "is on device 4, but there are 4"),
+        ({"up": {"a": ([(0, 2)], [0, 0])}}, "names a device twice"),
+        ({"up": {"a": ([(0, 2)], [0, 1, 2])}}, "has 2 shards, but 3 devices"),
         ({"up": {"a": ([(0, 0)], [])}}, "an axis with 0 shards"),
     ],
 )

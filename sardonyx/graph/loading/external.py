@@ -1,8 +1,8 @@
-"""Weights that lie beside the model, in files of its folder: mapped, never read.
+"""External data: weights in files beside the model, mapped into memory.
 
-A model names such a file by itself, so the name is not trusted. It is opened one folder at a time,
-from the model's folder down, following no link, and what was opened is examined through the open
-handle: between a look at a path and its opening the file could be exchanged.
+The model file chooses the path, so the path is not trusted. It is opened one folder at a time, from
+the model's folder down, without following links. The checks use the open handle, because the file
+behind a path could be replaced between a check and the opening.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ _KEYS = {"location", "offset", "length", "checksum"}
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:")
 
-# A map keeps a file descriptor until Python 3.13, and a process has some hundred of them. What is
-# smaller than this is read instead, so that a folder with one file per tensor can be loaded.
-_WORTH_A_MAP = 64 * 1024
+# Before Python 3.13 each map holds a file descriptor, and a process may have only some hundreds.
+# Smaller files are read instead, so that a model with one file per tensor can be loaded.
+_SMALLEST_MAP = 64 * 1024
 _UNTRACKED: Any = {"trackfd": False} if sys.version_info >= (3, 13) and os.name != "nt" else {}
 
-# The standard library can open relative to a folder's handle everywhere but on Windows.
+# The standard library can open a path relative to a folder's handle, except on Windows.
 _BY_HANDLE = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 _OPEN = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-# A FIFO without a writer would block the one who opens it.
+# Non-blocking, since opening a FIFO without a writer would wait forever.
 _OPEN_FILE = _OPEN | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
-# One map per file, shared by its tensors for as long as one of them lives. The key is safe: a file
-# that is mapped keeps its inode.
+# One map per file, shared by its tensors while one of them is alive. The key (device, inode, size)
+# stays valid, because a mapped file keeps its inode.
 _maps: WeakValueDictionary[tuple[int, int, int], mmap.mmap] = WeakValueDictionary()
 
 
 def map_external(tensor: onnx.TensorProto, folder: Path | None, size: int) -> Bytes:
-    """The `size` bytes that `tensor` has in a file of `folder`, read-only and without a copy."""
+    """Return the `size` bytes of `tensor` in a file below `folder`, read-only, without a copy."""
     entries = _entries(tensor)
     if folder is None:
         refuse(
             tensor,
-            f"its data is in the file {entries['location'][:200]!r}, and only a model that is "
-            "loaded from its path has a folder to look in: bytes have none, and neither has a file "
-            "object that is no open file of that name. So load it from its path",
+            f"its data is in the external file {entries['location'][:200]!r}, but a model from "
+            "bytes, a ModelProto or a file object without a path has no folder: load the model "
+            "from its path",
         )
     parts = _parts(tensor, entries["location"])
     offset = _number(tensor, entries, "offset", default=0)
@@ -62,27 +62,27 @@ def map_external(tensor: onnx.TensorProto, folder: Path | None, size: int) -> By
     if length != size:
         refuse(
             tensor,
-            f"its length is given as {length:,} bytes, but its shape and type need {size:,}: "
-            "export the model again",
+            f"the length of its external data is {length:,} bytes, but its shape and type need "
+            f"{size:,}: export the model again",
         )
     file = repr("/".join(parts)[:200])
     try:
         with _opened(folder, parts) as (handle, status):
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                refuse(tensor, f"its data file {file} {_not_ours(status)}")
+                refuse(tensor, f"its data file {file} {_unsafe_reason(status)}")
             if offset + size > status.st_size:
                 refuse(
                     tensor,
-                    f"it needs {size:,} bytes at {offset:,} of {file}, which has only "
-                    f"{status.st_size:,}: the file is cut off, or belongs to another model",
+                    f"it needs {size:,} bytes at offset {offset:,} of {file}, which has only "
+                    f"{status.st_size:,}: the file is truncated, or belongs to another model",
                 )
             return _bytes(handle, status, offset, size)
     except OSError as error:
-        refuse(tensor, f"its data file {file} {_explained(error, folder)}")
+        refuse(tensor, f"its data file {file} {_open_failure(error, folder)}")
 
 
 def title(tensor: onnx.TensorProto) -> str:
-    """What a message calls a tensor. Its name may be anything, and of any length."""
+    """Return a tensor's title for messages. Its name may have any length."""
     return f"Tensor {tensor.name[:100]!r}" if tensor.name else "A tensor without a name"
 
 
@@ -96,16 +96,19 @@ def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
         if entry.key not in _KEYS:
             refuse(
                 tensor,
-                f"its external data has the key {entry.key[:100]!r}, but ONNX knows only "
+                f"its external data has the key {entry.key[:100]!r}, but ONNX defines only "
                 f"{', '.join(sorted(_KEYS))}: export the model again",
             )
         if entry.key in entries:
             refuse(tensor, f"its external data has two {entry.key}s: export the model again")
         if not isinstance(entry.value, str):
-            refuse(tensor, f"the {entry.key} of its external data is no valid UTF-8")
+            refuse(
+                tensor,
+                f"the {entry.key} of its external data is not valid UTF-8: export the model again",
+            )
         entries[entry.key] = entry.value
     if not entries.get("location"):
-        refuse(tensor, "its external data names no file: export the model again")
+        refuse(tensor, "its external data has no file name: export the model again")
     return entries
 
 
@@ -116,29 +119,29 @@ def _number(tensor: onnx.TensorProto, entries: dict[str, str], key: str, default
     if not _DIGITS.fullmatch(text) or int(text) >= 2**63:
         refuse(
             tensor,
-            f"the {key} of its external data is {text[:100]!r}, where a number of bytes from 0 to "
-            "2**63 - 1 belongs: export the model again",
+            f"the {key} of its external data is {text[:100]!r}, not a number of bytes from 0 to "
+            "2**63 - 1: export the model again",
         )
     return int(text)
 
 
 def _parts(tensor: onnx.TensorProto, location: str) -> list[str]:
-    """The path below the model's folder, as names of folders and lastly the file."""
-    unwanted = "\\" in location or "\0" in location or location.startswith("/")
+    """Return the path below the model's folder, as the names of its folders and the file."""
+    has_bad_characters = "\\" in location or "\0" in location or location.startswith("/")
     parts = [part for part in location.split("/") if part not in ("", ".")]
-    if unwanted or _DRIVE.match(location) or ".." in parts or not parts:
+    if has_bad_characters or _DRIVE.match(location) or ".." in parts or not parts:
         refuse(
             tensor,
-            f"its data is said to be in {location[:200]!r}, but external data must be in the "
-            "model's own folder or below it, as a relative path with forward slashes and without "
-            "'..': put the file beside the model and export again",
+            f"its external data is in {location[:200]!r}, but it must be a relative path in the "
+            "model's own folder or below it, with forward slashes and without '..': put the file "
+            "beside the model and export again",
         )
     return parts
 
 
 @contextmanager
 def _opened(folder: Path, parts: list[str]) -> Iterator[tuple[int, os.stat_result]]:
-    """An open handle of a file of `folder`, and what the system says of that handle."""
+    """Open a file below `folder`; yield its handle and the status of that handle."""
     handle = (_open_by_handle if _BY_HANDLE else _open_by_path)(folder, parts)
     try:
         yield handle, os.fstat(handle)
@@ -159,45 +162,45 @@ def _open_by_handle(folder: Path, parts: list[str]) -> int:
 
 
 def _open_by_path(folder: Path, parts: list[str]) -> int:
-    """For Windows, where the path is looked at first and opened afterwards."""
+    """Open a file on Windows, where the path can only be checked before it is opened."""
     path = folder
     for name in parts:
         path /= name
         if stat.S_IFMT(os.lstat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
             raise OSError(errno.ELOOP, "neither a file nor a folder")
     if not path.resolve(strict=True).is_relative_to(folder.resolve(strict=True)):
-        raise OSError(errno.ELOOP, "outside of the folder")
+        raise OSError(errno.ELOOP, "outside the folder")
     return os.open(path, _OPEN_FILE)
 
 
-def _not_ours(status: os.stat_result) -> str:
-    what = "is no regular file"
+def _unsafe_reason(status: os.stat_result) -> str:
+    problem = "is not a regular file"
     if stat.S_ISREG(status.st_mode):
-        what = f"has {status.st_nlink} names (hard links), and so may also be outside of its folder"
-    return f"{what}: put a copy of the file in its place"
+        problem = f"has {status.st_nlink} names (hard links), so it may also be outside the folder"
+    return f"{problem}: put a copy of the file in its place"
 
 
-def _explained(error: OSError, folder: Path) -> str:
+def _open_failure(error: OSError, folder: Path) -> str:
     match error.errno:
         case errno.ENOENT:
-            return f"is not in {str(folder)!r}: put it beside the model, where it was exported"
+            return f"is not in {str(folder)!r}: put it there, beside the model"
         case errno.ELOOP | errno.ENOTDIR | errno.ENXIO:
             return (
-                "is or lies behind a symbolic link, or is no file at all: put a copy of the file "
-                "in its place (a download cache made of links can be copied with `cp -rL`)"
+                "is a symbolic link, is behind one, or is not a file: put a copy of the file in "
+                "its place (copy a download cache that consists of links with `cp -rL`)"
             )
         case errno.EMFILE | errno.ENFILE:
             return (
-                "cannot be opened, as too many files are open already: raise the limit "
+                "cannot be opened, because too many files are open: raise the limit "
                 "(`ulimit -n`), or save the model with all tensors in one file"
             )
-    return f"in {str(folder)!r} cannot be opened ({error.strerror}): look at its permissions"
+    return f"in {str(folder)!r} cannot be opened ({error.strerror}): check its permissions"
 
 
 def _bytes(handle: int, status: os.stat_result, offset: int, size: int) -> Bytes:
     if size == 0:
         return np.frombuffer(b"", np.uint8)
-    if status.st_size < _WORTH_A_MAP:
+    if status.st_size < _SMALLEST_MAP:
         with open(handle, "rb", closefd=False) as file:
             file.seek(offset)
             return np.frombuffer(file.read(size), np.uint8)

@@ -1,4 +1,4 @@
-"""From what a user has, a path, bytes, a file or a proto, to a ModelProto."""
+"""Reading of a model from a path, bytes, a file object or a ModelProto."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ Readable: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | onnx.ModelPr
 
 
 def read_model(source: Readable) -> tuple[onnx.ModelProto, Path | None]:
-    """The model, and its file, beside which its external weights lie (None where there is none)."""
+    """Return the model and the path of its file, or None if it was not read from a path.
+
+    External weights are searched in the folder of that file.
+    """
     if isinstance(source, onnx.ModelProto):
-        return _checked(source, "the ModelProto given"), None
+        return _checked(source, "the ModelProto"), None
     if isinstance(source, (str, os.PathLike)):
         path = Path(os.fsdecode(source))
         return _parsed(_file_content(path), f"'{path}'"), path.absolute()
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _parsed(_own_bytes(source), f"the {len(source)} bytes given"), None
+        return _parsed(_immutable(source), f"the {len(source)} bytes passed"), None
     if hasattr(source, "read"):
         return _read_file_object(source)
     raise InvalidInput(
@@ -34,12 +37,12 @@ def read_model(source: Readable) -> tuple[onnx.ModelProto, Path | None]:
     )
 
 
-def _own_bytes(source: bytes | bytearray | memoryview) -> bytes:
-    """The bytes, copied only if they can change and are not too many."""
+def _immutable(source: bytes | bytearray | memoryview) -> bytes:
+    """Return the bytes, copied if the caller can change them."""
     if isinstance(source, bytes):
         return source
     size = memoryview(source).nbytes
-    refuse_large(size, f"the {size} bytes given")
+    refuse_large(size, f"the {size} bytes passed")
     return bytes(source)
 
 
@@ -52,14 +55,14 @@ def _read_file_object(file: Any) -> tuple[onnx.ModelProto, Path | None]:
 
 
 def _path_of(file: Any) -> Path | None:
-    """Where an open file lies, if its name says so and the system agrees.
+    """Return the path of an open file, if its name refers to that very file.
 
-    Anyone can give a file object any name: an upload has the one that its sender chose. In the
-    folder of a name that is believed, the model's external data is looked for.
+    The name of a file object is not trusted, since the sender of an upload chooses it, and external
+    data is searched in the folder of this path.
     """
     name = getattr(file, "name", None)
     if not isinstance(name, (str, bytes)):
-        return None  # So a spooled file, which a call of fileno() would write to the disk.
+        return None  # Such as a spooled file, which a call of fileno() would write to the disk.
     try:
         opened, named = os.fstat(file.fileno()), os.stat(name)
     except (AttributeError, OSError, OverflowError, TypeError, ValueError):
@@ -70,7 +73,7 @@ def _path_of(file: Any) -> Path | None:
 
 def _file_content(path: Path) -> bytes | bytearray:
     try:
-        # Not blocking, so that a FIFO without a writer is refused instead of waited for.
+        # Non-blocking, so that a FIFO without a writer is refused at once.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -78,7 +81,7 @@ def _file_content(path: Path) -> bytes | bytearray:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise InvalidModel(f"'{path}' is no regular file, so it cannot hold a model.")
+            raise InvalidModel(f"'{path}' is not a regular file: pass the path of a model file.")
         refuse_large(status.st_size, f"'{path}'")
         with open(handle, "rb", buffering=0, closefd=False) as file:
             return read_to_end(file, f"'{path}'")
@@ -89,7 +92,9 @@ def _file_content(path: Path) -> bytes | bytearray:
 def _parsed(content: bytes | bytearray, origin: str) -> onnx.ModelProto:
     refuse_large(len(content), origin)
     if not content:
-        raise InvalidModel(f"No model is in {origin}: it is empty, or was read to its end before.")
+        raise InvalidModel(
+            f"There is no model in {origin}: it is empty, or was already read to its end."
+        )
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
@@ -97,12 +102,12 @@ def _parsed(content: bytes | bytearray, origin: str) -> onnx.ModelProto:
         reason = str(error).splitlines()[0]
         if "MaxDepth" in reason:
             raise LimitExceeded(
-                f"The model in {origin} nests subgraphs deeper than protobuf reads ({reason}): "
+                f"The model in {origin} nests subgraphs deeper than protobuf can read ({reason}): "
                 "flatten them."
             ) from None
         raise InvalidModel(
-            f"No ONNX model is in {origin}: it cannot be parsed ({reason}). "
-            "It may be truncated, or of another format."
+            f"There is no ONNX model in {origin}: it cannot be parsed ({reason}). "
+            "It may be truncated, or in another format."
         ) from None
     return _checked(model, origin)
 
@@ -111,6 +116,6 @@ def _checked(model: onnx.ModelProto, origin: str) -> onnx.ModelProto:
     check_wire(model)
     if not model.HasField("graph"):
         raise InvalidModel(
-            f"No ONNX model is in {origin}: it holds no graph. It may be another kind of message."
+            f"There is no ONNX model in {origin}: it has no graph. It may be in another format."
         )
     return model

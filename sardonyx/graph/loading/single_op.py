@@ -1,4 +1,4 @@
-"""A graph of one node, for trying an operator by itself."""
+"""A model of one node, for calling a single operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx
 
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Graph, Node, Source, ValueInfo
-from sardonyx.graph.standard.schema import refuse_future, signature
+from sardonyx.graph.standard.schema import Signature, refuse_future, signature
 from sardonyx.graph.standard.types import type_name
 
 
@@ -22,16 +22,16 @@ def single_node(
     opset: int,
     outputs: int,
 ) -> Source:
-    """A model that is nothing but this operator; an input that is None is left out."""
+    """Return a model of one node with this operator; inputs that are None are omitted."""
     refuse_future(domain, opset, "the call")
-    known = signature(op_type, domain, opset)
-    names = ["" if value is None else _input_name(known, i) for i, value in enumerate(inputs)]
+    schema = signature(op_type, domain, opset)
+    names = ["" if value is None else _input_name(schema, i) for i, value in enumerate(inputs)]
     results = tuple(f"output{i}" for i in range(outputs))
-    given = {name: _readable(name, value, known) for name, value in attributes.items()}
-    node = Node(op_type, domain, "", "", tuple(names), results, given)
+    converted = {name: _attribute(name, value, schema) for name, value in attributes.items()}
+    node = Node(op_type, domain, "", "", tuple(names), results, converted)
     graph = Graph(
         op_type,
-        tuple(_declared(name, v) for name, v in zip(names, inputs, strict=True) if name),
+        tuple(_declaration(name, v) for name, v in zip(names, inputs, strict=True) if name),
         tuple(ValueInfo(name, None, None, None) for name in results),
         (node,),
     )
@@ -40,29 +40,29 @@ def single_node(
     )
 
 
-def _declared(name: str, value: Any) -> ValueInfo:
-    """An input of any type; a list of arrays is a sequence."""
+def _declaration(name: str, value: Any) -> ValueInfo:
+    """Declare an input of any type; a list of arrays is a sequence."""
     is_sequence = isinstance(value, list) and value and hasattr(value[0], "dtype")
     kind = f"seq({type_name(np.dtype(value[0].dtype))})" if is_sequence else None
     return ValueInfo(name, kind, None, None)
 
 
-def _input_name(known: Any, index: int) -> str:
-    if known is None or index >= len(known.inputs) or known.inputs[index].variadic:
+def _input_name(schema: Signature | None, index: int) -> str:
+    if schema is None or index >= len(schema.inputs) or schema.inputs[index].variadic:
         return f"input{index}"
-    return str(known.inputs[index].name)
+    return schema.inputs[index].name
 
 
-def _readable(name: str, value: Any, known: Any) -> Any:
+def _attribute(name: str, value: Any, schema: Signature | None) -> Any:
     try:
-        return _attribute(name, value, known)
+        return _converted(name, value, schema)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInput(f"The attribute '{name}' cannot be {value!r}: {error}.") from None
 
 
-def _attribute(name: str, value: Any, known: Any) -> Any:
-    """A Python value as a file would hold it, by the type the operator's schema gives it."""
-    kind = known.attributes.get(name) if known is not None else None
+def _converted(name: str, value: Any, schema: Signature | None) -> Any:
+    """Convert a Python value to the attribute type that the operator's schema requires."""
+    kind: Any = schema.attributes.get(name) if schema is not None else None
     if kind is not None and kind.name in ("TENSOR", "SPARSE_TENSOR"):
         return np.asarray(value)
     if isinstance(value, np.ndarray):
@@ -76,7 +76,10 @@ def _attribute(name: str, value: Any, known: Any) -> Any:
         return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value))
     if isinstance(value, (bool, int, float, str, np.generic)):
         return _scalar(value)
-    raise InvalidInput(f"The attribute '{name}' cannot be a {type(value).__name__}.")
+    raise InvalidInput(
+        f"The attribute '{name}' cannot be a {type(value).__name__}: pass a number, a string, an "
+        "array or a list of these."
+    )
 
 
 def _scalar(value: Any) -> Any:

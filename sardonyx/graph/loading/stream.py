@@ -1,4 +1,4 @@
-"""Reading what may have no end: in pieces, and never more than a protobuf message can hold."""
+"""Reading of streams that may never end: in pieces, up to the size limit of protobuf."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded
 
-# Protocol buffers cannot hold more in one message; larger models keep their weights beside it.
+# Protobuf's limit for one message; larger models keep their weights in separate files.
 LARGEST_MESSAGE = 2**31 - 1
-# A model has a graph, and an entry for each function, opset and property.
+# A model has one field for the graph, and one for each function, opset and property.
 MOST_FIELDS = 2**16
 
 _SMALLEST_PIECE, _LARGEST_PIECE = 2**20, 2**24
@@ -21,19 +21,19 @@ _LONGEST_HEADER = 20
 
 
 def refuse_large(size: int, origin: str) -> None:
-    """Refuse more bytes than one protobuf message can have."""
+    """Refuse more bytes than one protobuf message can hold."""
     if size > LARGEST_MESSAGE:
         raise LimitExceeded(
-            f"There are {size:,} bytes in {origin}, and one protobuf message holds at most "
+            f"There are {size:,} bytes in {origin}, but one protobuf message holds at most "
             f"{LARGEST_MESSAGE:,}: save the model with its weights as external data."
         )
 
 
 def read_to_end(file: Any, origin: str) -> bytes | bytearray:
-    """All bytes of `file`, whose `read` is asked for one piece after the other.
+    """Return all bytes of `file`, read in pieces.
 
-    Once they are more than one piece, they must look like a model as they come. So a stream
-    without an end is refused within the first megabytes.
+    After the first piece, the bytes are checked while they arrive: they must be fields of a model.
+    So a stream that never ends is refused within its first megabytes.
     """
     content: bytes | bytearray = b""
     fields = _Fields(origin)
@@ -54,27 +54,27 @@ def _piece(file: Any, size: int, origin: str) -> bytes:
     try:
         piece = file.read(size)
     except Exception as error:
-        # A reader may be anything, and so may what it raises.
+        # The file may be any object of the caller's, and its read() may raise anything.
         lines = str(error).splitlines() or [type(error).__name__]
         raise InvalidModel(f"The model in {origin} cannot be read: {lines[0]:.500}.") from error
     if piece is None:
         raise InvalidModel(
-            f"The model in {origin} cannot be read: its read() returned None, as there is no data "
-            "yet. Open it in blocking mode."
+            f"The model in {origin} cannot be read: its read() returned None, because no data has "
+            "arrived yet. Open it in blocking mode."
         )
     if isinstance(piece, (bytearray, memoryview)):
         refuse_large(memoryview(piece).nbytes, origin)
         return bytes(piece)
     if not isinstance(piece, bytes):
         raise InvalidInput(
-            "A model's file must be opened in binary mode, as by open(path, 'rb'): its read() "
-            f"returned a {type(piece).__name__}."
+            f"The model's file returned a {type(piece).__name__} from read(): open it in binary "
+            "mode, with open(path, 'rb')."
         )
     return piece
 
 
 class _Fields:
-    """Where the outermost fields of a model begin, found while its bytes come in."""
+    """Checks the outermost fields of a model while its bytes arrive."""
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
@@ -83,13 +83,13 @@ class _Fields:
         self.at = 0
 
     def follow(self, content: bytes | bytearray) -> None:
-        """Step over the fields that have begun, and refuse what no field of a model begins with."""
+        """Skip the fields that have begun, and refuse bytes that cannot begin a field."""
         while self.at + _LONGEST_HEADER <= len(content):
             tag, after = _varint(content, self.at)
             if _WIRE_TYPES.get(tag >> 3) != tag & 7:
                 raise InvalidModel(
-                    f"No ONNX model is in {self.origin}: at byte {self.at:,} begins no field that "
-                    "a model has. It may be damaged, or of another format."
+                    f"There is no ONNX model in {self.origin}: at byte {self.at:,} no field of a "
+                    "model begins. It may be damaged, or in another format."
                 )
             number, after = _varint(content, after)
             self.at = after + number if tag & 7 == _DELIMITED else after
@@ -98,12 +98,12 @@ class _Fields:
             if self.count > MOST_FIELDS:
                 raise LimitExceeded(
                     f"The model in {self.origin} has more than {MOST_FIELDS:,} functions and "
-                    "properties. It may be damaged, or of another format."
+                    "properties. It may be damaged, or in another format."
                 )
 
 
 def _varint(content: bytes | bytearray, at: int) -> tuple[int, int]:
-    """A number of seven bits per byte, and where it ends."""
+    """Return a number that is stored with seven bits per byte, and the index after it."""
     number = 0
     for place in range(10):
         byte = content[at + place]

@@ -1,4 +1,4 @@
-"""What protobuf lets pass and ONNX does not: strings that are no text, fields nobody knows."""
+"""Checks of what protobuf accepts but ONNX does not: invalid UTF-8, unknown fields."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from sardonyx.errors import InvalidModel, LimitExceeded
 
-# Protobuf parses no message that is nested deeper; one that was built in memory may be.
+# Protobuf's limit for parsing; a message that was built in memory can be nested deeper.
 DEEPEST_MESSAGE = 100
 
 
-# To list all fields of a tensor would copy its data.
-_NOT_DATA = [
+# The fields of a tensor to check: listing all of them would copy its data.
+_TENSOR_FIELDS = [
     field
     for field in onnx.TensorProto.DESCRIPTOR.fields
     if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
@@ -22,25 +22,25 @@ _NOT_DATA = [
 
 
 def check_wire(model: onnx.ModelProto) -> None:
-    """Look at every message of `model` but the tensors' data, without recursion of our own."""
+    """Check every message of `model` except the tensors' data. The walk is not recursive."""
     stack: list[tuple[Message, int]] = [(model, 1)]
     while stack:
         message, depth = stack.pop()
         if depth > DEEPEST_MESSAGE:
             raise LimitExceeded(
-                f"The model's messages are nested more than {DEEPEST_MESSAGE} deep, which protobuf "
-                "itself could not read from a file: flatten its subgraphs."
+                f"The model's messages are nested more than {DEEPEST_MESSAGE} deep, deeper than "
+                "protobuf can read from a file: flatten its subgraphs."
             )
         _refuse_unknown_fields(message)
         if isinstance(message, onnx.TensorProto):
-            fields = [(field, getattr(message, field.name)) for field in _NOT_DATA]
+            fields = [(field, getattr(message, field.name)) for field in _TENSOR_FIELDS]
         else:
             fields = message.ListFields()
         for field, value in fields:
             values = value if field.is_repeated else (value,)
             if field.type == FieldDescriptor.TYPE_STRING:
                 for text in values:
-                    _refuse_bytes(message, field.name, text)
+                    _require_text(message, field.name, text)
             elif field.type == FieldDescriptor.TYPE_MESSAGE:
                 stack.extend((inner, depth + 1) for inner in values)
 
@@ -49,18 +49,18 @@ def _refuse_unknown_fields(message: Message) -> None:
     unknown = UnknownFieldSet(message)
     if len(unknown):
         raise InvalidModel(
-            f"{_title(message)} has a field {unknown[0].field_number} that ONNX {onnx.__version__} "
-            "does not know: it is damaged, another kind of message, or newer than the installed "
+            f"{_title(message)} has the field {unknown[0].field_number}, which is unknown to onnx "
+            f"{onnx.__version__}: it is damaged, in another format, or newer than the installed "
             "onnx. Upgrade onnx, or export the model again."
         )
 
 
-def _refuse_bytes(message: Message, field: str, text: object) -> None:
-    # Protobuf hands out bytes where a string of the file is not valid UTF-8.
+def _require_text(message: Message, field: str, text: object) -> None:
+    # Protobuf returns bytes for a string that is not valid UTF-8.
     if not isinstance(text, str):
         raise InvalidModel(
-            f"{_title(message)} holds {text!r:.100} as its {field}, which is no valid UTF-8: the "
-            "file is damaged, or was written wrongly. Export the model again."
+            f"{_title(message)} has {text!r:.100} as its {field}, which is not valid UTF-8: the "
+            "file is damaged or was written incorrectly. Export the model again."
         )
 
 
