@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.padding.axes import Different, Layout, Place, Unpaddable, clean_layout
 from sardonyx.backends.jax.padding.protocols import Act, Call, Prover
-from sardonyx.graph.buckets.tape import Piece, WholeTape
+from sardonyx.graph.buckets.pieces import PieceRecorder
+from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.steps import Operand, Step
 
 
@@ -43,8 +44,8 @@ class PaddedCall:
 class Comparison:
     """What was found: for each value of the true program where it is in the padded one, and how."""
 
-    true: WholeTape
-    padded: WholeTape
+    true: PieceRecorder
+    padded: PieceRecorder
     prover: Prover
     layouts: dict[int, Layout]
     twins: dict[int, int]
@@ -53,9 +54,13 @@ class Comparison:
 
     @classmethod
     def of(
-        cls, true: WholeTape, padded: WholeTape, inputs: Mapping[int, Layout], prover: Prover
+        cls,
+        true: PieceRecorder,
+        padded: PieceRecorder,
+        inputs: Mapping[int, Layout],
+        prover: Prover,
     ) -> Comparison:
-        layouts = {**inputs, padded.key_register: clean_layout((2,))}
+        layouts = {**inputs, padded.registers.key: clean_layout((2,))}
         found = cls(true, padded, prover, layouts, {register: register for register in layouts})
         if len(true.pieces) != len(padded.pieces):
             raise OfAnotherForm("the graph is divided otherwise")
@@ -66,11 +71,11 @@ class Comparison:
                 found._step(*pair)
         return found
 
-    def pieces(self, told: Sequence[int]) -> list[Piece]:
+    def pieces(self, told: Sequence[int]) -> list[TracedSegment]:
         """The padded program's pieces; what is told comes in these registers."""
         made = iter(self.acts)
         return [
-            piece._replace(steps=[_padded(*next(made), told) for _ in piece.steps])
+            replace(piece, steps=[_padded(*next(made), told) for _ in piece.steps])
             for piece in self.padded.pieces
         ]
 
@@ -111,11 +116,11 @@ class Comparison:
         return self.layouts[padded], None
 
 
-def _call(step: Step, tape: WholeTape) -> Call:
+def _call(step: Step, recorder: PieceRecorder) -> Call:
     def function(*arrays: Any) -> Sequence[Any]:
-        return step.call(tape.backend, arrays)
+        return step.call(recorder.backend, arrays)
 
-    return Call(function, step.call.key, [tape.spec(operand) for operand in step.operands])
+    return Call(function, step.call.key, [recorder.spec(operand) for operand in step.operands])
 
 
 def _padded(
