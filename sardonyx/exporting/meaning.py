@@ -11,8 +11,8 @@ import numpy as np
 from sardonyx.errors import LimitExceeded, SardonyxError
 from sardonyx.exporting.size_formulas import Formulas, NoFormula, Sizes, evaluated
 from sardonyx.exporting.tracing import LARGEST_SHAPE, Traces
-from sardonyx.graph.programs.program import Named
 from sardonyx.graph.programs.whole_program import Pure
+from sardonyx.graph.tracing.names import Named
 
 
 @dataclass(frozen=True, eq=False)

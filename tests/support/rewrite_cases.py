@@ -15,8 +15,8 @@ from onnx import helper
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.graph.programs import finishing
 from sardonyx.graph.programs.program import Program
-from sardonyx.graph.tracing import tape
 from tests.support.onnx_builders import model, value, weight
 from tests.support.strict_backend import StrictBackend
 
@@ -93,7 +93,7 @@ def working(program: Program) -> list[str]:
 def as_written() -> Iterator[None]:
     """Programs recorded inside have every step that the graph has."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tape, "rewrite", lambda steps, *others, **options: steps)
+        patch.setattr(finishing, "rewrite", lambda steps, *others, **options: steps)
         yield
 
 

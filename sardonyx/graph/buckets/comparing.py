@@ -10,7 +10,8 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.lockstep import Different
 from sardonyx.backends.padding.axes import Layout, Slot, Unpaddable, unpadded_layout
 from sardonyx.backends.padding.protocols import Call, PaddedStep, Prover
-from sardonyx.graph.buckets.tape import Piece, WholeTape
+from sardonyx.graph.buckets.pieces import PieceRecorder
+from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.steps import Operand, Step
 
 
@@ -44,8 +45,8 @@ class PaddedCall:
 class Comparison:
     """The padded program's steps, and for each register of the true program its counterpart."""
 
-    true: WholeTape
-    padded: WholeTape
+    true: PieceRecorder
+    padded: PieceRecorder
     prover: Prover
     # By the true program's registers, those of the padded program and the layouts of their arrays.
     counterparts: dict[int, tuple[int, Layout]]
@@ -54,9 +55,13 @@ class Comparison:
 
     @classmethod
     def of(
-        cls, true: WholeTape, padded: WholeTape, inputs: Mapping[int, Layout], prover: Prover
+        cls,
+        true: PieceRecorder,
+        padded: PieceRecorder,
+        inputs: Mapping[int, Layout],
+        prover: Prover,
     ) -> Comparison:
-        layouts = {**inputs, padded.key_register: unpadded_layout((2,))}
+        layouts = {**inputs, padded.registers.key: unpadded_layout((2,))}
         counterparts = {register: (register, layout) for register, layout in layouts.items()}
         comparison = cls(true, padded, prover, counterparts)
         if len(true.pieces) != len(padded.pieces):
@@ -68,11 +73,11 @@ class Comparison:
                 comparison._prove(*pair)
         return comparison
 
-    def pieces(self, runtime_args: Sequence[int]) -> list[Piece]:
+    def pieces(self, runtime_args: Sequence[int]) -> list[TracedSegment]:
         """The padded program's pieces, with the runtime arguments in these registers."""
         proved = iter(self.proved)
         return [
-            piece._replace(steps=[_padded(*next(proved), runtime_args) for _ in piece.steps])
+            replace(piece, steps=[_padded(*next(proved), runtime_args) for _ in piece.steps])
             for piece in self.padded.pieces
         ]
 
@@ -114,11 +119,11 @@ class Comparison:
         return layout, None
 
 
-def _call(step: Step, tape: WholeTape) -> Call:
+def _call(step: Step, recorder: PieceRecorder) -> Call:
     def function(*arrays: Any) -> Sequence[Any]:
-        return step.call(tape.backend, arrays)
+        return step.call(recorder.backend, arrays)
 
-    return Call(function, step.call.key, [tape.spec(operand) for operand in step.operands])
+    return Call(function, step.call.key, [recorder.spec(operand) for operand in step.operands])
 
 
 def _padded(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -15,8 +15,8 @@ from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.buckets.comparing import Comparison, OfAnotherForm, Unfit
 from sardonyx.graph.buckets.given import Given
+from sardonyx.graph.buckets.pieces import PieceRecorder
 from sardonyx.graph.buckets.sizes import Sizes
-from sardonyx.graph.buckets.tape import WholeTape
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.stages import output_of
@@ -41,7 +41,7 @@ class PaddedProgram:
 class Bucket:
     """Calls whose arrays have the same shapes once they are padded."""
 
-    tape: WholeTape
+    recorder: PieceRecorder
     # Without what is done about the padding.
     plain: Program
     # What was found to differ for any sizes so far.
@@ -76,9 +76,8 @@ class Buckets:
     padding: Padding
     compiler: Compiler
     constants: Constants
-    # Writes the model on a tape, for inputs like these.
-    trace: Callable[[WholeTape, Sequence[Any]], Program]
-    new_tape: Callable[[Collection[int], Weights], WholeTape]
+    # Traces the model for inputs like these, and returns its program without stages.
+    trace: Callable[[PieceRecorder, Sequence[Any]], Program]
     lock: Lock
     known: dict[Any, Bucket] = field(default_factory=dict)
     # Whether any two sizes could be shown to share a program.
@@ -114,7 +113,7 @@ class Buckets:
             self.version = weights.static_version
         true, _ = self._traced(given, {})
         bucket = self._bucket(given, true)
-        read = {*true.inputs_read, *bucket.tape.inputs_read}
+        read = {*true.registers.inputs_read, *bucket.recorder.registers.inputs_read}
         try:
             found = self._compared(bucket, given, true, {})
         except OfAnotherForm as reason:
@@ -122,8 +121,8 @@ class Buckets:
             return None, read
         return self._plan(bucket, found, given), read
 
-    def _bucket(self, given: Given, true: WholeTape) -> Bucket:
-        read = sorted((i, digest(value)) for i, value in true.inputs_read.items())
+    def _bucket(self, given: Given, true: PieceRecorder) -> Bucket:
+        read = sorted((i, digest(value)) for i, value in true.registers.inputs_read.items())
         key = tuple(given.specs(given.changed)), tuple(given.changed), tuple(read)
         if key not in self.known:
             try:
@@ -159,12 +158,12 @@ class Buckets:
             raise _refusal(given, reason) from None
 
     def _compared(
-        self, bucket: Bucket, given: Given, true: WholeTape, sizes: Mapping[str, int]
+        self, bucket: Bucket, given: Given, true: PieceRecorder, sizes: Mapping[str, int]
     ) -> Comparison:
         inputs = dict(enumerate(given.layouts(sizes)))
         prover = self.padding.prover(bucket.template, bucket.traces)
         try:
-            found = Comparison.of(true, bucket.tape, inputs, prover)
+            found = Comparison.of(true, bucket.recorder, inputs, prover)
         except Unfit as reason:
             raise _refusal(given, reason) from None
         own = {**given.sizes, **sizes}
@@ -178,7 +177,7 @@ class Buckets:
         runtime_args = [put(np.asarray(value)) for value in found.prover.runtime_args]
         if key not in bucket.programs:
             bucket.programs[key] = self._program(bucket, found, runtime_args)
-        outputs = found.true.outputs or ()
+        outputs = found.true.outputs
         held = [leaf for output in outputs for leaf in leaves(output)]
         registers = {leaf.register for leaf in held if isinstance(leaf, Device)}
         computed = [
@@ -191,18 +190,21 @@ class Buckets:
     def _program(
         self, bucket: Bucket, found: Comparison, runtime_args: Sequence[Any]
     ) -> PaddedProgram:
-        tape = bucket.tape
-        registers = [tape.argument(self.compiler.backend.spec(value)) for value in runtime_args]
-        stages = tape.stages(found.pieces(registers), self.constants)
-        return PaddedProgram(bucket.plain.with_stages(stages), registers, tape.draws)
+        recorder, backend = bucket.recorder, self.compiler.backend
+        registers = [recorder.registers.new(backend.spec(value)) for value in runtime_args]
+        stages = recorder.stages(found.pieces(registers), self.constants)
+        inputs = [stage.segment.inputs for stage in stages if stage.segment]
+        draws = any(recorder.registers.key in each for each in inputs)
+        return PaddedProgram(bucket.plain.with_stages(stages), registers, draws)
 
-    def _traced(self, given: Given, sizes: Mapping[str, int]) -> tuple[WholeTape, Program]:
+    def _traced(self, given: Given, sizes: Mapping[str, int]) -> tuple[PieceRecorder, Program]:
         """The model for a call's inputs, with these sizes in place of their own."""
         assert self.weights is not None
-        tape = self.new_tape(given.padded, self.weights)
-        program = self.trace(tape, given.inputs(sizes))
-        tape.let_go()
-        return tape, program
+        recorder = PieceRecorder(self.compiler.backend, self.weights, given.padded)
+        program = self.trace(recorder, given.inputs(sizes))
+        # Nothing may hold the arrays of the call that was traced.
+        recorder.registers.frame.clear()
+        return recorder, program
 
 
 def _refusal(given: Given, reason: Exception) -> InvalidInput:

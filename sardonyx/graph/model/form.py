@@ -12,9 +12,9 @@ from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
+from sardonyx.graph.buckets.pieces import PieceRecorder
 from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedRecording, bucketed
-from sardonyx.graph.buckets.tape import WholeTape
 from sardonyx.graph.calls.arguments import arranged, registers_of
 from sardonyx.graph.calls.array_interop import normalised
 from sardonyx.graph.calls.nested_values import described, each, flat, kind, signature
@@ -23,11 +23,13 @@ from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Source
 from sardonyx.graph.model.entries import Entries, Entry
 from sardonyx.graph.model.shared import Shared
+from sardonyx.graph.programs.call_recorder import CallRecorder
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.recording_cache import KeptRecordings
 from sardonyx.graph.programs.replay import Recording
+from sardonyx.graph.tracing.recorder import Recorder
 from sardonyx.graph.tracing.tape import Tape
-from sardonyx.graph.tracing.tracer import Tracer
+from sardonyx.graph.tracing.tracer import Traced, Tracer
 from sardonyx.graph.values.params import Weights
 
 
@@ -175,19 +177,11 @@ class Form:
         if not sizes or padding is None:
             return None
 
-        def trace(tape: WholeTape, values: Sequence[Any]) -> Program:
-            tracer = Tracer(self.source, tape, strict=shared.options.strict)
-            return tracer.trace(values, shared.fresh_key(), self._title(values))
+        def trace(recorder: PieceRecorder, values: Sequence[Any]) -> Program:
+            traced = self._traced(recorder, values, shared.fresh_key())
+            return Program(self._title(values), self._backend, traced, ())
 
-        return Buckets(
-            sizes,
-            padding,
-            shared.compiler,
-            shared.constants,
-            trace,
-            lambda padded, weights: WholeTape(shared.compiler, weights, shared.inferred, padded),
-            self._padding_lock,
-        )
+        return Buckets(sizes, padding, shared.compiler, shared.constants, trace, self._padding_lock)
 
     # -- running and recording --------------------------------------------------------------------
 
@@ -252,24 +246,28 @@ class Form:
         shared, recording = self._shared, entry.recording
         with recording.lock, self._backend.scope():
             is_new = execute or not recording.root.following
-            tape = Tape(
+            recorder = CallRecorder(
                 recording.root,
                 shared.compiler,
                 weights,
                 shared.constants,
-                inferred=shared.inferred,
                 inline=recording.inline,
                 execute=execute,
                 donated=registers_of(options.donated, self._infos, arrays),
             )
-            tracer = Tracer(self.source, tape, strict=shared.options.strict)
             try:
-                program = tracer.trace(arrays, self._key(options), self._title(arrays))
+                traced = self._traced(recorder, arrays, self._key(options))
             finally:  # A call that fails as it runs was recorded, and the next replays it.
                 recording.settle()
             if is_new and self.recordings is not None:
                 self.recordings.keep(recording, self._kind(arrays, options))
-            return program, tape.output_arrays() if execute else ()
+            program = Program(self._title(arrays), self._backend, traced, recorder.path)
+            return program, recorder.arrays_of(traced.outputs) if execute else ()
+
+    def _traced(self, recorder: Recorder, arrays: Sequence[Any], key: Any) -> Traced:
+        """Trace the graph for these arrays; the recorder takes the segments."""
+        tape = Tape(recorder, self._shared.inferred)
+        return Tracer(self.source, tape, strict=self._shared.options.strict).trace(arrays, key)
 
     def _key(self, options: CallOptions) -> Any:
         return self._shared.fresh_key() if options.key is None else options.key

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.executable import Spec
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.standard.types import short_name
+from sardonyx.graph.tracing.names import Named
 from sardonyx.graph.tracing.steps import Operand, Segment, Step
-from sardonyx.graph.values.kinds import spec_text
+from sardonyx.graph.tracing.tracer import Traced
+from sardonyx.graph.values.kinds import digest, spec_text
 from sardonyx.printable import printable
 
 _MOST_STEPS = 60
 _LONGEST_LINE = 2000
 _MOST_NAMES = 8
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Named:
-    """What became of one named value of the graph."""
-
-    kind: str
-    spec: Spec | None
-    register: int | None = None
-    source: str | None = None
-    static: np.ndarray[Any, Any] | None = None
 
 
 class Program:
@@ -45,24 +34,18 @@ class Program:
     """
 
     def __init__(
-        self,
-        title: str,
-        backend: Backend,
-        stages: Sequence[Stage],
-        *,
-        names: Mapping[str, Named],
-        constants: Mapping[str, Any],
-        inputs: Sequence[Spec],
-        outputs: Sequence[Spec],
+        self, title: str, backend: Backend, traced: Traced, stages: Sequence[Stage]
     ) -> None:
         self.title = title
         self.backend = backend
         self.stages = tuple(stages)
         # The arrays that a call passes, and those that it gets from the device.
-        self.inputs = tuple(inputs)
-        self.outputs = tuple(outputs)
-        self._names = names
-        self.constants = constants
+        self.inputs = tuple(traced.inputs)
+        self.outputs = tuple(traced.output_specs)
+        self.names: Mapping[str, Named] = traced.names
+        """Every value of the graph, in the order in which tracing met it."""
+        self.constants = _named_constants(traced, stages)
+        """The static values that device steps use, by the first name each was bound to."""
 
     def with_stages(self, stages: Sequence[Stage]) -> Program:
         """The same program, run in other pieces."""
@@ -76,24 +59,19 @@ class Program:
 
     def named(self, name: str) -> Named:
         try:
-            return self._names[name]
+            return self.names[name]
         except KeyError:
             raise KeyError(printable(f"the graph has no value named '{name}'")) from None
 
     @property
-    def names(self) -> Mapping[str, Named]:
-        """Every value of the graph, in the order in which tracing met it."""
-        return self._names
-
-    @property
     def static(self) -> dict[str, np.ndarray[Any, Any]]:
         """The values known while tracing, by name: they cost nothing at run time."""
-        return {n: v.static for n, v in self._names.items() if v.static is not None}
+        return {n: v.static for n, v in self.names.items() if v.static is not None}
 
     @property
     def aliases(self) -> dict[str, str]:
         """For each alias the name of the value whose buffer it is."""
-        return {n: v.source for n, v in self._names.items() if v.kind == "alias" and v.source}
+        return {n: v.source for n, v in self.names.items() if v.kind == "alias" and v.source}
 
     @property
     def segments(self) -> list[Segment]:
@@ -108,6 +86,29 @@ class Program:
 
     def __str__(self) -> str:
         return _listing(self)
+
+
+def _named_constants(traced: Traced, stages: Sequence[Stage]) -> dict[str, Any]:
+    names: dict[int, str] = {}
+    for name, named in traced.names.items():
+        if named.static is not None:
+            names.setdefault(id(named.static), name)
+    used = _used_constants(traced, stages)
+    return {names.get(id(v), f"constant {i}"): array for i, (v, array) in enumerate(used)}
+
+
+def _used_constants(
+    traced: Traced, stages: Sequence[Stage]
+) -> list[tuple[np.ndarray[Any, Any], Any]]:
+    """The constants that the steps use, each with the array that they take for it."""
+    known = traced.registers
+    placed = {register for stage in stages for register in stage.binding.all_constants}
+    steps = [step for stage in stages for step in stage.steps]
+    # Steps of another process have values of their own, which are equal to those met here.
+    found = (known.embedded.get(digest(e.value), e) for step in steps for e in step.embedded)
+    embedded = {id(each): each.value for each in found}
+    used = [(known.constants[register], known.placed[register]) for register in sorted(placed)]
+    return used + [(value, value) for value in embedded.values()]
 
 
 # -- as text --------------------------------------------------------------------------------------

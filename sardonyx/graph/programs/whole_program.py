@@ -12,13 +12,13 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput, UnsupportedModel
 from sardonyx.graph.ir import Source
-from sardonyx.graph.programs.ahead_tape import AheadTape
-from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.program import Named
-from sardonyx.graph.programs.stages import Stage
-from sardonyx.graph.rewriting import rewrite
+from sardonyx.graph.programs.finishing import rewritten
+from sardonyx.graph.tracing.names import Named
+from sardonyx.graph.tracing.recorder import TracedSegment
+from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.shape_inference import Inferred
 from sardonyx.graph.tracing.steps import Frame, Step, without_dead_steps
+from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.tracing.tracer import Tracer
 from sardonyx.graph.values.kinds import Device, Static, Value, static
 from sardonyx.graph.values.params import Params
@@ -89,15 +89,16 @@ def pure(
     strict: bool = True,
 ) -> Pure:
     """Trace a model for inputs like these; of an array the value is taken for known."""
-    tape = PureTape(backend, params)
+    recorder = WholeRecorder(backend, params)
+    values = [static(each) if isinstance(each, np.ndarray) else each for each in given]
     with backend.scope():
-        title = source.graph.name or "graph"
-        program = tracer(source, tape, strict=strict).trace(given, _KEY, title)
+        tape = Tape(recorder, Inferred(backend))
+        traced = tracer(source, tape, strict=strict).trace(values, _KEY)
     outputs = [
         _plain(value, info.name)
-        for value, info in zip(tape.outputs or (), source.graph.outputs, strict=True)
+        for value, info in zip(traced.outputs, source.graph.outputs, strict=True)
     ]
-    return tape.pure(outputs, program.names)
+    return recorder.pure(outputs, traced.names)
 
 
 def _plain(value: Value, name: str) -> Static | Device:
@@ -109,48 +110,52 @@ def _plain(value: Value, name: str) -> Static | Device:
     )
 
 
-class PureTape(AheadTape):
-    """Keeps the steps of a program, which must not depend on the values of what is passed."""
+class WholeRecorder:
+    """Collects the steps of a program, which must not depend on the data of a call."""
 
-    on_host = (
-        f"it makes strings, or a result whose shape depends on data, both on the host, {_WAY_OUT}"
-    )
+    is_inline = False
 
     def __init__(self, backend: Backend, params: Params) -> None:
-        compiler = Compiler(backend)
-        super().__init__(compiler, params.now(), Inferred(backend))
-        self._pieces: list[Step] = []
+        self.backend = backend
+        self.weights = params.now()
+        self.registers = Registers()
+        self._steps: list[Step] = []
 
-    def input(self, array: Any) -> Device | Static:
-        return static(array) if isinstance(array, np.ndarray) else super().input(array)
+    def place(self, key: Any, value: Array) -> Array:
+        """The constant itself: it stays on the host, since nothing runs."""
+        return value
 
-    def _learn(self, device: Device) -> None:
+    def allow_host(self) -> None:
+        """Refuse steps on the host."""
+        raise InvalidInput(
+            "it makes strings, or a result whose shape depends on data, both on the host, "
+            f"{_WAY_OUT}"
+        )
+
+    def close(self, segment: TracedSegment) -> None:
+        """Append the segment's steps; their weights are arguments, whose values nobody knows."""
+        self._steps += rewritten(segment, self, knows_weights=False)
+
+    def read(self, registers: Sequence[int], close: Callable[[], None]) -> Sequence[Array]:
+        """Refuse to read: no value of a call is known."""
         raise InvalidInput(f"a value decides a shape or a branch, {_WAY_OUT}")
 
-    def _new_stage(self, results: Sequence[int], outputs: tuple[Value, ...] | None) -> Stage:
-        steps = without_dead_steps(self._steps, results)
-        # No weight is known here: their values are passed with each call.
-        self._pieces += rewrite(
-            steps, results, self._sources, (), self.backend, specs=self._specs,
-            fresh=self.fresh_register, is_finite=self._is_finite,
-        )  # fmt: skip
-        return Stage(outputs=outputs)
-
     def pure(self, outputs: Sequence[Static | Device], names: Mapping[str, Named]) -> Pure:
-        """What was written, without what no output depends on."""
+        """The program, without the steps on which no output depends."""
         results = [value.register for value in outputs if isinstance(value, Device)]
-        steps = without_dead_steps(self._pieces, results)
+        steps = without_dead_steps(self._steps, results)
         used = {register for step in steps for register in step.reads}.union(results)
+        registers = self.registers
         return Pure(
             self.backend,
             steps,
-            inputs=sorted(self._inputs),
+            inputs=sorted(registers.inputs),
             outputs=outputs,
-            weights={r: name for r, name in self._weights.items() if r in used},
-            constants={r: value for r, value in self._sources.items() if r in used},
-            key=self._key_register,
-            draws=self._key_register in used,
+            weights={r: name for r, name in registers.weights.items() if r in used},
+            constants={r: value for r, value in registers.constants.items() if r in used},
+            key=registers.key,
+            draws=registers.key in used,
             read=frozenset(self.weights.params.read_while_tracing),
             names=names,
-            specs=self._specs,
+            specs=registers.specs,
         )

@@ -11,7 +11,7 @@ import math
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
@@ -26,14 +26,15 @@ from sardonyx.errors import LimitExceeded
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Function, Graph, Node, Source, names_read
 from sardonyx.graph.loading.custom_ops import definition_of
-from sardonyx.graph.programs.program import Named, Program
 from sardonyx.graph.standard.schema import bind_types, check_result, signature
 from sardonyx.graph.standard.type_flow import Flow
 from sardonyx.graph.standard.types import dtype_of, dtype_of_type, type_name
 from sardonyx.graph.tracing.binding import Argument, Bound, bind
 from sardonyx.graph.tracing.function_bodies import standard_function
+from sardonyx.graph.tracing.names import Named, Names
 from sardonyx.graph.tracing.node_walk import NodeWalk
 from sardonyx.graph.tracing.op_call import Drawing, OpCall
+from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.scope import Scope
 from sardonyx.graph.tracing.steps import Block
 from sardonyx.graph.tracing.subgraphs import Subgraph
@@ -45,17 +46,32 @@ from sardonyx.ops.definition import Definition, Map, MapRows, Need, NeedsHost, P
 DTypes = tuple[np.dtype[Any] | None, ...]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Traced:
+    """What one walk over the graph has found out; the steps went to the tape's recorder."""
+
+    names: Mapping[str, Named]
+    inputs: Sequence[Spec]
+    outputs: Sequence[Value]
+    # Where constants and weights are.
+    registers: Registers
+
+    @property
+    def output_specs(self) -> list[Spec]:
+        """The shapes and dtypes of the arrays that a call gets from the device."""
+        arrays = (leaf for value in self.outputs for leaf in leaves(value))
+        return [leaf.spec for leaf in arrays if isinstance(leaf, Device)]
+
+
 class Tracer:
-    """Walks one model's graph for one call, and leaves a program on the tape."""
+    """Walks one model's graph for one call, and writes steps on the tape."""
 
     def __init__(self, source: Source, tape: Tape, *, strict: bool) -> None:
         self.source = source
         self.tape = tape
         self.strict = strict
         self._folding = FoldingBackend()
-        self._names: dict[str, Named] = {}
-        self._first_names: dict[int, tuple[str, int]] = {}
-        self._views: dict[int, str] = {}
+        self._names = Names()
         # What ops have noted of values, by register.
         self.notes: dict[int, Any] = {}
         # The numbers of the iterations that the walk is in, one for each loop around it.
@@ -65,27 +81,24 @@ class Tracer:
         # The nodes whose subgraphs were looked at, with the types of what they read.
         self._followed: set[tuple[Any, ...]] = set()
 
-    def trace(self, given: Sequence[Any], key: Any, title: str) -> Program:
-        """Trace the graph for inputs like these: arrays, maps or lists of them, or None."""
+    def trace(self, given: Sequence[Any], key: Any) -> Traced:
+        """Trace the graph for inputs like these: arrays, maps or lists of them, or None.
+
+        The value of one that is `Static` already decides what the program does.
+        """
         graph = self.source.graph
         scope = Scope(self.source.opsets, missing=self._initializer)
         for info, value in zip(graph.required_inputs, given, strict=True):
             slot = self._input(value)
             scope.bind(info.name, slot)
-            self._note(info.name, slot)
+            self._names.note(info.name, slot)
         self._key = self.tape.key(key)
         self._outermost = scope
         with spending(self._budget()):
             outputs = self._walk(graph, scope)
             self.tape.finish(outputs)
-        return Program(
-            title,
-            self.tape.backend,
-            self.tape.path,
-            names=self._final_names(),
-            constants=self._constants(),
-            inputs=self.tape.input_specs,
-            outputs=[leaf.spec for v in outputs for leaf in leaves(v) if isinstance(leaf, Device)],
+        return Traced(
+            self._names.after(self.tape), self.tape.input_specs, outputs, self.tape.registers
         )
 
     def _budget(self) -> Budget:
@@ -97,8 +110,8 @@ class Tracer:
         return Budget.of(least, inputs, weights)
 
     def _input(self, value: Any) -> Value:
-        if value is None:
-            return None
+        if value is None or isinstance(value, Static):
+            return value
         if isinstance(value, list):
             return [self._input(one) for one in value]
         if isinstance(value, Map):
@@ -116,7 +129,7 @@ class Tracer:
     def _initializer(self, name: str) -> Value:
         host = self.tape.weights.host(name)
         slot = static(host) if is_static(host) else self.tape.weight(name)
-        self._note(name, slot)
+        self._names.note(name, slot)
         return slot
 
     # -- graphs and nodes -------------------------------------------------------------------------
@@ -127,7 +140,7 @@ class Tracer:
             for name, value in zip(node.outputs, self._node(node, scope), strict=False):
                 if name:
                     scope.bind(name, value)
-                    self._note(scope.path + name, value, scope)
+                    self._names.note(scope.path + name, value, scope.depth)
             value = None  # Nothing here may keep alive what no node reads any more.
             scope.release(releases)
         names = graph.outputs if isinstance(graph, Function) else [o.name for o in graph.outputs]
@@ -242,7 +255,7 @@ class Tracer:
         call = OpCall.of(definition, arguments, bound.attributes, dtypes)
         slots = self.emit(node, call, arrays)
         if definition.is_view and isinstance(arrays[0], Device):
-            self._note_view(slots[0], arrays[0])
+            self._names.note_view(slots[0], arrays[0])
         return [slots] if definition.makes_sequence else slots
 
     def emit(self, node: Node, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
@@ -346,58 +359,6 @@ class Tracer:
             yield
         finally:
             self._iterations = outer
-
-    # -- what became of each name -----------------------------------------------------------------
-
-    def _note(self, name: str, value: Value, scope: Scope | None = None) -> None:
-        """Remember what a name is bound to. Of several names the outermost is the value's own."""
-        depth = scope.depth if scope else 0
-        if isinstance(value, Static):
-            self._names[name] = Named("static", Spec(value.shape, value.dtype), static=value.value)
-        elif not isinstance(value, Device):
-            self._names[name] = Named("host", None)
-        else:
-            first, outermost = self._first_names.setdefault(value.register, (name, depth))
-            own = self._own_kind(value)
-            if depth < outermost:
-                self._first_names[value.register] = name, depth
-                self._names[first] = replace(own, kind="alias", source=name)
-            same = first == name or depth < outermost
-            self._names[name] = own if same else replace(own, kind="alias", source=first)
-
-    def _own_kind(self, value: Device) -> Named:
-        if value.register in self._views:
-            return Named("alias", value.spec, value.register, source=self._views[value.register])
-        kind = "host" if isinstance(value, Hosted) else "device"
-        return Named(kind, value.spec, value.register)
-
-    def _note_view(self, value: Value, source: Device) -> None:
-        name, _ = self._first_names.get(source.register, ("", 0))
-        if isinstance(value, Device) and value.register != source.register and name:
-            self._views[value.register] = name
-
-    def _final_names(self) -> dict[str, Named]:
-        """The names, now that it is known what was read, and what leaves its segment."""
-        return {name: self._final(named) for name, named in self._names.items()}
-
-    def _final(self, named: Named) -> Named:
-        register = named.register
-        if register in self.tape.inputs_read:
-            # The program holds for this value alone, so it is as good as a constant.
-            return replace(named, kind="static", static=self.tape.inputs_read[register])
-        copied = not self.tape.backend.reshapes_are_views and register in self.tape.left
-        if copied and register is not None and named.source == self._views.get(register, ""):
-            return replace(named, kind="device", source=None)
-        return named
-
-    def _constants(self) -> dict[str, Any]:
-        """The static values that device steps use, by the first name each was bound to."""
-        first: dict[int, str] = {}
-        for name, named in self._names.items():
-            if named.static is not None:
-                first.setdefault(id(named.static), name)
-        used = self.tape.used_constants()
-        return {first.get(id(v), f"constant {i}"): a for i, (v, a) in enumerate(used)}
 
 
 # Each node of a body counts anew in each iteration that is traced by itself.

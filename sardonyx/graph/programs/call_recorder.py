@@ -1,0 +1,131 @@
+"""Records a call as it is traced: each segment becomes a stage, and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.errors import InvalidInput
+from sardonyx.graph.programs.compiler import Compiler
+from sardonyx.graph.programs.finishing import plain_stage, prepared_stage, rewritten
+from sardonyx.graph.programs.stages import Stage, output_of, read_key
+from sardonyx.graph.tracing.recorder import TracedSegment
+from sardonyx.graph.tracing.registers import Registers
+from sardonyx.graph.tracing.tape import UNKNOWN_UNDER_TRANSFORMATION
+from sardonyx.graph.values.kinds import Device, Value, leaves
+from sardonyx.graph.values.params import Constants, Weights
+
+
+class CallRecorder:
+    """Records one call; the stages that it makes grow under `root`.
+
+    Without `execute` only those segments run on whose results the rest of the program depends.
+    """
+
+    def __init__(
+        self,
+        root: Stage,
+        compiler: Compiler,
+        weights: Weights,
+        constants: Constants,
+        *,
+        inline: bool,
+        execute: bool,
+        donated: Collection[int] = (),
+    ) -> None:
+        self.backend: Backend = compiler.backend
+        self.weights = weights
+        self.registers = Registers()
+        self.is_inline = inline
+        self.path: list[Stage] = []
+        self._compiler = compiler
+        self._constants = constants
+        self._execute = execute
+        self._donated = donated
+        self._root = self._stage = root
+        self._key: tuple[Any, ...] = ()
+        self._draws = False
+
+    def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
+        """The constant on the device."""
+        return self._constants.place(key, value)
+
+    def allow_host(self) -> None:
+        """Steps may run on the host."""
+
+    def close(self, segment: TracedSegment) -> None:
+        """Find the segment's stage where a call has come this way, or make it; and run it."""
+        stage = self._stage.next(self._key)
+        is_new = stage is None
+        if stage is None:
+            stage = self._new_stage(segment)
+        if stage.segment is not None:
+            self._draws |= self.registers.key in stage.segment.inputs
+        if is_new:
+            # Other threads may go on to the stage at once: what it takes is said before.
+            self._root.draws |= self._draws
+            self._stage.lead_to(self._key, stage)
+        self.path.append(stage)
+        if self._runs(stage) and (segment.outputs is None or self._execute):
+            stage.run(self.registers.frame, self._compiler, self.weights, inline=self.is_inline)
+        self._stage, self._key = stage, ()
+        if segment.measured:
+            stage.measures = tuple(device.register for device in segment.measured)
+            self._key = read_key([], [device.shape for device in segment.measured])
+
+    def read(
+        self, registers: Sequence[int], close: Callable[[], None]
+    ) -> Sequence[np.ndarray[Any, Any]]:
+        """The values, once the segment so far has run."""
+        close()
+        values = [self._fetched(self.registers.frame[register]) for register in registers]
+        self._stage.reads = tuple(registers)
+        self._key = read_key(values)
+        return values
+
+    def arrays_of(self, outputs: Sequence[Value]) -> list[Any]:
+        """The outputs of the call that was recorded."""
+        frame = self.registers.frame
+        return [output_of(value, frame, self.weights, self.backend) for value in outputs]
+
+    def _fetched(self, value: Any) -> np.ndarray[Any, Any]:
+        if self.backend.is_abstract(value):
+            raise InvalidInput(
+                f"its value decides a shape or a branch, {UNKNOWN_UNDER_TRANSFORMATION}"
+            )
+        # A copy, since the caller may write to the array after the call.
+        return np.array(self.backend.fetch(value) if self.backend.owns(value) else value)
+
+    def _runs(self, stage: Stage) -> bool:
+        """Whether a stage has to run, though its steps may have run as they were traced.
+
+        Where rewrites have changed these, later calls run the others, and must give the same.
+        """
+        if stage.segment is None:
+            return False
+        return stage.is_rewritten or (self.backend.compiled and not stage.segment.host)
+
+    def _new_stage(self, traced: TracedSegment) -> Stage:
+        # Under a caller's transformation nothing runs ahead of the call, and weights are as they
+        # are passed.
+        steps = rewritten(traced, self, knows_weights=not self.is_inline)
+        is_plain = traced.on_host or self.is_inline
+        stage = (plain_stage if is_plain else prepared_stage)(steps, traced, self)
+        stage.donated = self._given_up(stage)
+        if traced.on_host or not self.backend.compiled:
+            stage.is_rewritten = list(map(id, steps)) != list(map(id, traced.steps))
+        return stage
+
+    def _given_up(self, stage: Stage) -> tuple[int, ...]:
+        """The places of arguments whose buffers results may take over: nobody reads them later."""
+        if stage.outputs is None or stage.segment is None:
+            return ()
+        kept = {v.register for o in stage.outputs for v in leaves(o) if isinstance(v, Device)}
+        return tuple(
+            place
+            for place, register in enumerate(stage.segment.inputs)
+            if register in self._donated and register not in kept
+        )

@@ -1,0 +1,74 @@
+"""What became of each named value of the graph: static, device, alias or host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.executable import Spec
+from sardonyx.graph.tracing.tape import Tape
+from sardonyx.graph.values.kinds import Device, Hosted, Static, Value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Named:
+    """What became of one named value of the graph."""
+
+    kind: str
+    spec: Spec | None
+    register: int | None = None
+    source: str | None = None
+    static: np.ndarray[Any, Any] | None = None
+
+
+class Names:
+    """The names that one trace has met, and what each is bound to."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, Named] = {}
+        # By register: the outermost name of the value, with its depth; and what it is a view of.
+        self._first_names: dict[int, tuple[str, int]] = {}
+        self._views: dict[int, str] = {}
+
+    def note(self, name: str, value: Value, depth: int = 0) -> None:
+        """Remember what a name is bound to. Of several names the outermost is the value's own."""
+        if isinstance(value, Static):
+            self._names[name] = Named("static", Spec(value.shape, value.dtype), static=value.value)
+        elif not isinstance(value, Device):
+            self._names[name] = Named("host", None)
+        else:
+            first, outermost = self._first_names.setdefault(value.register, (name, depth))
+            own = self._own_kind(value)
+            if depth < outermost:
+                self._first_names[value.register] = name, depth
+                self._names[first] = replace(own, kind="alias", source=name)
+            same = first == name or depth < outermost
+            self._names[name] = own if same else replace(own, kind="alias", source=first)
+
+    def note_view(self, value: Value, source: Device) -> None:
+        """Remember that a value is only another look at this one."""
+        name, _ = self._first_names.get(source.register, ("", 0))
+        if isinstance(value, Device) and value.register != source.register and name:
+            self._views[value.register] = name
+
+    def after(self, tape: Tape) -> dict[str, Named]:
+        """The names, once it is clear what the tape has read, and what leaves its segment."""
+        return {name: self._final(named, tape) for name, named in self._names.items()}
+
+    def _own_kind(self, value: Device) -> Named:
+        if value.register in self._views:
+            return Named("alias", value.spec, value.register, source=self._views[value.register])
+        kind = "host" if isinstance(value, Hosted) else "device"
+        return Named(kind, value.spec, value.register)
+
+    def _final(self, named: Named, tape: Tape) -> Named:
+        register, inputs_read = named.register, tape.registers.inputs_read
+        if register in inputs_read:
+            # The program holds for this value alone, so it is as good as a constant.
+            return replace(named, kind="static", static=inputs_read[register])
+        copied = not tape.backend.reshapes_are_views and register in tape.left
+        if copied and register is not None and named.source == self._views.get(register, ""):
+            return replace(named, kind="device", source=None)
+        return named
