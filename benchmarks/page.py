@@ -23,7 +23,7 @@ def fill(path: Path, results: Results) -> None:
 
 
 def markdown(results: Results, folder: Path) -> Iterator[str]:
-    """What it was measured with, a table and the folder's plot of each measure, and what cannot."""
+    """Yield the machine, a table and plot for each measure, and what could not run."""
     yield "Measured with " + ", ".join(f"{k} {v}" for k, v in results.machine.items()) + "."
     for measure in dict.fromkeys(record.measure for record in results.records):
         section = [r for r in results.records if r.measure == measure]
@@ -35,7 +35,7 @@ def markdown(results: Results, folder: Path) -> Iterator[str]:
         if (folder / plot_of(measure)).exists():
             yield from ("", f"![{measure}]({plot_of(measure)})")
     if reasons := notes(results.records):
-        yield from ("", "What cannot, and why:", "", *(f"- {reason}" for reason in reasons))
+        yield from ("", "Not run, with the reason:", "", *(f"- {reason}" for reason in reasons))
 
 
 def _row(cells: list[str]) -> str:

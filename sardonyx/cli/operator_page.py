@@ -14,14 +14,18 @@ from sardonyx.ops.definition import Definition, Need, Op
 
 _OPENING = """# Operators
 
-Of the {total} operators of onnx {version}, {built} have a definition here. Where the others have a
-body in the standard, they run by that. This page is what `python -m sardonyx ops` prints.
+Of the {total} operators of onnx {version}, sardonyx implements {built}. Any other operator runs by
+its function body in the standard, if it has one. `python -m sardonyx ops` prints this page.
 
-The last two columns say where an operator runs, as far as what it works on is not known before: on
-the *device*; on the *host*, between the compiled parts of a program; or while *tracing*, so that it
-costs nothing at a call. *walked* means on the device where all that is carried keeps its shape, and
-step by step where not. Strings are always the host's. On NumPy the device is the host, and CuPy has
-none of the types of fewer than 16 bits but int8, uint8 and bool.
+The last two columns say where an operator runs if its inputs are not static:
+
+- *device*: in the compiled program, on the device. On NumPy, the device is the host.
+- *host*: on the host, between the compiled segments of a program. Strings always run on the host.
+- *tracing*: during tracing, so it costs nothing at a call.
+- *walked*: on the device, if the operator's branches or iterations keep all shapes the same;
+  otherwise step by step.
+
+CuPy has no types of fewer than 16 bits, except int8, uint8 and bool.
 """
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
