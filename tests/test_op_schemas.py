@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -63,14 +62,10 @@ def test_attributes_are_parameters_with_the_schemas_defaults(schema: OpSchema) -
             continue
         parameter = definition.attributes[name]
         expected = onnx.helper.get_attribute_value(attribute.default_value)
-        found = default_of(definition, name)
+        found = parameter.default
         if parameter.type == DType:
             found = number_of(np.dtype(found)) if found else onnx.TensorProto.UNDEFINED
         assert same(found, expected), f"{name}: {found} is not {expected}"
-
-
-def default_of(definition: Definition, name: str) -> Any:
-    return inspect.signature(definition.function).parameters[name].default
 
 
 def same(found: Any, expected: Any) -> bool:

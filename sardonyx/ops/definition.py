@@ -216,6 +216,8 @@ class Definition:
     draws: bool = False
     # Whether the function takes a `Walk` in place of a backend.
     walks: bool = False
+    # The attributes that nodes may have and that the function does not take.
+    ignored: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Definition:
@@ -289,11 +291,25 @@ class Op(Generic[R]):
         """Declare the function that holds for opsets older than `opset`."""
 
         def declare(function: Function) -> Function:
-            self._older.append((opset, Definition.of(function)))
-            self._older.sort(key=lambda entry: entry[0])
+            self._end(opset, Definition.of(function))
             return function
 
         return declare
+
+    def ignores(self, name: str, annotation: Any, default: Any = None, *, before: int) -> None:
+        """Declare an attribute that nodes of older opsets may have, and that changes no result."""
+        today = self._definition
+        attribute = Parameter(name, Need.STATIC, annotation, required=False, default=default)
+        older = replace(
+            today,
+            attributes={**today.attributes, name: attribute},
+            ignored=today.ignored | {name},
+        )
+        self._end(before, older)
+
+    def _end(self, opset: int, definition: Definition) -> None:
+        self._older.append((opset, definition))
+        self._older.sort(key=lambda entry: entry[0])
 
     def infers(self, *, before: float = math.inf) -> Callable[[Function], Function]:
         """Declare what can be said of a node of such an opset without a run, as at load.

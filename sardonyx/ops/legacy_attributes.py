@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from functools import wraps
 from typing import Any
 
 from sardonyx.backends.base import Backend
@@ -13,29 +11,13 @@ from sardonyx.ops.definition import Ints, Op, R
 
 def consumes_inputs(op: Op[R]) -> Op[R]:
     """Until opset 6 `consumed_inputs` told whose memory may be reused; no result differs."""
-    return _hinted(op, 6, "consumed_inputs", Ints | None, None)
+    op.ignores("consumed_inputs", Ints, before=6)
+    return op
 
 
 def outputs_sequence(op: Op[R]) -> Op[R]:
     """Until opset 7 `output_sequence` told whether Y is wanted, which the node's outputs tell."""
-    return _hinted(op, 7, "output_sequence", int, 0)
-
-
-def _hinted(op: Op[R], until: int, name: str, annotation: Any, default: Any) -> Op[R]:
-    """Before that opset the op had one attribute more, which changes nothing."""
-    today = op.at(1).function
-
-    @wraps(today)
-    def hinted(*inputs: Any, **attributes: Any) -> Any:
-        attributes.pop(name, None)
-        return today(*inputs, **attributes)
-
-    hint = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-    signature = inspect.signature(today)
-    parameters = [*signature.parameters.values(), hint]
-    hinted.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    hinted.__annotations__ = today.__annotations__ | {name: annotation}
-    op.before(until)(hinted)
+    op.ignores("output_sequence", int, 0, before=7)
     return op
 
 

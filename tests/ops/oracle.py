@@ -17,14 +17,15 @@ def run(xp: Backend, op: Op, *inputs: Any, opset: int = 99, **attributes: Any) -
 
     None stands for an optional input that is absent.
     """
-    function = op.at(opset).function
+    definition = op.at(opset)
+    options = {name: v for name, v in attributes.items() if name not in definition.ignored}
     with xp.scope(), np.errstate(all="ignore"):
         arrays = [xp.put(value) for value in inputs if value is not None]
 
         def replay(*arguments: Any) -> list[Any]:
             given = iter(arguments)
             each = (None if value is None else next(given) for value in inputs)
-            result = function(xp, *each, **attributes)
+            result = definition.function(xp, *each, **options)
             return list(result) if isinstance(result, tuple) else [result]
 
         results = [xp.fetch(result) for result in xp.compile(replay, arrays).run(*arrays)]

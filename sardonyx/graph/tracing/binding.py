@@ -79,7 +79,7 @@ def _keywords(definition: Definition, given: Mapping[str, Any], dtype_of: Any) -
         if parameter.type is float and parameter.default is not None:
             # As a file would hold it: 0.1 by default means the same as 0.1 said.
             keywords[name] = float(np.float32(parameter.default))
-    return keywords
+    return {name: v for name, v in keywords.items() if name not in definition.ignored}
 
 
 def _plain(value: Any) -> Any:
