@@ -223,7 +223,7 @@ def is_lenient(xp: Backend) -> bool:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_data_are_clamped_on_devices_and_refused_elsewhere(xp: Backend, row: Row) -> None:
     loaded = sardonyx.load(row.model(constant=False), backend=xp)
     for _ in range(2):
@@ -237,7 +237,7 @@ def test_data_are_clamped_on_devices_and_refused_elsewhere(xp: Backend, row: Row
 
 @pytest.mark.parametrize("jit", [True, False])
 @pytest.mark.parametrize("row", ROWS, ids=str)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_checked_data_are_refused_everywhere(xp: Backend, row: Row, jit: bool) -> None:
     if not jit and not xp.compiled:
         pytest.skip("this library compiles nothing")

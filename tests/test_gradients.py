@@ -56,7 +56,7 @@ def total(results: Any, one: Case) -> Any:
     return summed
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("one", CASES)
 def test_gradient(one: Case) -> None:
     wide: Any = np.float64 if one.wide else np.float32

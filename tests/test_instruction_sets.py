@@ -71,6 +71,7 @@ def rounded_once(value: Any, to: np.dtype[Any]) -> float:
 
 @pytest.mark.parametrize("source", casts.DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("backend", [HOST, casts.JAX], ids=lambda backend: backend.name)
+@pytest.mark.sampled(3)
 def test_casts_to_floats_round_once(backend: Backend, source: np.dtype[Any]) -> None:
     x = casts.values(source)
     is_whole = source == np.bool_ or isdtype(source, "integral")

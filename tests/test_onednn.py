@@ -173,6 +173,7 @@ def test_convolution(window: Window, epilogue: Epilogue) -> None:
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
 @pytest.mark.parametrize("sizes", MATRICES, ids=str)
+@pytest.mark.sampled(4)
 def test_matrix_product(
     sizes: tuple[int, int, int], epilogue: Epilogue, is_transposed: bool
 ) -> None:
@@ -211,7 +212,7 @@ def test_activation_of_what_is_finite_and_of_what_is_not(activation: Activation)
     assert_close(product.run(x, packed, bias), multiplied(epilogue, x, matrix, bias))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
 @pytest.mark.parametrize("window", WINDOWS[:9], ids=str)
@@ -256,6 +257,7 @@ def test_any_convolution(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("window", WINDOWS[1:4], ids=str)
+@pytest.mark.sampled(3)
 def test_narrow_floats_are_exact_to_their_last_bit_or_left_alone(
     window: Window, dtype: str
 ) -> None:

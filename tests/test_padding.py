@@ -213,6 +213,7 @@ def test_what_is_true_is_what_it_was(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["extremes", "places of extremes", "sorted", "all of it", "shifted", "padded"]
 )
+@pytest.mark.sampled(4)
 def test_other_types_have_other_neutral_elements(name: str, dtype: str) -> None:
     check(FUNCTIONS[name], (4 * X).astype(dtype))
 

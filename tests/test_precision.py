@@ -63,6 +63,7 @@ def test_float32_is_exact_on_the_cpu(proto: Any, a: Any, b: Any, precision: str)
 
 
 @pytest.mark.parametrize(("proto", "a", "b"), CASES, ids=IDS)
+@pytest.mark.sampled(3)
 def test_derivatives_go_through(proto: Any, a: Any, b: Any) -> None:
     loaded = sardonyx.load(proto, backend="jax", precision="bfloat16")
     x, w = map(jnp.asarray, operands(a, b))

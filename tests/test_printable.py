@@ -126,6 +126,7 @@ def broken(name: str) -> list[Callable[[str], Any]]:
 @NAMES
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 @pytest.mark.parametrize("number", range(len(broken("n"))))
+@pytest.mark.sampled(3)
 def test_messages(name: str, backend: str, number: int) -> None:
     with pytest.raises(SardonyxError) as caught:
         broken(name)[number](backend)

@@ -298,6 +298,7 @@ def test_a_listing_tells_what_became_of_each_value() -> None:
 
 
 @pytest.mark.parametrize("nodes", [3000])
+@pytest.mark.slow
 def test_long_graphs_run(nodes: int, xp: Backend) -> None:
     chain = [node("Neg", [f"v{i}"], [f"v{i + 1}"]) for i in range(nodes)]
     loaded = sardonyx.load(model(chain, ["v0"], [f"v{nodes}"]), backend=xp)

@@ -57,12 +57,14 @@ def test_a_key_gives_the_same_numbers_on_every_backend(xp: Backend) -> None:
     assert (other[1] != expected[1]).all()
 
 
+@pytest.mark.slow
 def test_without_compiling_the_numbers_are_the_same() -> None:
     compiled, stepped = (drawing("jax", jit=jit).keyed(7)(X) for jit in (True, False))
     for one, other in zip(compiled, stepped, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_keys_may_be_jax_s_own_and_traced() -> None:
     model = drawing("jax")
     keys = jax.random.split(jax.random.key(0), 3)

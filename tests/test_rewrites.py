@@ -59,7 +59,7 @@ def test_the_listing_tells_it(case: RewriteCase) -> None:
     assert all(f"= {title}(" in text for title in case.titles)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @each([*FUSED, *LEFT])
 def test_results_agree(case: RewriteCase, xp: Backend) -> None:
     agree(case, np.float32, without_kernels(xp))
@@ -77,7 +77,7 @@ def test_results_agree_in_float16(case: RewriteCase, library: str) -> None:
     agree(case, np.float16, LIBRARIES[library])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @each(
     case
     for case in FUSED
@@ -96,7 +96,7 @@ def test_casts_of_halves(case: RewriteCase, library: str) -> None:
     agree(case, np.float32, library)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @each(FUSED)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 @pytest.mark.parametrize("special", [[np.nan], [np.inf, -0.0], [-np.inf, 1e30]], ids=str)

@@ -110,6 +110,7 @@ def test_a_thousand_uses_of_one_constant_hold_one_device_buffer() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (1000,)])
+@pytest.mark.sampled(3)
 def test_constants_of_every_size_are_one(shape: tuple[int, ...], xp: Backend) -> None:
     loaded = sardonyx.load(thousand_uses(np.full(shape, 0.5, np.float32)), backend=xp)
     program = loaded.trace(np.zeros(shape, np.float32))

@@ -316,7 +316,7 @@ WRITTEN: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITTEN)
 def test_from_jax_to_onnx_and_back(name: str) -> None:
     reason = "jax2onnx, of the test extra, is not installed"

@@ -79,7 +79,7 @@ def by_hand(params: Any, x: Any) -> tuple[Any, Any, Any]:
     return steps * params["scale"][by_channel] + params["bias"][by_channel], mean, var
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("opset", [6, 7, 9, 13, 14, 20])
 def test_training_normalises_by_batch_and_drops_at_random(opset: int) -> None:
     fn, params = sardonyx.to_jax(normalised(opset), training=True)
@@ -272,6 +272,7 @@ def test_files_that_hold_no_params_are_told(tmp_path: Path) -> None:
         assert sardonyx.load_params(tmp_path / "wide")["w"] == 2**40
 
 
+@pytest.mark.slow
 def test_overlays_of_low_rank_begin_as_nothing_and_train_alone() -> None:
     optax = pytest.importorskip("optax", reason="optax, of the test extra, is not installed")
     fn, params = sardonyx.to_jax(normalised(20))

@@ -55,12 +55,14 @@ class TestTransformations:
             lambda a: (a.shape, a.dtype), plain
         )
 
+    @pytest.mark.sampled(8)
     def test_vmap_over_inputs_is_the_loop(self, case: Any) -> None:
         fn, params, x = case
         several = jnp.stack([x, x + 1, 2 * x])
         looped = jax.tree.map(lambda *a: jnp.stack(a), *(fn(params, one) for one in several))
         assert_alike(jax.vmap(fn, (None, 0))(params, several), looped)
 
+    @pytest.mark.sampled(4)
     def test_vmap_over_params_is_the_loop(self, case: Any) -> None:
         fn, params, x = case
         several = [jax.tree.map(lambda a, by=by: a * by, params) for by in (1, 2, -1)]
@@ -68,7 +70,7 @@ class TestTransformations:
         looped = jax.tree.map(lambda *a: jnp.stack(a), *(fn(one, x) for one in several))
         assert_alike(jax.vmap(fn, (0, None))(stacked, x), looped)
 
-    @pytest.mark.sampled(8)
+    @pytest.mark.slow
     def test_jit_of_grad_of_vmap_is_the_loop(self, case: Any) -> None:
         fn, params, x = case
         several = jnp.stack([x, x + 1])

@@ -17,6 +17,7 @@ def library(request: pytest.FixtureRequest) -> str | Backend:
 
 
 @pytest.mark.parametrize(("operator", "version"), ROWS)
+@pytest.mark.sampled(2)
 def test_types_the_schema_allows_come_out_identical(
     operator: str, version: int, library: str
 ) -> None:

@@ -132,6 +132,7 @@ def test_what_is_no_number_stays_where_it_is(name: str, value: float) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 9])
 @pytest.mark.parametrize("shape", [(2, 3, 12), (1, 5, 10, 11), (1, 2, 9, 9, 9)], ids=str)
+@pytest.mark.sampled(4)
 def test_windows_of_every_side(shape: tuple[int, ...], side: int, dtype: Any) -> None:
     rank = len(shape) - 2
     window = ((side,) * rank, (2,) * rank, (1,) * rank)

@@ -136,6 +136,7 @@ NORMALISED = [ops.Softmax, ops.LogSoftmax, ops.Hardmax]
 @pytest.mark.parametrize("opset", [7, 11, 13])
 @pytest.mark.parametrize("axis", [0, 1, 2, -1, -2, None])
 @pytest.mark.parametrize("op", NORMALISED, ids=lambda op: op.name)
+@pytest.mark.sampled(3)
 def test_normalised_along_an_axis(xp: Backend, op: Any, axis: int | None, opset: int) -> None:
     if opset == 7 and axis is not None and axis < 0:
         axis += 3  # negative axes came with opset 11

@@ -56,6 +56,7 @@ POSITIVE = np.linspace(0.01, 9, 60)
     ],
     ids=lambda value: getattr(value, "name", None),
 )
+@pytest.mark.sampled(2)
 def test_unary_functions_in_every_float(
     xp: Backend, op: Any, oracle: Any, points: np.ndarray
 ) -> None:

@@ -181,6 +181,7 @@ def filtered(x: np.ndarray, weight: np.ndarray, past: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("kernel", [1, 2, 4])
 @pytest.mark.parametrize("length", [0, 1, 9])
 @pytest.mark.parametrize("activation", ["none", "silu", "swish"])
+@pytest.mark.sampled(4)
 def test_CausalConvWithState_goes_on_where_it_stopped(
     xp: Backend, kernel: int, length: int, activation: str
 ) -> None:

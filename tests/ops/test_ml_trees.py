@@ -47,6 +47,7 @@ def stump(mode: str = "BRANCH_LEQ", split: float = 0.0, weights: Any = (1.0, 2.0
     ],
     ids=str,
 )
+@pytest.mark.sampled(3)
 def test_regression_is_that_of_onnxruntime(
     xp: Backend, modes: tuple[str, ...], votes: str, aggregate: str
 ) -> None:
@@ -62,6 +63,7 @@ def test_regression_is_that_of_onnxruntime(
 
 @BY_AGGREGATE
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.sampled(3)
 def test_ensembles_are_those_of_a_plain_walk(xp: Backend, aggregate: str, dtype: Any) -> None:
     if xp.name == "strict" and dtype == np.float16:
         dtype = np.float32  # The standard has no float16.

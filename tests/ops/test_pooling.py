@@ -63,6 +63,7 @@ def static(attributes: dict[str, Any]) -> dict[str, Any]:
 @BACKENDS
 @settings(deadline=None, max_examples=25)
 @given(pool=pools(), storage_order=st.integers(0, 1))
+@pytest.mark.sampled(3)
 def test_MaxPool_and_its_indices_are_those_of_onnxruntime(
     backend: Backend, pool: Any, storage_order: int
 ) -> None:

@@ -85,7 +85,7 @@ def test_seeds_make_keys_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 5)])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_every_library_draws_the_same_numbers(xp: Backend, shape: tuple[int, ...]) -> None:
     for dtype in floats_of(xp):
         with xp.scope():
@@ -186,7 +186,7 @@ def test_a_seed_stands_for_its_numbers(xp: Backend) -> None:
         ("Dropout", (np.ones(200, F32), np.array(0.5, F32), np.array(True)), {}),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_calls_differ_unless_there_is_a_seed(
     backend: str, op: str, inputs: Any, attributes: Any
 ) -> None:

@@ -60,7 +60,7 @@ def assert_as_onnxruntime(xp: Backend, op: Op, given: Any, **options: Any) -> No
         assert_same(result, other, ulps=64)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @OPS
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def values(op: Any, dtype: Any) -> np.ndarray:
 @REDUCTIONS
 @pytest.mark.parametrize("axes", [None, (), (1,), (-1, 0), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.sampled(3)
 def test_over_some_axes_or_all(xp: Backend, op: Any, axes: Any, keepdims: int) -> None:
     x = values(op, np.float64)
     expected = ORACLES[op](x, axis=axes or None, keepdims=bool(keepdims))
@@ -249,6 +250,7 @@ def test_cumsum_in_every_type(
     [(0, 0, [2, 6, 24]), (1, 0, [1, 2, 6]), (0, 1, [24, 12, 4]), (1, 1, [12, 4, 1])],
 )
 @pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.sampled(3)
 def test_cumprod(
     xp: Backend, dtype: Any, exclusive: int, reverse: int, expected: list[int], axis: int
 ) -> None:

@@ -123,6 +123,7 @@ TYPES = [np.bool_, np.int8, np.uint64, np.float16, ml_dtypes.bfloat16, np.float6
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+@pytest.mark.sampled(4)
 def test_every_type_is_written(xp: Backend, dtype: Any, reduction: str) -> None:
     if xp.name == "strict" and dtype in (ml_dtypes.bfloat16, np.float16):
         pytest.xfail("array_api_strict has no low-precision types")

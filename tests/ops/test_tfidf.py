@@ -95,6 +95,7 @@ def test_as_the_standard_tells_it_and_onnxruntime_counts(case: Any) -> None:
     ("mode", "skips", "dtype"),
     [("TF", 0, np.int32), ("IDF", 1, np.int64), ("TFIDF", 5, np.int32), ("TF", 2**40, np.int64)],
 )
+@pytest.mark.sampled(3)
 def test_on_every_library(xp: Backend, mode: str, skips: int, dtype: Any) -> None:
     x = np.array([ROW, ROW[::-1]], dtype)
     weights = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5)

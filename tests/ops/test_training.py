@@ -58,6 +58,7 @@ STEPS: dict[Any, Callable[..., Step]] = {
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("count", [0, 1, 1000])
 @pytest.mark.parametrize(("op", "kinds", "attributes"), CASES)
+@pytest.mark.sampled(3)
 def test_one_step_for_several_tensors(
     xp: Backend, op: Any, kinds: int, attributes: Any, count: int, dtype: Any
 ) -> None:

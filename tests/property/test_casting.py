@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from sardonyx.backends.dtypes import is_low_precision, isdtype
@@ -90,5 +91,6 @@ CASES = {"Cast": cast, "CastLike": cast_like, "BitCast": bit_cast}
 
 
 @versions_of(CASES)
+@pytest.mark.sampled(3)
 def test_conversions(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

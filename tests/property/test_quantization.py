@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from sardonyx.backends.dtypes import isdtype
@@ -166,5 +167,6 @@ CASES = {
 
 
 @versions_of(CASES)
+@pytest.mark.sampled(3)
 def test_quantization(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

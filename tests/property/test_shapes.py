@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from tests.property.agreement import Draw, assert_examples_agree, versions_of
@@ -209,5 +210,6 @@ CASES = {
 
 
 @versions_of(CASES)
+@pytest.mark.sampled(3)
 def test_shapes(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)
