@@ -217,7 +217,7 @@ class Source:
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
     # The caller's operators, by domain and name; they take precedence over all others.
     custom: Mapping[tuple[str, str], Op[Any]] = field(default_factory=dict)
-    # Maximum bytes of a value that is computed from small inputs; None to derive it from memory.
+    # How many bytes one value may take that is made of little; None for what the memory allows.
     max_bytes: int | None = None
 
     def op_of(self, node: Node) -> Op[Any] | None:

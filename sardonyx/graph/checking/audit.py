@@ -25,9 +25,9 @@ from sardonyx.ops.definition import Op
 Uses: TypeAlias = dict[str, set[schema.AttrType]]
 
 DEEPEST_CALLS = 100
-# Functions that call others several times can expand a small file to any number of nodes.
+# Functions that call others several times can stand for any number of nodes in a small file.
 MOST_NODES = 2**18
-# Maximum number of unsupported operators in one message; real models have fewer.
+# How many operators one message names; of a real model these are all there are.
 MOST_LISTED = 50
 
 
@@ -192,8 +192,8 @@ def _callees_first(source: Source) -> list[FunctionKey]:
                 stack.append((callee, _calls(source, source.functions[callee])))
     if depths and max(depths.values()) > DEEPEST_CALLS:
         raise LimitExceeded(
-            f"Function calls are nested {max(depths.values())} deep, more than the limit of "
-            f"{DEEPEST_CALLS}: inline the functions with onnx.inliner."
+            f"Functions call functions {max(depths.values())} deep; at most {DEEPEST_CALLS} are "
+            "allowed. Inline them with onnx.inliner."
         )
     return ordered
 
@@ -211,8 +211,8 @@ def _refuse_expansion(source: Source, callees_first: list[FunctionKey]) -> None:
     total = size(source.graph.nodes)
     if sizes and total > MOST_NODES:
         raise LimitExceeded(
-            f"With its functions inlined the model has {total:,} nodes, more than the limit of "
-            f"{MOST_NODES:,}: call fewer functions from other functions."
+            f"With its functions inlined the model has {total:,} nodes; at most {MOST_NODES:,} are "
+            "allowed. Functions that call functions several times grow that way."
         )
 
 
