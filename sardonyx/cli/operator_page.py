@@ -1,4 +1,4 @@
-"""Which operators there are, in which versions and for which types, and where they run."""
+"""The page of all operators: their versions, their types, and where they run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from sardonyx.ops.definition import Definition, Need, Op
 
 _OPENING = """# Operators
 
-Of the {total} operators of onnx {version}, {built} have a definition here. Where the others have a
-body in the standard, they run by that. This page is what `python -m sardonyx ops` prints.
+sardonyx defines {built} of the {total} operators of onnx {version}. The others run by their
+function body in the standard, if they have one. `python -m sardonyx ops` prints this page.
 
-The last two columns say where an operator runs, as far as what it works on is not known before: on
-the *device*; on the *host*, between the compiled parts of a program; or while *tracing*, so that it
-costs nothing at a call. *walked* means on the device where all that is carried keeps its shape, and
-step by step where not. Strings are always the host's. On NumPy the device is the host, and CuPy has
-none of the types of fewer than 16 bits but int8, uint8 and bool.
+The last two columns say where an operator runs if its inputs are not static: on the *device*; on
+the *host*, between the compiled segments of a program; or while *tracing*, at no cost in a call.
+*subgraph* means on the device if all values that it carries keep their shapes, and otherwise step
+by step. Strings are always computed on the host. On NumPy the device is the host. Of the types with
+fewer than 16 bits, CuPy has only int8, uint8 and bool.
 """
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 
-# What the types of an operator are called together, where it has all of them.
+# Names for groups of types, used if an operator has all types of the group.
 _GROUPS = (
     ("floats", ("float16", "bfloat16", "float", "double")),
     ("integers", ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")),
@@ -40,7 +40,7 @@ _GROUPS = (
 
 
 def page() -> str:
-    """The whole page, in Markdown.
+    """Return the whole page in Markdown.
 
     >>> "| [Relu](https://onnx.ai/onnx/operators/onnx__Relu.html) |" in page()
     True
@@ -58,7 +58,7 @@ def page() -> str:
 
 
 def missing() -> list[str]:
-    """The operators of the standard that cannot be run at all."""
+    """Return the operators of the standard that sardonyx cannot run."""
     return [
         f"{domain or 'ai.onnx'}::{name}"
         for domain in DOMAINS
@@ -68,12 +68,12 @@ def missing() -> list[str]:
 
 
 def _histories(domain: str) -> Iterator[tuple[str, list[OpSchema]]]:
-    """Each operator of the domain with its schemas, the oldest first."""
-    found: dict[str, list[OpSchema]] = {}
+    """Yield each operator of the domain with its schemas, the oldest first."""
+    by_name: dict[str, list[OpSchema]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == domain:
-            found.setdefault(schema.name, []).append(schema)
-    for name, schemas in found.items():
+            by_name.setdefault(schema.name, []).append(schema)
+    for name, schemas in by_name.items():
         yield name, sorted(schemas, key=lambda schema: schema.since_version)
 
 
@@ -82,11 +82,11 @@ def _row(domain: str, name: str, schemas: list[OpSchema]) -> str:
     if schemas[-1].deprecated:
         versions += " (deprecated)"
     op = OPS.get((domain, name))
-    alive = [s for s in schemas if not s.deprecated]
-    places = ("by its body" if has_body(name, domain, alive[-1].since_version) else "missing",) * 2
+    newest = [schema for schema in schemas if not schema.deprecated][-1]
+    places = ("by its body" if has_body(name, domain, newest.since_version) else "missing",) * 2
     if op is not None:
-        places = _places(op, alive[-1])
-    cells = (f"[{name}]({_link(domain, name)})", versions, _types(alive[-1]), *places)
+        places = _places(op, newest)
+    cells = (f"[{name}]({_link(domain, name)})", versions, _types(newest), *places)
     return f"| {' | '.join(cells)} |"
 
 
@@ -95,7 +95,7 @@ def _link(domain: str, name: str) -> str:
 
 
 def _places(op: Op[Any], schema: OpSchema) -> tuple[str, str]:
-    """Where the operator runs on JAX, and on CuPy."""
+    """Return where the operator runs on JAX and on CuPy."""
     definition = op.at(schema.since_version)
     if not _reads_data(definition):
         return "tracing", "tracing"
@@ -103,7 +103,7 @@ def _places(op: Op[Any], schema: OpSchema) -> tuple[str, str]:
     if taken and all("string" in text for text in taken):
         return "host", "host"
     if definition.walks:
-        return "walked", "walked"
+        return "subgraph", "subgraph"
     return ("host", "device") if definition.is_unsized else ("device", "device")
 
 
@@ -120,15 +120,15 @@ def _types(schema: OpSchema) -> str:
 
 
 def _element(text: str) -> str:
-    """The type of the elements, of whatever kind of value."""
+    """Return the element type of a tensor type; of other types, the type itself if it is plain."""
     inner = text.rpartition("(")[2].rstrip(")") if "tensor(" in text else text
     return inner if "(" not in inner else ""
 
 
 def _grouped(names: set[str]) -> Iterable[str]:
-    left = set(names)
+    remaining = set(names)
     for title, members in _GROUPS:
-        if left.issuperset(members):
+        if remaining.issuperset(members):
             yield title
-            left.difference_update(members)
-    yield from sorted(left)
+            remaining.difference_update(members)
+    yield from sorted(remaining)
