@@ -1,14 +1,14 @@
-"""Text for people out of names that a file holds: nothing in it moves the cursor or has no end.
+"""Safe text for messages: control characters are escaped and long names are shortened.
 
-A model may name its values as it likes: with the codes that clear a terminal, with line breaks
-that forge a line of a log, with ten million characters. What is shown of it passes through here.
+A model file can name its values with codes that clear a terminal, with line breaks that forge a log
+line, or with ten million characters. All text from a file passes through here before it is shown.
 """
 
 from __future__ import annotations
 
 import re
 
-# Characters: of a word or of what stands in quotes, as names do, and of a whole message.
+# Maximum characters of one word or quoted name, and of a whole message.
 LONGEST_NAME = 200
 LONGEST_MESSAGE = 4000
 
@@ -17,9 +17,9 @@ _QUOTED = re.compile(rf"(?<!\w)'[^']{{{LONGEST_NAME + 1},}}'(?!\w)")
 
 
 def printable(text: str, longest: int = LONGEST_MESSAGE) -> str:
-    r"""`text` in at most `longest` characters, with escapes for all that is not to be seen.
+    r"""Return `text` in at most `longest` characters, with escapes for invisible characters.
 
-    Letters of all scripts and emoji stay. Long names are shortened in the middle.
+    Letters of all scripts and emoji are kept. Long names are shortened in the middle.
 
     >>> print(printable("line\x1b[2J\nnext"))
     line\x1b[2J\nnext
@@ -28,7 +28,7 @@ def printable(text: str, longest: int = LONGEST_MESSAGE) -> str:
     """
     if len(text) <= LONGEST_NAME and text.isprintable():
         return text if len(text) <= longest else shortened(text, longest)
-    # Escapes take up to ten characters each; of a text without end not all need be escaped.
+    # Shortened first, so that a huge text is cheap; one escape takes up to ten characters.
     text = shortened(text, 10 * longest)
     text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     for names in (_WORDS, _QUOTED):
@@ -37,7 +37,7 @@ def printable(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """The beginning and the end of a text that is longer than this."""
+    """Return a text of at most `longest` characters, without the middle of a longer one."""
     if len(text) <= longest:
         return text
     tail = (longest - 3) // 2

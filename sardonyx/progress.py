@@ -1,4 +1,4 @@
-"""Something to look at while a program compiles, where somebody is looking."""
+"""A progress bar while a program compiles, in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
-# Seconds. What is done sooner needs no bar.
+# Seconds until the bar appears.
 PATIENCE = 1.0
 
 
 @contextmanager
 def compiling(title: str) -> Iterator[None]:
-    """A moving bar in the terminal or notebook, from the first second on until this is left."""
+    """Show a moving bar in the terminal or notebook if the block takes longer than a second."""
     if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         yield
         return

@@ -1,4 +1,4 @@
-"""Which version of the package this is, and where its files lie."""
+"""The version of the package and the folder of its files."""
 
 from pathlib import Path
 

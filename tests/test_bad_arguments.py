@@ -137,7 +137,7 @@ def test_bad_signatures(xp: Backend) -> None:
             loaded.compile(bad)  # type: ignore[dict-item]
     with refused(InvalidInput, "takes 1 inputs"):
         loaded.memory((1,), (2,))
-    with refused(InvalidInput, "given twice"):
+    with refused(InvalidInput, "pass it once"):
         loaded.memory((1,), x=(2,))
     with refused(InvalidInput, "no input 'nope'"):
         loaded.memory((1,), nope=(2,))

@@ -236,8 +236,13 @@ def test_all_unknown_operators_are_told_at_once() -> None:
         com_example=3,
         mine=1,
     )
-    words = ["5 operators", "Foo of opset 18", "com.example::Bar of opset 3", "never.imported"]
-    labels = ["'first'", "makes 'e'", "'second'", "'third'", "'in a branch'", "'in a function'"]
+    words = [
+        "5 unsupported operators",
+        "Foo of opset 18",
+        "com.example::Bar of opset 3",
+        "never.imported",
+    ]
+    labels = ["'first'", "output 'e'", "'second'", "'third'", "'in a branch'", "'in a function'"]
     with refused(UnsupportedModel, *words, *labels) as _:
         load(unknown)
 

@@ -251,11 +251,11 @@ def test_dimensions_that_are_sums_of_others_are_padded_with_them() -> None:
 
 
 REFUSED = {
-    "draws": ("y = RandomUniformLike<seed = 1.0>(x)", "node that makes 'y' .RandomUniformLike"),
+    "draws": ("y = RandomUniformLike<seed = 1.0>(x)", "node with output 'y' .RandomUniformLike"),
     "spectrum": (
         """a = Constant<value_int = 1>() l = Constant<value_ints = [-1]>() u = Unsqueeze(x, l)
         y = DFT(u, , a)""",
-        "node that makes 'y' .DFT",
+        "node with output 'y' .DFT",
     ),
     "data decides": ("y = NonZero(x)", "runs on the host"),
     "a value decides": (

@@ -259,7 +259,7 @@ X = drawn(4, 5)
         (lambda p: X, [X], "first argument is a .*: pass params"),
         (lambda p: p, [], "also needs x"),
         (lambda p: p, [X, X], "got 2 inputs"),
-        (lambda p: p, [X.astype(int)], "'x' must be float32, and got int64"),
+        (lambda p: p, [X.astype(int)], "'x' must be float32, but is int64"),
         (lambda p: p, [X[0]], r"'x' must have 2 dimensions"),
     ],
 )

@@ -1,1 +1,1 @@
-"""The command line, and what is for a terminal."""
+"""The command line and its output in a terminal."""

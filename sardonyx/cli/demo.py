@@ -1,4 +1,4 @@
-"""The demo: one real model, and all that there is to see of a run."""
+"""The demo: load and run one real model, and print its values, accuracy and times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES_PER_KIND = 2
 
 
 def demo(backend: str | None, device: str | None) -> int:
-    """Run the example and print what is to be seen; 1 if the results do not agree."""
+    """Run the example and print a report; return 1 if the results do not agree."""
     console = screen()
     path, stored = example("encoder.onnx"), np.load(example("encoder.npz"))
     x, expected = stored["0/in/x"], stored["0/out/y"]
@@ -52,14 +52,14 @@ def demo(backend: str | None, device: str | None) -> int:
 
 
 def example(name: str) -> Path:
-    """A file of the examples: beside this one where installed, in `examples/` of a checkout."""
+    """Return a file of the examples: in the installed package, or in `examples/` of a checkout."""
     installed = PACKAGE / "examples" / name
     return installed if installed.exists() else PACKAGE.parent / "examples" / name
 
 
 def _print_model(console: Console, model: Model, path: Path) -> None:
-    anywhere = next(iter(model.params.values())).device
-    device = getattr(anywhere, "device_kind", anywhere)
+    placement = next(iter(model.params.values())).device
+    device = getattr(placement, "device_kind", placement)
     producer = model.metadata.get("producer", "an unnamed exporter")
     console.print(f"{path.name}, made by {producer}, on {model.backend} ({device})", style="bold")
     console.print(f"{model.inputs[0]} -> {model.outputs[0]}")
@@ -67,14 +67,14 @@ def _print_model(console: Console, model: Model, path: Path) -> None:
 
 def _kinds(program: Program, inputs: Sequence[ValueInfo]) -> Table:
     weights = [name for stage in program.stages for name in stage.binding.weights.values()]
-    given = {*weights, *(info.name for info in inputs)}
-    made = [n for n, v in program.names.items() if v.kind == "device" and n not in given]
+    not_computed = {*weights, *(info.name for info in inputs)}
+    computed = [n for n, v in program.names.items() if v.kind == "device" and n not in not_computed]
     rows = {
         "static": ("known while tracing", [f"{n} = {_text(v)}" for n, v in program.static.items()]),
         "alias": ("another's buffer", [f"{n} is {of}" for n, of in program.aliases.items()]),
         "constant": ("static, used on the device", list(program.constants)),
         "weight": ("placed on the device once", weights),
-        "device": ("computed at each call", made),
+        "device": ("computed at each call", computed),
     }
     table = grid("cyan", "number", "none", "dim")
     for kind, (meaning, names) in rows.items():
@@ -96,7 +96,7 @@ def _extent(program: Program, path: Path) -> str:
 
 def _timed(model: Model, x: Any) -> tuple[Any, float]:
     start = perf_counter()
-    y = model(x)  # NumPy in, NumPy out: the result is there when the call returns.
+    y = model(x)  # With NumPy inputs the result is complete when the call returns.
     return y, perf_counter() - start
 
 

@@ -20,20 +20,20 @@ from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.loading.read import read_model
 from sardonyx.printable import LONGEST_NAME, printable
 
-# Exporters write whole configurations into a model's properties.
+# Maximum characters of a property: exporters write whole configurations into them.
 LONGEST_TEXT = 200
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the status is 0, or 1 where what was asked for could not be done."""
-    given = _parser().parse_args(arguments)
+    """Run one command; return the exit status, 1 for an error."""
+    options = _parser().parse_args(arguments)
     try:
-        if given.command == "demo":
-            return demo(given.backend, given.device)
-        if given.command == "ops":
+        if options.command == "demo":
+            return demo(options.backend, options.device)
+        if options.command == "ops":
             print(page(), end="")
             return 0
-        show(given.model, given.backend)
+        show(options.model, options.backend)
     except SardonyxError as error:
         print(f"sardonyx: {error}", file=sys.stderr)
         return 1
@@ -41,13 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def show(path: str, backend: str | None) -> None:
-    """Print what a model is; then raise if it cannot be run."""
+    """Print a description of a model; then raise an error if the model cannot run."""
     proto, file = read_model(path)
     source = load_source(proto, file)
     console = screen()
     put(console, _description(source))
     audit(source, strict=True)
-    console.print(f"\nIt can be run; the backend is {find(backend).name}.")
+    console.print(f"\nThe model can run; the backend is {find(backend).name}.")
 
 
 def _description(source: Source) -> Table:
@@ -61,10 +61,7 @@ def _description(source: Source) -> Table:
         ("outputs", "\n".join(map(str, graph.outputs))),
         ("opsets", printable(opsets)),
         ("params", f"{len(sizes)}, {sum(sizes):,} bytes"),
-        *(
-            (printable(name, LONGEST_NAME), _abridged(text))
-            for name, text in source.metadata.items()
-        ),
+        *((printable(name, LONGEST_NAME), _abridged(t)) for name, t in source.metadata.items()),
         ("nodes", f"{operators.total()}: {printable(counts)}"),
     ]
     table = grid("bold", "none")
@@ -83,11 +80,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="sardonyx", description="Runs ONNX graphs on JAX, CuPy and NumPy."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    running = commands.add_parser("demo", help="run the example model, and print what became of it")
-    running.add_argument("--backend", help="jax, cupy or numpy; by default the best that is there")
-    running.add_argument("--device", help="cpu, cuda, cuda:1 or tpu; by default the backend's own")
-    looking = commands.add_parser("show", help="print what a model takes, returns and is made of")
-    looking.add_argument("model", metavar="MODEL", help="the path of an ONNX file")
-    looking.add_argument("--backend", help="jax, cupy or numpy: the one that shall run it")
-    commands.add_parser("ops", help="print a page of all operators, their types and where they run")
+    demo_parser = commands.add_parser("demo", help="run the example model and print a report")
+    demo_parser.add_argument("--backend", help="jax, cupy or numpy (default: the best installed)")
+    demo_parser.add_argument(
+        "--device", help="cpu, cuda, cuda:1 or tpu (default: the backend's default device)"
+    )
+    show_parser = commands.add_parser(
+        "show", help="print the inputs, outputs and operators of a model"
+    )
+    show_parser.add_argument("model", metavar="MODEL", help="the path of an ONNX file")
+    show_parser.add_argument("--backend", help="jax, cupy or numpy: the backend to check")
+    commands.add_parser("ops", help="print all operators, their types and where they run")
     return parser

@@ -1,4 +1,4 @@
-"""Which operators there are, in which versions and for which types, and where they run."""
+"""The page of all operators: their versions, their types, and where they run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ The last two columns say where an operator runs if its inputs are not static:
 - *device*: in the compiled program, on the device. On NumPy, the device is the host.
 - *host*: on the host, between the compiled segments of a program. Strings always run on the host.
 - *tracing*: during tracing, so it costs nothing at a call.
-- *walked*: on the device, if the operator's branches or iterations keep all shapes the same;
+- *subgraph*: on the device, if the operator's branches or iterations keep all shapes the same;
   otherwise step by step.
 
 CuPy has no types of fewer than 16 bits, except int8, uint8 and bool.
@@ -30,7 +30,7 @@ CuPy has no types of fewer than 16 bits, except int8, uint8 and bool.
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 
-# What the types of an operator are called together, where it has all of them.
+# Names for groups of types, used if an operator has all types of the group.
 _GROUPS = (
     ("floats", ("float16", "bfloat16", "float", "double")),
     ("integers", ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")),
@@ -44,7 +44,7 @@ _GROUPS = (
 
 
 def page() -> str:
-    """The whole page, in Markdown.
+    """Return the whole page in Markdown.
 
     >>> "| [Relu](https://onnx.ai/onnx/operators/onnx__Relu.html) |" in page()
     True
@@ -62,7 +62,7 @@ def page() -> str:
 
 
 def missing() -> list[str]:
-    """The operators of the standard that cannot be run at all."""
+    """Return the operators of the standard that sardonyx cannot run."""
     return [
         f"{domain or 'ai.onnx'}::{name}"
         for domain in DOMAINS
@@ -72,12 +72,12 @@ def missing() -> list[str]:
 
 
 def _histories(domain: str) -> Iterator[tuple[str, list[OpSchema]]]:
-    """Each operator of the domain with its schemas, the oldest first."""
-    found: dict[str, list[OpSchema]] = {}
+    """Yield each operator of the domain with its schemas, the oldest first."""
+    by_name: dict[str, list[OpSchema]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == domain:
-            found.setdefault(schema.name, []).append(schema)
-    for name, schemas in found.items():
+            by_name.setdefault(schema.name, []).append(schema)
+    for name, schemas in by_name.items():
         yield name, sorted(schemas, key=lambda schema: schema.since_version)
 
 
@@ -86,11 +86,11 @@ def _row(domain: str, name: str, schemas: list[OpSchema]) -> str:
     if schemas[-1].deprecated:
         versions += " (deprecated)"
     op = OPS.get((domain, name))
-    alive = [s for s in schemas if not s.deprecated]
-    places = ("by its body" if has_body(name, domain, alive[-1].since_version) else "missing",) * 2
+    newest = [schema for schema in schemas if not schema.deprecated][-1]
+    places = ("by its body" if has_body(name, domain, newest.since_version) else "missing",) * 2
     if op is not None:
-        places = _places(op, alive[-1])
-    cells = (f"[{name}]({_link(domain, name)})", versions, _types(alive[-1]), *places)
+        places = _places(op, newest)
+    cells = (f"[{name}]({_link(domain, name)})", versions, _types(newest), *places)
     return f"| {' | '.join(cells)} |"
 
 
@@ -99,7 +99,7 @@ def _link(domain: str, name: str) -> str:
 
 
 def _places(op: Op[Any], schema: OpSchema) -> tuple[str, str]:
-    """Where the operator runs on JAX, and on CuPy."""
+    """Return where the operator runs on JAX and on CuPy."""
     definition = op.at(schema.since_version)
     if not _reads_data(definition):
         return "tracing", "tracing"
@@ -107,7 +107,7 @@ def _places(op: Op[Any], schema: OpSchema) -> tuple[str, str]:
     if taken and all("string" in text for text in taken):
         return "host", "host"
     if definition.walks:
-        return "walked", "walked"
+        return "subgraph", "subgraph"
     return ("host", "device") if definition.is_unsized else ("device", "device")
 
 
@@ -124,15 +124,15 @@ def _types(schema: OpSchema) -> str:
 
 
 def _element(text: str) -> str:
-    """The type of the elements, of whatever kind of value."""
+    """Return the element type of a tensor type; of other types, the type itself if it is plain."""
     inner = text.rpartition("(")[2].rstrip(")") if "tensor(" in text else text
     return inner if "(" not in inner else ""
 
 
 def _grouped(names: set[str]) -> Iterable[str]:
-    left = set(names)
+    remaining = set(names)
     for title, members in _GROUPS:
-        if left.issuperset(members):
+        if remaining.issuperset(members):
             yield title
-            left.difference_update(members)
-    yield from sorted(left)
+            remaining.difference_update(members)
+    yield from sorted(remaining)

@@ -1,4 +1,4 @@
-"""Text for people: tables with colour in a terminal, plain lines in a pipe."""
+"""Tables for the command line: with colour in a terminal, as plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ WIDTH_OF_PIPES = 100
 
 
 def screen() -> Console:
-    """Where commands print. Text is taken as it is: names in models may well look like markup."""
+    """Return the console for commands, without markup, since names in models can look like it."""
     width = None if sys.stdout.isatty() else WIDTH_OF_PIPES
     return Console(width=width, markup=False, highlight=False, emoji=False)
 
 
 def grid(*styles: str) -> Table:
-    """An empty table without lines; one style for each column, and numbers to the right."""
+    """Return an empty table without lines, with one style per column; "number" aligns right."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for style in styles:
         right = style == "number"
@@ -30,7 +30,7 @@ def grid(*styles: str) -> Table:
 
 
 def put(console: Console, table: Table) -> None:
-    """Print a table, in a pipe without the blanks that fill its lines up."""
+    """Print a table; in a pipe without trailing blanks."""
     if console.is_terminal:
         console.print(table)
         return

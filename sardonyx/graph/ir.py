@@ -1,4 +1,4 @@
-"""What a model is once it is loaded: plain, immutable data without protobufs."""
+"""A loaded model as plain, immutable data without protobufs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sardonyx.ops import OPS
 from sardonyx.ops.definition import Op
 from sardonyx.printable import LONGEST_NAME, printable
 
-# Characters of a declared value in a message or a listing.
+# Maximum characters of a declared value in a message or a listing.
 _LONGEST = 600
 
 Dimension = int | str | None
@@ -21,17 +21,17 @@ Dimension = int | str | None
 
 @dataclass(frozen=True, slots=True)
 class AttributeReference:
-    """Inside a function: the value that the caller gave to one of the function's attributes."""
+    """A reference, inside a function, to the value of one of the function's attributes."""
 
     name: str
 
 
-# -- what a model says of many devices (ONNX's IR 11) ------------------------------------------
+# -- device annotations (ONNX's IR 11) -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A number of devices that the model's nodes may speak of, by their places in it."""
+    """A device configuration: a number of devices, which annotations refer to by index."""
 
     name: str
     devices: int
@@ -40,7 +40,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Blocks that are dealt out to a number of shards; of how many blocks may be left open."""
+    """A dimension of `blocks` elements (None if any number) in `count` shards."""
 
     blocks: int | None
     count: int
@@ -48,14 +48,14 @@ class Shards:
 
 @dataclass(frozen=True, slots=True)
 class DividedAxis:
-    """How one axis is divided; several parts stand for an axis that was fused of several."""
+    """The sharding of one axis; several parts describe an axis that was fused from several."""
 
     axis: int
     parts: tuple[Shards, ...]
 
     @property
     def shards(self) -> int:
-        """Into how many shards the axis is divided."""
+        """The number of shards of the axis."""
         count = 1
         for part in self.parts:
             count *= part.count
@@ -64,7 +64,7 @@ class DividedAxis:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Where the shards of one tensor of a node are: the last axis that is divided counts fastest.
+    """The sharding of one tensor of a node; the last sharded axis varies fastest.
 
     Each shard is on all devices of its group.
     """
@@ -76,7 +76,7 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a node says of its tensors under one configuration."""
+    """The device annotations of a node under one configuration."""
 
     configuration: str
     divisions: tuple[Division, ...]
@@ -88,7 +88,7 @@ class Placement:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Node:
-    """One application of an operator or of a function of the model."""
+    """One call of an operator or of a function of the model."""
 
     op_type: str
     domain: str
@@ -101,20 +101,27 @@ class Node:
 
     @property
     def operator(self) -> str:
+        """The operator's name, with its domain if that is not ONNX's own."""
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     @property
     def made(self) -> str:
-        """The first value that it makes: what tells it from all other nodes of its graph."""
+        """The first output with a name, which identifies the node in its graph."""
         return next((name for name in self.outputs if name), "")
 
     @property
     def label(self) -> str:
-        """How messages name this node: its name, or what it makes where it has none."""
-        return f"node '{self.name}'" if self.name else f"the node that makes '{self.made}'"
+        """The node in the middle of a message: by name, or by its first output."""
+        return f"node '{self.name}'" if self.name else f"the node with output '{self.made}'"
+
+    def title(self, opset: int | None = None) -> str:
+        """Return the node, its operator and opset as the beginning of a message."""
+        version = "" if opset is None else f", opset {opset}"
+        return f"{self.label[0].upper()}{self.label[1:]} ({self.operator}{version})"
 
     @property
     def subgraphs(self) -> Iterator[Graph]:
+        """The graphs in the node's attributes."""
         for value in self.attributes.values():
             if isinstance(value, Graph):
                 yield value
@@ -143,7 +150,7 @@ class ValueInfo:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in an order in which they can run, and the names that tie them together."""
+    """Nodes in an order in which they can run, with the inputs, outputs and initializers."""
 
     name: str
     inputs: tuple[ValueInfo, ...]
@@ -153,32 +160,32 @@ class Graph:
 
     @cached_property
     def required_inputs(self) -> tuple[ValueInfo, ...]:
-        """The inputs a caller must give: those without an initializer as their default."""
+        """The inputs that a caller must pass: those without an initializer as default."""
         return tuple(i for i in self.inputs if i.name not in self.initializers)
 
     @cached_property
     def optional_inputs(self) -> tuple[ValueInfo, ...]:
-        """The inputs a caller may give: an initializer is their default."""
+        """The inputs that a caller may pass: those with an initializer as default."""
         return tuple(i for i in self.inputs if i.name in self.initializers)
 
     @cached_property
     def captures(self) -> frozenset[str]:
-        """The names that this graph, a subgraph, takes from the graphs around it."""
+        """The names that this subgraph reads from the graphs around it."""
         used = {name for node in self.nodes for name in names_read(node)}
         used.update(output.name for output in self.outputs)
-        made = {name for node in self.nodes for name in node.outputs}
-        made.update(value.name for value in self.inputs)
-        return frozenset(used - made - set(self.initializers))
+        defined = {name for node in self.nodes for name in node.outputs}
+        defined.update(value.name for value in self.inputs)
+        return frozenset(used - defined - set(self.initializers))
 
     @cached_property
     def last_reads(self) -> tuple[tuple[str, ...], ...]:
-        """For each node the names nobody reads after it, so that what they hold can be let go."""
+        """For each node the names that no later node reads, so that their values can be freed."""
         return last_reads(self.nodes, [output.name for output in self.outputs])
 
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """An operator that a model, or the standard, defines by a graph."""
+    """A function: an operator that the model, or the ONNX standard, defines by nodes."""
 
     name: str
     domain: str
@@ -191,6 +198,7 @@ class Function:
 
     @cached_property
     def last_reads(self) -> tuple[tuple[str, ...], ...]:
+        """For each node the names that no later node reads, so that their values can be freed."""
         return last_reads(self.nodes, self.outputs)
 
 
@@ -199,7 +207,7 @@ FunctionKey = tuple[str, str, str]
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A whole model as it was loaded: the graph, its functions, and what it says of itself."""
+    """A whole loaded model: graph, functions, opsets, metadata and the caller's operators."""
 
     graph: Graph
     opsets: Mapping[str, int]
@@ -207,33 +215,33 @@ class Source:
     ir_version: int
     metadata: Mapping[str, str]
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
-    # Operators that the caller brings, by domain and name; they come before all others.
+    # The caller's operators, by domain and name; they take precedence over all others.
     custom: Mapping[tuple[str, str], Op[Any]] = field(default_factory=dict)
     # How many bytes one value may take that is made of little; None for what the memory allows.
     max_bytes: int | None = None
 
     def op_of(self, node: Node) -> Op[Any] | None:
-        """What defines the node's operator here, where that is not a graph."""
+        """Return the definition of the node's operator, or None if it has only a function body."""
         key = node.domain, node.op_type
         return self.custom.get(key) or OPS.get(key)
 
     def function_of(self, node: Node) -> Function | None:
-        """The function of the model that the node calls, if it calls one."""
+        """Return the function of the model that the node calls, or None."""
         if (node.domain, node.op_type) in self.custom:
             return None
         return self.functions.get((node.domain, node.op_type, node.overload))
 
 
 def names_read(node: Node) -> Iterator[str]:
-    """The values a node reads, those that its subgraphs capture included."""
+    """Yield the values that a node reads, including those that its subgraphs capture."""
     yield from (name for name in node.inputs if name)
     for graph in node.subgraphs:
         yield from graph.captures
 
 
-def last_reads(nodes: Sequence[Node], kept: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """For each node the names that it is the last to read, or that it makes in vain."""
-    seen = set(kept)
+def last_reads(nodes: Sequence[Node], outputs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return for each node the names that it is the last to read, and its unused outputs."""
+    seen = set(outputs)
     releases: list[tuple[str, ...]] = []
     for node in reversed(nodes):
         names = {*names_read(node), *(name for name in node.outputs if name)}

@@ -18,7 +18,7 @@ from sardonyx.graph.model.entries import Entry
 from sardonyx.graph.model.form import CallOptions, Form
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.programs.program import Program
-from sardonyx.graph.standard.schema import type_of_array
+from sardonyx.graph.standard.types import type_name
 from sardonyx.graph.values.params import is_static
 
 _FLOATS = ("real floating", "complex floating")
@@ -100,7 +100,7 @@ def with_weights_as_inputs(
 
 
 def _info(name: str, array: np.ndarray[Any, Any]) -> ValueInfo:
-    return ValueInfo(name, type_of_array(array), array.dtype, array.shape)
+    return ValueInfo(name, type_name(array.dtype), array.dtype, array.shape)
 
 
 def _constant(name: str, array: np.ndarray[Any, Any]) -> Node:

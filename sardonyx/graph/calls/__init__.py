@@ -1,1 +1,1 @@
-"""What enters a call and what leaves it: arguments, arrays of other libraries, results."""
+"""Inputs and outputs of a call: arguments, arrays of other libraries, results."""

@@ -1,4 +1,4 @@
-"""A call's arguments, by position and by name, as arrays in the order of a model's inputs."""
+"""The arguments of a call, by position or name, as arrays in the order of the model's inputs."""
 
 from __future__ import annotations
 
@@ -16,57 +16,61 @@ from sardonyx.graph.ir import ValueInfo
 def arranged(
     infos: Sequence[ValueInfo], inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> list[Any]:
-    """The inputs in order; an optional one that was not passed is None."""
+    """Return the arguments in the order of the inputs; None for a missing optional one."""
     if not named and len(inputs) == len(infos):
         return list(inputs)
     names = [info.name for info in infos]
-    given = by_name(infos, inputs, named)
-    if unknown := [name for name in given if name not in names]:
+    values = by_name(infos, inputs, named)
+    if unknown := [name for name in values if name not in names]:
         raise InvalidInput(
             f"The model has no input '{unknown[0]}'; it takes {', '.join(names) or 'none'}."
         )
     optional = {i.name for i in infos if (i.type or "").startswith("optional(")}
-    if missing := [str(i) for i in infos if i.name not in given and i.name not in optional]:
+    if missing := [str(i) for i in infos if i.name not in values and i.name not in optional]:
         raise InvalidInput(f"The model also needs {'; '.join(missing)}.")
-    return [given.get(name) for name in names]
+    return [values.get(name) for name in names]
 
 
 def by_name(
     infos: Sequence[ValueInfo], inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The inputs by name, however they were passed."""
+    """Return the arguments by name, also those that were passed by position."""
     names = [info.name for info in infos]
     if len(inputs) > len(names):
         raise InvalidInput(
-            f"The model takes {len(names)} inputs ({', '.join(names) or 'none'}), and got "
-            f"{len(inputs)}."
+            f"The model takes {len(names)} inputs ({', '.join(names) or 'none'}), but "
+            f"{len(inputs)} were passed."
         )
-    given = dict(zip(names, inputs, strict=False))
-    if twice := [name for name in given if name in named]:
-        raise InvalidInput(f"The input '{twice[0]}' was given twice: by position and by name.")
-    return {**given, **named}
+    positional = dict(zip(names, inputs, strict=False))
+    if duplicates := [name for name in positional if name in named]:
+        raise InvalidInput(
+            f"The input '{duplicates[0]}' was passed by position and by name: pass it once."
+        )
+    return {**positional, **named}
 
 
-def chosen_outputs(asked: Iterable[str] | None, known: Sequence[str]) -> list[str]:
-    """The names of the outputs that a caller wants; all of them for None."""
-    if asked is None:
-        return list(known)
-    if isinstance(asked, str):
-        raise InvalidInput(f"The output names are a str: pass a list, [{asked!r}].")
-    if not isinstance(asked, Iterable):
-        raise InvalidInput(f"The output names are {asked!r}: pass a list of names, or None.")
-    names = list(asked)
+def chosen_outputs(requested: Iterable[str] | None, available: Sequence[str]) -> list[str]:
+    """Return the names of the outputs that a caller requests; None requests all of them."""
+    if requested is None:
+        return list(available)
+    if isinstance(requested, str):
+        raise InvalidInput(f"The output names are a str: pass a list, [{requested!r}].")
+    if not isinstance(requested, Iterable):
+        raise InvalidInput(f"The output names are {requested!r}: pass a list of names, or None.")
+    names = list(requested)
     for name in names:
-        if not isinstance(name, str) or name not in known:
+        if not isinstance(name, str) or name not in available:
             shown = f"'{name}'" if isinstance(name, str) else repr(name)
-            raise InvalidInput(f"The model has no output {shown}; it has {', '.join(known)}.")
+            raise InvalidInput(f"The model has no output {shown}; it has {', '.join(available)}.")
     return names
 
 
 def require_feeds(feeds: Any) -> None:
-    """Refuse inputs that do not come by name."""
+    """Refuse feeds that are not a mapping from names."""
     if not isinstance(feeds, Mapping):
-        raise InvalidInput(f"The feeds are a {type(feeds).__name__}: pass a dict, by name.")
+        raise InvalidInput(
+            f"The feeds are a {type(feeds).__name__}: pass a dict from input names to arrays."
+        )
 
 
 def taken(
@@ -75,27 +79,29 @@ def taken(
     named: Mapping[str, Any],
     backend: Backend,
 ) -> tuple[list[Any], dict[str, int]]:
-    """The arrays of a call that passes tensors alone, and the sizes that names stand for.
+    """Return the arrays of a call whose inputs are all tensors, and the sizes of named dimensions.
 
-    To be called in the backend's scope.
+    Call it in the backend's scope.
     """
     sizes: dict[str, int] = {}
-    given = []
+    arrays = []
     for value, info in zip(arranged(infos, inputs, named), infos, strict=True):
         array = normalised(value, info)
         if not hasattr(array, "shape"):
-            raise InvalidInput(f"The input '{info}' is no tensor, and nothing else can be passed.")
+            raise InvalidInput(
+                f"The input '{info}' is not a tensor, but only tensors can be passed here."
+            )
         convert = importer(array, info, backend)
         array = array if convert is None else convert(array)
         check_input(backend.spec(array), info, sizes)
-        given.append(array)
-    return given, sizes
+        arrays.append(array)
+    return arrays, sizes
 
 
 def registers_of(
     names: Collection[str], infos: Sequence[ValueInfo], arrays: Sequence[Any]
 ) -> set[int]:
-    """Where the arrays of these inputs are, among all that the inputs hold."""
+    """Return the positions of the arrays of these inputs, among the arrays of all inputs."""
     ends = accumulate((len(flat([value])) for value in arrays), initial=0)
     return {
         register

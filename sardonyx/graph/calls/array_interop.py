@@ -1,4 +1,7 @@
-"""Arrays come back as they went in: telling libraries apart, without importing any."""
+"""Conversion between the arrays of callers and of backends, without importing other libraries.
+
+Results come back as arrays of the library whose arrays the caller passed.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ from sardonyx.errors import InvalidInput, LimitExceeded
 from sardonyx.graph.errors.node_errors import raise_told
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.standard.types import dtype_of_type, short_name
+from sardonyx.graph.values.kinds import spec_text
 from sardonyx.ops.definition import Map
 
 Convert = Callable[[Any], Any]
-# Of NumPy's arrays.
-MOST_AXES = 64
+MOST_AXES = 64  # NumPy's limit
 
 
 def normalised(value: Any, info: ValueInfo) -> Any:
-    """What a caller passed, as arrays: lists and numbers become NumPy's, of the declared type."""
+    """Convert lists and numbers in a caller's value to NumPy arrays of the declared type."""
     kind = (info.type or "").partition("(")[0]
     if kind == "optional":
         return None if value is None else normalised(value, element_of(info))
@@ -37,23 +40,25 @@ def normalised(value: Any, info: ValueInfo) -> Any:
     if value is None:
         raise InvalidInput(f"The input '{info.name}' ({info}) is None: pass an array.")
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return _legible(value, info)
+        return _checked_array(value, info)
     return _array_of(value, info)
 
 
 def _map_of(value: Any, info: ValueInfo) -> Map:
-    """A dict with its keys in order, so that the order in which they came makes no new program."""
-    whole = info.type and "map(int64" in info.type
-    kinds = (int, np.integer) if whole else str
-    if not isinstance(value, Mapping) or not all(isinstance(key, kinds) for key in value):
-        named = "integers" if whole else "strings"
-        raise InvalidInput(f"The input '{info.name}' is a {info.type}: pass a dict from {named}.")
+    """Convert a dict, with its keys sorted, so that their order causes no new program."""
+    has_integers = info.type and "map(int64" in info.type
+    key_type = (int, np.integer) if has_integers else str
+    if not isinstance(value, Mapping) or not all(isinstance(key, key_type) for key in value):
+        expected = "integers" if has_integers else "strings"
+        raise InvalidInput(
+            f"The input '{info.name}' is a {info.type}: pass a dict from {expected}."
+        )
     keys = sorted(value)
     return Map(tuple(keys), _array_of([value[key] for key in keys], element_of(info)))
 
 
 def element_of(info: ValueInfo) -> ValueInfo:
-    """What is inside a sequence, an optional or a map."""
+    """Return the declaration of the elements of a sequence, an optional or a map."""
     inner = (info.type or "").partition("(")[2][:-1]
     if (info.type or "").startswith("map("):
         inner = inner.partition(",")[2]
@@ -61,18 +66,18 @@ def element_of(info: ValueInfo) -> ValueInfo:
 
 
 def leaf_of(info: ValueInfo) -> ValueInfo:
-    """What each array inside an input must be."""
+    """Return the declaration of the arrays inside an input."""
     while (info.type or "").startswith(("optional(", "seq(", "map(")):
         info = element_of(info)
     return info
 
 
-def _legible(value: Any, info: ValueInfo) -> Any:
+def _checked_array(value: Any, info: ValueInfo) -> Any:
     try:
         hash((tuple(value.shape), value.dtype))
     except Exception as error:
         raise InvalidInput(
-            f"The input '{info.name}', a {type(value).__name__}, does not say its shape and dtype "
+            f"The input '{info.name}', a {type(value).__name__}, has no readable shape and dtype "
             f"({_first_line(error)}): pass an array."
         ) from None
     return value
@@ -83,19 +88,20 @@ def _array_of(value: Any, info: ValueInfo) -> Any:
         array = np.asarray(value) if info.dtype != object else np.asarray(value, dtype=object)
         if info.dtype is None:
             return array
-        found, wanted = kind_of(array.dtype), kind_of(info.dtype)
-        if array.size and found != wanted and (found == "other" or found in _LOSES.get(wanted, ())):
+        kind, target = kind_of(array.dtype), kind_of(info.dtype)
+        if array.size and kind != target and (kind == "other" or kind in _LOSSY.get(target, ())):
             raise TypeError(f"{array.dtype} does not become {short_name(info.dtype)} without loss")
         return np.asarray(value, dtype=info.dtype)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidInput(
-            f"The input '{info.name}' ({info}) cannot be made an array of what was passed, "
-            f"a {type(value).__name__}: {_first_line(error)}."
+            f"The input '{info.name}' ({info}) is a {type(value).__name__} that cannot be "
+            f"converted to an array: {_first_line(error)}."
         ) from None
 
 
 _REAL = ("real floating", "complex floating")
-_LOSES = {
+# For each kind of dtype the kinds whose conversion to it loses values.
+_LOSSY = {
     "bool": ("signed integer", "unsigned integer", *_REAL),
     "signed integer": _REAL,
     "unsigned integer": _REAL,
@@ -108,18 +114,18 @@ def _first_line(error: Exception) -> str:
 
 
 def stand_ins(signature: Any, infos: Sequence[ValueInfo]) -> dict[str, Any]:
-    """Arrays for inputs of which a signature says no more than the shape."""
+    """Return a signature with an array of zeros in place of each shape."""
     if not isinstance(signature, Mapping):
         raise InvalidInput(
             f"A signature is a {type(signature).__name__}: pass a dict from names of inputs to "
             'shapes, as in {"x": (1, 8, 48)}.'
         )
-    known = {info.name: info for info in infos}
-    return {name: _stand_in(value, known.get(name)) for name, value in signature.items()}
+    by_name = {info.name: info for info in infos}
+    return {name: _stand_in(value, by_name.get(name)) for name, value in signature.items()}
 
 
 def _stand_in(value: Any, info: ValueInfo | None) -> Any:
-    """An array for what may be its shape alone, a tuple; all else is what it is."""
+    """Return an array of zeros for a shape; all other values unchanged."""
     if info is None or info.dtype in (None, np.dtype(object)) or not _is_shape(value):
         return value
     if any(n < 0 for n in value):
@@ -128,7 +134,7 @@ def _stand_in(value: Any, info: ValueInfo | None) -> Any:
         return np.zeros(value, info.dtype)
     except (MemoryError, ValueError, OverflowError) as error:
         raise LimitExceeded(
-            f"The input '{info.name}' of shape {list(value)} is too large for an array here: "
+            f"The input '{info.name}' of shape {list(value)} is too large for this machine: "
             f"{_first_line(error)}. Pass a smaller shape."
         ) from None
 
@@ -142,44 +148,45 @@ def _is_shape(value: Any) -> bool:
 def importer(
     array: Any, info: ValueInfo, backend: Backend, *, copies: bool = False
 ) -> Convert | None:
-    """What makes a caller's array one that programs on `backend` take; None where it is one.
+    """Return the conversion of a caller's array to an array of `backend`; None if not needed.
 
-    With `copies` the call may return before its results are there, so that arrays which the
-    caller can write to are copied.
+    With `copies`, arrays that the caller can write to are copied, since the call can return before
+    its results are computed.
     """
     if backend.owns(array) and not isinstance(array, np.ndarray):
         return _widening(array, info, backend)
     if not isinstance(array, np.ndarray):
         if not (hasattr(array, "__dlpack__") or hasattr(array, "__array__")):
             raise InvalidInput(
-                f"The input '{info.name}' is a {type(array).__name__}, which is no array that "
-                "can be read: pass NumPy, JAX or CuPy arrays, or any with __dlpack__."
+                f"The input '{info.name}' is a {type(array).__name__}, which is not a readable "
+                "array: pass NumPy, JAX or CuPy arrays, or any with __dlpack__."
             )
-        return partial(_entered, backend.adopt, info)
+        return partial(_convert, backend.adopt, info)
     if isinstance(array, np.ma.MaskedArray):
         raise InvalidInput(
-            f"The input '{info.name}' is a masked array, and ONNX has no masks: pass "
-            "array.filled(value), or its data."
+            f"The input '{info.name}' is a masked array, but ONNX has no masks: pass "
+            "array.filled(value) or array.data."
         )
     if array.dtype.kind in "UT" or array.dtype == object:
         return _strings if array.dtype.kind != "O" else _checked_strings(info)
     if array.dtype.fields is not None or array.dtype.kind in "mMS":
         raise InvalidInput(
-            f"The input '{info.name}' has dtype {array.dtype}, which no ONNX type corresponds to."
+            f"The input '{info.name}' has dtype {array.dtype}, which ONNX does not have: convert "
+            "it with astype."
         )
-    # Before a library is asked for it that may not have this type at all.
+    # Checked here, because the backend's library may not have this dtype.
     check_dtype(Spec(array.shape, array.dtype.newbyteorder("=")), info)
-    # A subclass may give operators another meaning, as numpy.matrix does.
+    # A subclass can change the meaning of operators, as numpy.matrix does.
     is_plain = array.dtype.isnative and type(array) in (np.ndarray, np.memmap)
     plain = _copied if copies else _plain
     if backend.takes_numpy:
         return None if is_plain and not copies else plain
-    return partial(_entered, lambda a: backend.put(plain(a)), info)
+    return partial(_convert, lambda a: backend.put(plain(a)), info)
 
 
-def _entered(convert: Convert, info: ValueInfo, array: Any) -> Any:
+def _convert(conversion: Convert, info: ValueInfo, array: Any) -> Any:
     try:
-        return convert(array)
+        return conversion(array)
     except Exception as error:
         raise InvalidInput(
             f"The input '{info.name}', a {type(array).__module__}.{type(array).__name__}, cannot "
@@ -188,46 +195,46 @@ def _entered(convert: Convert, info: ValueInfo, array: Any) -> Any:
 
 
 def _widening(array: Any, info: ValueInfo, backend: Backend) -> Convert | None:
-    """What to do where the library had no wide type to give: JAX without its 64-bit mode."""
-    found = backend.spec(array).dtype
-    if info.dtype is None or found == info.dtype or found != backend.narrowed(info.dtype):
+    """Return the cast of an array that its library narrowed, as JAX does without 64-bit mode."""
+    dtype = backend.spec(array).dtype
+    if info.dtype is None or dtype == info.dtype or dtype != backend.narrowed(info.dtype):
         return None
     wide = backend.dtype(info.dtype)
     return lambda array: backend.astype(array, wide)
 
 
-def exporter(given: Sequence[Any], backend: Backend) -> Convert:
-    """What turns a program's arrays into the library of those that the caller passed."""
-    foreign = next((array for array in given if not isinstance(array, np.ndarray)), None)
+def exporter(arguments: Sequence[Any], backend: Backend) -> Convert:
+    """Return the conversion of a program's results to the library of the caller's arrays."""
+    foreign = next((array for array in arguments if not isinstance(array, np.ndarray)), None)
     if foreign is None:
         return partial(_as_numpy, backend)
     if backend.owns(foreign) or backend.is_abstract(foreign):
         return lambda array: _as_native(array, backend)
-    into = _maker(foreign)
-    return lambda array: _in_library(array, type(foreign), into, backend)
+    library = _library_of(foreign)
+    return lambda array: _in_library(array, type(foreign), library, backend)
 
 
 def _as_numpy(backend: Backend, array: Any) -> Any:
-    # Of NumPy's arrays and a traced key nothing but traced arrays can come.
-    is_there = backend.owns(array) and not backend.is_abstract(array)
-    return fetched(array, backend) if is_there else array
+    # With NumPy inputs and a traced random key, the results are traced arrays.
+    has_data = backend.owns(array) and not backend.is_abstract(array)
+    return fetched(array, backend) if has_data else array
 
 
 def fetched(array: Any, backend: Backend) -> Any:
-    """A result as NumPy's array. A library that computes it meanwhile may only fail here."""
+    """Return a result as a NumPy array. An asynchronous library may raise its errors only here."""
     try:
         return backend.fetch(array)
     except Exception as error:
         if array.ndim > MOST_AXES:
             raise LimitExceeded(
-                f"A result has {array.ndim} axes, and NumPy's arrays have {MOST_AXES} at most: "
-                f"pass arrays of {backend.name}, whose results are not brought to NumPy."
+                f"A result has {array.ndim} axes, but NumPy arrays have at most {MOST_AXES}: "
+                f"pass arrays of {backend.name}, so that results are not converted to NumPy."
             ) from None
-        raise_told(error, "A result could not be computed, or not brought to NumPy", backend)
+        raise_told(error, "A result could not be computed or converted to NumPy", backend)
 
 
-def _maker(foreign: Any) -> Any:
-    """The module that makes arrays like `foreign`: its namespace, or its library."""
+def _library_of(foreign: Any) -> Any:
+    """Return the module that creates arrays like `foreign`: its array namespace or its library."""
     if hasattr(foreign, "__array_namespace__"):
         return foreign.__array_namespace__()
     return sys.modules[type(foreign).__module__.partition(".")[0]]
@@ -238,10 +245,10 @@ def _in_library(array: Any, kind: type, library: Any, backend: Backend) -> Any:
         return array
     read_only = isinstance(array, np.ndarray) and not array.flags.writeable
     try:
-        # DLPack cannot say that an array is read-only.
+        # DLPack cannot express that an array is read-only.
         return library.from_dlpack(array.copy() if read_only else array)
     except (AttributeError, BufferError, TypeError, RuntimeError, ValueError, AssertionError):
-        # Not every library exchanges every type that way; all take NumPy arrays.
+        # Not every library exchanges every dtype through DLPack; all accept NumPy arrays.
         host = fetched(array, backend) if backend.owns(array) else array
         return library.asarray(host) if hasattr(library, "asarray") else host
 
@@ -278,35 +285,33 @@ def _copied(array: Any) -> Any:
 
 
 def check_dtype(spec: Spec, info: ValueInfo) -> None:
-    """Refuse an array that is not of the declared dtype."""
+    """Refuse an array that does not have the declared dtype."""
     if info.dtype is not None and spec.dtype != info.dtype:
         raise InvalidInput(
-            f"The input '{info.name}' must be {short_name(info.dtype)}, and got "
-            f"{_described(spec)}: convert it with astype, or export the model for that dtype."
+            f"The input '{info.name}' must be {short_name(info.dtype)}, but is {spec_text(spec)}: "
+            "convert it with astype, or export the model for that dtype."
         )
-
-
-def _described(spec: Spec) -> str:
-    return f"{short_name(spec.dtype)}{list(spec.shape)}"
 
 
 def check_input(spec: Spec, info: ValueInfo, sizes: dict[str, int]) -> None:
-    """Refuse an array that is not of the declared dtype and shape, with names for free sizes."""
+    """Refuse an array that does not have the declared dtype and shape.
+
+    `sizes` holds the sizes of named dimensions, and receives new ones.
+    """
     check_dtype(spec, info)
-    shape, given = spec.shape, _described(spec)
     if info.shape is None:
         return
-    if len(shape) != len(info.shape):
+    if len(spec.shape) != len(info.shape):
         raise InvalidInput(
-            f"The input '{info.name}' must have {len(info.shape)} dimensions ({info}), and got "
-            f"{given} with {len(shape)}."
+            f"The input '{info.name}' must have {len(info.shape)} dimensions ({info}), but is "
+            f"{spec_text(spec)} with {len(spec.shape)}."
         )
-    for axis, (size, declared) in enumerate(zip(shape, info.shape, strict=True)):
-        wanted = sizes.setdefault(declared, size) if isinstance(declared, str) else declared
-        if wanted is not None and wanted != size:
+    for axis, (size, declared) in enumerate(zip(spec.shape, info.shape, strict=True)):
+        expected = sizes.setdefault(declared, size) if isinstance(declared, str) else declared
+        if expected is not None and expected != size:
             raise InvalidInput(
-                f"The input '{info.name}' must have size {wanted} on axis {axis} ({info}), "
-                f"and got {given}."
+                f"The input '{info.name}' must have size {expected} on axis {axis} ({info}), "
+                f"but is {spec_text(spec)}."
             )
 
 

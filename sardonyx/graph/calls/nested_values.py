@@ -1,4 +1,4 @@
-"""What callers pass and get: arrays, maps of them, sequences of those as lists, or None."""
+"""Nested values of callers: arrays, maps of arrays, lists of these (sequences), or None."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sardonyx.ops.definition import Map, MapRows
 
 
 def flat(values: Iterable[Any]) -> list[Any]:
-    """The arrays in all of these, in order."""
-    found: list[Any] = []
+    """Return the arrays in nested values, in order."""
+    arrays: list[Any] = []
     for value in values:
         if isinstance(value, list):
-            found += flat(value)
+            arrays += flat(value)
         elif isinstance(value, (Map, MapRows)):
-            found.append(value.values)
+            arrays.append(value.values)
         elif value is not None:
-            found.append(value)
-    return found
+            arrays.append(value)
+    return arrays
 
 
 def each(function: Callable[[Any], Any], value: Any) -> Any:
-    """The value with every array in it replaced by what `function` makes of it."""
+    """Apply `function` to every array in a nested value."""
     if isinstance(value, list):
         return [each(function, one) for one in value]
     if isinstance(value, (Map, MapRows)):
@@ -34,7 +34,7 @@ def each(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def signature(value: Any) -> Any:
-    """What a program is recorded for: equal for values that may share one."""
+    """Return a key of library, shape and dtype: equal for values that can share a program."""
     if isinstance(value, list):
         return tuple(signature(one) for one in value)
     if isinstance(value, Map):
@@ -43,7 +43,7 @@ def signature(value: Any) -> Any:
 
 
 def kind(value: Any, backend: Backend) -> Any:
-    """The same without the library that the arrays are of."""
+    """Return a key of shape and dtype, without the library of the arrays."""
     if isinstance(value, list):
         return tuple(kind(one, backend) for one in value)
     if isinstance(value, Map):
@@ -52,7 +52,7 @@ def kind(value: Any, backend: Backend) -> Any:
 
 
 def described(value: Any, backend: Backend) -> str:
-    """A value in the title of its program."""
+    """Return the text for a value in the title of its program."""
     if isinstance(value, list):
         return f"sequence of {len(value)}"
     if isinstance(value, Map):
@@ -61,7 +61,7 @@ def described(value: Any, backend: Backend) -> str:
 
 
 def as_dicts(value: Any) -> Any:
-    """Maps as Python's own: a dict, or a list of them."""
+    """Convert the maps in a nested value to dicts, or lists of dicts."""
     if isinstance(value, list):
         return [as_dicts(one) for one in value]
     if isinstance(value, Map):

@@ -1,4 +1,4 @@
-"""Outputs as they leave: several at once are a tuple that can also be read by name."""
+"""The outputs of a call: several are a tuple that can also be read by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sardonyx.printable import printable
 class Results(tuple[Any, ...]):
     """A model's outputs, in order and by name.
 
-    It is what JAX takes for a named tuple, so that a model can be a function under `jit`.
+    JAX treats it as a named tuple, so a model can be called under `jit`.
 
     >>> out = results_type(("logits", "state"))(1.5, 2.5)
     >>> out["state"], out[0]
@@ -33,12 +33,12 @@ class Results(tuple[Any, ...]):
         if not isinstance(key, str):
             return super().__getitem__(key)
         if key not in self._fields:
-            known = ", ".join(self._fields)
-            raise KeyError(printable(f"no output is named '{key}'; there are {known}"))
+            names = ", ".join(self._fields)
+            raise KeyError(printable(f"no output is named '{key}'; the outputs are {names}"))
         return super().__getitem__(self._fields.index(key))
 
     def keys(self) -> tuple[str, ...]:
-        """The outputs' names; with them, `dict(results)` is a mapping from name to array."""
+        """Return the names of the outputs, so that `dict(results)` maps names to arrays."""
         return self._fields
 
     def __repr__(self) -> str:
@@ -50,18 +50,18 @@ class Results(tuple[Any, ...]):
 
 
 def results_type(names: Sequence[str]) -> type[Results]:
-    """The class of the results of a model with these outputs."""
+    """Return the class for the results of a model with these outputs."""
     return _type_of(tuple(names))
 
 
 @cache
 def _type_of(names: tuple[str, ...]) -> type[Results]:
-    # One class for the same names: JAX tells what it maps over apart by its class.
+    # One class per list of names: JAX compares tree structures by class.
     return type("Results", (Results,), {"__slots__": (), "_fields": names})
 
 
 def on_host(output: Value, backend: Backend) -> Any:
-    """An output with NumPy's arrays."""
+    """Convert an output to NumPy arrays."""
 
     def host(array: Any) -> Any:
         if isinstance(array, Static):

@@ -1,1 +1,1 @@
-"""What can be said of a model before any call."""
+"""Checks and analyses of a whole model before any call."""

@@ -1,4 +1,4 @@
-"""One look over a whole model before anything runs: every fault it can know is told at load."""
+"""Checks of a whole model at load, so that as many errors as possible are raised before a call."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ from sardonyx.graph.tracing.binding import bind
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Op
 
-# Of each attribute of a function, as what it is read.
+# For each attribute of a function, the types that its nodes require of it.
 Uses: TypeAlias = dict[str, set[schema.AttrType]]
 
 DEEPEST_CALLS = 100
 # Functions that call others several times can stand for any number of nodes in a small file.
 MOST_NODES = 2**18
 # How many operators one message names; of a real model these are all there are.
-MOST_TOLD = 50
+MOST_LISTED = 50
 
 
 def audit(source: Source, *, strict: bool) -> None:
-    """Raise what is wrong with `source`: unknown operators all at once, then each other fault."""
+    """Refuse a model that cannot run: all unsupported operators at once, else the first error."""
     _refuse_unsupported(source)
     callees_first = _callees_first(source)
     _refuse_expansion(source, callees_first)
     uses = _uses_of_attributes(source, callees_first)
     for node, opsets in all_nodes(source):
-        known = _signature(node, opsets)
-        called = source.function_of(node)
-        if called is not None:
-            _check_call(node, called, uses[_call_key(node)])
-        elif known is not None:
-            schema.check_node(node, known, opsets[node.domain])
+        signature = _signature(node, opsets)
+        function = source.function_of(node)
+        if function is not None:
+            _check_call(node, function, uses[_call_key(node)])
+        elif signature is not None:
+            schema.check_node(node, signature, opsets[node.domain])
             op = source.op_of(node)
-            _check_constant(node, op, known, opsets[node.domain], strict=strict)
+            _check_constant(node, op, signature, opsets[node.domain], strict=strict)
     Flow(source, source.opsets, strict=strict).graph(source.graph, ChainMap())
     for function in source.functions.values():
-        # The types in there follow from those of a call.
+        # The types inside a function depend on each call, so they are not checked here.
         Flow(source, function.opsets, strict=False).nodes(function.nodes, ChainMap())
 
 
 def _check_constant(
-    node: Node, op: Op[Any] | None, known: schema.Signature, opset: int, *, strict: bool
+    node: Node, op: Op[Any] | None, signature: schema.Signature, opset: int, *, strict: bool
 ) -> None:
-    """Try a node whose result follows from its attributes alone."""
-    given = node.attributes.values()
-    if op is None or not op.at(opset).is_static or any(_is_reference(value) for value in given):
+    """Compute a node whose result depends only on its attributes, so that its errors appear."""
+    values = node.attributes.values()
+    if op is None or not op.at(opset).is_static or any(map(_is_reference, values)):
         return
     definition = definition_of(op, opset)
     try:
@@ -66,7 +66,7 @@ def _check_constant(
     except Exception as error:
         node_errors.raise_at_node(error, node, opset, (), HOST)
     if strict:
-        schema.check_result(node, known, type_name(result.dtype), opset)
+        schema.check_result(node, signature, type_name(result.dtype), opset)
 
 
 def _is_reference(value: object) -> bool:
@@ -74,7 +74,7 @@ def _is_reference(value: object) -> bool:
 
 
 def all_nodes(source: Source) -> Iterator[tuple[Node, Mapping[str, int]]]:
-    """Every node of the graph, its subgraphs and the functions, with the opsets in force there."""
+    """Yield every node of the graph, its subgraphs and the functions, with its opsets."""
     yield from ((node, source.opsets) for node in _nested(source.graph.nodes))
     for function in source.functions.values():
         yield from ((node, function.opsets) for node in _nested(function.nodes))
@@ -101,22 +101,23 @@ def _signature(node: Node, opsets: Mapping[str, int]) -> schema.Signature | None
 
 
 def _refuse_unsupported(source: Source) -> None:
-    lacks: dict[str, list[Node]] = {}
+    missing: dict[str, list[Node]] = {}
     for node, opsets in all_nodes(source):
-        is_known = _is_call(node, source) or (node.domain, node.op_type) in source.custom
-        if not is_known and (reason := _why_unsupported(node, opsets)):
-            lacks.setdefault(reason, []).append(node)
-    if not lacks:
+        is_defined = _is_call(node, source) or (node.domain, node.op_type) in source.custom
+        if not is_defined and (reason := _why_unsupported(node, opsets)):
+            missing.setdefault(reason, []).append(node)
+    if not missing:
         return
     shown = "; ".join(
-        f"{reason} ({_some_labels(nodes)})" for reason, nodes in islice(lacks.items(), MOST_TOLD)
+        f"{reason} ({_some_labels(nodes)})"
+        for reason, nodes in islice(missing.items(), MOST_LISTED)
     )
-    if len(lacks) > MOST_TOLD:
-        shown += f"; and {len(lacks) - MOST_TOLD} more"
+    if len(missing) > MOST_LISTED:
+        shown += f"; and {len(missing) - MOST_LISTED} more"
     raise UnsupportedModel(
-        f"The model uses {len(lacks)} operator{'s' * (len(lacks) > 1)} that cannot be run: "
-        f"{shown}. Define them as functions of the model, bring them with ops=, or convert it to "
-        "an opset that has them."
+        f"The model uses {len(missing)} unsupported operator{'s' * (len(missing) > 1)}: {shown}. "
+        "Define them as functions of the model, pass them as ops=, or convert the model to an "
+        "opset that has them."
     )
 
 
@@ -131,13 +132,13 @@ def _why_unsupported(node: Node, opsets: Mapping[str, int]) -> str | None:
         if (node.domain, node.op_type) in OPS and not node.domain:
             return f"{node.operator}: the model imports no opset of ai.onnx"
         return f"{node.operator}: the model imports no opset of '{node.domain or 'ai.onnx'}'"
-    known = schema.signature(node.op_type, node.domain, opset)
+    signature = schema.signature(node.op_type, node.domain, opset)
     if (node.domain, node.op_type) in OPS:
-        if known is None and schema.newest_version(node.domain) is not None:
+        if signature is None and schema.newest_version(node.domain) is not None:
             since = schema.first_version(node.op_type, node.domain)
             return f"{node.operator} does not exist at opset {opset}, only from {since} on"
         return None
-    if known is None or not has_body(node.op_type, node.domain, opset):
+    if signature is None or not has_body(node.op_type, node.domain, opset):
         return f"{node.operator} of opset {opset}"
     needs = _unsupported_in_body(node.op_type, node.domain, opset)
     return f"{node.operator} of opset {opset}, which needs {', '.join(needs)}" if needs else None
@@ -145,22 +146,22 @@ def _why_unsupported(node: Node, opsets: Mapping[str, int]) -> str | None:
 
 @cache
 def _unsupported_in_body(op_type: str, domain: str, opset: int) -> tuple[str, ...]:
-    """What is missing to expand an operator that has only the standard's own body."""
-    lacks: list[str] = []
+    """Return the unsupported operators in the standard's body of an operator."""
+    missing: list[str] = []
     for inner_domain, name in operators_of_body(op_type, domain, opset):
         if (inner_domain, name) in OPS:
             continue
         if has_body(name, inner_domain, opset):
-            lacks += _unsupported_in_body(name, inner_domain, opset)
+            missing += _unsupported_in_body(name, inner_domain, opset)
         else:
-            lacks.append(name)
-    return tuple(dict.fromkeys(lacks))
+            missing.append(name)
+    return tuple(dict.fromkeys(missing))
 
 
 def _callees_first(source: Source) -> list[FunctionKey]:
-    """The functions, each after those it calls; recursion and long chains are refused.
+    """Return the functions, each after those it calls; refuse recursion and deep chains of calls.
 
-    The walk is no recursion of our own, since a hostile chain may be thousands long.
+    The walk is not recursive, since a hostile chain can have thousands of functions.
     """
     ordered: list[FunctionKey] = []
     depths: dict[FunctionKey, int] = {}
@@ -181,7 +182,9 @@ def _callees_first(source: Source) -> list[FunctionKey]:
                 if stack:
                     depths[stack[-1][0]] = max(depths[stack[-1][0]], depths[key] + 1)
             elif callee in active:
-                raise InvalidModel(f"Function '{callee[1]}' calls itself; ONNX has no recursion.")
+                raise InvalidModel(
+                    f"Function '{callee[1]}' calls itself, but ONNX has no recursion: use a Loop."
+                )
             elif callee in depths:
                 depths[key] = max(depths[key], depths[callee] + 1)
             else:
@@ -196,7 +199,7 @@ def _callees_first(source: Source) -> list[FunctionKey]:
 
 
 def _refuse_expansion(source: Source, callees_first: list[FunctionKey]) -> None:
-    """Count the nodes there would be with every function inlined, which is how they are traced."""
+    """Refuse a model with too many nodes, counted with all functions inlined, as in a trace."""
     sizes: dict[FunctionKey, int] = {}
 
     def size(nodes: tuple[Node, ...]) -> int:
@@ -216,7 +219,10 @@ def _refuse_expansion(source: Source, callees_first: list[FunctionKey]) -> None:
 def _uses_of_attributes(
     source: Source, callees_first: list[FunctionKey]
 ) -> Mapping[FunctionKey, Uses]:
-    """Of each function the types as which its nodes, and those they call, read its attributes."""
+    """Return for each function the types that its nodes require of its attributes.
+
+    A node that calls another function requires what that function requires.
+    """
     uses: dict[FunctionKey, Uses] = {}
     for key in callees_first:
         function = source.functions[key]
@@ -241,12 +247,12 @@ def _types_of_attribute(
 ) -> set[schema.AttrType]:
     if _is_call(node, source):
         return uses[_call_key(node)].get(name, set())
-    known = _signature(node, opsets)
-    return {known.attributes[name]} if known and name in known.attributes else set()
+    signature = _signature(node, opsets)
+    return {signature.attributes[name]} if signature and name in signature.attributes else set()
 
 
 def _check_values(where: str, values: Mapping[str, Any], uses: Uses) -> None:
-    """Refuse values of a function's attributes that its nodes cannot read."""
+    """Refuse attribute values of a function that do not have the type its nodes require."""
     for name, value in values.items():
         if value is not None:
             for kind in uses.get(name, ()):
@@ -254,19 +260,19 @@ def _check_values(where: str, values: Mapping[str, Any], uses: Uses) -> None:
 
 
 def _check_call(node: Node, function: Function, uses: Uses) -> None:
-    """Refuse what a call gives or takes beyond what the function has."""
-    where = f"{node.label[0].upper()}{node.label[1:]} ({node.operator})"
+    """Refuse inputs, outputs and attributes of a call that the function does not have."""
+    where = node.title()
     sides = (("inputs", node.inputs, function.inputs), ("outputs", node.outputs, function.outputs))
-    for what, given, known in sides:
-        if len(given) > len(known):
+    for side, actual, declared in sides:
+        if len(actual) > len(declared):
             raise InvalidModel(
-                f"{where} calls a function of the model with {len(given)} {what}; it has "
-                f"{len(known)}: {', '.join(known) or 'none'}."
+                f"{where} calls a function of the model with {len(actual)} {side}, but the "
+                f"function has {len(declared)}: {', '.join(declared) or 'none'}."
             )
     if unknown := [name for name in node.attributes if name not in function.defaults]:
         raise InvalidModel(
-            f"{where} gives the attribute '{unknown[0]}' to a function of the model that has "
-            f"{', '.join(map(str, function.defaults)) or 'none'}."
+            f"{where} passes the attribute '{unknown[0]}' to a function of the model, but the "
+            f"function has {', '.join(map(str, function.defaults)) or 'none'}."
         )
     _check_values(where, node.attributes, uses)
 

@@ -1,1 +1,1 @@
-"""Errors of a call and of a trace: at which node, and whose fault."""
+"""Errors of calls and traces: the node where they occur, and who is at fault."""

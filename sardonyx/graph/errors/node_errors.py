@@ -1,6 +1,6 @@
-"""Saying where something went wrong: node, operator, opset, dtypes and shapes.
+"""The place of an error: node, operator, opset, dtypes and shapes.
 
-Errors that `blame` translates say it in their message; those that pass as they are, in a note.
+Errors that `translation` translates have the place in their message; all others in a note.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from sardonyx.graph.values.kinds import Device, Static, Value
 from sardonyx.ops.definition import NeedsHost
 from sardonyx.printable import LONGEST_NAME, printable, shortened
 
-# How many inputs a message tells.
+# Maximum number of inputs in one message.
 MOST_SHOWN = 8
 
 _SIGNALS = (NeedsHost, HoldsNoStrings, TooLarge)
-# The mark of an error that names its node.
-_PLACED = "placed"
+# The attribute that marks an error which already names its node.
+_LOCATED = "sardonyx_located"
 
 
 # -- where ----------------------------------------------------------------------------------------
 
 
 def where(node: Node, opset: int | None, inputs: Sequence[Value | Spec]) -> str:
-    """A node as messages name it, with what it was given."""
+    """Return a node's title for messages, with its operator, opset and inputs."""
     pairs = list(zip(node.inputs, inputs, strict=False))
-    given = ", ".join(
+    shown = ", ".join(
         f"{shortened(name, LONGEST_NAME) or '(none)'}: {described(value)}"
         for name, value in pairs[:MOST_SHOWN]
     )
     if len(pairs) > MOST_SHOWN:
-        given += f" and {len(pairs) - MOST_SHOWN} more"
+        shown += f" and {len(pairs) - MOST_SHOWN} more"
     version = "" if opset is None else f", opset {opset}"
     operator = shortened(node.operator, LONGEST_NAME)
-    return f"{_label(node, capital=True)} ({operator}{version}; inputs {given or 'none'})"
+    return f"{_label(node, capital=True)} ({operator}{version}; inputs {shown or 'none'})"
 
 
 def _label(node: Node, *, capital: bool = False) -> str:
@@ -53,7 +53,7 @@ def _label(node: Node, *, capital: bool = False) -> str:
 
 
 def described(value: Value | Spec) -> str:
-    """A value's dtype and shape."""
+    """Return a value's dtype and shape for messages."""
     if isinstance(value, (Static, Device, Spec)):
         return f"{short_name(value.dtype)}{list(value.shape)}"
     if isinstance(value, list):
@@ -67,71 +67,71 @@ def described(value: Value | Spec) -> str:
 def raise_at_node(
     error: Exception, node: Node, opset: int, inputs: Sequence[Value], backend: Backend
 ) -> NoReturn:
-    """Raise an op's error, or a library's, with the node in it. Call it while handling the error.
+    """Raise an op's or a library's error with its node. Call it in an except block.
 
-    The innermost node counts: an error that names one passes.
+    An error that already names a node, the innermost one, passes unchanged.
     """
-    if isinstance(error, _SIGNALS) or _is_placed(error):
+    if isinstance(error, _SIGNALS) or _is_located(error):
         raise error
     place = where(node, opset, inputs)
     if isinstance(error, SardonyxError):
-        _raise_placed(error, place, node)
+        _raise_located(error, place, node)
     if isinstance(error, RecursionError) and own_opset(error) is None:
-        raise _placed(LimitExceeded(f"{place} is nested too deep.")) from None
-    fault = translated(error, f"{place} cannot run on these inputs", backend)
-    if fault is error:
+        raise _located(LimitExceeded(f"{place} is nested too deep: flatten it.")) from None
+    translation = translated(error, f"{place} cannot run on these inputs", backend)
+    if translation is error:
         raise _noted(error, place)
-    if not inputs and isinstance(fault, InvalidInput):
-        fault = InvalidModel(
-            f"{place} cannot run: {reason(error, backend)}. It depends on nothing, so the model "
-            "itself is wrong: export it again."
+    if not inputs and isinstance(translation, InvalidInput):
+        translation = InvalidModel(
+            f"{place} cannot run: {reason(error, backend)}. The node has no inputs, so the model "
+            "itself is invalid: export it again."
         )
-    raise _placed(fault) from _plain(error)
+    raise _located(translation) from _printable(error)
 
 
 def fault_at_node(
     error: Exception, node: Node, opset: int, inputs: Sequence[Value], backend: Backend
 ) -> Exception:
-    """The error that `raise_at_node` would raise."""
+    """Return the error that `raise_at_node` would raise."""
     try:
         raise_at_node(error, node, opset, inputs, backend)
-    except Exception as fault:
-        return fault
+    except Exception as raised:
+        return raised
 
 
-def _raise_placed(error: SardonyxError, place: str, node: Node) -> NoReturn:
+def _raise_located(error: SardonyxError, place: str, node: Node) -> NoReturn:
     text = str(error)
     if printable(_label(node)).lower() in text.lower():
-        raise _placed(error)
-    if type(error).__module__ != errors.__name__:  # Somebody's own, made of who knows what.
+        raise _located(error)
+    if type(error).__module__ != errors.__name__:  # A user's subclass, whose arguments are unknown.
         raise _noted(error, place)
-    raise _placed(type(error)(f"{place}: {text.rstrip('.')}.")) from None
+    raise _located(type(error)(f"{place}: {text.rstrip('.')}.")) from None
 
 
 def note_step(error: Exception, node: Node, arrays: Sequence[Any], xp: Backend) -> None:
-    """Name the node in an error that a step of a program raises, if it is to pass as it is.
+    """Add the node as a note to an error of a program's step, if the error is not translated.
 
-    To find the node of all others, `raise_from_call` has the call traced once more.
+    For translated errors, `raise_from_call` traces the call again to find the node.
     """
-    if _is_placed(error) or isinstance(error, _SIGNALS):
+    if _is_located(error) or isinstance(error, _SIGNALS):
         return
     if translated(error, "", xp) is error:
         _noted(error, where(node, own_opset(error), [xp.spec(array) for array in arrays]))
 
 
 def raise_from_call(error: Exception, backend: Backend, retrace: Callable[[], object]) -> NoReturn:
-    """Raise what stopped a call, with its node in it. Call it while handling the error.
+    """Raise a call's error with its node. Call it in an except block.
 
-    Where no node is named yet, `retrace` traces the call once more, which meets the same fault.
+    If the error names no node yet, `retrace` traces the call again, to raise the same error there.
     """
-    if isinstance(error, SardonyxError) or _is_placed(error):
+    if isinstance(error, SardonyxError) or _is_located(error):
         raise error
     try:
         retrace()
     except SardonyxError:
         raise
     except Exception as again:
-        notes = getattr(again, "__notes__", ()) if _is_placed(again) else ()
+        notes = getattr(again, "__notes__", ()) if _is_located(again) else ()
     else:
         notes = ()
     if not notes:
@@ -142,39 +142,43 @@ def raise_from_call(error: Exception, backend: Backend, retrace: Callable[[], ob
 
 
 def raise_told(error: Exception, what: str, backend: Backend) -> NoReturn:
-    """Raise a library's error in our words, where no node is known. Call it while handling it."""
-    fault = translated(error, what, backend)
-    if fault is error:
-        if not _is_placed(error):
-            _add_note(error, f"{what}. To have the node named, load the model with jit=False.")
+    """Raise a library's error, translated, where the node is unknown. Call it in an except block.
+
+    `what` says what failed, as the beginning of the message.
+    """
+    translation = translated(error, what, backend)
+    if translation is error:
+        if not _is_located(error):
+            _add_note(error, f"{what}. To see the node, load the model with jit=False.")
         raise error
-    raise fault from _plain(error)
+    raise translation from _printable(error)
 
 
 # -- marks and notes ------------------------------------------------------------------------------
 
 
-def _is_placed(error: Exception) -> bool:
-    return bool(error.__dict__.get(_PLACED))
+def _is_located(error: Exception) -> bool:
+    return bool(error.__dict__.get(_LOCATED))
 
 
-def _placed(error: Exception) -> Exception:
-    error.__dict__[_PLACED] = True
+def _located(error: Exception) -> Exception:
+    """Mark an error that names its node."""
+    error.__dict__[_LOCATED] = True
     return error
 
 
 def _noted(error: Exception, place: str) -> Exception:
     _add_note(error, printable(f"{place} raised this in a call of sardonyx."))
-    return _placed(error)
+    return _located(error)
 
 
 def _add_note(error: Exception, note: str) -> None:
-    with suppress(Exception):  # A frozen class of errors takes none.
+    with suppress(Exception):  # An exception class can be frozen, and then accepts no notes.
         error.add_note(note)
 
 
-def _plain(error: Exception) -> Exception:
-    """The error, to be shown as a cause: what it quotes of a model without control characters."""
+def _printable(error: Exception) -> Exception:
+    """Return the error for use as a cause, with the control characters in its text escaped."""
     if type(error).__module__ == "builtins":
         error.args = tuple(printable(a) if isinstance(a, str) else a for a in error.args)
     return error

@@ -183,7 +183,7 @@ def _unsafe_reason(status: os.stat_result) -> str:
 def _open_failure(error: OSError, folder: Path) -> str:
     match error.errno:
         case errno.ENOENT:
-            return f"is not in {str(folder)!r}: put it there, beside the model"
+            return f"is not in {str(folder)!r}: put it beside the model, where it was exported"
         case errno.ELOOP | errno.ENOTDIR | errno.ENXIO:
             return (
                 "is a symbolic link, is behind one, or is not a file: put a copy of the file in "

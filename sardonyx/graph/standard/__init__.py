@@ -1,1 +1,1 @@
-"""What ONNX's own tables say: element types, signatures of operators, and bodies to expand them."""
+"""The ONNX standard: element types, operator schemas, type inference and function bodies."""

@@ -1,4 +1,4 @@
-"""The bodies by which the standard defines some operators in terms of others."""
+"""The function bodies by which the ONNX standard defines some operators in terms of others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sardonyx.graph.ir import Graph, Node
 
 @cache
 def has_body(op_type: str, domain: str, opset: int) -> bool:
-    """Whether the standard defines this operator by others."""
+    """Whether the standard defines this operator by a function body."""
     try:
         schema: Any = onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
@@ -25,21 +25,21 @@ def has_body(op_type: str, domain: str, opset: int) -> bool:
 
 @cache
 def operators_of_body(op_type: str, domain: str, opset: int) -> tuple[tuple[str, str], ...]:
-    """The operators in the body of an operator, as far as they can be known before it is called."""
+    """Return the operators in an operator's body; none if the body depends on the call."""
     schema: Any = onnx.defs.get_schema(op_type, opset, domain)
     node = Node(op_type, domain, "", "", ("x",) * schema.min_input, ("y",), {})
     floats = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
     try:
         body = body_of(node, {}, [floats] * schema.min_input, opset)
     except (RuntimeError, TypeError, ValueError):
-        return ()  # The body depends on more than can be guessed.
+        return ()  # The body depends on the types or attributes of a call.
     return tuple((inner.domain, inner.op_type) for inner in body.node)
 
 
 def body_of(
     node: Node, attributes: Mapping[str, Any], types: Sequence[onnx.TypeProto], opset: int
 ) -> onnx.FunctionProto:
-    """The body of the node's operator at `opset`, for inputs of these types."""
+    """Return the body of the node's operator at `opset`, for inputs of these types."""
     schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
     if schema.has_context_dependent_function:
         proto = _node_proto(node, attributes)
@@ -57,7 +57,7 @@ def body_of(
 
 
 def default_attributes(op_type: str, domain: str, opset: int) -> dict[str, Any]:
-    """The defaults of an operator's attributes, to which its body may refer."""
+    """Return the defaults of an operator's attributes, which its body can refer to."""
     schema = onnx.defs.get_schema(op_type, opset, domain)
     return {
         name: onnx.helper.get_attribute_value(attribute.default_value)
@@ -74,7 +74,9 @@ def _node_proto(node: Node, attributes: Mapping[str, Any]) -> onnx.NodeProto:
     proto = onnx.helper.make_node(node.op_type, node.inputs, node.outputs, domain=node.domain)
     for name, value in attributes.items():
         if isinstance(value, Graph):
-            raise TypeError(f"the attribute '{name}' is a graph, which the expansion cannot carry")
-        given = numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-        proto.attribute.append(onnx.helper.make_attribute(name, given))
+            raise TypeError(
+                f"the attribute '{name}' is a graph, which a function body cannot depend on"
+            )
+        plain = numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+        proto.attribute.append(onnx.helper.make_attribute(name, plain))
     return proto

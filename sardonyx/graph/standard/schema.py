@@ -1,4 +1,4 @@
-"""What the standard's own tables say of an operator: its versions, arity, attributes and types."""
+"""Operator schemas of the ONNX standard, and checks of nodes against them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from onnx.defs import OpSchema
 
 from sardonyx.errors import InvalidModel, UnsupportedModel
 from sardonyx.graph.ir import AttributeReference, Graph, Node
-from sardonyx.graph.standard.types import type_name
 
 AttrType: TypeAlias = OpSchema.AttrType
 _UNBOUNDED = 2**31 - 1
@@ -21,7 +20,7 @@ _UNBOUNDED = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One formal input or output: its name, the variable that stands for its type, or the type."""
+    """One formal input or output; `type` is a type, or the type variable that stands for it."""
 
     name: str
     type: str
@@ -33,7 +32,7 @@ class Slot:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Signature:
-    """An operator at one version."""
+    """The schema of an operator at one version."""
 
     name: str
     domain: str
@@ -42,19 +41,19 @@ class Signature:
     outputs: tuple[Slot, ...]
     attributes: Mapping[str, AttrType]
     required: frozenset[str]
-    arity: tuple[int, int]
-    results: tuple[int, int]
-    withdrawn: bool
+    input_counts: tuple[int, int]
+    output_counts: tuple[int, int]
+    deprecated: bool
 
 
 def newest_version(domain: str) -> int | None:
-    """The newest version of a domain that the installed onnx knows; None if it knows none."""
+    """Return the newest version of a domain in the installed onnx; None for an unknown domain."""
     return _newest_of_others().get(domain) if domain else onnx.defs.onnx_opset_version()
 
 
 @cache
 def _newest_of_others() -> Mapping[str, int]:
-    """By domain; asked only where it is needed, since onnx takes 20 ms to list its schemas."""
+    """Return the newest version by domain. Called only when needed: it takes 20 ms."""
     newest: dict[str, int] = {}
     for entry in onnx.defs.get_all_schemas_with_history():
         newest[entry.domain] = max(newest.get(entry.domain, 0), entry.since_version)
@@ -62,18 +61,19 @@ def _newest_of_others() -> Mapping[str, int]:
 
 
 def refuse_future(domain: str, version: int, where: str) -> None:
+    """Refuse an opset version that is newer than the installed onnx."""
     newest = newest_version(domain)
     if newest is not None and version > newest:
         raise UnsupportedModel(
             f"{where[0].upper()}{where[1:]} imports opset {version} of '{domain or 'ai.onnx'}', "
-            f"and the installed onnx {onnx.__version__} knows versions up to {newest}: upgrade "
+            f"but the installed onnx {onnx.__version__} supports versions up to {newest}: upgrade "
             "onnx, or convert the model with onnx.version_converter."
         )
 
 
 @cache
 def signature(op_type: str, domain: str, opset: int) -> Signature | None:
-    """The operator as `opset` has it, or None where the standard does not know it."""
+    """Return the schema of an operator at `opset`, or None if the standard does not define it."""
     try:
         schema = onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
@@ -93,7 +93,7 @@ def signature(op_type: str, domain: str, opset: int) -> Signature | None:
 
 
 def _newest(op_type: str, domain: str) -> int:
-    """The newest version of an operator; what is deprecated before it was defined anew."""
+    """Return the newest version of an operator; an older deprecated one was defined again."""
     return int(onnx.defs.get_schema(op_type, domain).since_version)
 
 
@@ -111,7 +111,7 @@ def _slot(parameter: OpSchema.FormalParameter) -> Slot:
 
 @cache
 def first_version(op_type: str, domain: str) -> int | None:
-    """The opset that introduced an operator, or None where no opset has it."""
+    """Return the opset that introduced an operator, or None if no opset has it."""
     versions = [
         entry.since_version
         for entry in onnx.defs.get_all_schemas_with_history()
@@ -120,34 +120,37 @@ def first_version(op_type: str, domain: str) -> int | None:
     return min(versions, default=None)
 
 
-def check_node(node: Node, known: Signature, opset: int) -> None:
-    """Refuse a node whose inputs, outputs or attributes the operator does not have."""
-    where = f"{node.label[0].upper()}{node.label[1:]} ({node.operator}, opset {opset})"
-    if known.withdrawn:
-        raise UnsupportedModel(f"{where} uses an operator that this opset has withdrawn.")
-    _check_count(where, "input", len(node.inputs), known.arity)
-    _check_count(where, "output", len(node.outputs), known.results)
-    for slot, name in zip(known.inputs, node.inputs, strict=False):
+def check_node(node: Node, schema: Signature, opset: int) -> None:
+    """Refuse a node whose inputs, outputs or attributes do not fit the operator's schema."""
+    where = node.title(opset)
+    if schema.deprecated:
+        raise UnsupportedModel(
+            f"{where} uses an operator that is deprecated in this opset: convert the model to an "
+            "opset that has it."
+        )
+    _check_count(where, "input", len(node.inputs), schema.input_counts)
+    _check_count(where, "output", len(node.outputs), schema.output_counts)
+    for slot, name in zip(schema.inputs, node.inputs, strict=False):
         if not name and not slot.optional and not slot.variadic:
-            raise InvalidModel(f"{where} lacks its input '{slot.name}'.")
+            raise InvalidModel(f"{where} needs the input '{slot.name}': connect it.")
     for name, value in node.attributes.items():
-        if name not in known.attributes:
-            has = ", ".join(sorted(known.attributes)) or "none"
+        if name not in schema.attributes:
+            names = ", ".join(sorted(schema.attributes)) or "none"
             raise InvalidModel(
-                f"{where} has an attribute '{name}', which is unknown; known: {has}."
+                f"{where} has the attribute '{name}', but the operator has {names}: remove it."
             )
-        check_attribute(where, name, value, known.attributes[name])
-    if missing := known.required.difference(node.attributes):
-        raise InvalidModel(f"{where} lacks its attribute '{min(missing)}'.")
+        check_attribute(where, name, value, schema.attributes[name])
+    if missing := schema.required.difference(node.attributes):
+        raise InvalidModel(f"{where} needs the attribute '{min(missing)}': set it.")
 
 
-def _check_count(where: str, what: str, count: int, bounds: tuple[int, int]) -> None:
+def _check_count(where: str, side: str, count: int, bounds: tuple[int, int]) -> None:
     least, most = bounds
     if not least <= count <= most:
-        wanted = str(least) if least == most else f"{least} to {most}"
+        expected = str(least) if least == most else f"{least} to {most}"
         if most >= _UNBOUNDED:
-            wanted = f"at least {least}"
-        raise InvalidModel(f"{where} has {count} {what}s; it takes {wanted}.")
+            expected = f"at least {least}"
+        raise InvalidModel(f"{where} has {count} {side}s, but the operator takes {expected}.")
 
 
 _ATTRIBUTE_TYPES: Mapping[AttrType, Any] = {
@@ -164,7 +167,7 @@ _ATTRIBUTE_TYPES: Mapping[AttrType, Any] = {
 
 
 def check_attribute(where: str, name: str, value: Any, kind: AttrType) -> None:
-    """Refuse a value of another type than an attribute has; references are let pass."""
+    """Refuse a value that is not of the attribute's type; references are accepted."""
     expected = _ATTRIBUTE_TYPES.get(kind)
     if expected is None or isinstance(value, AttributeReference):
         return
@@ -179,54 +182,56 @@ def check_attribute(where: str, name: str, value: Any, kind: AttrType) -> None:
 
 
 def bind_types(
-    node: Node, known: Signature, types: Sequence[str | None], opset: int
+    node: Node, schema: Signature, types: Sequence[str | None], opset: int
 ) -> tuple[str | None, ...]:
     """Refuse input types that the operator does not allow; return the outputs' types.
 
-    A type that is not known (None) is let pass, and so is what depends on it.
+    An unknown type (None) is accepted, and makes the types that depend on it unknown.
     """
-    found = _bind_types(known, tuple(types))
-    if isinstance(found, _Misfit):
-        _refuse_type(node, found, opset)
-    bound: tuple[str | None, ...] = found
+    result = _bind_types(schema, tuple(types))
+    if isinstance(result, _Misfit):
+        _refuse_type(node, result, opset)
+    bound: tuple[str | None, ...] = result
     return bound[: len(node.outputs)] + bound[-1:] * (len(node.outputs) - len(bound))
 
 
-def check_result(node: Node, known: Signature, found: str, opset: int) -> None:
-    """Refuse a constant of a type that the operator cannot yield at this opset."""
-    slot = known.outputs[0]
-    fits = found in slot.allowed or f"optional({found})" in slot.allowed
-    if len(known.outputs) == 1 and not slot.variadic and not fits:
+def check_result(node: Node, schema: Signature, actual: str, opset: int) -> None:
+    """Refuse a result of a type that the operator cannot have at this opset."""
+    slot = schema.outputs[0]
+    fits = actual in slot.allowed or f"optional({actual})" in slot.allowed
+    if len(schema.outputs) == 1 and not slot.variadic and not fits:
         allowed = ", ".join(sorted(slot.allowed))
         raise InvalidModel(
-            f"{node.label[0].upper()}{node.label[1:]} ({node.operator}, opset {opset}) cannot make "
-            f"{found}. At this opset it may be: {allowed}. Convert the model to a newer opset, or "
-            "load it with strict=False."
+            f"{node.title(opset)} cannot return {actual}; this opset allows: {allowed}. Convert "
+            "the model to a newer opset, or load it with strict=False."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Misfit:
+    """An input type that the schema refuses; `bound_by` says which input fixed its variable."""
+
     slot: Slot
-    found: str
+    actual: str
     bound_by: str | None
 
 
 @cache
-def _bind_types(known: Signature, types: tuple[str | None, ...]) -> Any:
+def _bind_types(schema: Signature, types: tuple[str | None, ...]) -> Any:
+    """Return the outputs' types, or a `_Misfit`."""
     variables: dict[str, tuple[str, str]] = {}
-    for i, found in enumerate(types):
-        slot = known.inputs[min(i, len(known.inputs) - 1)]
-        if found is None:
+    for i, actual in enumerate(types):
+        slot = schema.inputs[min(i, len(schema.inputs) - 1)]
+        if actual is None:
             continue
-        if found not in slot.allowed and f"optional({found})" not in slot.allowed:
-            return _Misfit(slot, found, None)
+        if actual not in slot.allowed and f"optional({actual})" not in slot.allowed:
+            return _Misfit(slot, actual, None)
         if slot.variadic and not slot.homogeneous:
             continue
-        first, name = variables.setdefault(slot.type, (found, slot.name))
-        if first != found and not slot.type.startswith(("tensor", "seq", "optional", "map")):
-            return _Misfit(slot, found, f"'{name}' is {first}")
-    return tuple(_result_type(slot, variables) for slot in known.outputs)
+        first, name = variables.setdefault(slot.type, (actual, slot.name))
+        if first != actual and not slot.type.startswith(("tensor", "seq", "optional", "map")):
+            return _Misfit(slot, actual, f"'{name}' is {first}")
+    return tuple(_result_type(slot, variables) for slot in schema.outputs)
 
 
 def _result_type(slot: Slot, variables: Mapping[str, tuple[str, str]]) -> str | None:
@@ -238,20 +243,15 @@ def _result_type(slot: Slot, variables: Mapping[str, tuple[str, str]]) -> str | 
 
 
 def _refuse_type(node: Node, misfit: _Misfit, opset: int) -> NoReturn:
-    where = f"{node.label[0].upper()}{node.label[1:]} ({node.operator}, opset {opset})"
+    where = node.title(opset)
     if misfit.bound_by:
         raise InvalidModel(
-            f"{where} takes inputs of one type, but {misfit.bound_by} and '{misfit.slot.name}' is "
-            f"{misfit.found}: cast one of them."
+            f"{where} needs inputs of one type, but {misfit.bound_by} and '{misfit.slot.name}' is "
+            f"{misfit.actual}: cast one of them."
         )
     allowed = ", ".join(sorted(misfit.slot.allowed))
     raise InvalidModel(
-        f"{where} does not take {misfit.found} for '{misfit.slot.name}'. At this opset it may be: "
+        f"{where} does not accept {misfit.actual} for '{misfit.slot.name}'; this opset allows: "
         f"{allowed}. Cast the input, convert the model to a newer opset, or load it with "
         "strict=False."
     )
-
-
-def type_of_array(array: np.ndarray[Any, Any]) -> str:
-    """The ONNX type of a NumPy array, such as `tensor(float)`."""
-    return type_name(array.dtype)

@@ -19,7 +19,7 @@ class ElementType(NamedTuple):
     name: str
     dtype: DType
     bits: int
-    field: str  # of TensorProto, where the values are when they are not in raw_data
+    field: str  # The field of TensorProto with the values, unless they are in raw_data.
 
 
 def _row(number: int, name: str, dtype: Any, field: str, bits: int | None = None) -> ElementType:
@@ -63,26 +63,26 @@ _OF_NAME = {f"tensor({row.name})": row.dtype for row in _ROWS}
 
 
 def dtype_of(number: int) -> DType:
-    """The NumPy dtype of one of TensorProto's element types; strings are Python objects.
+    """Return the NumPy dtype of a TensorProto element type; strings are Python objects.
 
     >>> dtype_of(1), dtype_of(8)
     (dtype('float32'), dtype('O'))
     """
     if number not in ELEMENT_TYPES:
         raise InvalidModel(
-            f"Element type {number} is none of ONNX's ({min(ELEMENT_TYPES)} to "
-            f"{max(ELEMENT_TYPES)}): the file is damaged, or newer than this sardonyx."
+            f"Element type {number} is unknown; ONNX defines {min(ELEMENT_TYPES)} to "
+            f"{max(ELEMENT_TYPES)}: the file is damaged, or newer than this sardonyx."
         )
     return ELEMENT_TYPES[number].dtype
 
 
 def number_of(dtype: DType) -> int:
-    """TensorProto's number for a NumPy dtype: the inverse of `dtype_of`."""
+    """Return the TensorProto element type of a NumPy dtype: the inverse of `dtype_of`."""
     return _element_type(dtype).number
 
 
 def type_name(dtype: DType) -> str:
-    """The ONNX name of the type of a tensor of `dtype`.
+    """Return the ONNX name of the type of a tensor of `dtype`.
 
     >>> type_name(np.dtype(np.float32)), type_name(np.dtype("U5"))
     ('tensor(float)', 'tensor(string)')
@@ -91,7 +91,7 @@ def type_name(dtype: DType) -> str:
 
 
 def short_name(dtype: DType) -> str:
-    """`dtype` as messages name it: as NumPy does, but strings as strings.
+    """Return the name of `dtype` for messages: NumPy's name, or "string".
 
     >>> short_name(np.dtype(np.float32)), short_name(np.dtype(object))
     ('float32', 'string')
@@ -114,7 +114,7 @@ def _element_type(dtype: DType) -> ElementType:
 
 
 def dtype_of_type(type_text: str | None) -> DType | None:
-    """The dtype of a tensor type; None for any other type, or where the type is not known.
+    """Return the dtype of a tensor type; None for other types and for an unknown type.
 
     >>> dtype_of_type("tensor(double)"), dtype_of_type("seq(tensor(float))")
     (dtype('float64'), None)

@@ -1,1 +1,1 @@
-"""What the names of a graph stand for: static values, device values, weights, constants."""
+"""The values that the names of a graph refer to: static and device values, weights, constants."""

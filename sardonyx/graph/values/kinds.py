@@ -1,8 +1,8 @@
-"""The kinds of value that tracing tells apart.
+"""The kinds of value in a trace.
 
-A name in a graph is bound to one of these. Two names bound to the very same object are aliases:
-that is all an alias is. A sequence is a Python list of values, an absent optional is None; a map's
-keys are known, and its values are one array.
+A name in a graph is bound to one of these. Two names that are bound to the same object are aliases.
+A sequence is a Python list of values, and an absent optional is None. The keys of a map are static,
+and its values are one array.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from sardonyx.ops.definition import Map, MapRows
 
 
 def is_finite(value: np.ndarray[Any, Any]) -> bool:
-    """Whether an array holds neither infinities nor NaN."""
+    """Whether an array has neither infinities nor NaN."""
     if kind_of(value.dtype) not in ("real floating", "complex floating"):
         return True
     with np.errstate(all="ignore"):
-        # The sum reads the array once and writes nothing. It may overflow where no element does.
+        # The sum needs no memory, but it can overflow where every element is finite.
         return bool(np.isfinite(np.sum(value)) or np.isfinite(value).all())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Static:
-    """Known while tracing: a read-only NumPy array on the host, gone from the program."""
+    """A value known while tracing: a read-only NumPy array on the host, absent from the program."""
 
     value: np.ndarray[Any, Any]
 
@@ -50,7 +50,7 @@ class Static:
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Device:
-    """Computed on the device at each call; while tracing only its shape and dtype are known."""
+    """A value computed on the device at each call; a trace knows only its shape and dtype."""
 
     register: int
     spec: Spec
@@ -74,14 +74,14 @@ class Weight(Device):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Hosted(Device):
-    """Computed on the host at each call: strings."""
+    """A value computed on the host at each call: strings."""
 
 
 Value: TypeAlias = "Static | Device | Map | MapRows | list[Value] | None"
 
 
 def static(value: Any) -> Static:
-    """`value` as a static value. It is marked read-only, since many programs may share it."""
+    """Return `value` as a static value, read-only, since several programs can share it."""
     array = np.asarray(value)
     if array.flags.writeable:
         array = array.view()
@@ -90,12 +90,12 @@ def static(value: Any) -> Static:
 
 
 def as_value(value: Any) -> Value:
-    """What an op that runs subgraphs has computed itself is static; all else is a value already."""
+    """Convert a NumPy array, from an op that runs subgraphs, to a static value; keep all others."""
     return static(value) if isinstance(value, np.ndarray) else value
 
 
 def leaves(value: Value) -> list[Static | Device]:
-    """The arrays inside a value, in order."""
+    """Return the arrays inside a value, in order."""
     if isinstance(value, list):
         return [leaf for one in value for leaf in leaves(one)]
     if isinstance(value, (Map, MapRows)):
@@ -104,16 +104,16 @@ def leaves(value: Value) -> list[Static | Device]:
 
 
 def digest(value: np.ndarray[Any, Any]) -> tuple[Any, ...]:
-    """What tells one host value from another."""
+    """Return a key of the contents of a host value."""
     if value.dtype == object:
         return value.dtype, value.shape, tuple(map(exact, value.ravel().tolist()))
     return value.dtype, value.shape, value.tobytes()
 
 
 def exact(value: Any) -> Any:
-    """A key for a value, equal for one of the same type and the same bits alone.
+    """Return a key that is equal only for values of the same type with the same bits.
 
-    To Python 0.0 and -0.0 are equal, and so are 1, 1.0 and True; and no NaN is equal to itself.
+    In Python 0.0 equals -0.0; 1, 1.0 and True are equal; and NaN does not equal itself.
 
     >>> exact(0.0) == exact(-0.0), exact((1, True)) == exact((1, 1)), exact(2) == exact(2)
     (False, False, True)
@@ -133,10 +133,10 @@ def exact(value: Any) -> Any:
     return (kind, *[exact(getattr(value, name)) for name in names]) if names else value
 
 
-# Of these types no value is equal to one of another type, but for those listed below.
+# Types whose values equal no value of another type, except the types in _BITS.
 _PLAIN = frozenset((int, str, bytes, type(None), FunctionType))
 
-# Of the types whose values Python takes for those of others.
+# Types whose values Python compares as equal to values of other types, with their exact bits.
 _BITS: Mapping[Any, Callable[[Any], Any]] = {
     bool: int,
     float: struct.Struct("<d").pack,
@@ -146,12 +146,12 @@ _BITS: Mapping[Any, Callable[[Any], Any]] = {
 
 @cache
 def _compared(kind: Any) -> tuple[str, ...]:
-    """The fields by which values of a dataclass are equal; none where only identity counts."""
+    """Return the fields that a dataclass compares; none if it compares by identity."""
     if not is_dataclass(kind) or kind.__eq__ is object.__eq__:
         return ()
     return tuple(field.name for field in fields(kind))
 
 
 def spec_text(spec: Spec) -> str:
-    """A shape and dtype as messages and listings write it."""
+    """Return a dtype and shape for messages and listings, such as `float32[2, 3]`."""
     return f"{short_name(spec.dtype)}{list(spec.shape)}"

@@ -1,4 +1,4 @@
-"""Arrays whose data is still in a file, and comes into memory as it is read."""
+"""Arrays whose data is mapped from a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def mapping_of(array: np.ndarray[Any, Any]) -> mmap.mmap | None:
-    """The map of a file in which the array's data lies, if it does."""
+    """Return the file map that holds the array's data, or None."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -18,7 +18,7 @@ def mapping_of(array: np.ndarray[Any, Any]) -> mmap.mmap | None:
 
 
 def let_go(array: np.ndarray[Any, Any]) -> None:
-    """Take what was read of the array out of memory; who reads it again has it from the file."""
+    """Drop the array's pages from memory; they are read from the file again when needed."""
     mapping = mapping_of(array)
     if mapping is None or not hasattr(mmap, "MADV_DONTNEED") or not array.flags.c_contiguous:
         return

@@ -1,7 +1,7 @@
-"""A model's initializers as a mapping, and where each of them lives.
+"""A model's initializers as a mapping, on the host and on the device.
 
-People see `Params`, which they may write to at any time, from any thread. A call sees `Weights`:
-the initializers as they were at one moment, so that it never mixes two states of them.
+Users have `Params`, which they can write to at any time, from any thread. A call uses `Weights`: a
+snapshot of the initializers, so that it never mixes two states of them.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.standard.types import is_string, short_name
-from sardonyx.graph.values.kinds import digest, is_finite, static
+from sardonyx.graph.standard.types import is_string
+from sardonyx.graph.values.kinds import digest, is_finite, spec_text, static
 from sardonyx.graph.values.mmap import let_go
 
-# Integers up to this many elements are shape arithmetic, axes, indices: known while tracing.
+# Integer initializers of at most this many elements are static: shapes, axes, indices.
 LARGEST_STATIC = 1024
-# Of fewer bytes than these there may be copies.
+# Minimum bytes of prepared arrays that are shared between equal contents.
 SMALLEST_SHARED = 2**16
-# So many elements tell which of them may be alike.
+# Number of elements that are compared first, to find arrays with equal contents.
 SAMPLE = 1024
 
 
 class Params(MutableMapping[str, Any]):
-    """Name -> array. Reading gives the backend's array, placed on the device once.
+    """A mapping from names to arrays of the backend, each placed on the device once.
 
-    Assigning replaces a weight; shape and dtype must stay. Programs take weights as arguments, so
-    they stay valid, except where a value was read while tracing.
+    Assigning replaces a weight by an array of the same shape and dtype. Programs take weights as
+    arguments, so they stay valid, unless the trace read the value.
     """
 
     def __init__(self, host: Mapping[str, np.ndarray[Any, Any]], backend: Backend) -> None:
@@ -41,26 +41,26 @@ class Params(MutableMapping[str, Any]):
         self._lock = RLock()
         self._cells = {name: _Cell(array) for name, array in host.items()}
         self._now: Weights | None = None
-        # Arrays prepared from weights, for other programs that prepare the same ones.
+        # Arrays prepared from weights, shared by programs that prepare the same ones.
         self.bound: WeakValueDictionary[Any, Any] = WeakValueDictionary()
         self._placed: WeakValueDictionary[Any, Any] = WeakValueDictionary()
-        # Counts replacements: of any param, and of those that programs were recorded for.
+        # Number of replacements: of any weight, and of weights whose values programs depend on.
         self._version = 0
         self.static_version = 0
         self.read_while_tracing: set[str] = set()
-        # Of weights that programs were recorded for as finite, or as not.
+        # Whether a weight is finite, for the weights where programs depend on that.
         self.finite: dict[str, bool] = {}
 
     @property
     def backend(self) -> Backend:
-        """Where the arrays live."""
+        """The backend of the arrays."""
         return self._backend
 
     def now(self) -> Weights:
-        """The initializers as they are now; later replacements do not change it."""
-        found = self._now
-        if found is not None:
-            return found
+        """Return a snapshot of the initializers, which later replacements do not change."""
+        snapshot = self._now
+        if snapshot is not None:
+            return snapshot
         with self._lock:
             self._now = Weights(self, dict(self._cells), self._version, self.static_version)
             return self._now
@@ -74,17 +74,17 @@ class Params(MutableMapping[str, Any]):
         with self._lock:
             self._cells[name] = _Cell(device=array, is_new=True)
             self._version += 1
-            if name in self.read_while_tracing or is_static(old) or self._turns(name):
+            if name in self.read_while_tracing or is_static(old) or self._finiteness_changed(name):
                 self.static_version += 1
             self._now = None
 
-    def _turns(self, name: str) -> bool:
-        """Whether programs were recorded for a finite weight, and it is one no more, or so."""
-        was = self.finite.get(name)
-        if was is None:
+    def _finiteness_changed(self, name: str) -> bool:
+        """Update whether a weight is finite; return whether that changed."""
+        before = self.finite.get(name)
+        if before is None:
             return False
         self.finite[name] = is_finite(self.bring(self._cells[name]))
-        return self.finite[name] != was
+        return self.finite[name] != before
 
     def __delitem__(self, name: str) -> None:
         raise TypeError("a model's initializers can be replaced, not removed")
@@ -99,30 +99,30 @@ class Params(MutableMapping[str, Any]):
         return f"<{len(self)} params, {sum(self.host(n).nbytes for n in self):,} bytes>"
 
     def host(self, name: str) -> np.ndarray[Any, Any]:
-        """The initializer as a NumPy array, without placing it on the device."""
+        """Return the initializer as a NumPy array, without placing it on the device."""
         return self.now().host(name)
 
     def note_read(self, name: str, weights: Weights) -> None:
-        """Remember that a program was recorded for this value of the initializer."""
+        """Remember that a program depends on this value of the initializer."""
         with self._lock:
             self.read_while_tracing.add(name)
             if not weights.has(name, self._cells[name]):
-                # It was replaced during the trace: the recording is one of the past.
+                # It was replaced during the trace, so the recording is already outdated.
                 self.static_version += 1
                 self._now = None
 
     def note_finite(self, name: str, weights: Weights) -> bool:
-        """Whether a weight is finite, for which a program is recorded; a change is noticed."""
-        found = is_finite(weights.host(name))
+        """Return whether a weight is finite, and remember that a program depends on it."""
+        finite = is_finite(weights.host(name))
         with self._lock:
-            self.finite[name] = found
-            if self._turns(name):  # It was replaced during the trace.
+            self.finite[name] = finite
+            if self._finiteness_changed(name):  # It was replaced during the trace.
                 self.static_version += 1
                 self._now = None
-        return found
+        return finite
 
     def placed(self, value: Any) -> Any:
-        """An array prepared from weights, on the device: one buffer for equal contents."""
+        """Place an array prepared from weights on the device, once for equal contents."""
         backend = self._backend
         if backend.owns(value):
             return value
@@ -130,23 +130,23 @@ class Params(MutableMapping[str, Any]):
             return backend.put(value)
         flat = value.reshape(-1)
         key = value.dtype.name, value.shape, flat[:: flat.size // SAMPLE + 1].tobytes()
-        found = self._placed.get(key)
-        if found is not None and np.array_equal(backend.fetch(found), value):
-            return found
+        cached = self._placed.get(key)
+        if cached is not None and np.array_equal(backend.fetch(cached), value):
+            return cached
         self._placed[key] = array = backend.put(value)
         return array
 
     @property
     def bytes_held(self) -> int:
-        """Bytes on the device: of weights that were placed there, and of what was made of them."""
+        """Bytes on the device, of weights and of arrays that were prepared from them."""
         bound = [reference() for reference in self.bound.valuerefs()]
-        made = {id(a): a for each in bound if each is not None for a in each.arrays}
-        cells = [cell.device for cell in list(self._cells.values())]
-        made.update((id(array), array) for array in cells if array is not None)
-        return sum(map(self._backend.nbytes, made.values()))
+        arrays = {id(a): a for each in bound if each is not None for a in each.arrays}
+        weights = [cell.device for cell in list(self._cells.values())]
+        arrays.update((id(array), array) for array in weights if array is not None)
+        return sum(map(self._backend.nbytes, arrays.values()))
 
     def release(self) -> None:
-        """Give back what is on the device; it is placed there again when it is needed."""
+        """Free the arrays on the device; they are placed there again when needed."""
         with self._lock:
             self._cells = {
                 name: _Cell(self.bring(cell), is_new=cell.is_new)
@@ -157,12 +157,12 @@ class Params(MutableMapping[str, Any]):
             self._now = None
 
     def replaced(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The initializers that were replaced since the model was loaded, as NumPy arrays."""
+        """Return the initializers that were replaced since the load, as NumPy arrays."""
         with self._lock:
             return {name: self.bring(cell) for name, cell in self._cells.items() if cell.is_new}
 
     def place(self, cell: _Cell) -> Any:
-        """The array of a cell on the device, placed there at its first use."""
+        """Return the array of a cell on the device, placed there at its first use."""
         with self._lock:
             if cell.device is None:
                 assert cell.host is not None
@@ -172,7 +172,7 @@ class Params(MutableMapping[str, Any]):
             return cell.device
 
     def bring(self, cell: _Cell) -> np.ndarray[Any, Any]:
-        """The array of a cell on the host, fetched at its first use there."""
+        """Return the array of a cell on the host, fetched at its first use there."""
         with self._lock:
             if cell.host is None:
                 device: Any = cell.device
@@ -180,7 +180,7 @@ class Params(MutableMapping[str, Any]):
             return cell.host
 
     def let_go(self, cell: _Cell) -> None:
-        """Drop the pages that were read from a file, unless weights are used from there."""
+        """Drop the pages of a mapped file, unless the backend computes with them."""
         if cell.host is not None and not self._backend.owns(cell.host):
             let_go(cell.host)
 
@@ -190,7 +190,7 @@ class Params(MutableMapping[str, Any]):
         return self._cells[name]
 
     def _array(self, name: str, value: Any, old: Spec) -> Any:
-        """A caller's value on the device; NumPy's are copied, as the caller may write to them."""
+        """Place a caller's value on the device; NumPy arrays are copied, as they can change."""
         backend = self._backend
         if backend.is_abstract(value):
             raise InvalidInput(
@@ -212,7 +212,7 @@ class Params(MutableMapping[str, Any]):
 
 
 class Weights:
-    """A model's initializers as they were at one moment: those of one call."""
+    """A snapshot of a model's initializers, for one call."""
 
     __slots__ = ("_cells", "params", "static_version", "version")
 
@@ -226,34 +226,34 @@ class Weights:
 
     @property
     def backend(self) -> Backend:
-        """Where the arrays live."""
+        """The backend of the arrays."""
         return self.params.backend
 
     def __getitem__(self, name: str) -> Any:
-        """The array on the device; strings stay on the host."""
+        """Return the array on the device; strings stay on the host."""
         cell = self._cell(name)
         return self.params.place(cell) if cell.device is None else cell.device
 
     def host(self, name: str) -> np.ndarray[Any, Any]:
-        """The initializer as a NumPy array, without placing it on the device."""
+        """Return the initializer as a NumPy array, without placing it on the device."""
         cell = self._cell(name)
         return self.params.bring(cell) if cell.host is None else cell.host
 
     def let_go(self, names: Iterable[str]) -> None:
-        """Drop the pages that were read from files, unless weights are used from there."""
+        """Drop the pages of mapped files, unless the backend computes with them."""
         for name in names:
             self.params.let_go(self._cell(name))
 
     def note_read(self, name: str) -> None:
-        """Remember that a program was recorded for this value of the initializer."""
+        """Remember that a program depends on this value of the initializer."""
         self.params.note_read(name, self)
 
     def is_finite(self, name: str) -> bool:
-        """Whether the initializer is finite, for which a program is recorded."""
+        """Return whether the initializer is finite, and remember that a program depends on it."""
         return self.params.note_finite(name, self)
 
     def has(self, name: str, cell: _Cell) -> bool:
-        """Whether this is the initializer's value here."""
+        """Whether `cell` is the initializer's value in this snapshot."""
         return self._cells[name] is cell
 
     def _cell(self, name: str) -> _Cell:
@@ -276,7 +276,7 @@ class _Cell:
         is_new: bool = False,
     ) -> None:
         self.host = host
-        # Strings have no other place than the host.
+        # Strings exist only on the host.
         self.device = host if host is not None and host.dtype == object else device
         self.is_new = is_new
 
@@ -286,7 +286,7 @@ def _unknown(name: str) -> KeyError:
 
 
 def _readable(name: str, value: Any) -> np.ndarray[Any, Any]:
-    """A copy of a caller's value as a NumPy array of numbers or of strings."""
+    """Return a copy of a caller's value as a NumPy array of numbers or strings."""
     try:
         array = np.array(value)
     except Exception as error:
@@ -300,19 +300,19 @@ def _readable(name: str, value: Any) -> np.ndarray[Any, Any]:
 def _refuse_other(name: str, new: Spec, old: Spec) -> None:
     if new != old:
         raise InvalidInput(
-            f"The initializer '{name}' is {short_name(old.dtype)}{list(old.shape)}, and cannot be "
-            f"replaced by {short_name(new.dtype)}{list(new.shape)}: cast or reshape it first."
+            f"The initializer '{name}' is {spec_text(old)} and cannot be replaced by "
+            f"{spec_text(new)}: cast or reshape the new array first."
         )
 
 
 class Constants:
-    """Static values on the device: one buffer for each content, however many nodes use it."""
+    """Static values on the device: one buffer for equal contents, shared by all nodes."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._lock = RLock()
         self._arrays: dict[Any, Any] = {}
-        self._leaving: dict[int, tuple[np.ndarray[Any, Any], Any]] = {}
+        self._outputs: dict[int, tuple[np.ndarray[Any, Any], Any]] = {}
 
     def __len__(self) -> int:
         return len(self._arrays)
@@ -323,32 +323,32 @@ class Constants:
         return sum(map(self._backend.nbytes, list(self._arrays.values())))
 
     def clear(self) -> None:
-        """Forget them all."""
+        """Drop all arrays."""
         self._arrays.clear()
-        self._leaving.clear()
+        self._outputs.clear()
 
     def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
-        """The device array for `value`, whose digest is `key`."""
-        found = self._arrays.get(key)
-        if found is None:
+        """Return the device array for `value`, whose digest is `key`."""
+        array = self._arrays.get(key)
+        if array is None:
             with self._lock, self._backend.scope():
-                found = self._arrays.get(key)
-                if found is None:
-                    found = self._arrays[key] = self._backend.put(value)
-        return found
+                array = self._arrays.get(key)
+                if array is None:
+                    array = self._arrays[key] = self._backend.put(value)
+        return array
 
     def leaving(self, value: np.ndarray[Any, Any]) -> Any:
-        """The array for a static value that is an output; found by identity, as calls repeat."""
-        known = self._leaving.get(id(value))
-        if known is None:
+        """Return the array for a static output, cached by identity, since calls repeat."""
+        cached = self._outputs.get(id(value))
+        if cached is None:
             array = value if value.dtype == object else self.place(digest(value), value)
-            known = self._leaving[id(value)] = value, array
-        array = known[1]
+            cached = self._outputs[id(value)] = value, array
+        array = cached[1]
         return array if isinstance(array, np.ndarray) else self._backend.shield(array)
 
 
 def is_static(value: Spec | np.ndarray[Any, Any]) -> bool:
-    """Whether an initializer counts as known while tracing, rather than as a weight."""
+    """Whether an initializer is a static value rather than a weight."""
     if not value.shape or is_string(value.dtype):
         return True
     return value.dtype.kind in "biu" and math.prod(value.shape) <= LARGEST_STATIC
