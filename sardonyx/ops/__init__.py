@@ -1,4 +1,4 @@
-"""Every operator, by domain and name. The modules are listed by hand, one family each."""
+"""The table of all operators by domain and name, collected from one module per family."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def _table() -> Mapping[tuple[str, str], Op[Any]]:
     table: dict[tuple[str, str], Op[Any]] = {}
     for name in _MODULES:
         module = import_module(f"sardonyx.ops.{name}")
-        found = [value for value in vars(module).values() if isinstance(value, Op)]
-        table |= {(op.domain, op.name): op for op in found}
+        ops = (value for value in vars(module).values() if isinstance(value, Op))
+        table |= {(op.domain, op.name): op for op in ops}
     return MappingProxyType(table)
 
 

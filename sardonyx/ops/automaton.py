@@ -1,6 +1,6 @@
-"""A pattern as an automaton that follows all ways through it at once.
+"""A nondeterministic automaton that matches a pattern by following all branches at once.
 
-Its work is in proportion to the length of the text and the size of the pattern, whatever they are.
+The work is proportional to the length of the text times the size of the pattern.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from sardonyx.errors import LimitExceeded
 
 Test = Callable[[str], bool]
 Part: TypeAlias = "Chars | Place | Either | Repeat"
-# What is to be matched, part by part.
+# A sequence of parts, matched one after the other.
 Parts: TypeAlias = tuple[Part, ...]
 
 MOST_STATES = 2**13
-# How often states may be visited for one text.
+# Maximum number of state visits for one text.
 MOST_VISITS = 2**22
-_FASTER = "pip install 'sardonyx[text]', which brings google-re2"
+_FASTER = "install google-re2 with pip install 'sardonyx[text]'"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -31,26 +31,26 @@ class Chars:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Place:
-    """A place, told by the characters before and behind it; there is "" beyond the text's ends."""
+    """A position, tested by the characters before and after it ("" at the ends of the text)."""
 
-    is_here: Callable[[str, str], bool]
+    test: Callable[[str, str], bool]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Either:
-    ways: tuple[Parts, ...]
+    branches: tuple[Parts, ...]
 
 
 class Repeat(NamedTuple):
     body: Parts
     least: int
-    # None where there is no end.
+    # None means unbounded.
     most: int | None
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class _State:
-    """Where to go from here: with the next character if it passes a test, or without one."""
+    """A state: with a test it consumes one character that passes, without one it consumes none."""
 
     then: list[_State]
     test: Test | None = None
@@ -58,7 +58,7 @@ class _State:
 
 
 class Automaton:
-    """The states of a pattern."""
+    """The automaton of a pattern."""
 
     def __init__(self, parts: Parts) -> None:
         self._size = 0
@@ -66,14 +66,14 @@ class Automaton:
         self._start = self._sequence(parts, self._end)
 
     def matches(self, text: str) -> bool:
-        """Whether the pattern describes the whole text."""
+        """Return whether the pattern matches the whole text."""
         current, before, visits = {self._start}, "", 0
         for char in text:
             reached = _closure(current, before, char)
             visits += len(reached)
             if visits > MOST_VISITS:
                 raise LimitExceeded(
-                    f"to match a text of {len(text):,} characters takes too long for this pattern: "
+                    f"matching {len(text):,} characters against this pattern takes too long: "
                     f"{_FASTER}"
                 )
             current = {s.then[0] for s in reached if s.test is not None and s.test(char)}
@@ -88,8 +88,8 @@ class Automaton:
         self._size += 1
         if self._size > MOST_STATES:
             raise ValueError(
-                f"the pattern has more than {MOST_STATES:,} parts, repeated ones counted each "
-                f"time: {_FASTER}"
+                f"the pattern expands to more than {MOST_STATES:,} parts, counting every "
+                f"repetition: {_FASTER}"
             )
         return _State(then, test, place)
 
@@ -99,14 +99,14 @@ class Automaton:
         return then
 
     def _before(self, part: Part, then: _State) -> _State:
-        """The state in which a part begins that is followed by `then`."""
+        """Return the first state of a part that `then` follows."""
         match part:
             case Chars(test):
                 return self._state([then], test=test)
             case Place():
                 return self._state([then], place=part)
-            case Either(ways):
-                return self._state([self._sequence(way, then) for way in ways])
+            case Either(branches):
+                return self._state([self._sequence(branch, then) for branch in branches])
         return self._repeated(part, then)
 
     def _repeated(self, repeat: Repeat, then: _State) -> _State:
@@ -123,8 +123,8 @@ class Automaton:
         return then
 
 
-def _closure(states: Iterable[_State], before: str, behind: str) -> set[_State]:
-    """The states that are reached from these without taking a character."""
+def _closure(states: Iterable[_State], before: str, after: str) -> set[_State]:
+    """Return the states that are reachable from these without consuming a character."""
     reached: set[_State] = set()
     waiting = list(states)
     while waiting:
@@ -132,7 +132,7 @@ def _closure(states: Iterable[_State], before: str, behind: str) -> set[_State]:
         if state in reached:
             continue
         reached.add(state)
-        is_open = state.place is None or state.place.is_here(before, behind)
+        is_open = state.place is None or state.place.test(before, after)
         if state.test is None and is_open:
             waiting += state.then
     return reached

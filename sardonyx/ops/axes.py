@@ -1,4 +1,4 @@
-"""Axes as ONNX counts them: from the front, or from the back when negative."""
+"""Axis numbers as ONNX counts them: from the back when negative."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def axis_within(axis: int, rank: int) -> int:
-    """`axis` counted from the front.
+    """Return `axis` counted from the front; it must exist in an array of this rank.
 
     >>> axis_within(-1, 3)
     2
@@ -17,8 +17,8 @@ def axis_within(axis: int, rank: int) -> int:
 
 
 def axes_within(axes: Iterable[int], rank: int) -> tuple[int, ...]:
-    """`axes` counted from the front, each at most once."""
-    found = tuple(axis_within(axis, rank) for axis in axes)
-    if len(set(found)) < len(found):
-        raise ValueError(f"axes {found} name an axis twice")
-    return found
+    """Return `axes` counted from the front; each may occur only once."""
+    positive = tuple(axis_within(axis, rank) for axis in axes)
+    if len(set(positive)) < len(positive):
+        raise ValueError(f"axes {positive} contain an axis twice")
+    return positive

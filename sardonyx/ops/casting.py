@@ -1,4 +1,4 @@
-"""Operators that convert elements from one type to another."""
+"""Operators that convert elements from one dtype to another."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def BitCast(xp: Backend, input: Array, *, to: DType) -> Array:
     if "O" in (source.kind, to.kind) or _bits(source) != _bits(to):
         raise ValueError(f"{source.name} and {to.name} do not have the same number of bits")
     if to.kind == "b":
-        # Whatever is not 0 is true, and is to have the bits of true.
+        # Any nonzero byte is true, and must become the bits of true.
         return xp.not_equal(BitCast(xp, input, to=UINT8), 0)
     return xp.bitcast(input, xp.dtype(to))
 
 
 def _bits(dtype: DType) -> int:
-    """Those of an element, of which several may share a byte in a file."""
+    """Return the bits of one element; in a file, several elements may share a byte."""
     if not is_low_precision(dtype):
         return 8 * dtype.itemsize
     info = ml_dtypes.iinfo if isdtype(dtype, "integral") else ml_dtypes.finfo
@@ -70,9 +70,9 @@ def _cast(
         unchanged: Array = x
         return unchanged
     if to.kind == "O":
-        return _written(xp.fetch(x))
+        return _to_strings(xp.fetch(x))
     if source.kind == "O":
-        x = xp.asarray(_read(x, to))
+        x = xp.asarray(_from_strings(x, to))
     return _converted(xp, x, to, saturate, round_mode)
 
 
@@ -88,10 +88,10 @@ def _converted(xp: Backend, x: Array, to: DType, saturate: bool, round_mode: str
         greatest = _greatest(to)
         x = xp.minimum(xp.maximum(_widened(xp, x), -greatest), greatest)
     elif is_low_precision(to) and isdtype(to, "integral"):
-        # By way of an integer with bits to discard: libraries differ in what they do without.
+        # Convert to int32 first: libraries differ when they narrow a float directly.
         x = xp.astype(x, xp.dtype(np.dtype(np.int32)))
     elif is_low_precision(to) and is_low_precision(xp.numpy_dtype(x.dtype)):
-        # By way of float32, which holds both: not every library converts each to each.
+        # Convert to float32 first: not every library converts between narrow dtypes.
         x = _widened(xp, x)
     return xp.astype(x, xp.dtype(to))
 
@@ -105,13 +105,13 @@ def _widened(xp: Backend, x: Array) -> Array:
 
 
 def _to_power_of_two(xp: Backend, x: Array, saturate: bool, round_mode: str) -> Array:
-    """float8e8m0 is the exponent of a float32, with neither sign nor zero nor fraction."""
+    """Convert to float8e8m0: the exponent of a float32, without sign, zero or fraction."""
     if round_mode not in ("up", "down", "nearest"):
         raise ValueError(f"round_mode {round_mode!r} is not one of up, down and nearest")
     x = xp.astype(x, xp.dtype(FLOAT32))
     size = xp.bitcast(x, xp.dtype(UINT32)) & 0x7FFFFFFF
     exponent, fraction = size >> 23, size & 0x7FFFFF
-    # The lowest power, 2**-127, is subnormal in float32: its leading 1 stands in the fraction.
+    # The lowest power, 2**-127, is subnormal in float32: its leading 1 is in the fraction.
     is_lowest = xp.equal(exponent, 0)
     above = xp.astype(fraction, xp.dtype(INT64)) - xp.where(is_lowest, 0x400000, 0)
     if round_mode == "up":
@@ -126,11 +126,11 @@ def _to_power_of_two(xp: Backend, x: Array, saturate: bool, round_mode: str) -> 
     return xp.bitcast(xp.astype(exponent, xp.dtype(UINT8)), xp.dtype(FLOAT8E8M0))
 
 
-# -- strings, which live on the host --------------------------------------------------------------
+# -- strings on the host --------------------------------------------------------------------------
 
 
-def _written(x: np.ndarray[Any, Any]) -> Array:
-    """The shortest decimal of each number that reads back as that number."""
+def _to_strings(x: np.ndarray[Any, Any]) -> Array:
+    """Return the shortest decimal of each number that parses back to it."""
     if is_low_precision(x.dtype):
         x = x.astype(FLOAT32 if x.dtype.name.startswith(("float", "bfloat")) else np.int8)
     texts: Any = np.empty(x.size, dtype=object)
@@ -142,11 +142,11 @@ def _written(x: np.ndarray[Any, Any]) -> Array:
 _SPECIAL = {"inf": "INF", "-inf": "-INF", "nan": "NaN"}
 
 
-def _read(texts: Any, to: DType) -> np.ndarray[Any, Any]:
-    """The numbers that `texts` mean, in a type wide enough to be converted on to `to`."""
+def _from_strings(texts: Any, to: DType) -> np.ndarray[Any, Any]:
+    """Parse `texts` as numbers of a dtype wide enough to convert to `to` afterwards."""
     each = texts.reshape(-1).tolist()
     if isdtype(to, "integral"):
-        # As 64 bits whose higher ones are discarded later, like those of any integer.
+        # Parse as 64 bits; the later cast discards the upper ones, as for any integer.
         values = np.array([_integer(text) % 2**64 for text in each], dtype=np.uint64)
     elif to.kind == "c":
         values = np.array([complex(text) for text in each], dtype=np.complex128)

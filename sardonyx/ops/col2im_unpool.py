@@ -1,4 +1,4 @@
-"""Back to the image: from its columns, and from what pooling has left of it."""
+"""Col2Im and MaxUnpool: they rebuild an image from its columns or from its pooled maxima."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def Col2Im(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Array:
-    """Where blocks overlap they are added: truth values by "or", strings end to end."""
+    """Sum overlapping blocks; booleans are combined by "or", strings are concatenated."""
     rank = len(image_shape)
     image_shape, block_shape, strides, dilations = (
         positive(name, values, rank)
@@ -47,17 +47,20 @@ def Col2Im(
     per_channel, blocks = math.prod(block_shape), math.prod(counts)
     if input.ndim != 3 or min(counts) < 1 or input.shape[2] != blocks:
         raise ValueError(
-            f"an image of shape {image_shape} has blocks {block_shape} as many as {counts}: the "
-            f"input must be of shape (batch, channels * {per_channel}, {blocks}), not {input.shape}"
+            f"image_shape {image_shape} with block_shape {block_shape} needs an input of shape "
+            f"(batch, channels * {per_channel}, {blocks}), but it has {input.shape}"
         )
     if input.shape[1] % per_channel:
-        raise ValueError(f"{input.shape[1]} rows do not make channels of blocks {block_shape}")
+        raise ValueError(
+            f"axis 1 has size {input.shape[1]}, but must be a multiple of {per_channel}, the size "
+            f"of a block {block_shape}"
+        )
     batch, channels = input.shape[0], input.shape[1] // per_channel
     shape = (batch, channels, *image_shape)
     xp.allow(shape, xp.numpy_dtype(input.dtype), copies=8)
     x = xp.reshape(wide(xp, input), (batch * channels, *block_shape, *counts))
-    # One axis after the other: the next two are a side of the block and the count of blocks on it,
-    # and become the last one, a side of the image.
+    # Axis by axis, merge one side of the block and the number of blocks along it into one side of
+    # the image, which becomes the last axis.
     for i in range(rank):
         side, count = x.shape[1], x.shape[1 + rank - i]
         x = xp.moveaxis(x, 1 + rank - i, 2)
@@ -68,7 +71,7 @@ def Col2Im(
 
 
 def _sources(side: int, count: int, size: int, head: int, stride: int, dilation: int) -> Host:
-    """Which elements of a (side, count) plane meet at each pixel; one past the last is none."""
+    """Return which elements of a (side, count) plane meet at each pixel; `side * count` is none."""
     taps, starts = np.arange(side) * dilation, np.arange(count) * stride
     at = (taps[:, None] + starts - head).reshape(-1)
     source = np.flatnonzero((at >= 0) & (at < size))
@@ -81,15 +84,15 @@ def _sources(side: int, count: int, size: int, head: int, stride: int, dilation:
 
 
 def _sum_of_sources(xp: Backend, x: Array, sources: Host) -> Array:
-    """The elements of axis 1 that `sources` names in each column, added up."""
+    """Return the sum of the elements of axis 1 that each column of `sources` names."""
     is_text, is_bool = xp.numpy_dtype(x.dtype).kind == "O", xp.isdtype(x.dtype, "bool")
     widths = [(0, 0), (0, 1), *((0, 0) for _ in x.shape[2:])]
     padded = xp.pad(x, widths, "" if is_text else 0)
-    found = xp.take(padded, xp.asarray(sources.reshape(-1)), axis=1)
-    found = xp.reshape(found, (x.shape[0], *sources.shape, *x.shape[2:]))
+    terms = xp.take(padded, xp.asarray(sources.reshape(-1)), axis=1)
+    terms = xp.reshape(terms, (x.shape[0], *sources.shape, *x.shape[2:]))
     if sources.shape[0] == 1 or is_text:
-        return reduce(xp.add, xp.unstack(found, axis=1))
-    return xp.any(found, axis=1) if is_bool else xp.sum(found, axis=1, dtype=x.dtype)
+        return reduce(xp.add, xp.unstack(terms, axis=1))
+    return xp.any(terms, axis=1) if is_bool else xp.sum(terms, axis=1, dtype=x.dtype)
 
 
 @op
@@ -103,12 +106,12 @@ def MaxUnpool(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Array:
-    """Indices count the elements of what the windows span, of which a larger output is filled up.
+    """Scatter `X` into the area that the windows span, then pad it to a larger `output_shape`.
 
-    A smaller output says how much of it is padding, whatever `pads` say.
+    The indices count the elements of that area. With an `output_shape`, `pads` are ignored.
     """
     if X.shape != I.shape:
-        raise ValueError(f"X has shape {X.shape} and I has shape {I.shape}; both need the same")
+        raise ValueError(f"X has shape {X.shape} and I has shape {I.shape}; they must be equal")
     rank = X.ndim - 2
     kernel_shape, strides = (
         positive("kernel_shape", kernel_shape, rank),
@@ -124,13 +127,16 @@ def MaxUnpool(
     if output_shape is None:
         output_shape = (*X.shape[:2], *spanned)
     if len(output_shape) != X.ndim or output_shape[:2] != X.shape[:2] or min(output_shape[2:]) < 1:
-        raise ValueError(f"X of shape {X.shape} cannot be unpooled to shape {output_shape}")
+        raise ValueError(
+            f"output_shape {output_shape} does not fit X of shape {X.shape}: it needs the same "
+            "first two sizes, and positive sizes after them"
+        )
     inner = [min(sizes) for sizes in zip(spanned, output_shape[2:], strict=True)]
     size = math.prod((*X.shape[:2], *inner))
     xp.require(I, Within("I", 0, size - 1))
-    # A negative index is not counted from the end, but out of range.
-    places = xp.where(I < 0, size, I)
+    # A negative index is out of range; it does not count from the end.
+    positions = xp.where(I < 0, size, I)
     flat = xp.zeros((size,), dtype=X.dtype)
-    flat = xp.scatter(flat, (xp.reshape(places, (-1,)),), xp.reshape(X, (-1,)))
+    flat = xp.scatter(flat, (xp.reshape(positions, (-1,)),), xp.reshape(X, (-1,)))
     widths = [(0, size - n) for size, n in zip(output_shape[2:], inner, strict=True)]
     return xp.pad(xp.reshape(flat, (*X.shape[:2], *inner)), [(0, 0), (0, 0), *widths], 0)

@@ -1,4 +1,4 @@
-"""Control flow: on the device where it can be, walked through by the tracer where not."""
+"""Control flow: it runs on the device where possible; otherwise the tracer unrolls it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sardonyx.ops.loops import single
 
 @op
 def If(walk: Walk, cond: Value, *, then_branch: Body, else_branch: Body) -> Value:
-    single(cond, "its condition")
+    single("cond", cond)
     if not walk.knows(cond):
         shapes = _shapes(walk, then_branch)
         if shapes is not None and shapes == _shapes(walk, else_branch):
-            made = walk.on_device(_chosen, cond, then_branch=then_branch, else_branch=else_branch)
-            if made is not None:
-                return made
+            results = walk.on_device(_cond, cond, then_branch=then_branch, else_branch=else_branch)
+            if results is not None:
+                return results
     return then_branch() if bool(walk.read(cond).item()) else else_branch()
 
 
 def _shapes(walk: Walk, branch: Body) -> Any:
-    """What a branch makes; None if it does not run on the device, or not at all.
+    """Return the shapes of a branch's results; None if it cannot run on the device, or at all.
 
-    Exporters write branches that fit other sizes than these. They are an error only where taken.
+    Exporters write branches that fit other sizes than these; only a branch taken is an error.
     """
     try:
         return walk.shapes(branch)
@@ -37,45 +37,48 @@ def _shapes(walk: Walk, branch: Body) -> Any:
 
 
 @If.infers()
-def _of_both_branches(
+def _infer_if(
     dtypes: Sequence[DType | None], outputs: int, *, then_branch: Outline, else_branch: Outline
 ) -> list[DType | None]:
     counts = len(then_branch.dtypes), len(else_branch.dtypes)
     if {*counts} != {outputs}:
         raise ValueError(
-            f"it has {outputs} outputs, and its branches make {counts[0]} and {counts[1]} values"
+            f"it has {outputs} outputs, but its branches return {counts[0]} and {counts[1]} values"
         )
     pairs = list(zip(then_branch.dtypes, else_branch.dtypes, strict=True))
     for i, (one, other) in enumerate(pairs):
         if None not in (one, other) and one != other:
-            raise ValueError(f"as output {i} its branches make {one} and {other}")
+            raise ValueError(f"output {i} is {one} in then_branch, but {other} in else_branch")
     return [one or other for one, other in pairs]
 
 
-def _chosen(xp: Backend, cond: Array, *, then_branch: Body, else_branch: Body) -> Any:
+def _cond(xp: Backend, cond: Array, *, then_branch: Body, else_branch: Body) -> Any:
     return xp.cond(cond, then_branch, else_branch)
 
 
 @op
 def SequenceMap(walk: Walk, input_sequence: Value, *additional_inputs: Value, body: Body) -> Value:
-    def of(value: Value, place: int) -> Value:
-        return value[place] if isinstance(value, list) else value
+    def item(value: Value, i: int) -> Value:
+        return value[i] if isinstance(value, list) else value
 
     lengths = {len(v) for v in (input_sequence, *additional_inputs) if isinstance(v, list)}
     if not isinstance(input_sequence, list) or len(lengths) > 1:
-        raise ValueError(f"its sequences must be of one length, and are of {sorted(lengths)}")
-    made = [
-        body(*(of(value, i) for value in (input_sequence, *additional_inputs)))
+        raise ValueError(
+            f"its first input must be a sequence, and all sequences must have the same length; the "
+            f"lengths are {sorted(lengths)}"
+        )
+    results = [
+        body(*(item(value, i) for value in (input_sequence, *additional_inputs)))
         for i in range(len(input_sequence))
     ]
-    return tuple([results[i] for results in made] for i in range(body.outputs))
+    return tuple([row[i] for row in results] for i in range(body.outputs))
 
 
 @op(domain="ai.onnx.preview.training")
 def Gradient(walk: Walk, *Inputs: Value, xs: Strings, y: str, zs: Strings = ()) -> Value:
     names = (*xs, *zs)
     if len(Inputs) != len(names):
-        raise ValueError(f"it has {len(Inputs)} inputs for the {len(names)} names of xs and zs")
+        raise ValueError(f"it has {len(Inputs)} inputs, but xs and zs have {len(names)} names")
     return walk.with_body(_gradients, *Inputs, body=walk.between(names, y), count=len(xs))
 
 

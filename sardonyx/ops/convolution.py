@@ -1,4 +1,4 @@
-"""Convolution, and its transpose."""
+"""Conv and ConvTranspose."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def Conv(
 def windows_of_filters(
     X: Array, W: Array, *, group: int, kernel_shape: Ints | None, **layout: Any
 ) -> Windows:
-    """Where the filters stand over an input whose channels they fit."""
+    """Return the windows of the filters `W` over `X`; their channels must fit."""
     _check_filters(X, W, group, kernel_shape)
     if X.shape[1] != W.shape[1] * group or W.shape[0] % group:
         raise ValueError(
-            f"filters of shape {W.shape} in {group} groups do not fit {X.shape[1]} channels"
+            f"W of shape {W.shape} with group {group} does not fit the {X.shape[1]} channels of X"
         )
     return windows_over(X.shape[2:], W.shape[2:], **layout)
 
@@ -80,17 +80,17 @@ def ConvTranspose(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Array:
-    """The convolution of an input with zeros between its elements, by the mirrored filters."""
+    """Insert zeros between the input's elements and convolve with the mirrored filters."""
     _check_filters(X, W, group, kernel_shape)
     if X.shape[1] != W.shape[0] or W.shape[0] % group:
         raise ValueError(
-            f"filters of shape {W.shape} in {group} groups do not fit {X.shape[1]} channels"
+            f"W of shape {W.shape} with group {group} does not fit the {X.shape[1]} channels of X"
         )
     rank = X.ndim - 2
     strides, dilations = positive("strides", strides, rank), positive("dilations", dilations, rank)
     extents = [(k - 1) * d + 1 for k, d in zip(W.shape[2:], dilations, strict=True)]
     full = [(n - 1) * s + e for n, s, e in zip(X.shape[2:], strides, extents, strict=True)]
-    cuts = _cuts(
+    crops = _crops(
         X.shape[2:],
         full,
         strides=strides,
@@ -99,8 +99,8 @@ def ConvTranspose(
         output_padding=output_padding,
         output_shape=output_shape,
     )
-    # Of the whole result the ends are cut off by padding less than the filter would reach.
-    widths = [(e - 1 - head, e - 1 - tail) for e, (head, tail) in zip(extents, cuts, strict=True)]
+    # Cut the ends off the full result by padding less than the filter's extent.
+    widths = [(e - 1 - head, e - 1 - tail) for e, (head, tail) in zip(extents, crops, strict=True)]
     Y = xp.convolution(
         _padded_or_cut(xp, _spread(xp, X, strides), widths),
         _mirrored(xp, W, group),
@@ -112,7 +112,7 @@ def ConvTranspose(
     return with_bias(xp, Y, B)
 
 
-def _cuts(
+def _crops(
     lengths: Ints,
     full: list[int],
     *,
@@ -122,7 +122,7 @@ def _cuts(
     output_padding: Ints | None,
     output_shape: Ints | None,
 ) -> list[tuple[int, int]]:
-    """How much of the whole result goes at either end of each axis; less than nothing adds."""
+    """Return how much to cut off the full result at both ends of each axis; negative adds."""
     rank = len(lengths)
     check_auto_pad(auto_pad)
     extra = (0,) * rank if output_padding is None else output_padding
@@ -132,20 +132,20 @@ def _cuts(
         output_shape = tuple(n * s for n, s in zip(lengths, strides, strict=True))
     if output_shape is None:
         pairs = pad_pairs(None if auto_pad == "VALID" else pads, rank)
-        cuts = [(head, tail - e) for (head, tail), e in zip(pairs, extra, strict=True)]
+        crops = [(head, tail - e) for (head, tail), e in zip(pairs, extra, strict=True)]
     else:
         output_shape = positive("output_shape", output_shape, rank)
-        cuts = []
+        crops = []
         for size, whole, e in zip(output_shape, full, extra, strict=True):
             head, _ = split_padding(max(whole + e - size, 0), auto_pad)
-            cuts.append((head, whole - size - head))
-    if any(whole - head - tail < 1 for whole, (head, tail) in zip(full, cuts, strict=True)):
-        raise ValueError(f"pads {pads} leave nothing of a result of shape {tuple(full)}")
-    return cuts
+            crops.append((head, whole - size - head))
+    if any(whole - head - tail < 1 for whole, (head, tail) in zip(full, crops, strict=True)):
+        raise ValueError(f"pads {pads} cut off all of a result of shape {tuple(full)}")
+    return crops
 
 
 def _spread(xp: Backend, X: Array, strides: Ints) -> Array:
-    """`X` with `stride - 1` zeros between neighbours."""
+    """Return `X` with `stride - 1` zeros between neighbouring elements."""
     if set(strides) == {1}:
         return X
     lengths = X.shape[2:]
@@ -159,7 +159,7 @@ def _spread(xp: Backend, X: Array, strides: Ints) -> Array:
 
 
 def _mirrored(xp: Backend, W: Array, group: int) -> Array:
-    """Filters of shape (C, M / group, ...) as those of the convolution from C to M channels."""
+    """Turn filters of shape (C, M / group, ...) into those of a Conv from C to M channels."""
     kernel = W.shape[2:]
     W = xp.flip(W, axis=tuple(range(2, W.ndim)))
     W = xp.reshape(W, (group, W.shape[0] // group, *W.shape[1:]))
@@ -179,11 +179,13 @@ def _padded_or_cut(xp: Backend, x: Array, widths: list[tuple[int, int]]) -> Arra
 
 def _check_filters(X: Array, W: Array, group: int, kernel_shape: Ints | None) -> None:
     if W.ndim != X.ndim or X.ndim < 3:
-        raise ValueError(f"X has {X.ndim} axes and W {W.ndim}; both need the same, at least three")
+        raise ValueError(
+            f"X has {X.ndim} axes and W has {W.ndim}; they must be equal and at least three"
+        )
     if group < 1:
         raise ValueError(f"group is {group}, but must be positive")
     if kernel_shape is not None and kernel_shape != W.shape[2:]:
-        raise ValueError(f"kernel_shape {kernel_shape} is not that of W, {W.shape[2:]}")
+        raise ValueError(f"kernel_shape is {kernel_shape}, but W has {W.shape[2:]}")
 
 
 def with_bias(xp: Backend, Y: Array, B: Array | None) -> Array:

@@ -1,4 +1,4 @@
-"""Convolution whose filters' taps stand where the input says."""
+"""DeformConv: a convolution in which an input shifts each tap of the filters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sardonyx.ops.windows import Windows
 
 INT64 = np.dtype(np.int64)
 
-# A place has neighbours as many as the power of two by the axes.
+# A position has 2**axes neighbours.
 MOST_AXES = 8
 
 
@@ -39,9 +39,12 @@ def DeformConv(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Array:
-    """Taps between elements are interpolated linearly, with zeros all around the input."""
+    """Interpolate taps between elements linearly; the input is surrounded by zeros."""
     if X.ndim - 2 > MOST_AXES or not X.size:
-        raise ValueError(f"X has shape {X.shape}; it needs elements, on 1 to {MOST_AXES} axes")
+        raise ValueError(
+            f"X has shape {X.shape}; it must not be empty, and must have 1 to {MOST_AXES} spatial "
+            "axes"
+        )
     windows = windows_of_filters(
         X,
         W,
@@ -55,10 +58,12 @@ def DeformConv(
     batch, channels, *spatial = X.shape
     rank, taps, places = len(spatial), math.prod(windows.kernel), math.prod(windows.sizes)
     if offset_group < 1 or channels % offset_group:
-        raise ValueError(f"{channels} channels are not {offset_group} groups of equal size")
+        raise ValueError(
+            f"{channels} channels cannot be divided into offset_group {offset_group} equal groups"
+        )
     _check_shape("offset", offset, (batch, offset_group * taps * rank, *windows.sizes))
     shifts = xp.reshape(offset, (batch, offset_group, taps, rank, places))
-    # Rows of one group's channels, which lie side by side, at each element.
+    # The channels of a group are contiguous, so that one gather reads them together.
     X = xp.reshape(X, (batch, offset_group, channels // offset_group, *spatial))
     rows = xp.moveaxis(X, 2, -1)
     at = [shifts[:, :, :, i, :] + base for i, base in enumerate(_unshifted(xp, windows, X.dtype))]
@@ -78,7 +83,7 @@ def _check_shape(name: str, x: Array, shape: Ints) -> None:
 
 
 def _unshifted(xp: Backend, windows: Windows, dtype: object) -> Iterator[Array]:
-    """Where each tap of each window would stand: one array (taps, windows) per axis."""
+    """Yield the positions of all taps before the shift: one array (taps, windows) per axis."""
     taps, places = np.indices(windows.kernel), np.indices(windows.sizes)
     for tap, place, dilation, stride, (head, _) in zip(
         taps, places, windows.dilations, windows.strides, windows.pads, strict=True
@@ -88,7 +93,7 @@ def _unshifted(xp: Backend, windows: Windows, dtype: object) -> Iterator[Array]:
 
 
 def _interpolated(xp: Backend, rows: Array, at: list[Array]) -> Array:
-    """`rows` (batch, group, *spatial, channels) at the places (batch, group, taps, windows)."""
+    """Sample `rows` (batch, group, *spatial, channels) at `at` (batch, group, taps, windows)."""
     outer = [xp.arange(n, dtype=xp.dtype(INT64)) for n in rows.shape[:2]]
     outer = [xp.reshape(n, (-1, *(1,) * (3 - i))) for i, n in enumerate(outer)]
     neighbours = [
@@ -98,19 +103,19 @@ def _interpolated(xp: Backend, rows: Array, at: list[Array]) -> Array:
     for corner in product(*neighbours):
         places, shares, inside = zip(*corner, strict=True)
         row = xp.gather(rows, (*outer, *places))
-        # Not times zero, since what is read may be infinite.
+        # Selected instead of multiplied by zero, since the element may be infinite.
         row = xp.where(xp.expand_dims(reduce(xp.logical_and, inside), axis=-1), row, 0.0)
         parts.append(row * xp.expand_dims(math.prod(shares[1:], start=shares[0]), axis=-1))
     return reduce(xp.add, parts)
 
 
 def _neighbours(xp: Backend, at: Array, length: int) -> list[tuple[Array, Array, Array]]:
-    """The two elements around each place: where they are, their shares, and if they have any."""
+    """Return both neighbours of each position: index, weight, and whether the weight counts."""
     at = xp.minimum(xp.maximum(at, -2.0), length + 1.0)
     below = xp.floor(at)
-    found = []
+    neighbours = []
     for side, share in ((below, 1 - (at - below)), (below + 1, at - below)):
         is_inside = (side >= 0) & (side < length) & xp.not_equal(share, 0)
         place = xp.astype(xp.where(is_inside, side, 0.0), xp.dtype(INT64))
-        found.append((place, share, is_inside))
-    return found
+        neighbours.append((place, share, is_inside))
+    return neighbours

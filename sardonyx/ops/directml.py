@@ -1,4 +1,4 @@
-"""DirectML's element-wise identity: f(x) = x, and with a scale and a bias x * scale + bias."""
+"""DirectML's element-wise identity, x * scale + bias."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALL = (*_UP_TO_32_BITS, "float64", "int64", "uint64")
 
 _FLOAT64 = np.dtype(np.float64)
 
-# From which feature level on DirectML takes which ranks and element types.
+# The ranks and dtypes that DirectML supports from each feature level on.
 _TABLES = {
     "1.0": (range(4, 6), _HALF_AND_SINGLE),
     "2.1": (range(4, 6), _UP_TO_32_BITS),
@@ -35,17 +35,17 @@ def ElementWiseIdentity(
     bias: float = 0.0,
     feature_level: float = 4.1,
 ) -> Array:
-    """With a scale of 1 and a bias of 0 the result is the input itself."""
+    """Return `input * scale + bias`; with scale 1 and bias 0, the input itself."""
     check_support(xp.numpy_dtype(input.dtype), input.ndim, feature_level)
     return scaled(xp, input, scale, bias)
 
 
 def scaled(xp: Backend, x: Array, scale: float, bias: float) -> Array:
-    """x * scale + bias in x's own dtype, and `x` itself where that is the same.
+    """Return `x * scale + bias` in the dtype of `x`; `x` itself where nothing changes.
 
     Integers are computed in float64 and converted back as Direct3D does: truncated towards zero,
-    limited to the range of their dtype, NaN as 0. 64-bit integers are exact besides, if scale and
-    bias are whole numbers.
+    clamped to the range of their dtype, NaN as 0. 64-bit integers are exact if scale and bias are
+    whole numbers.
     """
     if scale == 1 and bias == 0:
         return x
@@ -56,8 +56,8 @@ def scaled(xp: Backend, x: Array, scale: float, bias: float) -> Array:
     whole = all(float(number).is_integer() and abs(number) < 2**63 for number in (scale, bias))
     if not whole or xp.numpy_dtype(x.dtype).itemsize < 8:
         return result
-    # float64 holds only 53 bits. Modulo 2**64 the product is exact unless it left the range, and
-    # then it is at least 2**64 away from what float64 says.
+    # float64 has only 53 bits. Modulo 2**64 the product is exact unless it left the range; then it
+    # differs from the float64 result by at least 2**64.
     modulo = x * _constant(xp, x.dtype, int(scale)) + _constant(xp, x.dtype, int(bias))
     return xp.where(xp.abs(xp.astype(modulo, wide.dtype) - wide) < 2.0**62, modulo, result)
 
@@ -65,7 +65,7 @@ def scaled(xp: Backend, x: Array, scale: float, bias: float) -> Array:
 def _limited(xp: Backend, wide: Array, dtype: DType) -> Array:
     limits = np.iinfo(dtype)
     low, high = float(limits.min), float(limits.max)
-    # float64 has no 2**63 - 1: what reaches a limit is set to it only once it is an integer.
+    # float64 cannot represent 2**63 - 1: values at a limit are replaced after the conversion.
     inside = xp.where((wide > low) & (wide < high), wide, xp.zeros_like(wide))
     result = xp.astype(xp.trunc(inside), xp.dtype(dtype))
     result = xp.where(wide >= high, _constant(xp, result.dtype, limits.max), result)
@@ -77,7 +77,7 @@ def _constant(xp: Backend, dtype: DType, number: int) -> Array:
 
 
 def check_support(dtype: DType, rank: int, feature_level: float | str) -> None:
-    """Raise a ValueError where DirectML's operator takes no such tensor at `feature_level`."""
+    """Raise a ValueError if DirectML does not support such a tensor at `feature_level`."""
     level = level_name(feature_level)
     if allows(dtype, rank, level):
         return
@@ -91,7 +91,7 @@ def check_support(dtype: DType, rank: int, feature_level: float | str) -> None:
 
 
 def allows(dtype: DType, rank: int, level: str = "4.1") -> bool:
-    """Whether DirectML's operator takes a tensor of that dtype and rank at a feature level."""
+    """Return whether DirectML supports a tensor of this dtype and rank at a feature level."""
     ranks, names = _in_force(level)
     return rank in ranks and dtype.name in names
 
@@ -101,9 +101,9 @@ def _in_force(level: str) -> tuple[range, tuple[str, ...]]:
 
 
 def level_name(feature_level: float | str) -> str:
-    """The feature level as its documentation writes it, from a number or from text.
+    """Return the feature level as DirectML's documentation writes it, for a number or text.
 
-    ONNX's attributes are float32, where 4.1 is 4.0999999.
+    ONNX's attributes are float32, in which 4.1 is 4.0999999.
     """
     if isinstance(feature_level, str):
         name = feature_level
@@ -112,5 +112,5 @@ def level_name(feature_level: float | str) -> str:
             (n for n in _LEVELS if abs(float(n) - feature_level) < 1e-6), str(feature_level)
         )
     if name not in _LEVELS:
-        raise ValueError(f"DirectML has no feature level {name!r}, but {', '.join(_LEVELS)}")
+        raise ValueError(f"DirectML has no feature level {name!r}; it has {', '.join(_LEVELS)}")
     return name

@@ -1,4 +1,4 @@
-"""Sums of products by Einstein's convention, as matrix products of two operands at a time."""
+"""Einsum, computed as matrix products of two operands at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sardonyx.ops.precision import at_least_float32
 Label: TypeAlias = str | int
 Labels: TypeAlias = tuple[Label, ...]
 
-# So many operands are looked at for the next two to be multiplied.
+# Maximum number of operands among which the next pair is chosen.
 MOST_COMPARED = 16
 
 
@@ -45,18 +45,22 @@ def Einsum(xp: Backend, *Inputs: Array, equation: str) -> Array:
     return _in_order(xp, operands[0], output)
 
 
-# -- what an equation says ------------------------------------------------------------------------
+# -- parsing an equation --------------------------------------------------------------------------
 
 
 def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
-    """The labels of each input's axes, and those of the result."""
+    """Return the labels of each input's axes, and those of the result."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
     if len(parts) != len(ranks):
-        raise ValueError(f"{equation!r} is for {len(parts)} inputs, but there are {len(ranks)}")
+        raise ValueError(
+            f"equation {equation!r} needs {len(parts)} inputs, but there are {len(ranks)}"
+        )
     counts = {rank - len(p) + 3 for p, rank in zip(parts, ranks, strict=True) if "..." in p}
     if len(counts) > 1:
-        raise ValueError(f"the ellipsis in {equation!r} stands for {sorted(counts)} axes at once")
+        raise ValueError(
+            f"the ellipsis in {equation!r} stands for different numbers of axes, {sorted(counts)}"
+        )
     spread = tuple(range(max(counts, default=0)))
     terms = [_labels(part, spread) for part in parts]
     for part, term, rank in zip(parts, terms, ranks, strict=True):
@@ -65,7 +69,7 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
     if arrow:
         output = _labels(right, spread)
         if len(set(output)) < len(output) or not set(output) <= {x for t in terms for x in t}:
-            raise ValueError(f"{right!r} repeats a letter, or has one that no input has")
+            raise ValueError(f"output {right!r} repeats a letter, or uses one that no input has")
         return terms, output
     letters = left.replace("...", "").replace(",", "")
     return terms, (*spread, *sorted(x for x in set(letters) if letters.count(x) == 1))
@@ -74,19 +78,22 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
 def _labels(part: str, spread: Labels) -> Labels:
     head, dots, tail = part.partition("...")
     if not set(head + tail) <= set(ascii_letters):
-        raise ValueError(f"{part!r} is more than letters and one ellipsis")
+        raise ValueError(f"{part!r} must consist of letters and at most one ellipsis")
     return (*head, *(spread if dots else ()), *tail)
 
 
 def _sizes(operands: Iterable[_Operand]) -> Mapping[Label, int]:
-    """The size that each label stands for; one of 1 fits any other."""
+    """Return the size of each label; a size of 1 broadcasts to any other."""
     sizes: dict[Label, int] = {}
     for operand in operands:
         for label, size in zip(operand.labels, operand.array.shape, strict=True):
             if sizes.setdefault(label, size) == 1:
                 sizes[label] = size
             elif size not in (1, sizes[label]):
-                raise ValueError(f"sizes {sizes[label]} and {size} do not go together in one axis")
+                raise ValueError(
+                    f"label {label!r} has the sizes {sizes[label]} and {size}, which do not "
+                    "broadcast"
+                )
     return sizes
 
 
@@ -94,14 +101,17 @@ def _sizes(operands: Iterable[_Operand]) -> Mapping[Label, int]:
 
 
 def _diagonal(xp: Backend, x: Array, labels: Labels) -> _Operand:
-    """Each label once: where one stood twice, the axes are gone through together."""
+    """Return the operand with each label once, taking the diagonal along repeated ones."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
             size = x.shape[first]
             if x.shape[second] != size:
-                raise ValueError(f"shape {x.shape} has no diagonal along {first} and {second}")
+                raise ValueError(
+                    f"shape {x.shape} has no diagonal along axes {first} and {second}, which "
+                    "differ in size"
+                )
             x = xp.moveaxis(x, (first, second), (-2, -1))
             x = xp.reshape(x, (*x.shape[:-2], size * size))[..., :: size + 1]
             others = (other for i, other in enumerate(labels) if i not in (first, second))
@@ -110,18 +120,18 @@ def _diagonal(xp: Backend, x: Array, labels: Labels) -> _Operand:
 
 
 def _without_ones(xp: Backend, operand: _Operand, sizes: Mapping[Label, int]) -> _Operand:
-    """Without the axes along which it is broadcast."""
+    """Return the operand without the axes along which it is broadcast."""
     x, labels = operand
     along = [x.shape[i] == 1 != sizes[label] for i, label in enumerate(labels)]
     if not any(along):
         return operand
-    kept = [i for i, broadcast in enumerate(along) if not broadcast]
-    x = xp.reshape(x, tuple(x.shape[i] for i in kept))
-    return _Operand(x, tuple(labels[i] for i in kept))
+    axes = [i for i, broadcast in enumerate(along) if not broadcast]
+    x = xp.reshape(x, tuple(x.shape[i] for i in axes))
+    return _Operand(x, tuple(labels[i] for i in axes))
 
 
 def _needed(output: Labels, others: Iterable[_Operand]) -> set[Label]:
-    """The labels that still have a part to play."""
+    """Return the labels that the output or other operands still use."""
     return {*output}.union(*(operand.labels for operand in others))
 
 
@@ -130,13 +140,13 @@ def _summed(xp: Backend, operand: _Operand, needed: set[Label]) -> _Operand:
     axes = tuple(i for i, label in enumerate(labels) if label not in needed)
     if not axes:
         return operand
-    kept = tuple(label for label in labels if label in needed)
-    return _Operand(xp.sum(x, axis=axes, dtype=x.dtype), kept)
+    remaining = tuple(label for label in labels if label in needed)
+    return _Operand(xp.sum(x, axis=axes, dtype=x.dtype), remaining)
 
 
 def _in_order(xp: Backend, operand: _Operand, labels: Labels) -> Array:
-    x, found = operand
-    return x if found == labels else xp.permute_dims(x, tuple(map(found.index, labels)))
+    x, order = operand
+    return x if order == labels else xp.permute_dims(x, tuple(map(order.index, labels)))
 
 
 # -- two operands ---------------------------------------------------------------------------------
@@ -145,16 +155,15 @@ def _in_order(xp: Backend, operand: _Operand, labels: Labels) -> Array:
 def _next_pair(
     operands: Sequence[_Operand], output: Labels, sizes: Mapping[Label, int]
 ) -> tuple[int, int]:
-    """The two, in order, whose product takes up least more than they do."""
-
+    """Return the indices of the pair whose product grows least beyond its two factors."""
     uses = Counter(output)
     for operand in operands:
         uses.update(operand.labels)
 
     def growth(pair: tuple[int, int]) -> int:
         a, b = (set(operands[i].labels) for i in pair)
-        made = (label for label in a | b if uses[label] > (label in a) + (label in b))
-        return _size(made, sizes) - _size(a, sizes) - _size(b, sizes)
+        product = (label for label in a | b if uses[label] > (label in a) + (label in b))
+        return _size(product, sizes) - _size(a, sizes) - _size(b, sizes)
 
     return min(combinations(range(min(len(operands), MOST_COMPARED)), 2), key=growth)
 
@@ -166,7 +175,7 @@ def _size(labels: Iterable[Label], sizes: Mapping[Label, int]) -> int:
 def _product(
     xp: Backend, a: _Operand, b: _Operand, needed: set[Label], sizes: Mapping[Label, int]
 ) -> _Operand:
-    """Labels of both are those of a batch if they are needed, and are summed over if not."""
+    """Multiply two operands: shared labels are batch axes if needed, and summed over if not."""
     shared = [label for label in a.labels if label in b.labels]
     batch = tuple(label for label in shared if label in needed)
     summed = tuple(label for label in shared if label not in needed)

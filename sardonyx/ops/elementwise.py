@@ -1,4 +1,4 @@
-"""Operators that treat each element by itself."""
+"""Element-wise operators: arithmetic, rounding, trigonometry, bits and selection."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def Floor(xp: Backend, X: Array) -> Array:
 
 @op
 def Round(xp: Backend, X: Array) -> Array:
-    """Rounds halves to even."""
+    """Round to the nearest integer, halves to even."""
     return xp.round(X)
 
 
@@ -92,7 +92,7 @@ def erf_of_integers_too(xp: Backend, input: Array) -> Array:
     return xp.astype(xp.erf(_as(xp, input, np.float64)), input.dtype)
 
 
-# -- tests of floats, and what is made of bits ----------------------------------------------------
+# -- tests of floats, and operations on bits ------------------------------------------------------
 
 
 @op
@@ -102,10 +102,10 @@ def IsNaN(xp: Backend, X: Array) -> Array:
 
 @op
 def IsInf(xp: Backend, X: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
-    found = xp.isinf(X)
+    is_infinite = xp.isinf(X)
     if not detect_negative:
-        found = found & (X > 0)
-    return found if detect_positive else found & (X < 0)
+        is_infinite = is_infinite & (X > 0)
+    return is_infinite if detect_positive else is_infinite & (X < 0)
 
 
 @op
@@ -135,7 +135,7 @@ def BitwiseXor(xp: Backend, A: Array, B: Array) -> Array:
 
 @op
 def BitShift(xp: Backend, X: Array, Y: Array, *, direction: str) -> Array:
-    """Shifts by no amount between 0 and the width leave nothing but the sign."""
+    """Shift bits; an amount that is negative or at least the width leaves only the sign."""
     if direction not in ("LEFT", "RIGHT"):
         raise ValueError(f"direction is {direction!r}, but must be 'LEFT' or 'RIGHT'")
     width = 8 * xp.numpy_dtype(X.dtype).itemsize
@@ -248,7 +248,7 @@ def Mul(xp: Backend, A: Array, B: Array) -> Array:
 @broadcasts_by_axis
 @op
 def Div(xp: Backend, A: Array, B: Array) -> Array:
-    """Integers are divided towards zero."""
+    """Divide; integer quotients are truncated towards zero."""
     if not xp.isdtype(A.dtype, "integral"):
         return xp.divide(A, B)
     return _of_nonzero(xp, _truncated_quotient, A, B)
@@ -264,7 +264,7 @@ def _truncated_quotient(xp: Backend, A: Array, B: Array) -> Array:
 
 @op
 def Mod(xp: Backend, A: Array, B: Array, *, fmod: int = 0) -> Array:
-    """The result has B's sign, or with `fmod` that of A."""
+    """Return the remainder with the sign of B, or with `fmod` that of A."""
     if fmod not in (0, 1):
         raise ValueError(f"fmod is {fmod}, but must be 0 or 1")
     if xp.isdtype(A.dtype, "integral"):
@@ -281,7 +281,7 @@ def _truncated_remainder(xp: Backend, A: Array, B: Array) -> Array:
 
 
 def _of_nonzero(xp: Backend, divide: Callable[..., Array], A: Array, B: Array) -> Array:
-    """`divide` for integers; where the data are not looked at, a division by zero makes zero."""
+    """Divide integers; where data are not checked, a division by zero returns zero."""
     xp.require(B, NonZero("B"))
     is_zero = xp.equal(B, 0)
     result = divide(xp, A, xp.where(is_zero, 1, B))
@@ -290,12 +290,12 @@ def _of_nonzero(xp: Backend, divide: Callable[..., Array], A: Array, B: Array) -
 
 @Mod.before(28)
 def remainder_of_integers(xp: Backend, A: Array, B: Array, *, fmod: int = 0) -> Array:
-    _of_integers([xp.numpy_dtype(A.dtype)], 1, fmod=fmod)
+    _infer_mod([xp.numpy_dtype(A.dtype)], 1, fmod=fmod)
     return Mod(xp, A, B, fmod=fmod)
 
 
 @Mod.infers(before=28)
-def _of_integers(
+def _infer_mod(
     dtypes: Sequence[DType | None], outputs: int, *, fmod: int = 0
 ) -> list[DType | None]:
     dtype = dtypes[0]
@@ -306,7 +306,7 @@ def _of_integers(
 
 @at_least_float32
 def _floored_modulo(xp: Backend, A: Array, B: Array) -> Array:
-    """Not every library's `remainder` of floats is exact and heeds the sign of a zero."""
+    """Return the floored remainder: not every library's own is exact and keeps signed zeros."""
     rest = xp.fmod(A, B)
     across = xp.not_equal(rest, 0) & ((rest < 0) ^ (B < 0))
     return xp.where(across, rest + B, xp.copysign(rest, B))
@@ -314,7 +314,7 @@ def _floored_modulo(xp: Backend, A: Array, B: Array) -> Array:
 
 @op
 def Pow(xp: Backend, X: Array, Y: Array) -> Array:
-    """The result has the type of the base; the wider of both types computes."""
+    """Raise to a power in the wider of both dtypes; the result has the dtype of the base."""
     of_integers = xp.isdtype(X.dtype, "integral")
     if of_integers and xp.isdtype(Y.dtype, "integral"):
         return _integer_power(xp, X, Y)
@@ -331,11 +331,11 @@ def pow_with_axis(
 
 
 def _integer_power(xp: Backend, X: Array, Y: Array) -> Array:
-    """Exact modulo the type's range. A negative power is a fraction, so 0 unless X is 1 or -1."""
+    """Raise integers exactly, modulo their range; a negative power is 0 unless X is 1 or -1."""
     fits = Y.dtype == X.dtype or (
         xp.numpy_dtype(Y.dtype).itemsize < xp.numpy_dtype(X.dtype).itemsize
     )
-    # Of a negative exponent only the parity matters; its absolute value may not exist.
+    # Only the parity of a negative exponent matters; its absolute value may overflow.
     exponent = xp.where(Y < 0, Y & 1, Y)
     base, exponent = (x if fits else _as(xp, x, np.int64) for x in (X, exponent))
     power = xp.pow(base, xp.astype(exponent, base.dtype))
@@ -390,7 +390,7 @@ def _some(inputs: tuple[Array, ...]) -> tuple[Array, ...]:
     return inputs
 
 
-# -- choosing -------------------------------------------------------------------------------------
+# -- selection ------------------------------------------------------------------------------------
 
 
 @op
@@ -400,7 +400,7 @@ def Where(xp: Backend, condition: Array, X: Array, Y: Array) -> Array:
 
 @op
 def Clip(xp: Backend, input: Array, min: Array | None = None, max: Array | None = None) -> Array:
-    """Where `min` exceeds `max`, all is `max`."""
+    """Clamp to [min, max]; where `min` exceeds `max`, every element becomes `max`."""
     for bound, choose in ((min, xp.maximum), (max, xp.minimum)):
         if bound is not None:
             input = choose(input, _scalar(xp, bound))
@@ -429,7 +429,7 @@ def clip_to_optional_attributes(
 ) -> Array:
     dtype = xp.numpy_dtype(input.dtype)
     with np.errstate(over="ignore"):
-        # What is beyond the type, as the usual bounds are of float16, is infinite in it.
+        # A bound beyond the dtype's range, such as the default for float16, becomes infinite.
         bounds = [None if b is None else np.asarray(b).astype(dtype) for b in (min, max)]
     arrays = (None if b is None else xp.asarray(b) for b in bounds)
     return Clip(xp, input, *arrays)

@@ -1,4 +1,4 @@
-"""Operators that make tensors of shapes and scalars alone."""
+"""Operators that create tensors from shapes and scalars."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def ConstantOfShape(xp: Backend, input: Ints, *, value: Host | None = None) -> A
         raise ValueError(f"shape {input} has a negative size")
     value = np.zeros((), np.float32) if value is None else np.asarray(value)
     if value.size != 1:
-        raise ValueError(f"value has {value.size} elements instead of one")
+        raise ValueError(f"value has {value.size} elements, but must have one")
     return xp.broadcast_to(xp.asarray(value.reshape(())), input)
 
 
 @ConstantOfShape.infers()
-def _of_the_value(
+def _infer_constant_of_shape(
     dtypes: Sequence[DType | None], outputs: int, *, value: Host | None = None
 ) -> list[DType | None]:
     return [np.dtype(np.float32) if value is None else value.dtype]
@@ -32,14 +32,17 @@ def _of_the_value(
 
 @op
 def Range(xp: Backend, start: Host, limit: Host, delta: Host, *, stash_type: int = 1) -> Array:
-    """`stash_type` 1 computes what is narrower than float32 in float32."""
+    """Return evenly spaced numbers; with `stash_type` 1, narrow floats are computed in float32."""
     dtype = start.dtype
     first, end, step = (value.reshape(()).item() for value in (start, limit, delta))
     if step == 0 or not all(map(math.isfinite, (first, end, step))):
-        raise ValueError(f"there is no range from {first} to {end} by {step}")
+        raise ValueError(
+            f"there is no range from {first} to {end} by {step}: all three must be finite, and "
+            "delta not 0"
+        )
     if isdtype(dtype, "integral"):
         return xp.arange(first, end, step, dtype=xp.dtype(dtype))
-    # The number of elements is that of exact arithmetic; their values are those of the type.
+    # Count the elements in float64, but compute their values in the dtype of the result.
     count = math.ceil((float(end) - float(first)) / float(step))
     wide = np.dtype(np.float32) if stash_type == 1 and dtype.itemsize < 4 else dtype
     steps = xp.astype(xp.arange(max(count, 0)), xp.dtype(wide))
@@ -50,7 +53,7 @@ def Range(xp: Backend, start: Host, limit: Host, delta: Host, *, stash_type: int
 @op
 def EyeLike(xp: Backend, input: Shaped, *, dtype: DType | None = None, k: int = 0) -> Array:
     if len(input.shape) != 2:
-        raise ValueError(f"shape {input.shape} is no matrix")
+        raise ValueError(f"input has shape {input.shape}, but must be a matrix")
     rows, columns = input.shape
     kind = input.dtype if dtype is None else xp.dtype(dtype)
     return xp.eye(rows, columns, k=max(-rows, min(k, columns)), dtype=kind)

@@ -1,4 +1,4 @@
-"""Products and what follows them at once: a bias, an activation, an array that is added."""
+"""Matrix products and convolutions fused with an epilogue: bias, activation, added array."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def convolution_and_more(
     dilations: Ints,
     groups: int,
 ) -> Array:
-    """`W` is finite where there is padding; `others` are the bias and the addend, if any."""
+    """Convolve, then apply the epilogue with `others`, its bias and addend; `W` must be finite."""
     layout = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
     Y = convolution_by_finite(xp, X, W, **layout)
-    return _followed(xp, Y, epilogue, others, (-1, *(1,) * (Y.ndim - 2)))
+    return _with_epilogue(xp, Y, epilogue, others, (-1, *(1,) * (Y.ndim - 2)))
 
 
 def convolution_by_finite(xp: Backend, X: Array, W: Array, **layout: Any) -> Array:
-    """A convolution for which padding may be skipped: nothing in the weight times 0 is NaN."""
+    """Convolve with a finite weight: the backend may skip padding, as no product with 0 is NaN."""
     promise: dict[str, Any] = {"is_finite": True} if xp.skips_padding else {}
     return xp.convolution(X, W, **layout, **promise)
 
@@ -40,13 +40,13 @@ def convolution_by_finite(xp: Backend, X: Array, W: Array, **layout: Any) -> Arr
 def product_and_more(
     xp: Backend, A: Array, B: Array, *others: Array, epilogue: Epilogue, is_transposed: bool
 ) -> Array:
-    """Of rows and a matrix; `others` are the bias and the addend, if the epilogue has them."""
+    """Multiply rows by a matrix, then apply the epilogue with `others`, its bias and addend."""
     Y = xp.matmul(A, xp.matrix_transpose(B) if is_transposed else B)
-    return _followed(xp, Y, epilogue, others, (-1,))
+    return _with_epilogue(xp, Y, epilogue, others, (-1,))
 
 
 def packed(xp: Backend, weight: Array, *, product: PackedProduct) -> Array:
-    """A weight as the backend's own kernel wants it."""
+    """Return a weight in the layout of the backend's own kernel."""
     result: Array = product.pack(weight)
     return result
 
@@ -60,14 +60,14 @@ def packed_product(
     epilogue: Epilogue = NOTHING,
     by_channel: Ints = (-1,),
 ) -> Array:
-    """The backend's own kernel, for a weight that was packed, and what it leaves of an epilogue."""
+    """Run the backend's own kernel on a packed weight, then the rest of the epilogue."""
     if epilogue == NOTHING:
         whole: Array = product.run(x, weight, *others)
         return whole
-    return _followed(xp, product.run(x, weight), epilogue, others, by_channel)
+    return _with_epilogue(xp, product.run(x, weight), epilogue, others, by_channel)
 
 
-def _followed(
+def _with_epilogue(
     xp: Backend, Y: Array, epilogue: Epilogue, others: Sequence[Array], by_channel: Ints
 ) -> Array:
     rest = list(others)
@@ -80,24 +80,24 @@ def _followed(
     return Y + rest.pop(0) if epilogue.addend == "after" else Y
 
 
-def _clipped(xp: Backend, x: Array, how: Activation) -> Array:
-    return xp.minimum(xp.maximum(x, how.alpha), how.beta)
+def _clipped(xp: Backend, x: Array, activation: Activation) -> Array:
+    return xp.minimum(xp.maximum(x, activation.alpha), activation.beta)
 
 
-def _line(xp: Backend, x: Array, how: Activation) -> Array:
-    return HardSigmoid(xp, x, alpha=how.alpha, beta=how.beta)
+def _hard_sigmoid(xp: Backend, x: Array, activation: Activation) -> Array:
+    return HardSigmoid(xp, x, alpha=activation.alpha, beta=activation.beta)
 
 
 _ACTIVATIONS: Mapping[str, Callable[[Backend, Any, Activation], Array]] = {
     "relu": lambda xp, x, _: Relu(xp, x),
-    "leaky_relu": lambda xp, x, how: LeakyRelu(xp, x, alpha=how.alpha),
+    "leaky_relu": lambda xp, x, activation: LeakyRelu(xp, x, alpha=activation.alpha),
     "clip": _clipped,
     "gelu": lambda xp, x, _: Gelu(xp, x),
     "gelu_tanh": lambda xp, x, _: Gelu(xp, x, approximate="tanh"),
-    "swish": lambda xp, x, how: Swish(xp, x, alpha=how.alpha),
+    "swish": lambda xp, x, activation: Swish(xp, x, alpha=activation.alpha),
     "tanh": lambda xp, x, _: Tanh(xp, x),
     "sigmoid": lambda xp, x, _: Sigmoid(xp, x),
-    "hard_swish": lambda xp, x, how: x * _line(xp, x, how),
-    "hard_sigmoid": _line,
-    "elu": lambda xp, x, how: Elu(xp, x, alpha=how.alpha),
+    "hard_swish": lambda xp, x, activation: x * _hard_sigmoid(xp, x, activation),
+    "hard_sigmoid": _hard_sigmoid,
+    "elu": lambda xp, x, activation: Elu(xp, x, alpha=activation.alpha),
 }

@@ -1,4 +1,4 @@
-"""Sampling at positions that are computed, and the grids of such positions."""
+"""GridSample and AffineGrid: sampling an image at computed positions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INT64 = np.dtype(np.int64)
 
 
 class Tap(NamedTuple):
-    """One element near each position along an axis, what it counts, and whether it is there."""
+    """One neighbour of each position along an axis: index, weight, and whether it is inside."""
 
     place: Array
     weight: Array | None
@@ -47,7 +47,7 @@ def GridSample(
     lengths = X.shape[2:]
     taps = []
     for axis, length in enumerate(lengths):
-        # A grid has the innermost axis first.
+        # The coordinates of a grid start with the innermost axis.
         positions = _unnormalized(grid[..., len(lengths) - 1 - axis], length, bool(align_corners))
         edge = 0.0 if align_corners else 0.5
         taps.append(_taps(xp, positions, length, edge, mode, padding_mode))
@@ -66,7 +66,7 @@ def grid_sample_of_images(
     mode: str = "bilinear",
     padding_mode: str = "zeros",
 ) -> Array:
-    """Other names for the modes; volumes are not told of, yet exporters write them."""
+    """Sample with the older names of modes; volumes are allowed too, since exporters write them."""
     names = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
     if mode not in names:
         raise ValueError(f"mode {mode!r} is not one of {', '.join(names)}")
@@ -79,7 +79,7 @@ def _shape_of_sample(X: Array, grid: Array) -> tuple[int, ...]:
     rank = X.ndim - 2
     if rank < 1 or grid.ndim != X.ndim or grid.shape[-1] != rank or grid.shape[0] != X.shape[0]:
         raise ValueError(
-            f"a grid of shape {grid.shape} does not fit X of shape {X.shape}: it needs the same "
+            f"grid of shape {grid.shape} does not fit X of shape {X.shape}: it needs the same "
             "batch and rank, and one coordinate for each axis of X after the second"
         )
     shape = (*X.shape[:2], *grid.shape[1:-1])
@@ -92,7 +92,7 @@ def _shape_of_sample(X: Array, grid: Array) -> tuple[int, ...]:
 
 
 def _unnormalized(coordinates: Array, length: int, align_corners: bool) -> Array:
-    """Positions counted in elements: -1 and 1 are the ends of the axis, or its outer elements."""
+    """Convert coordinates, where -1 and 1 are the ends of the axis or its outer elements."""
     if align_corners:
         return (coordinates + 1.0) / 2.0 * (length - 1.0)
     return ((coordinates + 1.0) * float(length) - 1.0) / 2.0
@@ -107,7 +107,7 @@ def _taps(
     if reflects:
         positions = _reflected(xp, positions, -edge, length - 1 + edge)
     else:
-        # Farther away nothing changes, and infinity and what no integer can hold are gone.
+        # Beyond these bounds the result is constant; clipping removes infinity and large values.
         positions = _clipped(xp, positions, -3.0, length + 2.0)
     base = xp.floor(positions)
     taps = []
@@ -123,7 +123,7 @@ def _taps(
 
 
 def _weights(fraction: Array, mode: str) -> dict[int, Array | None]:
-    """By how far a tap is from the last element before its position."""
+    """Return the weight of each tap by its offset from the element before the position."""
     if mode == "nearest":
         return {0: None}
     if mode == "linear":
@@ -144,7 +144,7 @@ def _clipped(xp: Backend, x: Array, low: float, high: float) -> Array:
 
 
 def _reflected(xp: Backend, x: Array, low: float, high: float) -> Array:
-    """`x` folded at both borders until it lies between them."""
+    """Return `x` reflected at both borders until it lies between them."""
     span = high - low
     if span <= 0:
         return xp.full_like(x, low)
@@ -158,17 +158,17 @@ def _reflected(xp: Backend, x: Array, low: float, high: float) -> Array:
 def _weighted_sum(
     xp: Backend, values: Array, taps: Sequence[Sequence[Tap]], *, zeros: bool
 ) -> Array:
-    """Of (N, *lengths, C) at the taps' places, all of which have shape (N, *sizes)."""
+    """Sum `values` (N, *lengths, C) at the taps, whose arrays have shape (N, *sizes)."""
     batch = xp.arange(values.shape[0], dtype=xp.dtype(INT64))
     batch = xp.reshape(batch, (-1, *(1,) * len(taps)))
     dtype = xp.numpy_dtype(values.dtype)
-    nothing = xp.asarray(np.array("" if dtype.kind == "O" else 0, dtype))
+    zero = xp.asarray(np.array("" if dtype.kind == "O" else 0, dtype))
     parts = []
     for corner in product(*taps):
         part = xp.gather(values, (batch, *(tap.place for tap in corner)))
         if zeros:
             inside = reduce(xp.logical_and, (tap.inside for tap in corner))
-            part = xp.where(xp.expand_dims(inside, axis=-1), part, nothing)
+            part = xp.where(xp.expand_dims(inside, axis=-1), part, zero)
         weights = [tap.weight for tap in corner if tap.weight is not None]
         if weights:
             weight = xp.astype(reduce(xp.multiply, weights), values.dtype)
@@ -198,6 +198,6 @@ def AffineGrid(xp: Backend, theta: Array, size: Ints, *, align_corners: int = 0)
         )
         along = np.linspace(first, last, length, dtype=xp.numpy_dtype(theta.dtype))
         along = along.reshape(-1, *(1,) * (rank - axis))
-        # A grid has the innermost axis first.
+        # The coordinates of a grid start with the innermost axis.
         grid = grid + theta[..., rank - 1 - axis] * xp.asarray(along)
     return narrowed(xp, grid, dtype)

@@ -1,4 +1,4 @@
-"""ImageDecoder, by way of Pillow."""
+"""ImageDecoder, implemented with Pillow."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sardonyx.backends.standard import Array
 from sardonyx.errors import LimitExceeded
 from sardonyx.ops.definition import Host, Unsized, op
 
-# Pillow reads more, some of it by calling other programs; these are the standard's.
+# The formats that ONNX names. Pillow reads more, some of them by calling other programs.
 FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 CHANNELS = {"RGB": 3, "BGR": 3, "Grayscale": 1}
 
 
 @op
 def ImageDecoder(xp: Backend, encoded_stream: Array, *, pixel_format: str = "RGB") -> Unsized:
-    """Height, width and channels; no pixels at all of what cannot be decoded."""
+    """Decode to (height, width, channels); a stream that cannot be decoded has no pixels."""
     if pixel_format not in CHANNELS:
         raise ValueError(f"pixel_format is {pixel_format!r}, but must be RGB, BGR or Grayscale")
     if encoded_stream.ndim != 1:
-        raise ValueError(f"encoded_stream has shape {encoded_stream.shape}; one axis is needed")
+        raise ValueError(f"encoded_stream has shape {encoded_stream.shape}, but must have one axis")
     stream = io.BytesIO(xp.fetch(encoded_stream).tobytes())
     decoded = _decoded(stream, "L" if pixel_format == "Grayscale" else "RGB")
     if decoded is None:
@@ -34,24 +34,23 @@ def ImageDecoder(xp: Backend, encoded_stream: Array, *, pixel_format: str = "RGB
 
 
 def _decoded(stream: io.BytesIO, mode: str) -> Host | None:
-    """The image's pixels, or None. Its size is looked at before any pixel is decoded."""
+    """Return the image's pixels, or None. Pillow checks its size before decoding any pixel."""
     pillow = _pillow()
     try:
         with pillow.open(stream, formats=FORMATS) as image:
             return np.asarray(_in_eight_bits(pillow, image).convert(mode))
     except pillow.DecompressionBombError as error:
         raise LimitExceeded(
-            f"{error}: send a smaller image, or raise PIL.Image.MAX_IMAGE_PIXELS if it is to be "
-            "trusted"
+            f"{error}: send a smaller image, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
         ) from None
     except MemoryError:
         raise
-    except Exception:  # Of whatever kind: the standard asks for an empty image, not for an error.
+    except Exception:  # Any error: ONNX requires an empty image here.
         return None
 
 
 def _in_eight_bits(pillow: Any, image: Any) -> Any:
-    """Of 16 bits the upper ones, as Pillow has it for colours; of greys it would clip the rest."""
+    """Reduce 16-bit greys to their upper 8 bits, as Pillow does for colours; it clips greys."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
         return pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image
@@ -61,4 +60,4 @@ def _pillow() -> Any:
     try:
         return import_module("PIL.Image")
     except ImportError as error:
-        raise ValueError("it needs Pillow: pip install 'sardonyx[images]'") from error
+        raise ValueError("ImageDecoder needs Pillow: pip install 'sardonyx[images]'") from error

@@ -1,7 +1,7 @@
-"""Sampling between elements: from where, with which weights, and in which precision.
+"""Sampling between elements: positions, weights and precision.
 
-Places and weights along an axis are static, `(taps, size)` arrays; each tap is one element that
-adds to each element of the result.
+Positions and weights along an axis are static arrays of shape `(taps, size)`: each element of the
+result is a weighted sum of `taps` elements.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sardonyx.ops.definition import DType, Host
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 
-# More taps than these are added up in a loop, which is slower to run and faster to compile.
+# More taps than this are summed in a loop, which runs slower but compiles faster.
 _MOST_UNROLLED = 32
 
 
 class Taps(NamedTuple):
-    """Which elements of an axis each element of the result is a weighted sum of."""
+    """The elements of an axis, and their weights, that each element of the result sums."""
 
     places: Host
     weights: Host
@@ -34,12 +34,12 @@ class Taps(NamedTuple):
 
 
 def cubic_near(distance: Any, a: float) -> Any:
-    """R. Keys' cubic convolution kernel (1981), at distances up to 1."""
+    """Return R. Keys' cubic convolution kernel (1981) at distances up to 1."""
     return ((a + 2) * distance - (a + 3)) * distance * distance + 1
 
 
 def cubic_far(distance: Any, a: float) -> Any:
-    """The same at distances from 1 to 2, beyond which it is 0."""
+    """Return the same kernel at distances from 1 to 2; beyond, it is 0."""
     return ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
 
 
@@ -49,7 +49,7 @@ def nearest_tap(positions: Host, length: int) -> Taps:
 
 
 def linear_taps(positions: Host, length: int, *, stretch: float = 1, exclude: bool = False) -> Taps:
-    """A kernel that is wider by `stretch`, and may leave out what lies outside the axis."""
+    """Return linear taps, `stretch` times as wide; `exclude` drops taps outside the axis."""
     places = _within(stretch, positions)
     distances = np.abs(places - positions) / stretch
     return _normalized(places, np.maximum(1 - distances, 0), length, exclude=exclude)
@@ -66,7 +66,7 @@ def cubic_taps(
 
 
 def _within(reach: float, positions: Host) -> Host:
-    """All places nearer than `reach` to each position."""
+    """Return all elements nearer than `reach` to each position."""
     places: Host = np.floor(positions - reach) + 1 + np.arange(np.ceil(2 * reach))[:, None]
     return places
 
@@ -86,7 +86,7 @@ def _normalized(places: Host, weights: Host, length: int, *, exclude: bool) -> T
 
 
 def picked(xp: Backend, x: Array, axis: int, places: Host) -> Array:
-    """The elements at `places`, by the cheapest means."""
+    """Return the elements at `places` by the cheapest operation: none, repeat, slice or take."""
     length, size = x.shape[axis], len(places)
     if np.array_equal(places, np.arange(length)):
         return x
@@ -106,7 +106,7 @@ def _repeated(xp: Backend, x: Array, axis: int, times: int) -> Array:
 
 
 def resampled(xp: Backend, x: Array, axis: int, taps: Taps) -> Array:
-    """The weighted sums of elements of one axis."""
+    """Return the weighted sums that `taps` describes along one axis."""
     if len(taps.places) == 1 and np.all(taps.weights == 1):
         return picked(xp, x, axis, taps.places[0])
     along = (-1, *(1,) * (x.ndim - axis - 1))
@@ -138,17 +138,17 @@ def _looped(xp: Backend, x: Array, axis: int, taps: Taps) -> Array:
 
 
 def widened(xp: Backend, x: Array) -> Array:
-    """`x` in a type in which weighted sums are formed."""
+    """Return `x` in a dtype that weighted sums can be computed in."""
     dtype = xp.numpy_dtype(x.dtype)
     if dtype.kind == "O":
-        raise ValueError("there is nothing between two strings; only mode nearest applies to them")
+        raise ValueError("strings cannot be interpolated; only mode nearest applies to them")
     if dtype.kind == "c" or dtype in (FLOAT32, FLOAT64):
         return x
     return xp.astype(x, xp.dtype(FLOAT32 if dtype.itemsize < 4 else FLOAT64))
 
 
 def narrowed(xp: Backend, x: Array, dtype: DType) -> Array:
-    """What was widened, in the type it came from: integers are rounded, and stay in bounds."""
+    """Convert a widened result back to `dtype`; integers are rounded and clamped."""
     if xp.numpy_dtype(x.dtype) == dtype:
         return x
     if dtype.kind == "b":
@@ -160,7 +160,7 @@ def narrowed(xp: Backend, x: Array, dtype: DType) -> Array:
 
 
 def _bounds(dtype: DType, wide: DType) -> tuple[float, float]:
-    """The least and the greatest number of `wide` that an integer type has."""
+    """Return the smallest and the largest number of `wide` that fit an integer dtype."""
     limits = ml_dtypes.iinfo(dtype)
     high = wide.type(limits.max)
     if int(high) > limits.max:

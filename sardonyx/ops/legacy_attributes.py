@@ -1,4 +1,4 @@
-"""What whole families of ops had in the first opsets, and later no more."""
+"""Attributes that whole families of operators had in early opsets only."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from sardonyx.ops.definition import Ints, Op, R
 
 
 def consumes_inputs(op: Op[R]) -> Op[R]:
-    """Until opset 6 `consumed_inputs` told whose memory may be reused; no result differs."""
+    """Accept `consumed_inputs` before opset 6, a hint on memory that changes no result."""
     op.ignores("consumed_inputs", Ints, before=6)
     return op
 
 
 def outputs_sequence(op: Op[R]) -> Op[R]:
-    """Until opset 7 `output_sequence` told whether Y is wanted, which the node's outputs tell."""
+    """Accept `output_sequence` before opset 7; the node's outputs say whether Y is needed."""
     op.ignores("output_sequence", int, 0, before=7)
     return op
 
 
 def broadcasts_by_axis(op: Op[R]) -> Op[R]:
-    """Until opset 7 `B` was broadcast on request alone, and along A's axes from `axis` on."""
+    """Before opset 7, broadcast `B` only on request, along the axes of `A` from `axis` on."""
 
     @op.before(7)
     def along_axis(
@@ -40,15 +40,15 @@ def broadcasts_by_axis(op: Op[R]) -> Op[R]:
 
 
 def aligned(xp: Backend, A: Array, B: Array, axis: int | None, broadcast: int) -> Array:
-    """`B` in a shape that broadcasts to A's as the first opsets meant it."""
+    """Return `B` reshaped so that it broadcasts to `A` as the first opsets define it."""
     if A.shape == B.shape:
         return B
     if not broadcast:
-        raise ValueError(f"shapes {A.shape} and {B.shape} differ, and broadcast is 0")
+        raise ValueError(f"shapes {A.shape} and {B.shape} differ, but broadcast is 0")
     if B.size == 1:
         return xp.reshape(B, ())
     first = A.ndim - B.ndim if axis is None else axis + (A.ndim if axis < 0 else 0)
     beside = A.shape[max(first, 0) : first + B.ndim]
     if len(beside) < B.ndim or any(b not in (1, a) for a, b in zip(beside, B.shape, strict=True)):
-        raise ValueError(f"shape {B.shape} is no part of {A.shape} from axis {first} on")
+        raise ValueError(f"shape {B.shape} does not match {A.shape} from axis {first} on")
     return xp.reshape(B, (*B.shape, *(1,) * (A.ndim - first - B.ndim)))

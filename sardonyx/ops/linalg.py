@@ -1,4 +1,4 @@
-"""Products of matrices, and their determinants."""
+"""Matrix products and determinants."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from sardonyx.ops.precision import at_least_float32
 @op
 def MatMul(xp: Backend, A: Array, B: Array) -> Array:
     if A.ndim == 0 or B.ndim == 0:
-        raise ValueError(f"shapes {A.shape} and {B.shape}: a scalar is no matrix")
+        raise ValueError(
+            f"shapes {A.shape} and {B.shape} cannot be multiplied: a scalar is not a matrix"
+        )
     if A.shape[-1] != B.shape[max(B.ndim - 2, 0)]:
-        raise ValueError(f"shapes {A.shape} and {B.shape} do not fit each other in a product")
+        raise ValueError(
+            f"shapes {A.shape} and {B.shape} cannot be multiplied: the last axis of A must have "
+            "the size of the second to last axis of B"
+        )
     return xp.matmul(A, B)
 
 
@@ -31,9 +36,11 @@ def Gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Array:
-    """alpha A B + beta C, with C broadcast to the product's shape."""
+    """Return alpha A B + beta C, with C broadcast to the product's shape."""
     if A.ndim != 2 or B.ndim != 2:
-        raise ValueError(f"shapes {A.shape} and {B.shape} are not those of two matrices")
+        raise ValueError(
+            f"A has shape {A.shape} and B has shape {B.shape}, but both must be matrices"
+        )
     dtype = A.dtype
     if xp.isdtype(dtype, "integral") and not (alpha.is_integer() and beta.is_integer()):
         wide = xp.dtype(np.dtype(np.float64))
@@ -62,7 +69,7 @@ def gemm_that_broadcasts_on_request(
 ) -> Array:
     Y = Gemm(xp, A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
     if not broadcast and C.shape != Y.shape:
-        raise ValueError(f"C has shape {C.shape}, not {Y.shape}, and broadcast is 0")
+        raise ValueError(f"C has shape {C.shape}, but must have shape {Y.shape} as broadcast is 0")
     return Y
 
 
@@ -82,5 +89,5 @@ def _check_broadcasts(C: Array, Y: Array) -> None:
 @at_least_float32
 def Det(xp: Backend, X: Array) -> Array:
     if X.ndim < 2 or X.shape[-1] != X.shape[-2]:
-        raise ValueError(f"shape {X.shape} holds no square matrices")
+        raise ValueError(f"X has shape {X.shape}, but its last two axes must form square matrices")
     return xp.det(X)

@@ -1,4 +1,4 @@
-"""Linear attention, whose past is one matrix, and the convolution that goes before it."""
+"""Linear attention, whose state is one matrix, and the causal convolution used before it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.precision import at_least_float32
 
 FLOAT32 = np.dtype(np.float32)
-# Which of the inputs `decay` and `beta` each rule has.
+# For each update rule, whether it has the inputs `decay` and `beta`.
 RULES = {
     "linear": (False, False),
     "gated": (True, False),
     "delta": (False, True),
     "gated_delta": (True, True),
 }
-# Tokens taken at once, at most. Where each element of a key has a decay of its own, the work in a
-# chunk is no matrix product, and grows with its length.
+# Maximum tokens per chunk. Where each element of a key has its own decay, the work in a chunk is
+# not a matrix product, and grows with the square of its length.
 CHUNK, CHUNK_BY_ELEMENT = 128, 16
 
 
@@ -41,7 +41,7 @@ def LinearAttention(
     scale: float = 0.0,
     update_rule: str = "gated_delta",
 ) -> tuple[Array, Array]:
-    """The recurrence over tokens, in float32 and by whole chunks of them."""
+    """Compute the recurrence over tokens in float32, one chunk of tokens at a time."""
     _check_gates(update_rule, decay, beta)
     d_k, d_v = _check_sizes(query, key, value, q_num_heads, kv_num_heads)
     batch, length, _ = query.shape
@@ -66,27 +66,27 @@ def LinearAttention(
     reads = xp.permute_dims(reads, (1, 0, 4, 2, 3, 5))
     out = xp.reshape(reads, (batch, reads.shape[1] * chunk, q_num_heads * d_v))[:, :length, :]
     out = out * (scale or 1 / math.sqrt(d_k))
-    kept = query.dtype if past_state is None else past_state.dtype
-    return xp.astype(out, query.dtype), xp.astype(xp.squeeze(state, axis=2), kept)
+    state_dtype = query.dtype if past_state is None else past_state.dtype
+    return xp.astype(out, query.dtype), xp.astype(xp.squeeze(state, axis=2), state_dtype)
 
 
 def _after_chunk(
     xp: Backend, state: Array, q: Array, k: Array, v: Array, decay: Array, beta: Array | None = None
 ) -> tuple[Array, Array]:
-    """The state after a chunk, and what the chunk's queries read.
+    """Return the state after a chunk, and the values that the chunk's queries read.
 
-    All as if token by token: the state shrinks, then `written[t]` is put under `k[t]`, then `q[t]`
-    reads. With a `beta` a token writes what is new in its value, which depends on what those before
-    it wrote: a triangular system.
+    The result is that of single tokens: the state decays, `written[t]` is stored under `k[t]`, then
+    `q[t]` reads. With `beta`, a token writes only the difference to the stored value, which depends
+    on the tokens before it: a triangular system.
     """
     since_start = xp.exp(xp.cumulative_sum(decay, axis=-2))
     between = _decays_between(xp, decay)
     written = v
     if beta is not None:
         among = xp.tril(_products(xp, k, k, between) * beta, k=-1)
-        known = xp.matmul(k * since_start, state)
+        stored = xp.matmul(k * since_start, state)
         one = xp.eye(k.shape[-2], dtype=k.dtype)
-        written = xp.solve_lower(among + one, beta * (v - known))
+        written = xp.solve_lower(among + one, beta * (v - stored))
     read = xp.matmul(q * since_start, state)
     read = read + xp.matmul(_products(xp, q, k, between), written)
     until_end = k * xp.exp(between[..., -1, :, :])
@@ -95,9 +95,9 @@ def _after_chunk(
 
 
 def _decays_between(xp: Backend, decay: Array) -> Array:
-    """At [..., t, s, :] the sum of the decays after s, up to t. Before s, nothing is left.
+    """Return at [..., t, s, :] the sum of the decays after s up to t; -inf where t < s.
 
-    Not as the difference of two sums, of which one decay to nothing would leave NaN.
+    A difference of two cumulative sums would be NaN where a decay is -inf.
     """
     time = xp.arange(decay.shape[-2])
     t, s = time[:, None, None], time[None, :, None]
@@ -106,16 +106,16 @@ def _decays_between(xp: Backend, decay: Array) -> Array:
 
 
 def _products(xp: Backend, a: Array, k: Array, between: Array) -> Array:
-    """What the keys at s give to `a` at t, after the decay between them."""
+    """Return the products of `a` at t and the keys at s, after the decay between them."""
     if between.shape[-1] == 1:
         return xp.matmul(a, xp.matrix_transpose(k)) * xp.exp(between[..., 0])
     return xp.sum(a[..., :, None, :] * k[..., None, :, :] * xp.exp(between), axis=-1)
 
 
 def _in_chunks(xp: Backend, x: Array, heads: tuple[int, int], chunk: int) -> Array:
-    """(batch, length, ...) as (chunks, batch, *heads, chunk, size).
+    """Reshape (batch, length, ...) to (chunks, batch, *heads, chunk, size).
 
-    The last chunk is filled with zeros, which neither shrink nor change the state.
+    The last chunk is padded with zeros, which leave the state unchanged.
     """
     batch, length, width = x.shape
     chunks = -(-length // chunk)
@@ -139,30 +139,36 @@ def _check_gates(update_rule: str, decay: Array | None, beta: Array | None) -> N
     gates = {"decay": decay, "beta": beta}
     for (name, gate), wanted in zip(gates.items(), RULES[update_rule], strict=True):
         if (gate is not None) != wanted:
-            need = "needs the input" if wanted else "has no input"
-            raise ValueError(f"the update rule {update_rule!r} {need} {name}")
+            verb = "needs" if wanted else "does not use"
+            raise ValueError(f"update_rule {update_rule!r} {verb} the input {name}")
 
 
 def _check_sizes(
     query: Array, key: Array, value: Array, q_heads: int, kv_heads: int
 ) -> tuple[int, int]:
-    """The sizes of a key and of a value."""
+    """Return the sizes of a key and of a value per head."""
     if kv_heads < 1 or q_heads < 1 or q_heads % kv_heads:
-        raise ValueError(f"{q_heads} heads of queries cannot share {kv_heads} heads of keys")
+        raise ValueError(
+            f"q_num_heads is {q_heads}, but must be a multiple of kv_num_heads {kv_heads}"
+        )
     named = {"query": (query, q_heads), "key": (key, kv_heads), "value": (value, kv_heads)}
     for name, (x, heads) in named.items():
         if x.ndim != 3 or x.shape[:2] != query.shape[:2] or x.shape[2] % heads:
-            raise ValueError(f"{name} of shape {x.shape} is no batch of tokens of {heads} heads")
+            raise ValueError(
+                f"{name} has shape {x.shape}, but must have (batch, length, size) with a size "
+                f"divisible by {heads} heads"
+            )
     d_k, d_v = key.shape[2] // kv_heads, value.shape[2] // kv_heads
     if query.shape[2] != q_heads * d_k or not d_k:
-        raise ValueError(f"queries have size {query.shape[2] // q_heads}, but keys {d_k}")
+        raise ValueError(f"queries have size {query.shape[2] // q_heads} per head, but keys {d_k}")
     return d_k, d_v
 
 
 def _gate_size(name: str, gate: Array, query: Array, *sizes: int) -> int:
     if gate.ndim != 3 or gate.shape[:2] != query.shape[:2] or gate.shape[2] not in sizes:
         raise ValueError(
-            f"{name} has shape {gate.shape}, but must have {query.shape[:2]} and one of {sizes}"
+            f"{name} has shape {gate.shape}, but must have {query.shape[:2]} and then one of "
+            f"{sizes}"
         )
     return gate.shape[2]
 
@@ -177,15 +183,20 @@ def CausalConvWithState(
     *,
     activation: str = "none",
 ) -> tuple[Array, Array]:
-    """Each channel by its own filter, over what came before; then that for the next call."""
+    """Convolve each channel with its own causal filter; return also the state for the next call."""
     if activation not in ("none", "silu", "swish"):
         raise ValueError(f"activation is {activation!r}, but must be 'none', 'silu' or 'swish'")
     if input.ndim != 3 or weight.ndim != 3:
-        raise ValueError(f"input and weight have {input.ndim} and {weight.ndim} axes, not three")
+        raise ValueError(
+            f"input has {input.ndim} axes and weight {weight.ndim}, but both must have three"
+        )
     batch, channels, length = input.shape
     kernel = weight.shape[2]
     if weight.shape[:2] != (channels, 1) or not kernel:
-        raise ValueError(f"a weight of shape {weight.shape} does not fit {channels} channels")
+        raise ValueError(
+            f"weight has shape {weight.shape}, but must have ({channels}, 1, size) for the "
+            f"{channels} channels of input"
+        )
     if bias is not None and bias.shape != (channels,):
         raise ValueError(f"bias has shape {bias.shape}, but must have shape {(channels,)}")
     past = (batch, channels, kernel - 1)
@@ -195,9 +206,9 @@ def CausalConvWithState(
         raise ValueError(f"past_state has shape {past_state.shape}, but must have shape {past}")
     if not length:
         return input, past_state
-    known = xp.concat([past_state, input], axis=2)
-    inputs = (known, weight) if bias is None else (known, weight, bias)
-    return _filtered(xp, *inputs, activation=activation), known[:, :, length:]
+    extended = xp.concat([past_state, input], axis=2)
+    inputs = (extended, weight) if bias is None else (extended, weight, bias)
+    return _filtered(xp, *inputs, activation=activation), extended[:, :, length:]
 
 
 @at_least_float32

@@ -1,4 +1,4 @@
-"""Losses: how unlikely a prediction held what came true."""
+"""Losses of classification: NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def SoftmaxCrossEntropyLoss(
     reduction: str = "mean",
 ) -> tuple[Array, Array]:
     if scores.ndim < 2:
-        raise ValueError(f"scores of shape {scores.shape} have no axis of classes after the first")
+        raise ValueError(
+            f"scores have shape {scores.shape}, but need a second axis for the classes"
+        )
     _require_classes(xp, "labels", labels, scores, ignore_index)
     log_prob = LogSoftmax(xp, wide(xp, scores), axis=1)
     output = _loss(xp, log_prob, labels, weights, ignore_index, reduction)
@@ -53,15 +55,15 @@ def _loss(
     ignore_index: int | None,
     reduction: str,
 ) -> Array:
-    """Where a class is ignored, loss and weight are 0, so that no sum and no mean counts them."""
+    """Return the reduced loss; an ignored class has loss and weight 0, and so counts nowhere."""
     _check(log_prob, target, weight, reduction)
     target = xp.astype(target, xp.dtype(np.dtype(np.int64)))
-    heard = None if ignore_index is None else xp.not_equal(target, ignore_index)
-    # An ignored class need not exist; a negative one is none, and not one counted from the end.
-    target = target if heard is None else xp.where(heard, target, 0)
+    counts = None if ignore_index is None else xp.not_equal(target, ignore_index)
+    # An ignored class need not exist; a negative class must not count from the end.
+    target = target if counts is None else xp.where(counts, target, 0)
     target = xp.maximum(target, 0)
     chosen = xp.take_along_axis(log_prob, xp.expand_dims(target, axis=1), axis=1)
-    loss = _only(xp, heard, -xp.squeeze(chosen, axis=1))
+    loss = _only(xp, counts, -xp.squeeze(chosen, axis=1))
     weights = xp.ones_like(loss)
     if weight is not None:
         each = xp.take(wide(xp, weight), xp.reshape(target, (-1,)), axis=0)
@@ -70,7 +72,7 @@ def _loss(
     if reduction == "none":
         return loss
     total = xp.sum(loss)
-    return total if reduction == "sum" else total / xp.sum(_only(xp, heard, weights))
+    return total if reduction == "sum" else total / xp.sum(_only(xp, counts, weights))
 
 
 def _require_classes(
@@ -86,14 +88,17 @@ def _check(log_prob: Array, target: Array, weight: Array | None, reduction: str)
     shape = log_prob.shape
     if len(shape) < 2 or target.shape != (shape[0], *shape[2:]):
         raise ValueError(
-            f"classes of shape {target.shape} do not fit predictions of shape {shape}: they have "
-            "all axes but the second"
+            f"classes of shape {target.shape} do not fit predictions of shape {shape}: they must "
+            "have the same axes without the second"
         )
     if not shape[1]:
-        raise ValueError(f"predictions of shape {shape} know no classes")
+        raise ValueError(f"predictions of shape {shape} have no classes on their second axis")
     if weight is not None and weight.shape != (shape[1],):
-        raise ValueError(f"a weight of shape {weight.shape} does not fit {shape[1]} classes")
+        raise ValueError(
+            f"weight has shape {weight.shape}, but must have shape {(shape[1],)}, one number per "
+            "class"
+        )
 
 
-def _only(xp: Backend, heard: Array | None, x: Array) -> Array:
-    return x if heard is None else xp.where(heard, x, xp.zeros_like(x))
+def _only(xp: Backend, counts: Array | None, x: Array) -> Array:
+    return x if counts is None else xp.where(counts, x, xp.zeros_like(x))

@@ -1,4 +1,4 @@
-"""Normalisations: over axes of one input, over a batch, over neighbouring channels."""
+"""Normalisation over axes of one input, over a batch, and over neighbouring channels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def LayerNormalization(
     epsilon: float = 1e-5,
     stash_type: DType = FLOAT32,
 ) -> tuple[Array, Array, Array]:
-    """Normalised in float32 or wider, then scaled and shifted in the type of `X`."""
+    """Normalise in float32 or wider, then scale and shift in the dtype of `X`."""
     axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
     normalized, mean, inverse = _standardized(xp, _wide(xp, X), axes, epsilon)
     Y = xp.astype(normalized, X.dtype) * _fitting(Scale, X)
@@ -51,7 +51,7 @@ def RMSNormalization(
     epsilon: float = 1e-5,
     stash_type: DType = FLOAT32,
 ) -> Array:
-    """Normalised in float32 or wider, rounded to the type of `X`, scaled in that of `scale`."""
+    """Normalise in float32 or wider, round to the dtype of `X`, scale in that of `scale`."""
     axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
     x = _wide(xp, X)
     mean_of_squares = xp.mean(xp.square(x), axis=axes, keepdims=True)
@@ -81,7 +81,7 @@ def GroupNormalization(
     epsilon: float = 1e-5,
     stash_type: DType = FLOAT32,
 ) -> Array:
-    """Normalised in float32 or wider, then scaled and shifted by channel in the type of `X`."""
+    """Normalise in float32 or wider, then scale and shift each channel in the dtype of `X`."""
     grouped = xp.reshape(_wide(xp, X), _by_group(X, num_groups))
     normalized, _, _ = _standardized(xp, grouped, (2,), epsilon)
     Y = xp.astype(xp.reshape(normalized, X.shape), X.dtype)
@@ -98,7 +98,9 @@ def group_normalization_scaled_by_group(
 
 def _by_group(X: Array, num_groups: int) -> Ints:
     if num_groups < 1 or X.ndim < 2 or X.shape[1] % num_groups:
-        raise ValueError(f"X of shape {X.shape} has no {num_groups} equal groups of channels")
+        raise ValueError(
+            f"X of shape {X.shape} cannot be divided into num_groups {num_groups} equal groups"
+        )
     return X.shape[0], num_groups, math.prod(X.shape[1:]) // num_groups
 
 
@@ -114,7 +116,7 @@ def MeanVarianceNormalization(xp: Backend, X: Array, *, axes: Ints = (0, 2, 3)) 
 @op
 @at_least_float32
 def LpNormalization(xp: Backend, input: Array, *, axis: int = -1, p: int = 2) -> Array:
-    """Where the norm is zero so are the elements, and they stay it."""
+    """Divide by the norm; where it is zero, so are the elements, and they stay zero."""
     if p not in (1, 2):
         raise ValueError(f"p is {p}, but must be 1 or 2")
     axis = axis_within(axis, input.ndim)
@@ -126,7 +128,7 @@ def LpNormalization(xp: Backend, input: Array, *, axis: int = -1, p: int = 2) ->
 
 
 def _standardized(xp: Backend, x: Array, axes: Ints, epsilon: float) -> tuple[Array, Array, Array]:
-    """`x` with mean 0 and variance 1 over `axes`, its mean, and its inverse deviation."""
+    """Return `x` with mean 0 and variance 1 over `axes`, its mean and its inverse deviation."""
     mean = xp.mean(x, axis=axes, keepdims=True)
     centred = x - mean
     variance = xp.mean(xp.square(centred), axis=axes, keepdims=True)
@@ -139,7 +141,7 @@ def _wide(xp: Backend, x: Array) -> Array:
 
 
 def _fitting(parameter: Array, X: Array) -> Array:
-    """`parameter`, if it broadcasts to the shape of `X` and not beyond."""
+    """Return `parameter`, which must broadcast to the shape of `X`."""
     tail = X.shape[X.ndim - parameter.ndim :]
     pairs = zip(parameter.shape, tail, strict=False)
     if parameter.ndim > X.ndim or any(size not in (1, length) for size, length in pairs):
@@ -148,10 +150,12 @@ def _fitting(parameter: Array, X: Array) -> Array:
 
 
 def _per_channel(xp: Backend, parameter: Array, X: Array) -> Array:
-    """A vector in the form that multiplies the channels of `X`."""
+    """Return a vector reshaped to broadcast along the channels of `X`."""
     channels = X.shape[1] if X.ndim > 1 else 1
     if parameter.shape != (channels,):
-        raise ValueError(f"shape {parameter.shape} does not fit {channels} channels")
+        raise ValueError(
+            f"a parameter has shape {parameter.shape}, but must have {(channels,)}, one per channel"
+        )
     return xp.reshape(parameter, (channels, *(1,) * (X.ndim - 2)))
 
 
@@ -171,7 +175,7 @@ def BatchNormalization(
     momentum: float = 0.9,
     training_mode: int = 0,
 ) -> Array | tuple[Array, ...]:
-    """In training also the running mean and variance."""
+    """Normalise each channel; in training, return also the running mean and variance."""
     if not training_mode:
         return _normalized(xp, X, scale, B, input_mean, input_var, epsilon=epsilon)
     mean, variance = _statistics(xp, X)
@@ -226,11 +230,11 @@ def batch_normalization_with_is_test(
     momentum: float = 0.9,
     spatial: int = 1,
 ) -> Array | tuple[Array, ...]:
-    """In training also the running and the batch's mean and variance.
+    """Normalise; in training, return also the running and the batch's mean and variance.
 
-    Where `spatial` is 0 every place of every channel has statistics of its own.
+    Where `spatial` is 0, every position of every channel has its own statistics.
     """
-    shape, kept = X.shape, mean.shape
+    shape, statistics = X.shape, mean.shape
     if not spatial:
         X = xp.reshape(X, (shape[0], math.prod(shape[1:])))
         scale, B, mean, var = (xp.reshape(v, (-1,)) for v in (scale, B, mean, var))
@@ -240,7 +244,7 @@ def batch_normalization_with_is_test(
     Y = _normalized(xp, X, scale, B, now, spread, epsilon=epsilon)
     running = (_running(xp, mean, now, momentum), _running(xp, var, spread, momentum))
     saved = (xp.astype(v, mean.dtype) for v in (now, spread))
-    return (xp.reshape(Y, shape), *(xp.reshape(v, kept) for v in (*running, *saved)))
+    return (xp.reshape(Y, shape), *(xp.reshape(v, statistics) for v in (*running, *saved)))
 
 
 def _normalized(
@@ -253,7 +257,7 @@ def _normalized(
     *,
     epsilon: float,
 ) -> Array:
-    """One product and one sum per element: all else is done once per channel."""
+    """Normalise with one product and one sum per element; the rest is done once per channel."""
     x = _wide(xp, X)
     scale, B, mean, variance = (
         _per_channel(xp, xp.astype(v, x.dtype), X) for v in (scale, B, mean, variance)
@@ -263,7 +267,7 @@ def _normalized(
 
 
 def _statistics(xp: Backend, X: Array) -> tuple[Array, Array]:
-    """Mean and variance of each channel."""
+    """Return the mean and the variance of each channel."""
     x = _wide(xp, X)
     axes = tuple(axis for axis in range(X.ndim) if axis != 1)
     mean = xp.mean(x, axis=axes, keepdims=True)
@@ -291,7 +295,9 @@ def LRN(
     bias: float = 1.0,
 ) -> Array:
     if size < 1 or X.ndim < 2:
-        raise ValueError(f"size is {size} and X has {X.ndim} axes; at least 1 and 2 are needed")
+        raise ValueError(
+            f"size is {size} and X has {X.ndim} axes, but they must be at least 1 and 2"
+        )
     single = (1,) * (X.ndim - 2)
     widths = [(0, 0), ((size - 1) // 2, size // 2), *((0, 0) for _ in single)]
     padded = xp.pad(xp.square(X), widths, 0)

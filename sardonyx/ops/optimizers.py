@@ -1,4 +1,4 @@
-"""Optimisers: each call is one step for any number of tensors and what is kept about them."""
+"""Optimisers: each call updates any number of tensors and their state by one step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def Adagrad(
     epsilon: float = 1e-6,
     norm_coefficient: float = 0.0,
 ) -> tuple[Array, ...]:
-    """Tensors, gradients and accumulated squared gradients to new tensors and accumulated ones."""
+    """Update tensors and their accumulated squared gradients."""
     rate = _number(xp, R) / (1 + _number(xp, T) * decay_factor)
 
     def step(X: Array, G: Array, H: Array) -> Sequence[Array]:
@@ -46,13 +46,13 @@ def Adam(
     norm_coefficient: float = 0.0,
     norm_coefficient_post: float = 0.0,
 ) -> tuple[Array, ...]:
-    """Tensors, gradients, averages of them and of their squares; new tensors and averages."""
+    """Update tensors and the averages of their gradients and of the squares of these."""
     rate, count = _number(xp, R), _number(xp, T)
-    # Averages that began at zero are too small at first, and before the first update are nothing.
+    # Averages that start at zero are too small at first; correct them from the first update on.
     updates = xp.maximum(count, xp.ones_like(count))
-    lacking_square = 1 - xp.asarray(beta, dtype=count.dtype) ** updates
-    lacking = 1 - xp.asarray(alpha, dtype=count.dtype) ** updates
-    rate = xp.where(count > 0, rate * xp.sqrt(lacking_square) / lacking, rate)
+    square_correction = 1 - xp.asarray(beta, dtype=count.dtype) ** updates
+    correction = 1 - xp.asarray(alpha, dtype=count.dtype) ** updates
+    rate = xp.where(count > 0, rate * xp.sqrt(square_correction) / correction, rate)
 
     def step(X: Array, G: Array, V: Array, H: Array) -> Sequence[Array]:
         regularized = norm_coefficient * X + G
@@ -75,7 +75,7 @@ def Momentum(
     mode: str,
     norm_coefficient: float,
 ) -> tuple[Array, ...]:
-    """Tensors, gradients and momenta to new tensors and momenta."""
+    """Update tensors and their momenta."""
     if mode not in ("standard", "nesterov"):
         raise ValueError(f"mode is {mode!r}, but must be standard or nesterov")
     rate, count = _number(xp, R), _number(xp, T)
@@ -91,9 +91,12 @@ def Momentum(
 
 
 def _number(xp: Backend, value: Array) -> Array:
-    """The only element of a tensor, in float64."""
+    """Return the only element of a tensor in float64."""
     if value.size != 1:
-        raise ValueError(f"shape {value.shape} has {value.size} elements; R and T have one each")
+        raise ValueError(
+            f"R and T must have one element each, but one has shape {value.shape} with "
+            f"{value.size} elements"
+        )
     return xp.astype(xp.reshape(value, ()), xp.dtype(np.dtype(np.float64)))
 
 
@@ -104,14 +107,18 @@ def _like(xp: Backend, number: Array, X: Array) -> Array:
 def _stepped(
     step: Callable[..., Sequence[Array]], inputs: Sequence[Array], kinds: int
 ) -> tuple[Array, ...]:
-    """`step` for each tensor. Inputs and results come kind by kind, each for all tensors."""
+    """Apply `step` to each tensor; inputs and results are grouped by kind, not by tensor."""
     count = len(inputs) // kinds
     if not count or count * kinds != len(inputs):
-        raise ValueError(f"{len(inputs)} tensors cannot be split into {kinds} groups of one length")
+        raise ValueError(
+            f"{len(inputs)} tensors cannot be split into {kinds} groups of equal length"
+        )
     groups = [inputs[i * count : (i + 1) * count] for i in range(kinds)]
     for X, *others in zip(*groups, strict=True):
         if any(other.shape != X.shape for other in others):
             shapes = ", ".join(str(other.shape) for other in others)
-            raise ValueError(f"a tensor of shape {X.shape} goes with others of shapes {shapes}")
+            raise ValueError(
+                f"a tensor has shape {X.shape}, but its gradient and state have shapes {shapes}"
+            )
     results = [step(*each) for each in zip(*groups, strict=True)]
     return tuple(value for kind in zip(*results, strict=True) for value in kind)

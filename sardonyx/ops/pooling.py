@@ -1,4 +1,4 @@
-"""Reductions over windows, and over all spatial axes at once."""
+"""Pooling over windows, and over all spatial axes at once."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ MOST_TO_SEARCH = 2**14
 def _indices_of_largest(
     xp: Backend, padded: Array, X: Array, windows: Windows, *, column_major: bool
 ) -> Array:
-    """Where in the flattened input the first of each window's greatest elements stands.
+    """Return the index, in the flattened input, of the first maximum of each window.
 
-    NaN is greater than any number, as it is where the elements themselves are compared.
+    NaN counts as greater than any number, as in the maximum itself.
     """
     if math.prod(windows.kernel) > MOST_TO_SEARCH:
         raise ValueError(
-            f"a kernel of {windows.kernel} is too large for its indices: at most "
-            f"{MOST_TO_SEARCH:,} elements are searched one by one"
+            f"kernel_shape {windows.kernel} is too large for the output Indices: it may cover at "
+            f"most {MOST_TO_SEARCH:,} elements"
         )
     in_plane = np.arange(math.prod(windows.spatial)).reshape(
         windows.spatial, order="F" if column_major else "C"
@@ -69,7 +69,7 @@ def _indices_of_largest(
     at = xp.broadcast_to(at, best.shape)
     is_float = xp.isdtype(X.dtype, "real floating")
     for value, place in rest:
-        # Padding gives way to any element, also to one that is no greater.
+        # Any element replaces padding, even one that is not greater.
         is_better = (value > best) | (at < 0)
         if is_float:
             is_better = is_better | (xp.isnan(value) & ~xp.isnan(best))
@@ -144,7 +144,7 @@ def _sum(xp: Backend, X: Array, windows: Windows) -> Array:
 
 
 def _power(xp: Backend, X: Array, p: float) -> Array:
-    """|X| to the power `p`, by cheaper means where there are."""
+    """Return |X| to the power `p`, by a cheaper operation where there is one."""
     if p <= 0:
         raise ValueError(f"p is {p}, but must be positive")
     if p == 2:

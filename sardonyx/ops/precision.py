@@ -1,4 +1,4 @@
-"""In which precision an op computes, where that is not the precision of its inputs."""
+"""The precision in which an op computes where it differs from that of its inputs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sardonyx.backends.standard import Array
 
 
 def at_least_float32(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Compute in float32 what comes in a narrower float, and round once, at the end.
+    """Make a function compute narrower floats in float32 and round once, at the end.
 
-    The inputs that are given must be arrays of one dtype, which is the result's.
+    All inputs that are present must be arrays of one dtype, which is that of the result.
     """
 
     @wraps(function)
@@ -31,10 +31,10 @@ def at_least_float32(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def wide(xp: Backend, x: Array) -> Array:
-    """`x` in float32 where it is in a narrower float."""
+    """Return `x` in float32 if it is a narrower float, and unchanged otherwise."""
     return xp.astype(x, xp.dtype(np.dtype(np.float32))) if is_narrow(xp, x.dtype) else x
 
 
 def is_narrow(xp: Backend, dtype: Any) -> bool:
-    """Whether `dtype` is a float of fewer than 32 bits."""
+    """Return whether `dtype` is a float of fewer than 32 bits."""
     return xp.isdtype(dtype, "real floating") and xp.numpy_dtype(dtype).itemsize < 4

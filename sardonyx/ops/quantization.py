@@ -1,4 +1,4 @@
-"""Numbers as few bits: quantization and what undoes it, and products of what is quantized."""
+"""Quantization, dequantization, and products of quantized arrays."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def DequantizeLinear(
     block_size: int = 0,
     output_dtype: DType | None = None,
 ) -> Array:
-    """Multiplied in float32, which holds every difference of short integers, and rounded once."""
+    """Multiply in float32, which represents all differences of short integers, and round once."""
     to = output_dtype or xp.numpy_dtype(x_scale.dtype)
     if not _is_precise(to):
-        raise ValueError(f"the result cannot be of type {to}: name another as output_dtype")
+        raise ValueError(f"the result cannot be {to}: set output_dtype to a floating-point type")
     _check_granularity(x_scale, x_zero_point)
     is_integral = xp.isdtype(x.dtype, "integral")
     exact, float32 = xp.dtype(INT32 if is_integral else FLOAT32), xp.dtype(FLOAT32)
@@ -79,15 +79,15 @@ def DequantizeLinear(
 
 @op
 def DynamicQuantizeLinear(xp: Backend, x: Array) -> tuple[Array, Array, Array]:
-    """To uint8, with the scale and the zero point by which zero and all of `x` fit."""
-    nothing = xp.zeros((), dtype=x.dtype)
-    least = xp.minimum(xp.min(x), nothing) if x.size else nothing
-    greatest = xp.maximum(xp.max(x), nothing) if x.size else nothing
-    scale = xp.quotient(greatest - least, 255.0)
-    # Zeros alone have no range, and any scale serves them.
-    scale = xp.where(xp.equal(greatest, least), xp.ones_like(scale), scale)
-    zero = _quantized(xp, xp.quotient(-least, scale), None, UINT8)
-    return QuantizeLinear(xp, x, scale, zero), scale, zero
+    """Quantize to uint8, with a scale and zero point that cover zero and all of `x`."""
+    zero = xp.zeros((), dtype=x.dtype)
+    low = xp.minimum(xp.min(x), zero) if x.size else zero
+    high = xp.maximum(xp.max(x), zero) if x.size else zero
+    scale = xp.quotient(high - low, 255.0)
+    # Where all elements are zero, any scale is right.
+    scale = xp.where(xp.equal(high, low), xp.ones_like(scale), scale)
+    zero_point = _quantized(xp, xp.quotient(-low, scale), None, UINT8)
+    return QuantizeLinear(xp, x, scale, zero_point), scale, zero_point
 
 
 QUANTIZED_TYPES = frozenset(
@@ -101,21 +101,21 @@ QUANTIZED_TYPES = frozenset(
 
 
 def _quantized_type(xp: Backend, zero_point: Array | None, asked: DType | None) -> DType:
-    found = asked or UINT8 if zero_point is None else xp.numpy_dtype(zero_point.dtype)
-    if asked not in (None, found):
-        raise ValueError(f"output_dtype is {asked}, but the zero point is of type {found}")
-    if found not in QUANTIZED_TYPES:
-        raise ValueError(f"nothing is quantized to {found}")
-    return found
+    dtype = asked or UINT8 if zero_point is None else xp.numpy_dtype(zero_point.dtype)
+    if asked not in (None, dtype):
+        raise ValueError(f"output_dtype is {asked}, but the zero point is {dtype}")
+    if dtype not in QUANTIZED_TYPES:
+        raise ValueError(f"{dtype} is not a quantized type")
+    return dtype
 
 
 def _dtype_of_division(xp: Backend, x: Array, scale: Array, asked: DType | None) -> DType:
-    """The scale's, unless that is a type in which nobody divides."""
+    """Return the scale's dtype, or a wider one if that is too narrow to divide in."""
     dtype = asked or xp.numpy_dtype(scale.dtype)
     if _is_precise(dtype):
         return dtype
     if asked is not None:
-        raise ValueError(f"precision is {asked}, in which nothing can be divided")
+        raise ValueError(f"precision is {asked}, but must be a float of 16 bits or more")
     return FLOAT64 if xp.isdtype(x.dtype, "integral") else FLOAT32
 
 
@@ -126,7 +126,7 @@ def _is_precise(dtype: DType) -> bool:
 def _quantized(
     xp: Backend, x: Array, zero_point: Array | None, to: DType, *, saturate: int = 1
 ) -> Array:
-    """Floats in units of the scale as `to`; the zero point comes in their type."""
+    """Convert floats in units of the scale to `to`; the zero point has the floats' dtype."""
     if not isdtype(to, "integral"):
         moved = x if zero_point is None else x + zero_point
         return Cast(xp, moved, to=to, saturate=saturate)
@@ -137,7 +137,7 @@ def _quantized(
     return Cast(xp, within, to=to)
 
 
-# -- how many elements share a scale --------------------------------------------------------------
+# -- scales per tensor, axis or block -------------------------------------------------------------
 
 
 def _check_granularity(scale: Array, zero_point: Array | None) -> None:
@@ -145,14 +145,14 @@ def _check_granularity(scale: Array, zero_point: Array | None) -> None:
         return
     if scale.size != 1 or zero_point.size != 1:
         raise ValueError(
-            f"the scale's shape {scale.shape} is not that of the zero point, {zero_point.shape}"
+            f"the scale has shape {scale.shape}, but the zero point has {zero_point.shape}"
         )
 
 
 def spread(xp: Backend, value: Array, shape: Ints, axis: int, block_size: int) -> Array:
-    """A scale or a zero point in a form that broadcasts to `shape`.
+    """Return a scale or zero point reshaped and repeated so that it broadcasts to `shape`.
 
-    One number serves all elements, a vector the axis, and anything else has one for each block.
+    One number applies to all elements, a vector to `axis`, and any other array to blocks.
     """
     if block_size < 0:
         raise ValueError(f"block_size is {block_size}, but must not be negative")
@@ -221,13 +221,18 @@ def QLinearMatMul(
 
 
 def _matrices(xp: Backend, a: Array, b: Array) -> tuple[Array, Array]:
-    """A vector before a product is one row, and after it one column."""
+    """Return both factors as matrices: a vector is a row on the left, a column on the right."""
     if a.ndim == 0 or b.ndim == 0:
-        raise ValueError(f"shapes {a.shape} and {b.shape}: a scalar is no matrix")
+        raise ValueError(
+            f"shapes {a.shape} and {b.shape} cannot be multiplied: a scalar is not a matrix"
+        )
     rows = xp.reshape(a, (1, -1)) if a.ndim == 1 else a
     columns = xp.reshape(b, (-1, 1)) if b.ndim == 1 else b
     if rows.shape[-1] != columns.shape[-2]:
-        raise ValueError(f"shapes {a.shape} and {b.shape} do not fit each other in a product")
+        raise ValueError(
+            f"shapes {a.shape} and {b.shape} cannot be multiplied: the last axis of the first must "
+            "have the size of the second to last axis of the second"
+        )
     stacks = zip(rows.shape[-3::-1], columns.shape[-3::-1], strict=False)
     if any(n != m and 1 not in (n, m) for n, m in stacks):
         raise ValueError(f"shapes {a.shape} and {b.shape} do not broadcast before their last axes")
@@ -235,14 +240,14 @@ def _matrices(xp: Backend, a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _as_product(xp: Backend, y: Array, a: Array, b: Array) -> Array:
-    """`y` without the axes that `_matrices` gave to vectors."""
+    """Return `y` without the axes that `_matrices` added to vectors."""
     rows = y.shape[-2:-1] if a.ndim > 1 else ()
     columns = y.shape[-1:] if b.ndim > 1 else ()
     return xp.reshape(y, (*y.shape[:-2], *rows, *columns))
 
 
 def _per_row(xp: Backend, value: Any, matrices: Array) -> Any:
-    """A scale or zero point for each row of matrices, or for all of them."""
+    """Return a scale or zero point that broadcasts along the rows of matrices."""
     return _along(xp, value, (*matrices.shape[:-1], 1), vector=(-1, 1))
 
 
@@ -268,9 +273,9 @@ def _centred_product(
     b_zero_point: Array | None,
     sums_of_b: Array | None = None,
 ) -> Array:
-    """(a - a_zero_point) (b - b_zero_point): for integers exactly, modulo 2**32.
+    """Return (a - a_zero_point) (b - b_zero_point), exact modulo 2**32 for integers.
 
-    Multiplied out, so that the product that costs most is one of 8-bit integers.
+    The factors are multiplied out, so that the expensive product is one of 8-bit integers.
     """
     if not xp.isdtype(a.dtype, "integral"):
         return xp.matmul(_difference(xp, a, a_zero_point), _difference(xp, b, b_zero_point))
@@ -298,7 +303,7 @@ def _difference(xp: Backend, x: Array, zero_point: Array | None) -> Array:
 def _requantized(
     xp: Backend, x: Array, one: Array, other: Array, scale: Array, zero_point: Array
 ) -> Array:
-    """A product, in units of two scales, in those of a third."""
+    """Quantize a product of values with the scales `one` and `other` to units of `scale`."""
     one, other, scale, zero = (
         xp.astype(v, xp.dtype(FLOAT32)) for v in (one, other, scale, zero_point)
     )
@@ -395,14 +400,14 @@ def _centred_convolution(
     group: int,
     **layout: Any,
 ) -> Array:
-    """Exact, modulo 2**32. Padding stands for zero, and so is made of zero points."""
+    """Return the exact convolution modulo 2**32; padding is filled with the zero point."""
     windows = windows_of_filters(x, w, group=group, **layout)
     filters, taps = w.shape[0], math.prod(w.shape[1:])
     x_zero_point = None if x_zero_point is None else _single(xp, x_zero_point)
     if w_zero_point is not None:
         w_zero_point = _per_filter(xp, w_zero_point, filters, axes=w.ndim)
     if w.shape[1] == 1 and taps * 2**16 <= 2**24:
-        # Float32 holds the sums, and libraries have better ways for this than many small products.
+        # float32 represents the sums, and depthwise convolution is faster than many small products.
         centred = (_difference(xp, x, x_zero_point), _difference(xp, w, w_zero_point))
         y = convolution_by_finite(
             xp,
@@ -429,14 +434,14 @@ def _centred_convolution(
     return xp.reshape(product, (x.shape[0], filters, *windows.sizes))
 
 
-# What is compiled takes long to compile where it is put together of many slices.
+# Kernels with longer sides are gathered: many slices take long to compile.
 MOST_SLICES = 8
 
 
 def _columns(xp: Backend, x: Array, windows: Windows) -> Array:
-    """The windows over (N, C, *spatial) as (N, C, *kernel, *sizes), axis by axis.
+    """Return the windows over (N, C, *spatial) as (N, C, *kernel, *sizes), axis by axis.
 
-    That costs the sum of the kernel's sides and not their product.
+    The cost is proportional to the sum of the kernel's sides, not to their product.
     """
     layout = zip(windows.kernel, windows.strides, windows.dilations, windows.sizes, strict=True)
     for i, (side, stride, dilation, size) in enumerate(layout):
@@ -455,12 +460,14 @@ def _columns(xp: Backend, x: Array, windows: Windows) -> Array:
 
 def _single(xp: Backend, value: Array) -> Array:
     if value.size != 1:
-        raise ValueError(f"a scale or zero point of shape {value.shape} must be a single number")
+        raise ValueError(
+            f"a scale or zero point has shape {value.shape}, but must be a single number"
+        )
     return xp.reshape(value, ())
 
 
 def _per_filter(xp: Backend, value: Array, filters: int, *, axes: int) -> Array:
-    """One number, or a vector of one for each filter with `axes` axes, the filters' first."""
+    """Return one number, or a vector reshaped to one number per filter along the first axis."""
     if value.size == 1:
         return xp.reshape(value, ())
     if value.shape != (filters,):

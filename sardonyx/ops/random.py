@@ -1,4 +1,4 @@
-"""Operators that draw at random: the same numbers by the same seed, others at each call without."""
+"""Random operators: the same numbers for the same seed; without a seed, new ones at each call."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ def RandomUniform(
     seed: float | None = None,
     key: Key,
 ) -> Array:
-    """At least `low`, and less than `high` where the type has a number in between."""
+    """Draw from [low, high); `high` itself only if the dtype has no number below it."""
     if not low <= high or math.isinf(high - low):
-        raise ValueError(f"there are no numbers from {low} to {high} to draw from")
+        raise ValueError(
+            f"low is {low} and high is {high}, but they must be in order, with a finite difference"
+        )
     _check_drawn(xp, shape, dtype)
     drawn = random.uniform(xp, _seeded(xp, seed, key), shape, dtype)
     scaled = _affine(xp, drawn, high - low, low)
@@ -94,10 +96,10 @@ def RandomNormalLike(
 
 
 def _seeded(xp: Backend, seed: float | None, key: Key) -> Array:
-    """The seed's own key, or that of the call. A seed that is no number is none."""
+    """Return the key of the seed, or the call's key if the seed is missing or NaN."""
     if seed is None or math.isnan(seed):
-        drawn_from: Array = key
-        return drawn_from
+        key_of_call: Array = key
+        return key_of_call
     return xp.asarray(random.key_of(seed))
 
 
@@ -105,7 +107,7 @@ def _check_drawn(xp: Backend, shape: Ints, dtype: DType) -> None:
     if min(shape, default=0) < 0:
         raise ValueError(f"shape {shape} has a negative size")
     if not isdtype(dtype, "real floating"):
-        raise ValueError(f"dtype {dtype} is no floating-point type; say which one to draw")
+        raise ValueError(f"dtype is {dtype}, but must be a floating-point type")
     xp.allow(shape, dtype)
 
 
@@ -114,13 +116,13 @@ def _kind_like(xp: Backend, input: Shaped, dtype: DType | None) -> DType:
 
 
 def _affine(xp: Backend, drawn: Array, scale: float, shift: float) -> Array:
-    """`drawn * scale + shift`, in float32 at least."""
+    """Return `drawn * scale + shift`, in float32 or wider."""
     if is_narrow(xp, drawn.dtype):
         drawn = xp.astype(drawn, xp.dtype(FLOAT32))
     return drawn * float(scale) + float(shift)
 
 
-# -- choices by probability -----------------------------------------------------------------------
+# -- draws by probability -------------------------------------------------------------------------
 
 
 @op
@@ -132,7 +134,7 @@ def Bernoulli(
     seed: float | None = None,
     key: Key,
 ) -> Array:
-    """One with the probability that `input` says, else zero."""
+    """Draw one with the probability in `input`, and zero otherwise."""
     xp.require(input, Within("input", 0, 1))
     wide = FLOAT64 if xp.numpy_dtype(input.dtype) == FLOAT64 else FLOAT32
     drawn = random.uniform(xp, _seeded(xp, seed, key), input.shape, wide)
@@ -150,11 +152,13 @@ def Multinomial(
     seed: float | None = None,
     key: Key,
 ) -> Array:
-    """Classes drawn by their logarithmic probabilities, which need not sum to one."""
+    """Draw classes by their logarithmic probabilities, which need not be normalised."""
     if input.ndim != 2 or not input.shape[1]:
-        raise ValueError(f"shape {input.shape} is not [batch, classes] with a class to draw")
+        raise ValueError(
+            f"input has shape {input.shape}, but must be [batch, classes] with at least one class"
+        )
     if sample_size < 0:
-        raise ValueError(f"sample_size is {sample_size}, but cannot be negative")
+        raise ValueError(f"sample_size is {sample_size}, but must not be negative")
     if dtype not in (INT32, INT64):
         raise ValueError(f"dtype is {dtype}, but must be int32 or int64")
     bounds = xp.cumulative_sum(_shares(xp, input), axis=1)
@@ -164,30 +168,30 @@ def Multinomial(
 
 
 def _shares(xp: Backend, logarithms: Array) -> Array:
-    """Of each class, whole numbers in proportion to its probability; in each row below 2**52.
+    """Return integers proportional to each class's probability, which sum to less than 2**52.
 
-    Their sums are exact, so that a class of no probability is never drawn.
+    Integer sums are exact, so that a class of probability zero is never drawn.
     """
     x = xp.astype(logarithms, xp.dtype(FLOAT64))
     top = xp.max(x, axis=1, keepdims=True)
-    # A row may be infinite, at its top or throughout.
+    # The maximum of a row, or all of it, may be infinite.
     odds = xp.where(xp.equal(x, top), xp.ones_like(x), xp.exp(x - top))
     whole = 2.0 ** (52 - x.shape[1].bit_length())
     return xp.astype(xp.where(odds > 0, odds * whole, xp.zeros_like(x)), xp.dtype(INT64))
 
 
 def _counts_up_to(xp: Backend, bounds: Array, points: Array) -> Array:
-    """For each point how many of its row's ascending bounds, less the last, it has reached.
+    """Count, for each point, the ascending bounds of its row that it reaches, except the last.
 
-    By bisection, in all rows at once.
+    This is a bisection in all rows at once.
     """
     last = bounds.shape[1] - 1
-    found = xp.zeros_like(points)
+    counts = xp.zeros_like(points)
     for power in reversed(range(last.bit_length())):
-        further = xp.minimum(found + 2**power, xp.full_like(found, last))
+        further = xp.minimum(counts + 2**power, xp.full_like(counts, last))
         reached = xp.take_along_axis(bounds, further - 1, axis=1) <= points
-        found = xp.where(reached, further, found)
-    return found
+        counts = xp.where(reached, further, counts)
+    return counts
 
 
 # -- dropout --------------------------------------------------------------------------------------
@@ -204,11 +208,11 @@ def Dropout(
     outputs: Outputs,
     key: Key,
 ) -> Array | tuple[Array, Array]:
-    """In inference the data itself; the mask says which elements were kept."""
+    """Return the data itself in inference; the mask is true for elements not dropped."""
     if not training_mode or not _drops(ratio):
-        return data if outputs == 1 else (data, _all_kept(xp, data))
+        return data if outputs == 1 else (data, _full_mask(xp, data))
     mask = _drawn_mask(xp, data, ratio, seed, key)
-    output = _kept(xp, data, mask=mask, ratio=ratio)
+    output = _masked(xp, data, mask=mask, ratio=ratio)
     return output if outputs == 1 else (output, mask)
 
 
@@ -216,7 +220,7 @@ def Dropout(
 def dropout_in_inference(
     xp: Backend, data: Array, *, ratio: float = 0.5, outputs: Outputs
 ) -> Array | tuple[Array, Array]:
-    return data if outputs == 1 else (data, _all_kept(xp, data))
+    return data if outputs == 1 else (data, _full_mask(xp, data))
 
 
 @Dropout.before(10)
@@ -240,7 +244,7 @@ def dropout_unless_tested(
     if is_test or not _drops(ratio):
         return data if outputs == 1 else (data, xp.ones_like(data))
     mask = _drawn_mask(xp, data, ratio, None, key)
-    output = _kept(xp, data, mask=mask, ratio=ratio)
+    output = _masked(xp, data, mask=mask, ratio=ratio)
     return output if outputs == 1 else (output, xp.astype(mask, data.dtype))
 
 
@@ -250,19 +254,19 @@ def _drops(ratio: float) -> bool:
     return ratio > 0
 
 
-def _all_kept(xp: Backend, data: Array) -> Array:
+def _full_mask(xp: Backend, data: Array) -> Array:
     return xp.ones(data.shape, dtype=xp.dtype(np.dtype(bool)))
 
 
 def _drawn_mask(xp: Backend, data: Array, ratio: float, seed: int | None, key: Key) -> Array:
     if seed is None:
         return random.uniform(xp, key, data.shape, FLOAT32) >= ratio
-    # The numbers that ONNX's expected values for a seed were drawn from.
+    # ONNX's expected values for a seed were drawn with this generator.
     xp.allow(data.shape, FLOAT64)
     drawn = np.random.RandomState(seed % 2**32).uniform(size=data.shape)
     return xp.asarray(drawn >= ratio)
 
 
 @at_least_float32
-def _kept(xp: Backend, data: Array, *, mask: Array, ratio: float) -> Array:
+def _masked(xp: Backend, data: Array, *, mask: Array, ratio: float) -> Array:
     return data * (xp.astype(mask, data.dtype) * (1 / (1 - ratio)))

@@ -1,4 +1,4 @@
-"""Recurrent networks: RNN, GRU and LSTM are three cells in one loop over the steps."""
+"""Recurrent networks: RNN, GRU and LSTM as three cells of one loop over time."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def gru_that_goes_foward(
     hidden_size: int | None = None,
     output_sequence: int = 0,
 ) -> tuple[Array, ...]:
-    """The first schema's default is misspelt."""
+    """Accept the misspelt default direction of the first schema."""
     return GRU(
         xp,
         X,
@@ -159,8 +159,8 @@ def LSTM(
     def cell(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
         i, o, past, new = net.split(x + xp.matmul(h, net.R))
         i = f(_peeping(i, Pi, c))
-        kept = 1 - i if input_forget else f(_peeping(past, Pf, c))
-        c = kept * c + i * g(new)
+        forget = 1 - i if input_forget else f(_peeping(past, Pf, c))
+        c = forget * c + i * g(new)
         return f(_peeping(o, Po, c)) * out(c), c
 
     return net.run(cell, sequence_lens, initial_h, initial_c)
@@ -174,11 +174,11 @@ def _peeping(gate: Array, weight: Array | None, c: Array) -> Array:
 def ReverseSequence(
     xp: Backend, input: Array, sequence_lens: Array, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Array:
-    """What lies beyond the end of its sequence stays where it is."""
+    """Reverse each sequence; elements beyond its end stay in place."""
     if {batch_axis, time_axis} != {0, 1} or input.ndim < 2:
         raise ValueError(
-            f"time_axis {time_axis} and batch_axis {batch_axis} are not the first two axes of "
-            f"shape {input.shape}"
+            f"time_axis {time_axis} and batch_axis {batch_axis} must be the first two axes of "
+            f"input, which has shape {input.shape}"
         )
     _check_shape("sequence_lens", sequence_lens, (input.shape[batch_axis],))
     rows, columns = (xp.arange(size, dtype=sequence_lens.dtype) for size in input.shape[:2])
@@ -191,7 +191,7 @@ def ReverseSequence(
     return xp.gather(input, places)
 
 
-# -- the loop over the steps ----------------------------------------------------------------------
+# -- the loop over time ---------------------------------------------------------------------------
 
 _BACKWARDS: Mapping[str, tuple[bool, ...]] = {
     "forward": (False,),
@@ -202,16 +202,16 @@ _BACKWARDS: Mapping[str, tuple[bool, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Network:
-    """What the cells of one node read; its directions lie side by side on an axis of their own."""
+    """The arrays that the cells of one node read; its directions have an axis of their own."""
 
     xp: Backend
-    # For each direction, whether it goes through the sequences from their ends.
+    # For each direction, whether it reads the sequences backwards.
     backwards: tuple[bool, ...]
     hidden: int
     batch_first: bool
     dtype: Any
-    # What the gates get from inputs and biases, for each (step, direction, batch, gate and unit).
-    given: Array
+    # The gates' share from inputs and biases: (step, direction, batch, gates * hidden).
+    projected: Array
     R: Array
     inner_bias: Operand
 
@@ -230,27 +230,30 @@ class _Network:
         gates: int,
         hoisted: int | None = None,
     ) -> _Network:
-        """The recurrent biases of the gates that are not `hoisted` are left to the cell."""
+        """Build the network; the cell adds the recurrent biases of gates that are not `hoisted`."""
         if direction not in _BACKWARDS:
             raise ValueError(f"direction {direction!r} is not one of {', '.join(_BACKWARDS)}")
         if layout not in (0, 1):
             raise ValueError(f"layout is {layout}, but must be 0 or 1")
         if X.ndim != 3 or R.ndim != 3 or not R.shape[-1]:
-            raise ValueError(f"X of shape {X.shape} and R of shape {R.shape} make no network")
+            raise ValueError(
+                f"X of shape {X.shape} and R of shape {R.shape} must have 3 axes, and R at least "
+                "one unit"
+            )
         backwards, hidden = _BACKWARDS[direction], R.shape[-1]
         if hidden_size not in (None, hidden):
-            raise ValueError(f"hidden_size is {hidden_size}, but R is for {hidden} units")
+            raise ValueError(f"hidden_size is {hidden_size}, but R has {hidden} units")
         count, rows = len(backwards), gates * hidden
         _check_shape("W", W, (count, rows, X.shape[2]))
         _check_shape("R", R, (count, rows, hidden))
         dtype = X.dtype
-        # Each step builds on rounding errors of the last: narrow floats are rounded at the end.
+        # Rounding errors accumulate over steps: narrow floats are computed in float32.
         X, W, R = (wide(xp, x) for x in (xp.moveaxis(X, 0, 1) if layout else X, W, R))
-        # One product for all steps and directions: in the loop is only what needs the state.
+        # One product for all steps and directions; the loop computes only what needs the state.
         columns = xp.matrix_transpose(xp.reshape(W, (count * rows, W.shape[2])))
         steps, batch, features = X.shape
         products = xp.matmul(xp.reshape(X, (steps * batch, features)), columns)
-        given = xp.moveaxis(xp.reshape(products, (steps, batch, count, rows)), 1, 2)
+        projected = xp.moveaxis(xp.reshape(products, (steps, batch, count, rows)), 1, 2)
         inner_bias: Operand = 0.0
         if B is not None:
             _check_shape("B", B, (count, 2 * rows))
@@ -258,17 +261,17 @@ class _Network:
             B = xp.expand_dims(wide(xp, B), axis=1)
             inner_bias = B[..., outer:]
             past = xp.pad(B[..., rows:outer], [(0, 0), (0, 0), (0, 2 * rows - outer)], 0)
-            given = given + (B[..., :rows] + past)
+            projected = projected + (B[..., :rows] + past)
         R = xp.matrix_transpose(R)
-        return cls(xp, backwards, hidden, bool(layout), dtype, given, R, inner_bias)
+        return cls(xp, backwards, hidden, bool(layout), dtype, projected, R, inner_bias)
 
     def split(self, x: Array) -> list[Array]:
-        """Gate by gate."""
+        """Split the last axis into gates."""
         size = self.hidden
         return [x[..., i * size : (i + 1) * size] for i in range(x.shape[-1] // size)]
 
     def peepholes(self, P: Array | None) -> Sequence[Array | None]:
-        """The weights with which the input, output and forget gates see the cell."""
+        """Return the peephole weights of the input, output and forget gates."""
         if P is None:
             return (None, None, None)
         _check_shape("P", P, (len(self.backwards), 3 * self.hidden))
@@ -280,9 +283,9 @@ class _Network:
         sequence_lens: Array | None,
         *initial: Array | None,
     ) -> tuple[Array, ...]:
-        """All hidden states, and the last of each kind; of an empty sequence it is the first."""
+        """Return all hidden states, and the last of each kind of state."""
         xp = self.xp
-        sequences = [self._in_own_time(self.given)]
+        sequences = [self._in_own_time(self.projected)]
         if sequence_lens is not None:
             sequences.append(self._in_own_time(self._within(sequence_lens)))
 
@@ -294,7 +297,7 @@ class _Network:
             return new, new[:1]
 
         states = tuple(self._initial(state) for state in initial)
-        last, (Y,) = xp.scan(step, states, tuple(sequences), self.given.shape[0])
+        last, (Y,) = xp.scan(step, states, tuple(sequences), self.projected.shape[0])
         if sequence_lens is not None:
             Y = xp.where(sequences[1], Y, xp.zeros_like(Y))
         Y = self._in_own_time(Y)
@@ -304,7 +307,7 @@ class _Network:
         return tuple(xp.astype(result, self.dtype) for result in (Y, *last))
 
     def _in_own_time(self, x: Array) -> Array:
-        """The steps, which come first, in the order in which each direction takes them."""
+        """Reorder the first axis, time, to the order in which each direction reads it."""
         xp = self.xp
         if not any(self.backwards):
             return x
@@ -313,8 +316,8 @@ class _Network:
         return xp.concat([x[:, :1, ...], xp.flip(x[:, 1:, ...], axis=0)], axis=1)
 
     def _within(self, sequence_lens: Array) -> Array:
-        """Whether each step is within its sequence."""
-        xp, (steps, count, batch, _) = self.xp, self.given.shape
+        """Return whether each step is within its sequence."""
+        xp, (steps, count, batch, _) = self.xp, self.projected.shape
         _check_shape("sequence_lens", sequence_lens, (batch,))
         xp.require(sequence_lens, Within("sequence_lens", 0, steps))
         places = xp.reshape(xp.arange(steps, dtype=sequence_lens.dtype), (-1, 1, 1, 1))
@@ -322,12 +325,12 @@ class _Network:
         return xp.broadcast_to(within, (steps, count, batch, 1))
 
     def _initial(self, state: Array | None) -> Array:
-        xp, (_, count, batch, _) = self.xp, self.given.shape
+        xp, (_, count, batch, _) = self.xp, self.projected.shape
         shape = (count, batch, self.hidden)
         if state is None:
-            return xp.zeros(shape, dtype=self.given.dtype)
-        given = (batch, count, self.hidden) if self.batch_first else shape
-        _check_shape("the initial state", state, given)
+            return xp.zeros(shape, dtype=self.projected.dtype)
+        expected = (batch, count, self.hidden) if self.batch_first else shape
+        _check_shape("the initial state", state, expected)
         state = wide(xp, state)
         return xp.moveaxis(state, 0, 1) if self.batch_first else state
 
@@ -341,11 +344,11 @@ class _Network:
         betas: Floats | None,
         clip: float | None,
     ) -> list[Callable[[Array], Array]]:
-        """The `count` activations of a cell, each with those of all directions in it."""
+        """Return the `count` activations of a cell, each of which covers all directions."""
         if len(names) != count * len(self.backwards):
             raise ValueError(
-                f"there are {len(names)} activations for {len(self.backwards)} directions, each "
-                f"of which needs {count}"
+                f"there are {len(names)} activations, but {len(self.backwards)} directions need "
+                f"{count} each"
             )
         if clip is not None and not clip > 0:
             raise ValueError(f"clip is {clip}, but must be positive")
@@ -377,13 +380,13 @@ class _Activation:
 
 
 def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> _Activation:
-    """Takes from the lists what it has a use for; what they lack is its operator's default."""
+    """Build an activation; it takes its scales from the lists, else its operator's defaults."""
     if name.lower() not in _ACTIVATIONS:
         raise ValueError(f"activation {name!r} is not one of {', '.join(_ACTIVATIONS)}")
-    function, wanted = _ACTIVATIONS[name.lower()]
-    given = {"alpha": alphas, "beta": betas}
-    found = {scale: next(given[scale], None) for scale in wanted}
-    return _Activation(function, {s: value for s, value in found.items() if value is not None})
+    function, names = _ACTIVATIONS[name.lower()]
+    lists = {"alpha": alphas, "beta": betas}
+    scales = {scale: next(lists[scale], None) for scale in names}
+    return _Activation(function, {s: value for s, value in scales.items() if value is not None})
 
 
 def _affine(xp: Backend, x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> Array:
@@ -395,7 +398,7 @@ def _scaled_tanh(xp: Backend, x: Array, *, alpha: float = 1.0, beta: float = 1.0
 
 
 def _thresholded_relu(xp: Backend, x: Array, *, alpha: float = 1.0) -> Array:
-    """Unlike the operator of that name, it lets the threshold itself pass."""
+    """Return `x` where it is at least `alpha`; the operator of that name excludes equality."""
     return xp.where(x >= alpha, x, xp.zeros_like(x))
 
 

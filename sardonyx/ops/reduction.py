@@ -1,4 +1,4 @@
-"""Operators that make one element of many: sums, extremes, and sums so far."""
+"""Reductions: sums, products, extremes and their positions, and cumulative sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Reduction = Callable[..., Array]
 
 
 def reduction(function: Reduction) -> Op[Array]:
-    """An op of `function(xp, data, axes, keepdims)`, to which axes are given counted from 0."""
+    """Make an op of `function(xp, data, axes, keepdims)`, which receives axes counted from 0."""
 
     def reduce(
         xp: Backend,
@@ -73,7 +73,7 @@ def ReduceLogSum(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Arr
 @reduction
 @at_least_float32
 def ReduceLogSumExp(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
-    """Computed relative to the greatest element, so that no exponential overflows."""
+    """Reduce relative to the greatest element, so that no exponential overflows."""
     x = data if xp.isdtype(data.dtype, "real floating") else xp.astype(data, xp.dtype(FLOAT64))
     greatest = _extreme(xp, xp.max, x, axes=axes, keepdims=True, identity=-math.inf)
     greatest = xp.where(xp.isfinite(greatest), greatest, xp.zeros_like(greatest))
@@ -91,7 +91,7 @@ def ReduceMean(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array
     total = _sum(xp, data, axes=axes, keepdims=keepdims)
     if xp.isdtype(data.dtype, "real floating"):
         return total / (count or math.nan)
-    # Integers are divided as C does it: towards zero.
+    # Integers are divided towards zero, as in C.
     quotient, count = total // max(count, 1), max(count, 1)
     is_above = (total < 0) & (quotient * count != total)
     return quotient + xp.astype(is_above, data.dtype)
@@ -105,7 +105,7 @@ def _sum(xp: Backend, x: Array, *, axes: Ints, keepdims: bool) -> Array:
 
 
 def _of_real(xp: Backend, function: Callable[[Array], Array], x: Array) -> Array:
-    """`function` of what may be integers, computed in float64 and cut off."""
+    """Apply `function`; integers are computed in float64 and truncated."""
     if xp.isdtype(x.dtype, "real floating"):
         return function(x)
     return xp.astype(function(xp.astype(x, xp.dtype(FLOAT64))), x.dtype)
@@ -139,13 +139,13 @@ def ReduceMin(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array:
 def _extreme(
     xp: Backend, function: Reduction, x: Array, *, axes: Ints, keepdims: bool, identity: float
 ) -> Array:
-    """Libraries refuse the extreme of nothing, for which ONNX names the `identity`."""
+    """Reduce to an extreme; for no elements ONNX requires the `identity`, where libraries raise."""
     if not axes:
         return x
     if any(x.shape[axis] == 0 for axis in axes):
         sizes = (1 if axis in axes else size for axis, size in enumerate(x.shape))
-        kept = xp.full(tuple(sizes), identity, dtype=x.dtype)
-        return kept if keepdims else xp.squeeze(kept, axis=axes)
+        extreme = xp.full(tuple(sizes), identity, dtype=x.dtype)
+        return extreme if keepdims else xp.squeeze(extreme, axis=axes)
     return function(x, axis=axes, keepdims=keepdims)
 
 
@@ -156,56 +156,64 @@ def _bounds(xp: Backend, x: Array) -> tuple[float, float]:
     return int(bounds.min), int(bounds.max)
 
 
-# -- where the extremes are -----------------------------------------------------------------------
+# -- positions of extremes ------------------------------------------------------------------------
 
 
 @op
 def ArgMax(
     xp: Backend, data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Array:
-    return _place(xp, xp.argmax, data, axis, keepdims=bool(keepdims), last=bool(select_last_index))
+    return _position(
+        xp, xp.argmax, data, axis, keepdims=bool(keepdims), last=bool(select_last_index)
+    )
 
 
 @op
 def ArgMin(
     xp: Backend, data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Array:
-    return _place(xp, xp.argmin, data, axis, keepdims=bool(keepdims), last=bool(select_last_index))
+    return _position(
+        xp, xp.argmin, data, axis, keepdims=bool(keepdims), last=bool(select_last_index)
+    )
 
 
-def _place(
+def _position(
     xp: Backend, function: Reduction, x: Array, axis: int, *, keepdims: bool, last: bool
 ) -> Array:
     axis = axis_within(axis, x.ndim)
     size = x.shape[axis]
     if size == 0:
-        raise ValueError(f"axis {axis} of shape {x.shape} has no elements to choose from")
+        raise ValueError(
+            f"axis {axis} of shape {x.shape} has no elements, but must have at least one"
+        )
     place = function(xp.flip(x, axis=axis) if last else x, axis=axis, keepdims=keepdims)
     place = xp.astype(place, xp.dtype(np.dtype(np.int64)))
     return size - 1 - place if last else place
 
 
-# -- sums and products so far ---------------------------------------------------------------------
+# -- cumulative sums and products -----------------------------------------------------------------
 
 
 @op
 def CumSum(xp: Backend, x: Array, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    return _so_far(xp, xp.cumulative_sum, x, axis, exclusive=bool(exclusive), reverse=bool(reverse))
+    return _cumulative(
+        xp, xp.cumulative_sum, x, axis, exclusive=bool(exclusive), reverse=bool(reverse)
+    )
 
 
 @op
 def CumProd(xp: Backend, x: Array, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    return _so_far(
+    return _cumulative(
         xp, xp.cumulative_prod, x, axis, exclusive=bool(exclusive), reverse=bool(reverse)
     )
 
 
-def _so_far(
+def _cumulative(
     xp: Backend, function: Reduction, x: Array, axis: int, *, exclusive: bool, reverse: bool
 ) -> Array:
     axis = axis_within(axis, x.ndim)
     wider = wide(xp, xp.flip(x, axis=axis) if reverse else x)
-    found = function(wider, axis=axis, dtype=wider.dtype, include_initial=exclusive)
+    result = function(wider, axis=axis, dtype=wider.dtype, include_initial=exclusive)
     if exclusive:
-        found = found[(*(slice(None),) * axis, slice(0, x.shape[axis]), ...)]
-    return xp.astype(xp.flip(found, axis=axis) if reverse else found, x.dtype)
+        result = result[(*(slice(None),) * axis, slice(0, x.shape[axis]), ...)]
+    return xp.astype(xp.flip(result, axis=axis) if reverse else result, x.dtype)

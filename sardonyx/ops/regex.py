@@ -1,7 +1,7 @@
-"""Whether a text as a whole is one that a pattern describes, in RE2's syntax and meaning.
+"""Full matches of texts against patterns in RE2's syntax.
 
-By RE2 itself where it is installed. Otherwise by what is written here: slowly, and for the common
-part of the syntax alone, but with work in proportion to the text's length whatever the pattern.
+RE2 itself is used if it is installed. The fallback here is slow and supports only the common part
+of the syntax, but its work is proportional to the text's length for every pattern.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEEPEST = 50
 
 @lru_cache(maxsize=64)
 def matcher(pattern: str) -> Test:
-    """A function that says of a text whether it matches in full."""
+    """Return a function that tests whether a whole text matches the pattern."""
     if len(pattern) > LONGEST_PATTERN:
         raise LimitExceeded(
             f"the pattern has {len(pattern):,} characters; at most {LONGEST_PATTERN:,} are allowed"
@@ -35,21 +35,21 @@ def matcher(pattern: str) -> Test:
         return Automaton(read(pattern)).matches
     options = re2.Options()
     options.log_errors = False
-    # Whoever asks only whether a text matches needs no groups, which take memory for each state.
+    # Groups are not needed to test for a match, and take memory for each state.
     options.never_capture = True
     try:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
-        told = error.args[0].decode(errors="replace")
-        raise ValueError(f"the pattern is none of RE2's: {told}") from None
+        detail = error.args[0].decode(errors="replace")
+        raise ValueError(f"RE2 rejects the pattern: {detail}") from None
     return lambda text: compiled.fullmatch(text) is not None
 
 
-# -- sets and places ------------------------------------------------------------------------------
+# -- character sets and positions -----------------------------------------------------------------
 
 
 def _within(ranges: str) -> Test:
-    """Whether a character is in one of several ranges, each given by its ends."""
+    """Return a test for the ranges between each two characters of `ranges`."""
     pairs = list(zip(ranges[::2], ranges[1::2], strict=True))
     return lambda char: any(first <= char <= last for first, last in pairs)
 
@@ -61,31 +61,31 @@ def _not(test: Test) -> Test:
 _is_word = _within("09AZ__az")
 
 
-def _is_border(before: str, behind: str) -> bool:
-    """Whether a word begins or ends here."""
-    return _is_word(before) != _is_word(behind)
+def _is_border(before: str, after: str) -> bool:
+    """Return whether a word begins or ends here."""
+    return _is_word(before) != _is_word(after)
 
 
 SETS = {"d": _within("09"), "s": _within("\t\n\f\r  "), "w": _is_word}
 SETS |= {letter.upper(): _not(test) for letter, test in SETS.items()}
-START = Place(lambda before, behind: not before)
-END = Place(lambda before, behind: not behind)
+START = Place(lambda before, after: not before)
+END = Place(lambda before, after: not after)
 PLACES = {
     "^": START,
     "$": END,
     r"\A": START,
     r"\z": END,
     r"\b": Place(_is_border),
-    r"\B": Place(lambda before, behind: not _is_border(before, behind)),
+    r"\B": Place(lambda before, after: not _is_border(before, after)),
 }
 CONTROLS = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
-# -- reading a pattern ----------------------------------------------------------------------------
+# -- parsing a pattern ----------------------------------------------------------------------------
 
 ESCAPE = r"\\[dDsSwWafnrtv]|\\[!-/:-@\[-`{-~]"
 MEMBER = re.compile(rf"(?P<first>{ESCAPE}|\[(?!:)|[^\\\[])(?:-(?P<last>{ESCAPE}|[^\\\]]))?", re.S)
 TOKEN = re.compile(
-    rf"""(?P<open>\((?:\?:|\?P?<\w+>|(?!\?)))|(?P<close>\))|(?P<way>\|)
+    rf"""(?P<open>\((?:\?:|\?P?<\w+>|(?!\?)))|(?P<close>\))|(?P<or>\|)
     |(?P<repeat>[*+?]\??|{{(?P<least>[0-9]+)(?P<comma>,(?P<most>[0-9]*))?}}\??)
     |(?P<place>[$^]|\\[AzbB])|(?P<char>{ESCAPE}|[^\\\[(])
     |\[(?P<not>\^?)(?P<set>\]?(?:{ESCAPE}|\[(?!:)|[^\\\[\]])*)\]""",
@@ -94,7 +94,7 @@ TOKEN = re.compile(
 
 
 def read(pattern: str) -> Parts:
-    """The parts of a pattern."""
+    """Parse a pattern into its parts."""
     open_groups, at, may_repeat = [Group()], 0, False
     while at < len(pattern):
         token = TOKEN.match(pattern, at)
@@ -107,8 +107,8 @@ def read(pattern: str) -> Parts:
         elif kind == "close" and len(open_groups) > 1:
             open_groups.pop()
             open_groups[-1].parts.append(Either(group.finished()))
-        elif kind == "way":
-            group.ways.append(group.taken())
+        elif kind == "or":
+            group.branches.append(group.take())
         elif kind == "repeat":
             group.parts.append(_repeated(group.parts.pop(), token))
         elif kind in ("place", "char", "set"):
@@ -124,17 +124,17 @@ def read(pattern: str) -> Parts:
 
 @dataclass(slots=True)
 class Group:
-    """What has been read of a group: its finished ways, and the parts of the next."""
+    """A group as read so far: its finished branches, and the parts of the next."""
 
-    ways: list[Parts] = field(default_factory=list)
+    branches: list[Parts] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
 
-    def taken(self) -> Parts:
+    def take(self) -> Parts:
         parts, self.parts = tuple(self.parts), []
         return parts
 
     def finished(self) -> tuple[Parts, ...]:
-        return (*self.ways, self.taken())
+        return (*self.branches, self.take())
 
 
 def _repeated(part: Part, token: re.Match[str]) -> Repeat:
@@ -145,15 +145,18 @@ def _repeated(part: Part, token: re.Match[str]) -> Repeat:
         most = least
     repeat = Repeat((part,), least, most)
     if _copies(repeat) > MOST_REPEATS or (most is not None and most < least):
-        raise ValueError(f"the pattern repeats {token[0]}; {MOST_REPEATS} is the most, all in all")
+        raise ValueError(
+            f"the pattern repeats {token[0]}; nested repeats may multiply to at most "
+            f"{MOST_REPEATS}, and their ends must be in order"
+        )
     return repeat
 
 
 def _copies(part: Part) -> int:
-    """How often the most repeated of what is in a part must be there."""
+    """Return how many copies of its most repeated part the automaton needs."""
     match part:
-        case Either(ways):
-            return max((_copies(inner) for way in ways for inner in way), default=1)
+        case Either(branches):
+            return max((_copies(inner) for branch in branches for inner in branch), default=1)
         case Repeat((body,), least, most):
             return max(1, least if most is None else most) * _copies(body)
     return 1
@@ -174,17 +177,17 @@ def _single(token: re.Match[str]) -> Part:
 
 
 def _tests(first: str, last: str | None) -> list[Test]:
-    """What a character is held against for one member of a set."""
+    """Return the tests for one member of a set: a character, a named set or a range."""
     if last is None or first[1:] in SETS:
         return [_test(each) for each in (first, "-" if last else first, last or first)]
     low, high = _literal(first), _literal(last)
     if last[1:] in SETS or high < low:
-        raise ValueError(f"the pattern has a set of characters from {first} to {last}")
+        raise ValueError(f"the pattern has the invalid range of characters {first}-{last}")
     return [_within(low + high)]
 
 
 def _test(char: str) -> Test:
-    """The test for a character, which may be escaped, or for the set that an escaped one names."""
+    """Return the test for a character, which may be escaped or name a set."""
     return SETS[char[1]] if char[1:] in SETS else _within(_literal(char) * 2)
 
 
@@ -194,6 +197,6 @@ def _literal(char: str) -> str:
 
 def _unknown(pattern: str, at: int) -> ValueError:
     return ValueError(
-        f"{pattern[at : at + 20]!r} in the pattern is no syntax that is known without google-re2: "
+        f"{pattern[at : at + 20]!r} in the pattern is not supported without google-re2: "
         "pip install 'sardonyx[text]'"
     )

@@ -1,4 +1,4 @@
-"""Pooling over regions of interest, each of which is cut into the same number of bins."""
+"""Pooling over regions of interest, each divided into the same number of bins."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sardonyx.ops.precision import wide
 FLOAT32 = np.dtype(np.float32)
 INT64 = np.dtype(np.int64)
 
-# -- of points between the pixels -----------------------------------------------------------------
+# -- interpolated points --------------------------------------------------------------------------
 
-# More points on a side of a bin than this are a mistake or an attack.
+# Maximum number of points on a side of a bin; more are a mistake or an attack.
 MOST_POINTS = 128
 
 
@@ -38,10 +38,10 @@ def RoiAlign(
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Array:
-    """Mean over a grid of points in each bin, interpolated between their four neighbours.
+    """Average a grid of points in each bin, each interpolated between its four pixels.
 
-    Or the maximum of the neighbours, each times its weight. If `sampling_ratio` does not say how
-    many points there are, the size of the region does.
+    In mode "max", take the maximum of the pixels, each times its weight. If `sampling_ratio` is 0,
+    the size of the region determines the number of points.
     """
     if coordinate_transformation_mode not in ("half_pixel", "output_half_pixel"):
         raise ValueError(
@@ -107,7 +107,8 @@ def _aligned(
     _check_regions(xp, X, rois, 4, bins)
     if batch_indices.shape != rois.shape[:1]:
         raise ValueError(
-            f"batch_indices of shape {batch_indices.shape} do not fit {rois.shape[0]} regions"
+            f"batch_indices has shape {batch_indices.shape}, but must have {rois.shape[:1]}, one "
+            "per region"
         )
     if not (rois.size and X.size):
         return xp.zeros((rois.shape[0], X.shape[1], *bins), dtype=X.dtype)
@@ -135,7 +136,7 @@ def _aligned(
             for row, weight in ((y.lower, 1 - y.fraction), (y.upper, y.fraction))
             for column, share in ((x.lower, 1 - x.fraction), (x.upper, x.fraction))
         ]
-        # What lies outside counts, but as zero, whatever the border's pixels hold.
+        # A point outside counts as zero, whatever the pixels at the border are.
         is_inside = xp.expand_dims(y.is_inside & x.is_inside, axis=-1)
         value = xp.where(is_inside, reduce(combine, products), 0.0)
         is_there = xp.expand_dims(y.is_there & x.is_there, axis=-1)
@@ -143,7 +144,7 @@ def _aligned(
 
     shape = (rois.shape[0], *bins, X.shape[1])
     start = xp.full(shape, -math.inf if mode == "max" else 0.0, dtype=pixels.dtype)
-    pooled = _over_grid(xp, down.visits, across.visits, visit, start, known=sampling_ratio)
+    pooled = _over_grid(xp, down.visits, across.visits, visit, start, static_count=sampling_ratio)
     if mode == "max":
         pooled = _zero_if_empty(xp, pooled, down.visits, across.visits)
     else:
@@ -152,11 +153,11 @@ def _aligned(
 
 
 class _Points(NamedTuple):
-    """The points of each bin along one axis, in the form (regions, rows, columns)."""
+    """The points of each bin along one axis, in shape (regions, rows, columns)."""
 
     first: Array
     step: Array
-    # How many there are in each bin; which of them to begin with; and how many to go through.
+    # The number of points per bin, the first one to visit, and how many to visit.
     number: Array
     begin: Array
     visits: Array
@@ -174,8 +175,8 @@ def _points(
     if count:
         begin = xp.zeros_like(first)
         return _Points(first, step, number, begin, begin + count, length)
-    # A region may be far larger than the input. Outside of it two points at either end are enough,
-    # and those inside are never closer than half a pixel, unless each bin has but one.
+    # A region may be far larger than the input. Outside of the input, two points at either end are
+    # enough; inside, points are at least half a pixel apart unless each bin has only one.
     begin = xp.maximum(xp.ceil((-1 - first) / step) - 2, 0.0)
     end = xp.minimum(xp.floor((length - first) / step) + 2, number - 1)
     visits = xp.minimum(end - begin + 1, 2.0 * length + 8)
@@ -184,7 +185,7 @@ def _points(
 
 
 class _Neighbours(NamedTuple):
-    """The pixels between which a point lies, and how far it is from the lower to the upper."""
+    """The pixels around each point, and its distance from the lower one."""
 
     lower: Array
     upper: Array
@@ -205,14 +206,14 @@ def _neighbours(xp: Backend, points: _Points, i: Array) -> _Neighbours:
     return _Neighbours(place, upper, at - lower, is_inside, number < points.visits)
 
 
-# -- of whole pixels ------------------------------------------------------------------------------
+# -- whole pixels ---------------------------------------------------------------------------------
 
 
 @op
 def MaxRoiPool(
     xp: Backend, X: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: float = 1.0
 ) -> Array:
-    """Bins reach from pixel to pixel, so that neighbours may share some; an empty one is 0."""
+    """Return the maximum of each bin; bins cover whole pixels and may overlap, empty ones are 0."""
     _check_regions(xp, X, rois, 5, pooled_shape)
     if not (rois.size and X.size):
         return xp.zeros((rois.shape[0], X.shape[1], *pooled_shape), dtype=X.dtype)
@@ -246,21 +247,21 @@ def MaxRoiPool(
 
 
 def _pixel_nearest(xp: Backend, x: Array) -> Array:
-    """Halves go away from zero; what is beyond all images stays countable."""
+    """Round halves away from zero, clamped to integers far beyond any image."""
     nearest = xp.copysign(xp.floor(xp.abs(x) + 0.5), x)
     nearest = xp.minimum(xp.maximum(nearest, -(2.0**24)), 2.0**24)
     return xp.astype(xp.where(xp.isnan(x), 0.0, nearest), xp.dtype(INT64))
 
 
 class _Pixels(NamedTuple):
-    """The pixels of each bin along one axis, in the form (regions, rows, columns)."""
+    """The pixels of each bin along one axis, in shape (regions, rows, columns)."""
 
     begin: Array
     visits: Array
 
 
 def _pixels(xp: Backend, low: Array, high: Array, *, places: Array, length: int) -> _Pixels:
-    """In whole numbers, since quotients that are a little off reach one pixel too far."""
+    """Divide an axis into bins with integers, as inexact quotients would reach a pixel too far."""
     extent, bins = xp.maximum(high - low + 1, 1), places.size
     begin = low + places * extent // bins
     end = low + ((places + 1) * extent + bins - 1) // bins
@@ -268,24 +269,24 @@ def _pixels(xp: Backend, low: Array, high: Array, *, places: Array, length: int)
     return _Pixels(begin, end - begin)
 
 
-# -- of both --------------------------------------------------------------------------------------
+# -- shared by both -------------------------------------------------------------------------------
 
 
 def _check_regions(xp: Backend, X: Array, rois: Array, numbers: int, bins: Ints) -> None:
     if X.ndim != 4 or rois.ndim != 2 or rois.shape[1] != numbers:
         raise ValueError(
-            f"X of shape {X.shape} and rois of shape {rois.shape} must have 4 axes, and "
+            f"X has shape {X.shape} and rois {rois.shape}; X must have 4 axes, and rois "
             f"{numbers} numbers for each region"
         )
     if len(bins) != 2 or min(bins) < 1:
-        raise ValueError(f"a region cannot be cut into {bins} bins: say two positive numbers")
+        raise ValueError(f"the number of bins is {bins}, but must be two positive numbers")
     xp.allow((rois.shape[0], X.shape[1], *bins), FLOAT32, copies=8)
     if rois.shape[0] and X.shape[1] and not X.size:
         raise ValueError(f"X of shape {X.shape} has no pixels to pool")
 
 
 def _counted(xp: Backend, bins: int, axis: int, dtype: object) -> Array:
-    """0, 1, 2, ... along the rows or the columns of (regions, rows, columns)."""
+    """Return 0, 1, 2, ... along the rows or the columns of (regions, rows, columns)."""
     return xp.reshape(xp.arange(bins, dtype=dtype), (1, -1, 1) if axis == 0 else (1, 1, -1))
 
 
@@ -296,20 +297,20 @@ def _over_grid(
     visit: Callable[[Array, Array, Array], Array],
     value: Array,
     *,
-    known: int = 0,
+    static_count: int = 0,
 ) -> Array:
-    """`value = visit(i, j, value)` for all i and j that any bin has; `known` if all have as many.
+    """Apply `value = visit(i, j, value)` for all i and j below the largest bin's rows and columns.
 
-    One point of each bin is held at a time, since bins may be as large as the input. Unless the
-    number is known, JAX cannot differentiate backwards through this.
+    One point of each bin is in memory at a time, since bins may be as large as the input. Without
+    `static_count`, the number of rows and of columns, JAX cannot differentiate this in reverse.
     """
-    if known:
-        places = xp.arange(known * known, dtype=xp.dtype(INT64))
+    if static_count:
+        places = xp.arange(static_count * static_count, dtype=xp.dtype(INT64))
         (value,), _ = xp.scan(
-            lambda carry, at: ((visit(at[0] // known, at[0] % known, *carry),), ()),
+            lambda carry, at: ((visit(at[0] // static_count, at[0] % static_count, *carry),), ()),
             (value,),
             (places,),
-            known * known,
+            static_count * static_count,
         )
         return value
     height, width = (xp.max(xp.astype(v, xp.dtype(INT64))) for v in (rows, columns))

@@ -1,4 +1,4 @@
-"""Resize, and Upsample before it: every axis for itself is resampled at evenly spaced positions."""
+"""Resize and Upsample: each axis is resampled separately at evenly spaced positions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from sardonyx.ops.interpolation import (
 
 
 class Span(NamedTuple):
-    """An axis of `length` elements that becomes one of `size`."""
+    """An axis of `length` elements that is resized to `size`."""
 
     length: int
     size: int
-    # What was asked for; `size` is a whole number, and may be less.
+    # The requested scale; `size` is rounded, and may be less than `length * scale`.
     scale: Fraction
-    # Which part of the axis is resized, where that is not all of it.
+    # The cropped part of the axis, relative to its length.
     start: float = 0
     end: float = 1
 
@@ -58,7 +58,7 @@ def Resize(
     axes = axes_within(range(X.ndim) if axes is None else axes, X.ndim)
     lengths = [X.shape[axis] for axis in axes]
     if scales and sizes:
-        raise ValueError("scales and sizes are both given, but only one of them may be")
+        raise ValueError("scales and sizes are both present, but only one of them may be")
     if sizes:
         spans = _sized(lengths, sizes, keep_aspect_ratio_policy)
     else:
@@ -90,9 +90,9 @@ def Resize(
 def resize_from_the_corner(
     xp: Backend, X: Array, scales: Floats, *, mode: str = "nearest"
 ) -> Array:
-    """Positions are multiples of 1 / scale; the nearest element is the last before, or else next.
+    """Resample at multiples of 1 / scale; the nearest element is the one before the position.
 
-    The next where an axis shrinks; so had it the cases that the standard shipped at the time.
+    Where an axis shrinks it is the one after, as in the test cases of the standard at the time.
     """
     spans = _scaled(X.shape, scales)
     interpolates = _one_of({"nearest": False, "linear": True}, mode)
@@ -110,7 +110,7 @@ def resize_from_the_corner(
 @op
 def Upsample(xp: Backend, X: Array, scales: Floats, *, mode: str = "nearest") -> Array:
     if any(scale < 1 for scale in scales):
-        raise ValueError(f"scales {scales} must be at least 1; Resize takes smaller ones")
+        raise ValueError(f"scales {scales} must be at least 1; use Resize for smaller ones")
     Y: Array = resize_from_the_corner(xp, X, scales, mode=mode)
     return Y
 
@@ -137,7 +137,7 @@ def _resized(
     sizes = list(X.shape)
     for axis, span in spans.items():
         if span.size and not span.length:
-            raise ValueError(f"axis {axis} of size 0 has nothing of which to make {span.size}")
+            raise ValueError(f"axis {axis} has size 0 and cannot be resized to {span.size}")
         xp.allow((span.size,), FLOAT64, copies=8)
         sizes[axis] = span.size
     dtype = xp.numpy_dtype(X.dtype)
@@ -145,7 +145,7 @@ def _resized(
     if 0 in sizes:
         return xp.zeros(tuple(sizes), dtype=X.dtype)
     Y = widened(xp, X) if interpolates else X
-    # What shrinks most goes first, and leaves less for the others to do.
+    # The axis that shrinks most goes first, to reduce the work on the others.
     for axis in sorted(spans, key=lambda axis: spans[axis].scale):
         if spans[axis] != Span(X.shape[axis], X.shape[axis], Fraction(1)):
             Y = resampled(xp, Y, axis, taps(spans[axis]))
@@ -153,7 +153,7 @@ def _resized(
 
 
 def _extrapolated(xp: Backend, Y: Array, spans: Mapping[int, Span], value: float) -> Array:
-    """`Y` with `value` wherever a position lies outside the axis."""
+    """Return `Y` with `value` wherever a position lies outside the axis."""
     for axis, span in spans.items():
         positions = _in_crop(span)
         outside = (positions < 0) | (positions > span.length - 1)
@@ -166,7 +166,7 @@ def _extrapolated(xp: Backend, Y: Array, spans: Mapping[int, Span], value: float
 
 def _as_element(xp: Backend, value: float, dtype: DType) -> Array:
     if dtype.kind == "O":
-        raise ValueError(f"extrapolation_value {value} is no string, of which X consists")
+        raise ValueError(f"extrapolation_value {value} is not a string, but X contains strings")
     return narrowed(xp, xp.asarray(np.asarray(value, FLOAT64)), dtype)
 
 
@@ -176,15 +176,15 @@ def _as_element(xp: Backend, value: float, dtype: DType) -> Array:
 def _scaled(lengths: Sequence[int], scales: Floats) -> list[Span]:
     if len(scales) != len(lengths) or not all(0 < scale < np.inf for scale in scales):
         raise ValueError(f"scales {scales} must be {len(lengths)} positive numbers, one per axis")
-    exact = map(_meant, scales)
+    exact = map(_simplest_fraction, scales)
     return [Span(n, floor(n * scale), scale) for n, scale in zip(lengths, exact, strict=True)]
 
 
-def _meant(scale: float) -> Fraction:
-    """The simplest fraction that is `scale` in float32.
+def _simplest_fraction(scale: float) -> Fraction:
+    """Return the simplest fraction that rounds to `scale` in float32.
 
-    A scale of 1/3 or 0.7 comes rounded to float32. Taken literally it would make 6 elements of 10
-    times 0.7, and position 5.9999998 of twice 3: the element before the one that is meant.
+    A scale such as 0.7 arrives rounded to float32. Its exact value would turn 10 elements into 6,
+    and shift positions such as 6.0 to 5.9999998, which belongs to the previous element.
     """
     for bits in range(13):
         simple = Fraction(scale).limit_denominator(2**bits)
@@ -210,7 +210,7 @@ _FARTHEST = 1e30
 
 
 def _cropped(spans: Sequence[Span], roi: Floats) -> list[Span]:
-    """The sizes stay, as in ONNX's own shape inference, though its text multiplies them."""
+    """Crop to the regions but leave the sizes, as ONNX's shape inference does, unlike its text."""
     if len(roi) != 2 * len(spans) or not all(abs(end) < _FARTHEST for end in roi):
         raise ValueError(f"roi {roi} must be {2 * len(spans)} numbers, a start and an end per axis")
     ends = zip(spans, roi[: len(spans)], roi[len(spans) :], strict=True)
@@ -218,8 +218,7 @@ def _cropped(spans: Sequence[Span], roi: Floats) -> list[Span]:
 
 
 # -- positions ------------------------------------------------------------------------------------
-# Each with a single division, so that whole numbers and halves come out as such and are rounded the
-# right way.
+# Each divides only once, so that integers and halves are exact and are rounded correctly.
 
 
 def _half_pixel(span: Span) -> Host:
@@ -228,7 +227,7 @@ def _half_pixel(span: Span) -> Host:
 
 
 def _half_pixel_symmetric(span: Span) -> Host:
-    """The middle of what was asked for lies in the middle of what it became."""
+    """Return positions such that the centres of the requested and the actual size coincide."""
     scale, one = _terms(span)
     offset = span.length * scale - span.size * one
     return ((2 * np.arange(span.size) + 1) * one - scale + offset) / (2 * scale)
@@ -244,7 +243,7 @@ def _half_pixel_of_tensorflow(span: Span) -> Host:
 
 
 def _align_corners(span: Span) -> Host:
-    """The last corner is that of the size that was asked for, be it a whole number or not."""
+    """Return positions that align the last corner with that of the unrounded size."""
     scale, one = _terms(span)
     steps = span.length * scale - one
     return np.arange(span.size) * ((span.length - 1) * one) / (steps if span.size > 1 else 1)
@@ -260,12 +259,12 @@ def _in_crop(span: Span) -> Host:
     if span.size == 1:
         return np.full(1, (first + last) / 2)
     positions = first + np.arange(span.size) * (last - first) / (span.size - 1)
-    # Not outside the axis by a rounding error alone.
+    # A rounding error must not move a position outside the axis.
     return np.clip(positions, min(first, last), max(first, last))
 
 
 def _terms(span: Span) -> tuple[float, float]:
-    """The scale, and 1, both multiplied so that they are whole."""
+    """Return the scale and 1, multiplied by the same factor to be integers."""
     return float(span.scale.numerator), float(span.scale.denominator)
 
 

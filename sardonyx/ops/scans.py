@@ -1,4 +1,4 @@
-"""Scan: a loop over slices, on the device where what it carries keeps its shape."""
+"""Scan: a loop over slices, on the device if all carried values keep their shapes."""
 
 from __future__ import annotations
 
@@ -30,90 +30,104 @@ def Scan(
     states = _states(values, num_scan_inputs)
     rows = body.outputs - states
     if rows < 0:
-        raise ValueError(f"its body has {body.outputs} outputs for {states} carried values")
+        raise ValueError(
+            f"its body has {body.outputs} outputs, but there are {states} carried values"
+        )
     scanned = values[states:]
-    taken = _along(scan_input_axes, scan_input_directions, [len(v.shape) for v in scanned], "input")
-    made = _along(scan_output_axes, scan_output_directions, [None] * rows, "output")
-    length = _common_length([v.shape[axis] for v, (axis, _) in zip(scanned, taken, strict=True)])
-    if (length > FEW_ITERATIONS or not length) and _keeps_shape(walk, values, taken, body):
+    in_axes = _along(
+        scan_input_axes, scan_input_directions, [len(v.shape) for v in scanned], "input"
+    )
+    out_axes = _along(scan_output_axes, scan_output_directions, [None] * rows, "output")
+    length = _common_length([v.shape[axis] for v, (axis, _) in zip(scanned, in_axes, strict=True)])
+    if (length > FEW_ITERATIONS or not length) and _keeps_shape(walk, values, in_axes, body):
         on_device = walk.on_device(
-            _scanned, *values, body=body, taken=taken, made=made, length=length
+            _scanned, *values, body=body, in_axes=in_axes, out_axes=out_axes, length=length
         )
         if on_device is not None:
             return on_device
-    return _scan_by_steps(walk, values, body, taken, made, length)
+    return _scan_by_steps(walk, values, body, in_axes, out_axes, length)
 
 
 def _states(values: Sequence[Value], scanned: int) -> int:
-    """How many of the values are carried from step to step: those before the scan inputs."""
+    """Return how many values are carried between steps: those before the scan inputs."""
     if not 1 <= scanned <= len(values):
-        raise ValueError(f"it has {len(values)} inputs, and num_scan_inputs is {scanned}")
+        raise ValueError(
+            f"num_scan_inputs is {scanned}, but must be from 1 to {len(values)}, the number of "
+            "inputs"
+        )
     if not all(hasattr(value, "shape") for value in values):
-        raise ValueError("its inputs must be tensors; sequences and optionals cannot be scanned")
+        raise ValueError("all inputs must be tensors; sequences and optionals cannot be scanned")
     return len(values) - scanned
 
 
-Way = tuple[int, bool]
+ScanAxis = tuple[int, bool]
 
 
 def _along(
     axes: Ints | None, directions: Ints | None, ranks: Sequence[int | None], what: str
-) -> tuple[Way, ...]:
-    """Along which axis each array is gone through, and whether backwards."""
+) -> tuple[ScanAxis, ...]:
+    """Return the axis along which each array is scanned, and whether it is backwards."""
     axes = (0,) * len(ranks) if axes is None else axes
     directions = (0,) * len(ranks) if directions is None else directions
     if not len(axes) == len(directions) == len(ranks):
-        raise ValueError(f"scan_{what}_axes and _directions must name all {len(ranks)} {what}s")
+        raise ValueError(
+            f"scan_{what}_axes and scan_{what}_directions must have {len(ranks)} numbers, one per "
+            f"{what}"
+        )
     if not set(directions) <= {0, 1}:
-        raise ValueError(f"scan_{what}_directions may be 0 or 1, and are {directions}")
+        raise ValueError(f"scan_{what}_directions are {directions}, but must be 0 or 1")
     counted = (a if r is None else axis_within(a, r) for a, r in zip(axes, ranks, strict=True))
     return tuple((axis, bool(d)) for axis, d in zip(counted, directions, strict=True))
 
 
 def _common_length(lengths: Sequence[int]) -> int:
     if len(set(lengths)) > 1:
-        raise ValueError(f"its scan inputs have the lengths {', '.join(map(str, lengths))}")
+        raise ValueError(
+            f"its scan inputs must have the same length, but have {', '.join(map(str, lengths))}"
+        )
     return lengths[0]
 
 
-def _keeps_shape(walk: Walk, values: Sequence[Value], taken: Sequence[Way], body: Body) -> bool:
-    """Whether all that is carried comes out of the body as it went in."""
-    states = len(values) - len(taken)
+def _keeps_shape(
+    walk: Walk, values: Sequence[Value], in_axes: Sequence[ScanAxis], body: Body
+) -> bool:
+    """Return whether the body preserves the shape and dtype of all carried values."""
+    states = len(values) - len(in_axes)
     state = [Spec(tuple(value.shape), value.dtype) for value in values[:states]]
     slices = [
         Spec((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype)
-        for x, (axis, _) in zip(values[states:], taken, strict=True)
+        for x, (axis, _) in zip(values[states:], in_axes, strict=True)
     ]
     number = Spec((), np.dtype(np.int64))
-    made = walk.shapes(body, *state, *slices, iteration=number)
-    return made is not None and [*made[:states]] == state
+    results = walk.shapes(body, *state, *slices, iteration=number)
+    return results is not None and [*results[:states]] == state
 
 
 def _scanned(
     xp: Backend,
     *values: Array,
     body: Body,
-    taken: Sequence[Way],
-    made: Sequence[Way],
+    in_axes: Sequence[ScanAxis],
+    out_axes: Sequence[ScanAxis],
     length: int,
 ) -> tuple[Array, ...]:
-    states = len(values) - len(taken)
+    states = len(values) - len(in_axes)
     state = values[:states]
     inputs = [
         _in_order(xp, xp.moveaxis(x, axis, 0), backwards)
-        for x, (axis, backwards) in zip(values[states:], taken, strict=True)
+        for x, (axis, backwards) in zip(values[states:], in_axes, strict=True)
     ]
     numbers = xp.arange(length, dtype=xp.dtype(np.dtype(np.int64)))
 
     def step(carried: Any, slices: Any) -> Any:
-        number, *given = slices
-        results = [xp.asarray(r) for r in body(*carried, *given, iteration=number)]
+        number, *elements = slices
+        results = [xp.asarray(r) for r in body(*carried, *elements, iteration=number)]
         return tuple(results[:states]), tuple(results[states:])
 
     last, rows = xp.scan(step, state, (numbers, *inputs), length)
     placed = (
         xp.moveaxis(_in_order(xp, row, backwards), 0, axis_within(axis, row.ndim))
-        for row, (axis, backwards) in zip(rows, made, strict=True)
+        for row, (axis, backwards) in zip(rows, out_axes, strict=True)
     )
     return (*last, *placed)
 
@@ -126,17 +140,17 @@ def _scan_by_steps(
     walk: Walk,
     values: Sequence[Value],
     body: Body,
-    taken: Sequence[Way],
-    made: Sequence[Way],
+    in_axes: Sequence[ScanAxis],
+    out_axes: Sequence[ScanAxis],
     length: int,
 ) -> tuple[Value, ...]:
-    states = len(values) - len(taken)
+    states = len(values) - len(in_axes)
     state, inputs = list(values[:states]), values[states:]
-    rows: list[list[Value]] = [[] for _ in made]
+    rows: list[list[Value]] = [[] for _ in out_axes]
     for i in range(length):
         slices = [
             walk.apply(_slice, x, axis=axis, place=length - 1 - i if backwards else i)[0]
-            for x, (axis, backwards) in zip(inputs, taken, strict=True)
+            for x, (axis, backwards) in zip(inputs, in_axes, strict=True)
         ]
         results = body(*state, *slices, iteration=np.asarray(i))
         state = list(results[:states])
@@ -144,14 +158,17 @@ def _scan_by_steps(
             row.append(result)
     if not length:
         slices = [
-            walk.apply(_blank, x, axis=axis)[0] for x, (axis, _) in zip(inputs, taken, strict=True)
+            walk.apply(_blank, x, axis=axis)[0]
+            for x, (axis, _) in zip(inputs, in_axes, strict=True)
         ]
         specs = body.specs(*state, *slices)[states:]
-        return (*state, *(_no_rows(s, axis) for s, (axis, _) in zip(specs, made, strict=True)))
-    ordered = (r[::-1] if backwards else r for r, (_, backwards) in zip(rows, made, strict=True))
+        return (*state, *(_no_rows(s, axis) for s, (axis, _) in zip(specs, out_axes, strict=True)))
+    ordered = (
+        r[::-1] if backwards else r for r, (_, backwards) in zip(rows, out_axes, strict=True)
+    )
     return (
         *state,
-        *(walk.apply(stacked, *r, axis=a)[0] for r, (a, _) in zip(ordered, made, strict=True)),
+        *(walk.apply(stacked, *r, axis=a)[0] for r, (a, _) in zip(ordered, out_axes, strict=True)),
     )
 
 
@@ -177,32 +194,36 @@ def scan_of_batch(
     num_scan_inputs: int,
     directions: Ints | None = None,
 ) -> Value:
-    """The first axis of all counts sequences, which are gone through one after the other."""
+    """Scan each sequence of a batch, the first axis of all values, one after the other."""
     values = initial_state_and_scan_inputs
     states = _states(values, num_scan_inputs)
     if any(len(v.shape) < 1 + (i >= states) for i, v in enumerate(values)):
-        raise ValueError("its inputs need a first axis for the batch, and scan inputs one more")
+        raise ValueError(
+            "all inputs need a first axis for the batch, and scan inputs a second one for the steps"
+        )
     batch = _common_length([value.shape[0] for value in values])
     longest = values[-1].shape[1]
     lengths = [longest] * batch
     if sequence_lens is not None:
         lengths = [int(length) for length in walk.read(sequence_lens).ravel()]
     if len(lengths) != batch or not all(0 <= length <= longest for length in lengths):
-        raise ValueError(f"sequence_lens is {lengths} for {batch} sequences of {longest} steps")
-    done = []
+        raise ValueError(
+            f"sequence_lens is {lengths}, but must be {batch} numbers from 0 to {longest}"
+        )
+    rows = []
     for i, length in enumerate(lengths):
-        given = [walk.apply(_slice, value, axis=0, place=i)[0] for value in values]
-        given[states:] = [walk.apply(_first, x, count=length)[0] for x in given[states:]]
+        inputs = [walk.apply(_slice, value, axis=0, place=i)[0] for value in values]
+        inputs[states:] = [walk.apply(_first, x, count=length)[0] for x in inputs[states:]]
         results = Scan(
             walk,
-            *given,
+            *inputs,
             body=body,
             num_scan_inputs=num_scan_inputs,
             scan_input_directions=directions,
         )
-        padded = (walk.apply(_padded, row, length=longest)[0] for row in results[states:])
-        done.append((*results[:states], *padded))
-    return tuple(walk.apply(stacked, *column)[0] for column in zip(*done, strict=True))
+        padded = (walk.apply(_padded, x, length=longest)[0] for x in results[states:])
+        rows.append((*results[:states], *padded))
+    return tuple(walk.apply(stacked, *column)[0] for column in zip(*rows, strict=True))
 
 
 def _first(xp: Backend, x: Array, *, count: int) -> Array:

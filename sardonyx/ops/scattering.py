@@ -1,4 +1,4 @@
-"""Operators that write elements at their indices."""
+"""Operators that write elements at indices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sardonyx.ops.definition import DType, op
 from sardonyx.ops.indexing import along, require_within, require_within_axes
 from sardonyx.ops.precision import is_narrow
 
-# -- anywhere -------------------------------------------------------------------------------------
+# -- at any indices -------------------------------------------------------------------------------
 
 
 @op
@@ -31,10 +31,13 @@ def ScatterElements(
     axis = axis_within(axis, data.ndim)
     shape = indices.shape
     if updates.shape != shape or len(shape) != data.ndim:
-        raise ValueError(f"updates of shape {updates.shape} do not fit indices of shape {shape}")
+        raise ValueError(
+            f"updates of shape {updates.shape} and indices of shape {shape} must have the same "
+            f"shape, with {data.ndim} axes"
+        )
     corner = (*shape[:axis], data.shape[axis], *shape[axis + 1 :])
     if any(n > m for n, m in zip(corner, data.shape, strict=True)):
-        raise ValueError(f"indices of shape {shape} reach beyond shape {data.shape}")
+        raise ValueError(f"indices of shape {shape} do not fit data of shape {data.shape}")
     require_within(xp, indices, data.shape[axis])
     places = [along(xp, size, i, data.ndim) for i, size in enumerate(shape)]
     places[axis] = indices
@@ -52,7 +55,9 @@ def ScatterND(
     xp: Backend, data: Array, indices: Array, updates: Array, *, reduction: str = "none"
 ) -> Array:
     if indices.ndim < 1 or not 1 <= indices.shape[-1] <= data.ndim:
-        raise ValueError(f"indices of shape {indices.shape} do not fit data of rank {data.ndim}")
+        raise ValueError(
+            f"indices have shape {indices.shape}, but the last size must be from 1 to {data.ndim}"
+        )
     count = indices.shape[-1]
     expected = (*indices.shape[:-1], *data.shape[count:])
     if updates.shape != expected:
@@ -65,14 +70,14 @@ def ScatterND(
 def _combined(
     xp: Backend, data: Array, places: Sequence[Array], updates: Array, reduction: str
 ) -> Array:
-    """`data` with the updates in their places, or combined with what is there."""
+    """Return `data` with the updates written, or combined with the elements by `reduction`."""
     if reduction not in ("none", "add", "mul", "max", "min"):
         raise ValueError(f"reduction is {reduction!r}, but must be none, add, mul, max or min")
     if reduction == "none":
         return xp.scatter(data, places, updates)
     _require_combinable(xp, data.dtype, reduction)
     if xp.isdtype(data.dtype, "bool"):
-        # Of truth values the sum is their greatest, and the product their least.
+        # The sum of booleans is their maximum, and their product is their minimum.
         reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
         return _combined_as(xp, np.dtype(np.uint8), data, places, updates, reduction)
     if is_narrow(xp, data.dtype):
@@ -94,7 +99,7 @@ def _require_combinable(xp: Backend, dtype: Any, reduction: str) -> None:
         raise ValueError("strings have no product for the reduction 'mul'")
 
 
-# -- one stretch of each sample -------------------------------------------------------------------
+# -- a slice of each sample -----------------------------------------------------------------------
 
 
 @op
@@ -111,15 +116,20 @@ def TensorScatter(
         raise ValueError(f"mode is {mode!r}, but must be linear or circular")
     axis = axis_within(axis, past_cache.ndim)
     if axis == 0:
-        raise ValueError("axis 0 is the batch's; choose the axis of the sequence")
+        raise ValueError("axis is 0, the batch; it must be the axis of the sequence")
     shape, length = past_cache.shape, update.shape[axis] if axis < update.ndim else 0
     if update.shape != (*shape[:axis], length, *shape[axis + 1 :]) or length > shape[axis]:
-        raise ValueError(f"an update of shape {update.shape} does not fit a cache of {shape}")
+        raise ValueError(
+            f"update of shape {update.shape} does not fit past_cache of shape {shape}: only axis "
+            f"{axis} may differ, and must not be longer"
+        )
     if write_indices is None:
         rest = past_cache[(*(slice(None),) * axis, slice(length, None), ...)]
         return xp.concat([update, rest], axis=axis)
     if write_indices.shape != shape[:1]:
-        raise ValueError(f"write_indices have shape {write_indices.shape}, not {shape[:1]}")
+        raise ValueError(
+            f"write_indices have shape {write_indices.shape}, but must have {shape[:1]}"
+        )
     if not update.size:
         return past_cache
     if mode == "linear":
@@ -129,18 +139,18 @@ def TensorScatter(
     if mode == "circular":
         steps = xp.remainder(steps, shape[axis])
     else:
-        # A negative index is not counted from the end, but out of range.
+        # A negative index is out of range; it does not count from the end.
         steps = xp.where(steps < 0, shape[axis], steps)
     lead = (along(xp, size, i, axis + 1) for i, size in enumerate(shape[:axis]))
     return xp.scatter(past_cache, (*lead, steps), update)
 
 
-# -- one of several -------------------------------------------------------------------------------
+# -- one-hot vectors ------------------------------------------------------------------------------
 
 
 @op
 def OneHot(xp: Backend, indices: Array, depth: int, values: Array, *, axis: int = -1) -> Array:
-    """An index that is negative counts from the end."""
+    """Return one-hot vectors; negative indices count from the end."""
     return _one_hot(xp, indices, depth, values, axis=axis, from_end=True)
 
 
@@ -148,7 +158,7 @@ def OneHot(xp: Backend, indices: Array, depth: int, values: Array, *, axis: int 
 def one_hot_of_indices_from_the_front(
     xp: Backend, indices: Array, depth: int, values: Array, *, axis: int = -1
 ) -> Array:
-    """A negative index is out of range, and its elements all are off."""
+    """Return one-hot vectors; a negative index is out of range, and its vector is all off."""
     return _one_hot(xp, indices, depth, values, axis=axis, from_end=False)
 
 
@@ -158,12 +168,12 @@ def _one_hot(
     rank = indices.ndim + 1
     axis = axis_within(axis, rank)
     if values.shape != (2,):
-        raise ValueError(f"values have shape {values.shape}, but must be two: off and on")
+        raise ValueError(f"values have shape {values.shape}, but must be two numbers: off and on")
     if depth < 0:
         raise ValueError(f"depth is {depth}, but must not be negative")
     shape = (*indices.shape[:axis], depth, *indices.shape[axis:])
     xp.allow(shape, xp.numpy_dtype(values.dtype))
-    # Large unsigned numbers would be negative in int64.
+    # Large unsigned indices would become negative in int64.
     unsigned = xp.isdtype(indices.dtype, "unsigned integer")
     counting = xp.dtype(np.dtype(np.uint64 if unsigned else np.int64))
     places = xp.expand_dims(xp.astype(indices, counting), axis=axis)

@@ -1,4 +1,4 @@
-"""Operators that choose some of the elements by their values."""
+"""Operators that select elements by their values."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Host, Unsized, op
 from sardonyx.ops.precision import is_narrow
 
-# -- the first by value ---------------------------------------------------------------------------
+# -- the largest or smallest elements -------------------------------------------------------------
 
 
 @op
 def TopK(
     xp: Backend, X: Array, K: int, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Array, Array]:
-    """NaN counts as greater than all numbers; the result is sorted also where it need not be."""
+    """Return the K extreme elements, always sorted; NaN counts as greater than any number."""
     axis = axis_within(axis, X.ndim)
     if not 0 <= K <= X.shape[axis]:
-        raise ValueError(f"K is {K}, but must lie between 0 and the axis's {X.shape[axis]}")
+        raise ValueError(
+            f"K is {K}, but must lie between 0 and {X.shape[axis]}, the size of axis {axis}"
+        )
     places = xp.top_k(_comparable(xp, X), K, axis=axis, largest=bool(largest))
     return xp.take_along_axis(X, places, axis=axis), places
 
 
 @TopK.before(10)
 def top_k_of_an_attribute(xp: Backend, X: Array, *, k: int, axis: int = -1) -> tuple[Array, Array]:
-    """K was an attribute, under another name."""
+    """Accept K as the attribute `k`."""
     values, places = TopK(xp, X, k, axis=axis)
     return values, places
 
 
 def _comparable(xp: Backend, x: Array) -> Array:
-    """`x` in a type that every library can sort, in the same order."""
+    """Return `x` in a dtype that every library can sort; the order stays the same."""
     if is_narrow(xp, x.dtype):
         return xp.astype(x, xp.dtype(np.dtype(np.float32)))
     if xp.isdtype(x.dtype, "bool"):
@@ -43,19 +45,21 @@ def _comparable(xp: Backend, x: Array) -> Array:
     return x
 
 
-# -- what is true, or not zero --------------------------------------------------------------------
+# -- true or nonzero elements ---------------------------------------------------------------------
 
 
 @op
 def Compress(xp: Backend, input: Array, condition: Array, *, axis: int | None = None) -> Unsized:
     if condition.ndim != 1:
-        raise ValueError(f"the condition has shape {condition.shape}, but must have one axis")
+        raise ValueError(f"condition has shape {condition.shape}, but must have one axis")
     if axis is None:
         input, axis = xp.reshape(input, (-1,)), 0
     axis = axis_within(axis, input.ndim)
     (places,) = xp.nonzero(condition)
     if bool(xp.any(places >= input.shape[axis])):
-        raise ValueError(f"the condition holds beyond the {input.shape[axis]} elements there are")
+        raise ValueError(
+            f"condition is true beyond the {input.shape[axis]} elements of axis {axis}"
+        )
     return xp.take(input, places, axis=axis)
 
 
@@ -68,14 +72,14 @@ def NonZero(xp: Backend, X: Array) -> Unsized:
     return xp.zeros((0, places[0].size), dtype=int64)
 
 
-# -- one of each ----------------------------------------------------------------------------------
+# -- distinct elements ----------------------------------------------------------------------------
 
 
 @op
 def Unique(
     xp: Backend, X: Array, *, axis: int | None = None, sorted: int = 1
 ) -> tuple[Unsized, Unsized, Unsized, Unsized]:
-    """All NaN are one value, and so are both zeros; each is shown as it comes first."""
+    """Return the distinct slices, each as it first occurs; NaN equals NaN, and zeros are equal."""
     if axis is None:
         X, axis = xp.reshape(X, (-1,)), 0
     axis = axis_within(axis, X.ndim)
@@ -95,7 +99,7 @@ def Unique(
 
 
 def _in_order(xp: Backend, keys: Array) -> tuple[Array, Array]:
-    """The places of a vector's elements in ascending order, and where a new value comes in it."""
+    """Return the ascending order of a vector's elements, and where in it a new value starts."""
     order = xp.argsort(keys, stable=True)
     arranged = xp.take(keys, order, axis=0)
     lead = min(keys.size, 1)
@@ -105,15 +109,15 @@ def _in_order(xp: Backend, keys: Array) -> tuple[Array, Array]:
 
 
 def _ranks(xp: Backend, order: Array, is_new: Array) -> Array:
-    """Which of the distinct values each element is, from 0 in ascending order."""
+    """Return the rank of each element among the distinct values, from 0 in ascending order."""
     counted = xp.cumulative_sum(xp.astype(is_new, xp.dtype(np.dtype(np.int64))))
     return xp.scatter(counted, (order,), counted - 1)
 
 
 def _ranks_of_slices(xp: Backend, x: Array, axis: int) -> Array:
-    """A number for each slice along an axis, in the order of the slices.
+    """Return a number for each slice along an axis; numbers compare as the slices do.
 
-    Two neighbouring columns make one at a time, so that it takes a sort for each doubling of them.
+    Neighbouring columns are merged in pairs, so that n columns take about log2(n) sorts.
     """
     rows = x.shape[axis]
     columns = x.size // rows if rows else 0
@@ -132,7 +136,7 @@ def _ranked(xp: Backend, x: Array) -> Array:
     return xp.reshape(ranks, x.shape)
 
 
-# -- boxes that do not cover each other -----------------------------------------------------------
+# -- non-maximum suppression ----------------------------------------------------------------------
 
 
 @op
@@ -148,21 +152,24 @@ def NonMaxSuppression(
 ) -> Unsized:
     batches, count, numbers = _three(boxes, "boxes")
     if _three(scores, "scores")[::2] != (batches, count) or numbers != 4:
-        raise ValueError(f"boxes of shape {boxes.shape} do not fit scores of {scores.shape}")
+        raise ValueError(
+            f"boxes have shape {boxes.shape} and scores {scores.shape}, but must be (batches, "
+            "boxes, 4) and (batches, classes, boxes)"
+        )
     limit = int(_number(xp, max_output_boxes_per_class, "max_output_boxes_per_class", 0))
     threshold = _number(xp, iou_threshold, "iou_threshold", 0.0)
     if not 0 <= threshold <= 1:
         raise ValueError(f"iou_threshold is {threshold}, but must lie between 0 and 1")
     least = _number(xp, score_threshold, "score_threshold", None)
     edges = _edges(xp, boxes, center_point_box)
-    found = [np.zeros((0, 3), np.int64)]
+    selected = [np.zeros((0, 3), np.int64)]
     for batch, group in np.ndindex(*scores.shape[:2] if limit > 0 else (0,) * 2):
         confident = _by_score(xp, scores[batch, group, :], least)
         arranged = xp.take(edges[batch, ...], confident, axis=1)
-        kept = _kept(xp, arranged, limit, threshold)
-        chosen = xp.fetch(xp.take(confident, xp.put(kept), axis=0))
-        found.append(np.stack(np.broadcast_arrays(batch, group, chosen), axis=1))
-    return xp.put(np.concatenate(found))
+        places = _selected(xp, arranged, limit, threshold)
+        chosen = xp.fetch(xp.take(confident, xp.put(places), axis=0))
+        selected.append(np.stack(np.broadcast_arrays(batch, group, chosen), axis=1))
+    return xp.put(np.concatenate(selected))
 
 
 def _three(x: Array, name: str) -> tuple[int, ...]:
@@ -180,7 +187,7 @@ def _number(xp: Backend, x: Array | None, name: str, default: Any) -> Any:
 
 
 def _edges(xp: Backend, boxes: Array, center_point_box: int) -> Array:
-    """Where the boxes begin and end on both axes, and their areas: five rows for each batch."""
+    """Return the lower and upper edges of the boxes, and their areas, as five rows per batch."""
     if center_point_box not in (0, 1):
         raise ValueError(f"center_point_box is {center_point_box}, but must be 0 or 1")
     one, other = (xp.permute_dims(part, (0, 2, 1)) for part in (boxes[..., :2], boxes[..., 2:]))
@@ -192,7 +199,7 @@ def _edges(xp: Backend, boxes: Array, center_point_box: int) -> Array:
 
 
 def _by_score(xp: Backend, scores: Array, least: float | None) -> Array:
-    """The boxes to choose from, best first, and of equal ones in their order."""
+    """Return the boxes above the threshold `least`, best first; equal ones keep their order."""
     if least is None:
         return xp.argsort(-scores, stable=True)
     (confident,) = xp.nonzero(scores > least)
@@ -200,35 +207,39 @@ def _by_score(xp: Backend, scores: Array, least: float | None) -> Array:
     return xp.take(confident, order, axis=0)
 
 
-# How many boxes are held against each other at once.
+# Number of boxes that are compared with each other at once.
 BLOCK = 256
 
 
-def _kept(xp: Backend, edges: Array, limit: int, threshold: float) -> Host:
-    """The first `limit` boxes of which none covers too much of one that is kept before it."""
+def _selected(xp: Backend, edges: Array, limit: int, threshold: float) -> Host:
+    """Return the first `limit` boxes that overlap no box selected before them too much."""
     count = edges.shape[1]
-    kept = np.zeros((0,), np.int64)
+    selected = np.zeros((0,), np.int64)
     for start in range(0, count, BLOCK):
         block = edges[:, start : min(start + BLOCK, count)]
-        before = xp.take(edges, xp.put(kept), axis=1)
-        free = ~xp.any(_covers(xp, before, block, threshold), axis=0)
-        chosen = _kept_of_block(xp, free, xp.triu(_covers(xp, block, block, threshold), k=1))
-        kept = np.concatenate([kept, np.flatnonzero(xp.fetch(chosen)) + start])[:limit]
-        if kept.size == limit:
+        before = xp.take(edges, xp.put(selected), axis=1)
+        free = ~xp.any(_overlaps(xp, before, block, threshold), axis=0)
+        chosen = _selected_in_block(xp, free, xp.triu(_overlaps(xp, block, block, threshold), k=1))
+        selected = np.concatenate([selected, np.flatnonzero(xp.fetch(chosen)) + start])[:limit]
+        if selected.size == limit:
             break
-    return kept
+    return selected
 
 
-def _kept_of_block(xp: Backend, free: Array, covers: Array) -> Array:
-    """Those that are free and covered by none of the result, which is right from the front on."""
-    kept, last = free, ~free
-    while bool(xp.any(kept ^ last)):
-        kept, last = free & ~xp.any(covers & xp.expand_dims(kept, axis=1), axis=0), kept
-    return kept
+def _selected_in_block(xp: Backend, free: Array, overlap: Array) -> Array:
+    """Return the free boxes that overlap no earlier result.
+
+    This iterates to a fixed point; each iteration makes at least one more leading box final.
+    """
+    selected, last = free, ~free
+    while bool(xp.any(selected ^ last)):
+        suppressed = xp.any(overlap & xp.expand_dims(selected, axis=1), axis=0)
+        selected, last = free & ~suppressed, selected
+    return selected
 
 
-def _covers(xp: Backend, a: Array, b: Array, threshold: float) -> Array:
-    """Whether each box of `a` and each of `b` share more than this part of what they cover."""
+def _overlaps(xp: Backend, a: Array, b: Array, threshold: float) -> Array:
+    """Return whether the intersection over union of each `a` and `b` exceeds the threshold."""
     a, b = xp.expand_dims(a, axis=2), xp.expand_dims(b, axis=1)
     height, width = (
         xp.maximum(xp.minimum(a[i + 2, ...], b[i + 2, ...]) - xp.maximum(a[i, ...], b[i, ...]), 0)

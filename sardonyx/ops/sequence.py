@@ -1,4 +1,4 @@
-"""Sequences and optionals: Python lists and None while tracing, so that most of this is free."""
+"""Sequences and optionals. While tracing they are Python lists and None, so most cost nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOAT = np.dtype(np.float32)
 @op
 def SequenceConstruct(xp: Backend, *inputs: Value) -> Value:
     if any(value is None for value in inputs):
-        raise ValueError("one of its inputs is missing")
+        raise ValueError("one of its inputs is missing, but a sequence needs all of them")
     return list(inputs)
 
 
@@ -54,7 +54,7 @@ def SequenceInsert(
     size = len(values)
     place = size if position is None else _place(position, size, last=size)
     if values and values[0].dtype != tensor.dtype:
-        raise ValueError(f"a {tensor.dtype} does not go into a sequence of {values[0].dtype}")
+        raise ValueError(f"tensor is {tensor.dtype}, but input_sequence contains {values[0].dtype}")
     return [*values[:place], tensor, *values[place:]]
 
 
@@ -63,7 +63,7 @@ def ConcatFromSequence(
     xp: Backend, input_sequence: Arrays, *, axis: int, new_axis: int = 0
 ) -> Array:
     if not input_sequence:
-        raise ValueError("the sequence is empty, and there is nothing to concatenate")
+        raise ValueError("the sequence is empty, but must have at least one tensor to concatenate")
     if new_axis:
         input_sequence = [
             xp.expand_dims(x, axis=axis_within(axis, x.ndim + 1)) for x in input_sequence
@@ -79,7 +79,9 @@ def SplitToSequence(
     axis = axis_within(axis, input.ndim)
     size = input.shape[axis]
     if split is not None and split.ndim > 1:
-        raise ValueError(f"split has shape {split.shape}, but must be a number or a list of them")
+        raise ValueError(
+            f"split has shape {split.shape}, but must be a number or a list of numbers"
+        )
     if split is None:
         parts = [1] * size
     elif split.ndim:
@@ -87,7 +89,10 @@ def SplitToSequence(
     else:
         parts = _equal_parts(size, int(split))
     if sum(parts) != size or min(parts, default=0) < 0:
-        raise ValueError(f"the parts {parts} do not add up to the size {size} of axis {axis}")
+        raise ValueError(
+            f"split {parts} must be non-negative numbers whose sum is {size}, the size of axis "
+            f"{axis}"
+        )
     ends = np.cumsum([0, *parts]).tolist()
     cut = (slice(None),) * axis
     pieces = [input[(*cut, slice(a, b), ...)] for a, b in pairwise(ends)]
@@ -98,7 +103,7 @@ def SplitToSequence(
 
 def _equal_parts(size: int, part: int) -> list[int]:
     if part <= 0:
-        raise ValueError(f"a part of {part} is none")
+        raise ValueError(f"split is {part}, but must be positive")
     whole, rest = divmod(size, part)
     return [part] * whole + [rest] * (rest > 0)
 
@@ -116,18 +121,18 @@ def OptionalHasElement(xp: Backend, input: Value = None) -> Host:
 @op
 def OptionalGetElement(xp: Backend, input: Value) -> Value:
     if input is None:
-        raise ValueError("the optional is empty; OptionalHasElement tells whether it is")
+        raise ValueError("the optional is empty; test it with OptionalHasElement first")
     return input
 
 
 def _sequence(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise TypeError("it takes a sequence, and gets a tensor or an absent optional")
+        raise TypeError("its input must be a sequence, but is a tensor or an empty optional")
     return value
 
 
 def _place(position: int, size: int, last: int | None = None) -> int:
     last = size - 1 if last is None else last
     if not -size <= position <= last:
-        raise ValueError(f"position {position} is out of range for a sequence of {size}")
+        raise ValueError(f"position {position} is out of range for a sequence of length {size}")
     return position + size if position < 0 else position

@@ -1,4 +1,4 @@
-"""Signals and their spectra: Fourier transforms, windows, and the mel scale."""
+"""Signal processing: Fourier transforms, windows and the mel scale."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def DFT(
     axis = _signal_axis(input, axis)
     if onesided and (input.shape[-1] == 2) != bool(inverse):
         raise ValueError(
-            f"shape {input.shape} is wrong for onesided {onesided} and inverse {inverse}: a "
-            "spectrum has one side where its signal is real"
+            f"input has shape {input.shape}, but with onesided it must end in "
+            f"{2 if inverse else 1}: a spectrum is complex, and its signal real"
         )
     size = input.shape[axis]
     length = 2 * (size - 1) if onesided and inverse else size
     length = length if dft_length is None else dft_length
     if length < 1:
-        raise ValueError(f"there is no transform over {length} elements")
+        raise ValueError(f"the transform has length {length}, but must be positive")
     x = _complex(xp, input, double=not inverse)
     if onesided and inverse:
         half = _resized(xp, x, axis, length // 2 + 1)
@@ -72,16 +72,21 @@ def STFT(
     onesided: int = 1,
 ) -> Array:
     if signal.ndim != 3:
-        raise ValueError(f"shape {signal.shape} is not that of a batch of signals")
+        raise ValueError(
+            f"signal has shape {signal.shape}, but must have three axes: batch, time and parts"
+        )
     _signal_axis(signal, 1)
     batch, size, parts = signal.shape
     if frame_length is None:
         frame_length = size if window is None else window.size
     if window is not None and window.shape != (frame_length,):
-        raise ValueError(f"a window of shape {window.shape} does not fit frames of {frame_length}")
+        raise ValueError(
+            f"window has shape {window.shape}, but must have ({frame_length},), the frame_length"
+        )
     if not 1 <= frame_length <= size or frame_step < 1:
         raise ValueError(
-            f"frames of {frame_length} every {frame_step} elements do not fit a signal of {size}"
+            f"frame_length {frame_length} must be from 1 to {size}, the length of the signal, and "
+            f"frame_step {frame_step} at least 1"
         )
     count = (size - frame_length) // frame_step + 1
     xp.allow((batch, count, frame_length), np.dtype(np.complex128), copies=4)
@@ -96,20 +101,22 @@ def STFT(
 
 
 def _signal_axis(x: Array, axis: int) -> int:
-    """The axis counted from the front; the last is no signal's, but holds the parts."""
+    """Return the axis counted from the front; it must not be the last, which holds the parts."""
     if x.ndim < 2 or x.shape[-1] not in (1, 2):
-        raise ValueError(f"shape {x.shape} does not end in 1 or 2, for real and imaginary parts")
+        raise ValueError(f"shape {x.shape} must end in 1 or 2, for the real and imaginary parts")
     axis = axis_within(axis, x.ndim)
     if axis == x.ndim - 1:
-        raise ValueError(f"axis {axis} holds the real and imaginary parts, and no signal")
+        raise ValueError(
+            f"axis {axis} holds the real and imaginary parts; choose the axis of the signal"
+        )
     return axis
 
 
 def _complex(xp: Backend, x: Array, *, double: bool) -> Array:
-    """The parts in one, in double precision for spectra and in that of `x` for signals.
+    """Combine the parts to complex numbers, in double precision if asked, else as exact as `x`.
 
-    In the cases that ONNX publishes, what is next to nothing in a spectrum is so because it was
-    computed in double precision, and in a signal it has the rounding errors of single precision.
+    ONNX's published cases show that spectra were computed in double precision, as elements near
+    zero are exact; signals have the rounding errors of single precision.
     """
     double = double or xp.numpy_dtype(x.dtype).itemsize == 8
     dtype = xp.dtype(np.dtype(np.complex128 if double else np.complex64))
@@ -129,7 +136,7 @@ def _transformed(xp: Backend, x: Array, axis: int, *, inverse: bool) -> Array:
 
 
 def _resized(xp: Backend, x: Array, axis: int, size: int) -> Array:
-    """Cut off, or filled up with zeros."""
+    """Return `x` truncated or zero-padded along an axis."""
     missing = size - x.shape[axis]
     if missing > 0:
         return xp.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)], 0)
@@ -141,7 +148,7 @@ def _one_side(x: Array, axis: int) -> Array:
 
 
 def _both_sides(xp: Backend, half: Array, axis: int, length: int) -> Array:
-    """The spectrum of a real signal: its second half mirrors the first."""
+    """Return the full spectrum of a real signal, whose second half mirrors the first."""
     mirrored = xp.flip(_cut(half, axis, 1, (length + 1) // 2), axis=axis)
     return xp.concat([half, xp.conj(mirrored)], axis=axis)
 
@@ -177,16 +184,16 @@ def BlackmanWindow(
 def _window(
     xp: Backend, size: int, cosines: tuple[float, ...], dtype: DType, *, periodic: bool
 ) -> Array:
-    """A sum of cosines over one period, which ends with the window or one element after it."""
+    """Return a sum of cosines over one period, which ends with the window or one element later."""
     if size < 0:
         raise ValueError(f"size is {size}, but must not be negative")
     xp.allow((size,), FLOAT64, copies=8)
     period = size if periodic else size - 1
     if period == 0:
-        # One element that is both ends of a window, and its middle.
+        # A single element is the middle of its window.
         return xp.ones(size, dtype=xp.dtype(dtype))
     angles = np.arange(size) * (2 * math.pi / period)
-    # The least first, so that the middle, where all of them add up, is 1 and not a bit less.
+    # Summed from the smallest on, so that the middle is exactly 1.
     values = sum(weight * np.cos(k * angles) for k, weight in reversed([*enumerate(cosines)]))
     return xp.astype(xp.asarray(values), xp.dtype(dtype))
 
@@ -205,20 +212,23 @@ def MelWeightMatrix(
     *,
     output_datatype: DType = FLOAT32,
 ) -> Array:
-    """Triangles that stand at equal distances in mel, with their corners on bins of the DFT."""
+    """Return triangular filters, evenly spaced in mel, with corners on bins of the DFT."""
     if min(num_mel_bins, dft_length) < 0 or sample_rate < 1:
         raise ValueError(
-            f"num_mel_bins {num_mel_bins}, dft_length {dft_length} and sample_rate {sample_rate} "
-            "must not be negative, nor the last 0"
+            f"num_mel_bins {num_mel_bins} and dft_length {dft_length} must not be negative, and "
+            f"sample_rate {sample_rate} must be positive"
         )
     if not -700 < lower_edge_hertz <= upper_edge_hertz < math.inf:
-        raise ValueError(f"there are no frequencies {lower_edge_hertz} to {upper_edge_hertz} Hz")
+        raise ValueError(
+            f"lower_edge_hertz {lower_edge_hertz} and upper_edge_hertz {upper_edge_hertz} must be "
+            "in order, finite and above -700"
+        )
     shape = (dft_length // 2 + 1, num_mel_bins)
     xp.allow(shape, FLOAT64, copies=8)
     corners = _corners(num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz)
     low, centre, high = corners[:-2], corners[1:-1], corners[2:]
     place = np.arange(shape[0])[:, None]
-    # A triangle without a left side begins with its peak, and one without a right side ends in it.
+    # A triangle without a left side starts at its peak; one without a right side ends there.
     rising = np.where(place < centre, (place - low) / np.maximum(centre - low, 1), 1.0)
     falling = (high - place) / np.maximum(high - centre, 1)
     weights = np.where(place <= centre, rising, falling)
@@ -226,12 +236,12 @@ def MelWeightMatrix(
     return xp.astype(xp.asarray(weights), xp.dtype(output_datatype))
 
 
-# Beyond all bins, and within int64.
+# Beyond all bins, but within int64.
 FARTHEST = 2.0**53
 
 
 def _corners(bins: int, length: int, rate: int, lower: float, upper: float) -> Host:
-    """In which bin of the spectrum each triangle begins, and the two before it end and peak."""
+    """Return the bins of corners: triangle i begins at corner i, peaks at i + 1, ends at i + 2."""
     lowest, highest = (2595 * math.log1p(f / 700) / math.log(10) for f in (lower, upper))
     mels = lowest + np.arange(bins + 2) * ((highest - lowest) / (bins + 2))
     hertz = 700 * np.expm1(mels / 2595 * math.log(10))

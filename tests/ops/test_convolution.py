@@ -179,7 +179,7 @@ def test_other_platforms_than_the_cpu_get_plain_convolutions() -> None:
         ((1, 2, 5, 5), (3, 2, 3, 3), {"pads": (-1, 0, 0, 0)}, "pads"),
         ((1, 2, 5, 5), (3, 2, 3, 3), {"pads": (1, 1)}, "pads"),
         ((1, 2, 5, 5), (3, 2, 3, 3), {"group": 0}, "group"),
-        ((1, 2, 5, 5), (3, 1, 3, 3), {"group": 2}, "groups"),
+        ((1, 2, 5, 5), (3, 1, 3, 3), {"group": 2}, "with group 2 does not fit"),
         ((1, 2, 5, 5), (3, 3, 3, 3), {}, "channels"),
         ((1, 2, 5, 5), (3, 2, 3, 3), {"kernel_shape": (3, 2)}, "kernel_shape"),
         ((1, 2, 5, 5), (3, 2, 0, 3), {}, "kernel_shape"),
@@ -227,10 +227,10 @@ def test_ConvTranspose_is_that_of_onnxruntime(xp: Backend, case: tuple[Any, ...]
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"pads": (9, 9, 9, 9)}, "leave nothing"),
+        ({"pads": (9, 9, 9, 9)}, "cut off all"),
         ({"output_padding": (-1, 0)}, "output_padding"),
         ({"output_shape": (0, 3)}, "output_shape"),
-        ({"group": 3}, "groups"),
+        ({"group": 3}, "with group 3 does not fit"),
         ({"strides": (0, 0)}, "strides"),
     ],
 )

@@ -110,8 +110,8 @@ def test_only_taps_on_the_input_see_it(xp: Backend) -> None:
     [
         ((1, 18, 3, 4), (1, 9, 3, 3), {}, "offset has shape"),
         ((1, 18, 3, 3), (1, 18, 3, 3), {}, "mask has shape"),
-        ((1, 18, 3, 3), (1, 9, 3, 3), {"offset_group": 3}, "groups of equal size"),
-        ((1, 18, 3, 3), (1, 9, 3, 3), {"offset_group": 0}, "groups of equal size"),
+        ((1, 18, 3, 3), (1, 9, 3, 3), {"offset_group": 3}, "equal groups"),
+        ((1, 18, 3, 3), (1, 9, 3, 3), {"offset_group": 0}, "equal groups"),
         ((1, 18, 3, 3), (1, 9, 3, 3), {"group": 2}, "channels"),
         ((1, 18, 3, 3), (1, 9, 3, 3), {"strides": (0, 1)}, "strides"),
     ],
@@ -126,5 +126,5 @@ def test_DeformConv_refuses(
 
 def test_as_many_axes_as_would_take_for_ever_are_refused() -> None:
     x = np.zeros((1, 1, *(1,) * 20), np.float32)
-    with pytest.raises(ValueError, match="1 to 8 axes"):
+    with pytest.raises(ValueError, match="1 to 8 spatial axes"):
         run(HOST, DeformConv, x, x, np.zeros((1, 20, *(1,) * 20), np.float32))

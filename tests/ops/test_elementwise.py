@@ -313,7 +313,7 @@ def test_broadcasting_before_7_refuses_what_does_not_fit(xp: Backend) -> None:
     with pytest.raises(ValueError, match="broadcast is 0"):
         run(xp, ops.Add, a, b, opset=6, axis=1)
     for axis in (None, 0, 3, -5):
-        with pytest.raises(ValueError, match="is no part of"):
+        with pytest.raises(ValueError, match="does not match"):
             run(xp, ops.Add, a, b, opset=6, axis=axis, broadcast=1)
 
 

@@ -70,9 +70,9 @@ def test_slice_of_all_returns_its_input(xp: Backend) -> None:
     [
         (((0,), (1,), (3,)), "out of range"),
         (((0, 0), (1, 1), (0, -3)), "twice"),
-        (((0,), (1, 2)), "match"),
-        (((0,), (1,), (0,), (0,)), "match"),
-        (((0,), (1,), (0,), (1, 1)), "match"),
+        (((0,), (1, 2)), "equal lengths"),
+        (((0,), (1,), (0,), (0,)), "no step may be 0"),
+        (((0,), (1,), (0,), (1, 1)), "equal lengths"),
         (((0, 0, 0, 0), (1, 1, 1, 1)), "out of range"),
     ],
 )

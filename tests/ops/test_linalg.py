@@ -112,8 +112,8 @@ def test_Gemm_refuses_what_does_not_fit_though_it_is_scaled_by_zero(xp: Backend)
     [
         ([(2, 3), (3, 4), (3,)], "does not broadcast"),
         ([(2, 3), (3, 4), (1, 2, 4)], "does not broadcast"),
-        ([(2, 3), (4, 4)], "do not fit"),
-        ([(1, 2, 3), (3, 4)], "two matrices"),
+        ([(2, 3), (4, 4)], "cannot be multiplied"),
+        ([(1, 2, 3), (3, 4)], "must be matrices"),
     ],
 )
 def test_Gemm_refuses(xp: Backend, shapes: Any, message: str) -> None:
@@ -150,5 +150,5 @@ def test_Det_of_narrow_floats(backend: Backend, dtype: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (3, 3, 2)], ids=str)
 def test_Det_refuses(xp: Backend, shape: Any) -> None:
-    with pytest.raises(ValueError, match="no square matrices"):
+    with pytest.raises(ValueError, match="must form square matrices"):
         run(xp, Det, np.ones(shape))

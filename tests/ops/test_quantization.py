@@ -357,7 +357,7 @@ X = drawn(2, 3, 4)
         ((X, scales(2, 3)), {}, "needs shape"),
         ((X, scales(2, 2, 4)), {"block_size": 3}, "in blocks of 3"),
         ((X, scales(2, 1, 4)), {"block_size": -1}, "block_size"),
-        ((X, scales(3), np.zeros(2, np.int8)), {}, "not that of the zero point"),
+        ((X, scales(3), np.zeros(2, np.int8)), {}, "but the zero point has"),
         ((X, scales(), np.zeros((), np.int8)), {"output_dtype": np.dtype(np.uint8)}, "int8"),
         ((X, scales()), {"output_dtype": np.dtype(np.int32)}, "int32"),
         ((X, scales()), {"output_dtype": FLOAT32}, "float32"),
@@ -376,8 +376,13 @@ BYTE, ONE = np.zeros((), np.int8), np.ones((), np.float32)
     ("op", "inputs", "attributes", "message"),
     [
         (DequantizeLinear, (integers(np.int8, 3), ONE), {"output_dtype": BYTE.dtype}, "int8"),
-        (MatMulInteger, (integers(np.int8, 2, 3), integers(np.int8, 2, 3)), {}, "do not fit"),
-        (MatMulInteger, (BYTE, integers(np.int8, 2)), {}, "no matrix"),
+        (
+            MatMulInteger,
+            (integers(np.int8, 2, 3), integers(np.int8, 2, 3)),
+            {},
+            "cannot be multiplied",
+        ),
+        (MatMulInteger, (BYTE, integers(np.int8, 2)), {}, "a scalar is not a matrix"),
         (
             MatMulInteger,
             (integers(np.int8, 2, 3), integers(np.int8, 3, 4), np.zeros(3, np.int8)),

@@ -244,10 +244,10 @@ def test_old_opsets(xp: Backend, op: Op, opset: int, options: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("place", "value", "options", "message"),
     [
-        (0, np.ones((5, 3)), {}, "make no network"),
+        (0, np.ones((5, 3)), {}, "must have 3 axes"),
         (1, np.ones((1, 9, 3)), {}, "W has shape"),
         (2, np.ones((2, 2, 2)), {}, "R has shape"),
-        (2, np.ones((1, 2, 0)), {}, "make no network"),
+        (2, np.ones((1, 2, 0)), {}, "must have 3 axes"),
         (3, np.ones((1, 3)), {}, "B has shape"),
         (4, np.ones(3, np.int32), {}, "sequence_lens has shape"),
         (5, np.ones((4, 1, 2)), {}, "initial state has shape"),

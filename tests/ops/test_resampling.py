@@ -249,7 +249,7 @@ def test_empty_axes(xp: Backend) -> None:
     x = np.zeros((2, 0), np.int32)
     assert run(xp, Resize, x, scales=(2.0, 2.0), mode="linear").shape == (4, 0)
     assert run(xp, Resize, drawn(2, 3), scales=(0.4, 1.0)).shape == (0, 3)
-    with pytest.raises(ValueError, match="nothing of which to make 5"):
+    with pytest.raises(ValueError, match="cannot be resized to 5"):
         run(xp, Resize, x, sizes=(2, 5))
 
 
@@ -270,7 +270,7 @@ def test_empty_axes(xp: Backend) -> None:
         ({"sizes": (2, -1)}, "none of them negative"),
         ({"sizes": (2,)}, "must be 2 numbers"),
         ({"sizes": (2**62, 2**62)}, "would take"),
-        ({"sizes": (2, 6), "axes": (0, 0)}, "name an axis twice"),
+        ({"sizes": (2, 6), "axes": (0, 0)}, "contain an axis twice"),
         ({"sizes": (2, 6), "axes": (0, 2)}, "out of range"),
         ({"sizes": (2, 6), "mode": "lanczos"}, "'lanczos' is not one of nearest, linear, cubic"),
         ({"sizes": (2, 6), "nearest_mode": "up"}, "'up' is not one of"),
