@@ -114,13 +114,12 @@ class Formulas:
     def _rounded(self, values: tuple[int, ...], known: Sequence[tuple[Any, Any]]) -> Any:
         """A known expression, shifted and divided with rounding, if only one shift fits."""
         for numbers, expression in known:
+            pairs = list(zip(numbers, values, strict=True))
             for divisor in range(2, MAX_DIVISOR + 1):
                 fitting = [
                     shift
                     for shift in range(-divisor, divisor + 1)
-                    if all(
-                        (n + shift) // divisor == v for n, v in zip(numbers, values, strict=True)
-                    )
+                    if all((n + shift) // divisor == value for n, value in pairs)
                 ]
                 if len(fitting) == 1:
                     return (expression + fitting[0]) // divisor

@@ -108,8 +108,9 @@ def _entry(formulas: Formulas, values: Sequence[Any]) -> Any:
 def _agree(formulas: tuple[Any, ...], values: tuple[Any, ...], sizes: Sizes) -> bool:
     if len(values) != len(formulas):
         return not formulas
-    return all(
-        formula is None
-        or value == (evaluated(formula, sizes) if isinstance(formula, _Symbol) else formula)
-        for formula, value in zip(formulas, values, strict=True)
-    )
+    pairs = zip(formulas, values, strict=True)
+    return all(formula is None or value == _value(formula, sizes) for formula, value in pairs)
+
+
+def _value(formula: Any, sizes: Sizes) -> Any:
+    return evaluated(formula, sizes) if isinstance(formula, _Symbol) else formula

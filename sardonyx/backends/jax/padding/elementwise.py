@@ -25,8 +25,8 @@ def elementwise(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     ranks = [variable.aval.ndim for variable in pair.padded.outvars]
     if any(rank != len(layout) for rank in ranks):
         # A bitcast to a narrower or a wider type adds or removes the last axis.
-        return [_with_last_axis(layout, pair, i) for i in range(len(ranks))], pair.run_unchanged
-    return [layout] * len(ranks), pair.run_unchanged
+        return [_with_last_axis(layout, pair, i) for i in range(len(ranks))], pair.unchanged
+    return [layout] * len(ranks), pair.unchanged
 
 
 def common_layout(layouts: Sequence[Layout]) -> Layout:
@@ -48,7 +48,7 @@ def _with_last_axis(layout: Layout, pair: EquationPair, index: int) -> Layout:
 
 def one_to_one(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """One result per operand, with the same layout."""
-    return pair.layouts, pair.run_unchanged
+    return pair.layouts, pair.unchanged
 
 
 RULES: Mapping[str, Rule] = {

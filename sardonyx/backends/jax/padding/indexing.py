@@ -38,7 +38,7 @@ def gather(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     bound = _Bound.of(numbers.start_index_map, bounds, x, pair.params["mode"])
 
     def run(runtime_args: RuntimeArgs, x: Any, indices: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, x, bound.apply(runtime_args, indices))
+        return pair.unchanged(runtime_args, x, bound.apply(runtime_args, indices))
 
     return [_interleaved(numbers.offset_dims, offsets, batch)], run
 
@@ -66,7 +66,7 @@ def scatter(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     # Padded indices must not write: they move out of bounds, where the mode drops writes.
     mask = pair.proof.mask(rows, [row for row in range(len(rows)) if row not in batching])
     if not mask:
-        return [tuple(result)], lambda runtime_args, x, indices, updates: pair.run_unchanged(
+        return [tuple(result)], lambda runtime_args, x, indices, updates: pair.unchanged(
             runtime_args, x, bound.apply(runtime_args, indices), updates
         )
     if mode == GatherScatterMode.CLIP or not mapped:

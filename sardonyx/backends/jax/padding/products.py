@@ -30,7 +30,7 @@ def dot_general(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
 
     def run(runtime_args: RuntimeArgs, *sides: Any) -> Sequence[Any]:
         pairs = zip(masks, sides, strict=True)
-        return pair.run_unchanged(
+        return pair.unchanged(
             runtime_args, *(mask.fill(runtime_args, side, 0) for mask, side in pairs)
         )
 
@@ -53,20 +53,13 @@ def convolution(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     masked = [axis for i, axis in enumerate(spatial) if _reads_beyond(pair, i, x[axis].is_padded)]
     require_prefixes(x, spatial, "its windows run along an axis")
     mask = pair.proof.mask(x, masked)
-
-    def run(runtime_args: RuntimeArgs, x: Any, weight: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, 0), weight)
-
-    return [tuple(result)], run
+    return [tuple(result)], pair.masked(mask, lambda dtype: 0)
 
 
 def _reads_beyond(pair: EquationPair, index: int, is_padded: bool) -> bool:
     """Whether windows reach beyond the true elements. Their starts must not depend on the size."""
-    true, own = pair.true.params["padding"][index], pair.params["padding"][index]
-    grows = pair.proof.varies(true[1], own[1])
-    if true[0] != own[0]:
-        raise Unpaddable("it pads the front of an axis by a number that depends on its size")
-    return is_padded and (grows or own[1] > 0)
+    grows = pair.padding_varies(index)
+    return is_padded and (grows or pair.params["padding"][index][1] > 0)
 
 
 RULES: Mapping[str, Rule] = {

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sardonyx.backends.jax.padding.axes import Layout, Unpaddable
+from sardonyx.backends.jax.padding.axes import Layout
 from sardonyx.backends.jax.padding.elementwise import common_layout
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
@@ -56,11 +56,8 @@ def reduction(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], R
     pair.require_same(*pair.params)
     (layout,), axes = pair.layouts, pair.params["axes"]
     mask = pair.proof.mask(layout, axes)
-
-    def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, neutral(x.dtype)))
-
-    return [tuple(axis for i, axis in enumerate(layout) if i not in axes)], run
+    rest = tuple(axis for i, axis in enumerate(layout) if i not in axes)
+    return [rest], pair.masked(mask, neutral)
 
 
 def arg_extreme(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]:
@@ -74,11 +71,8 @@ def cumulative(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], 
     (layout,), axis = pair.layouts, pair.params["axis"]
     require_prefixes(layout, [axis], "it accumulates along an axis")
     mask = pair.proof.mask(layout, [axis] if pair.params["reverse"] else [])
-
-    def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, neutral(x.dtype)))
-
-    return [tuple(a if i != axis else a.nonuniform for i, a in enumerate(layout))], run
+    result = tuple(a if i != axis else a.nonuniform for i, a in enumerate(layout))
+    return [result], pair.masked(mask, neutral)
 
 
 def window(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]:
@@ -87,10 +81,7 @@ def window(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]
     pair.require_same(*names)
     axes, masked = [], []
     for i, axis in enumerate(layout):
-        true, own = pair.true.params["padding"][i], params["padding"][i]
-        grows = pair.proof.varies(true[1], own[1])
-        if true[0] != own[0]:
-            raise Unpaddable("it pads the front of an axis by a number that depends on its size")
+        grows, own = pair.padding_varies(i), params["padding"][i]
         if not grows and own == (0, 0) and {params[name][i] for name in names} == {1}:
             axes.append(axis)
             continue
@@ -99,11 +90,7 @@ def window(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]
             masked.append(i)
         axes.append(pair.result_axis(i))
     mask = pair.proof.mask(layout, masked)
-
-    def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, neutral(x.dtype)))
-
-    return [tuple(axes)], run
+    return [tuple(axes)], pair.masked(mask, neutral)
 
 
 def sort(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
@@ -116,7 +103,7 @@ def sort(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     result = tuple(a if i != along else a.nonuniform for i, a in enumerate(layout))
     results = [result] * len(pair.padded.outvars)
     if not mask:
-        return results, pair.run_unchanged
+        return results, pair.unchanged
 
     def run(runtime_args: RuntimeArgs, *arrays: Any) -> Sequence[Any]:
         shape = arrays[0].shape
@@ -138,7 +125,7 @@ def top_k(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     result = tuple(pair.result_axis(i) if i == axis else a for i, a in enumerate(layout))
     mask = pair.proof.mask(layout, [axis])
     if not mask:
-        return [result, result], pair.run_unchanged
+        return [result, result], pair.unchanged
 
     def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
         is_padding = jnp.broadcast_to(~mask.where(runtime_args, x.shape), x.shape)

@@ -36,7 +36,7 @@ def broadcast_in_dim(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
             layout.append(pair.result_axis(axis, uniform=True))
         else:
             raise Different("it broadcasts an axis for some sizes only")
-    return [tuple(layout)], pair.run_unchanged
+    return [tuple(layout)], pair.unchanged
 
 
 def iota(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
@@ -44,7 +44,7 @@ def iota(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     along = pair.params["dimension"]
     ndim = len(pair.result_shapes()[1])
     layout = tuple(pair.result_axis(axis, uniform=axis != along) for axis in range(ndim))
-    return [layout], pair.run_unchanged
+    return [layout], pair.unchanged
 
 
 def reshape(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
@@ -54,20 +54,20 @@ def reshape(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     (layout,), (_, shape) = pair.layouts, pair.result_shapes()
     if 0 in shape or all(axis.uniform or axis.padded == 1 for axis in layout):
         uniform = tuple(pair.result_axis(axis, uniform=True) for axis in range(len(shape)))
-        return [uniform], pair.run_unchanged
-    return [reshaped(layout, shape)], pair.run_unchanged
+        return [uniform], pair.unchanged
+    return [reshaped(layout, shape)], pair.unchanged
 
 
 def squeeze(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same("dimensions")
     removed = pair.params["dimensions"]
     layout = tuple(a for i, a in enumerate(pair.layouts[0]) if i not in removed)
-    return [layout], pair.run_unchanged
+    return [layout], pair.unchanged
 
 
 def transpose(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same("permutation")
-    return [tuple(pair.layouts[0][axis] for axis in pair.params["permutation"])], pair.run_unchanged
+    return [tuple(pair.layouts[0][axis] for axis in pair.params["permutation"])], pair.unchanged
 
 
 def tile(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
@@ -85,7 +85,7 @@ def tile(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         axes.append(before if times == 1 and before.is_padded else pair.result_axis(axis))
 
     def run(runtime_args: RuntimeArgs, x: Any) -> list[Any]:
-        (result,) = pair.run_unchanged(runtime_args, x)
+        (result,) = pair.unchanged(runtime_args, x)
         for axis, size in copied.items():
             result = _copied(result, axis, x.shape[axis], runtime_args[size])
         return [result]
@@ -105,14 +105,14 @@ def stack(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same("axis")
     layout = [joined(axes) for axes in zip(*pair.layouts, strict=True)]
     layout.insert(pair.params["axis"], unpadded(len(pair.layouts)))
-    return [tuple(layout)], pair.run_unchanged
+    return [tuple(layout)], pair.unchanged
 
 
 def unstack(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same("axis")
     along = pair.params["axis"]
     layout = tuple(axis for i, axis in enumerate(pair.layouts[0]) if i != along)
-    return [layout] * len(pair.padded.outvars), pair.run_unchanged
+    return [layout] * len(pair.padded.outvars), pair.unchanged
 
 
 def reverse(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
@@ -124,7 +124,7 @@ def reverse(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     sizes = {axis: pair.proof.size_slot(layout[axis].true) for axis in moved}
 
     def run(runtime_args: RuntimeArgs, x: Any) -> list[Any]:
-        (result,) = pair.run_unchanged(runtime_args, x)
+        (result,) = pair.unchanged(runtime_args, x)
         for axis, size in sizes.items():
             result = shifted(result, axis, x.shape[axis] - runtime_args[size], x.shape[axis])
         return [result]
@@ -144,12 +144,12 @@ def concatenate(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         require_prefixes(operand, [along], "it concatenates along an axis")
     layout.insert(along, _sum_of(operands))
     if not padded or padded == [len(operands) - 1]:
-        return [tuple(layout)], pair.run_unchanged
+        return [tuple(layout)], pair.unchanged
     ends = accumulate(axis.true for axis in operands[:-1])
     starts = [pair.proof.size_slot(end) for end in ends]
 
     def run(runtime_args: RuntimeArgs, *arrays: Any) -> list[Any]:
-        (result,) = pair.run_unchanged(runtime_args, *arrays)
+        (result,) = pair.unchanged(runtime_args, *arrays)
         for start, array in zip(starts, arrays[1:], strict=True):
             result = lax.dynamic_update_slice_in_dim(result, array, runtime_args[start], along)
         return [result]
@@ -189,7 +189,7 @@ def pad(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     mask = proof.mask(layout, masked)
 
     def run(runtime_args: RuntimeArgs, x: Any, value: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, value), value)
+        return pair.unchanged(runtime_args, mask.fill(runtime_args, x, value), value)
 
     return [tuple(axes)], run
 
@@ -218,7 +218,7 @@ def batched(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         ndim = len(pair.result_shapes(index)[1])
         rest = (pair.result_axis(axis, index) for axis in range(len(common), ndim))
         results.append((*common, *rest))
-    return results, pair.run_unchanged
+    return results, pair.unchanged
 
 
 _INNER_AXES: Mapping[str, Any] = {

@@ -107,7 +107,7 @@ def dynamic_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         axes.append(unpadded(sizes[1][i]))
 
     def run(runtime_args: RuntimeArgs, x: Any, *starts: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, x, *_within(runtime_args, starts, bounds))
+        return pair.unchanged(runtime_args, x, *_within(runtime_args, starts, bounds))
 
     return [tuple(axes)], run
 
@@ -135,7 +135,7 @@ def dynamic_update_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     def run(runtime_args: RuntimeArgs, x: Any, update: Any, *starts: Any) -> Sequence[Any]:
         within = _within(runtime_args, starts, bounds)
         if not mask:
-            return pair.run_unchanged(runtime_args, x, update, *within)
+            return pair.unchanged(runtime_args, x, update, *within)
         room = [(0, update.shape[i] if i in written else 0) for i in range(x.ndim)]
         wide = jnp.pad(x, room)
         before = lax.dynamic_slice(wide, within, update.shape)
