@@ -233,13 +233,13 @@ def test_the_largest_among_what_is_not_a_number(largest: bool) -> None:
 REFUSED: dict[str, tuple[Function, str]] = {
     "pieces": (lambda x: x.reshape(x.shape[1], -1), "pieces that padding would"),
     "spectrum": (lambda x: jnp.fft.fft(x.swapaxes(1, 2)).real, "fft_lengths"),
-    "places in two": (lambda x: jnp.argmax(x.reshape(-1, 2), axis=0), "made of two"),
+    "places in two": (lambda x: jnp.argmax(x.reshape(-1, 2), axis=0), "merged from two"),
     "two and one": (
         lambda x: x.reshape(-1, 2) + jnp.arange(x.shape[0] * x.shape[1])[:, None],
         "different places",
     ),
     "matrices": (lambda x: jnp.linalg.qr(x)[1], "whole rows or matrices"),
-    "front": (lambda x: jnp.pad(x, [(0, 0), (9 - x.shape[1], 0), (0, 0)]), "pads the front"),
+    "front": (lambda x: jnp.pad(x, [(0, 0), (9 - x.shape[1], 0), (0, 0)]), "padding in front"),
     "unknown": (
         lambda x: lax.reduce(x, 0.0, lambda a, b: a + 2 * b, (1,)), "JAX's reduce",
     ),

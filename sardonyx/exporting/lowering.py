@@ -1,4 +1,4 @@
-"""From a model to an artefact: traced for several sizes, made one program, and lowered."""
+"""Export a model: trace it for several sizes, merge the traces into one program, and lower it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sardonyx.backends.jax.settings import Settings
 from sardonyx.errors import InvalidInput, SardonyxError, UnsupportedModel
 from sardonyx.exporting.artefact import Artefact
 from sardonyx.exporting.description import Description
-from sardonyx.exporting.meaning import Meaning
-from sardonyx.exporting.reach import Ranges, Reach
+from sardonyx.exporting.range_search import Ranges, RangeSearch
 from sardonyx.exporting.signature import Signature, largest_sizes
-from sardonyx.exporting.size_formulas import Formulas, Sizes, points
+from sardonyx.exporting.size_formulas import Formulas, Sizes, probe_sizes
 from sardonyx.exporting.symbolic_program import SymbolicProgram
 from sardonyx.exporting.symbols import with_bounds
 from sardonyx.exporting.thresholds import thresholds
 from sardonyx.exporting.tracing import Traces
+from sardonyx.exporting.value_formulas import ValueFormulas
 from sardonyx.graph.ir import Source, ValueInfo
 from sardonyx.graph.programs.whole_program import Pure
 from sardonyx.graph.standard.types import type_name
@@ -31,23 +31,23 @@ from sardonyx.graph.values.params import Params
 R = TypeVar("R")
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-# Up to these sizes a program is tried where it cannot be had for larger ones.
-CLOSER = (2**14, 2**11)
+# Largest sizes to try if a program has no formulas that hold for larger ones.
+FALLBACK_LIMITS = (2**14, 2**11)
 
 
-class Look(NamedTuple):
-    """Between which sizes a program is looked at."""
+class ProbeRange(NamedTuple):
+    """The range of the sizes for which a model is traced."""
 
     least: int
     most: int
-    # Without the forms that are faster on some platforms, and chosen by size.
-    plainly: bool = False
+    # Without forms that are faster on some platforms and depend on sizes.
+    is_plain: bool = False
 
 
-# From the most general one on. A size of 1 is looked at by itself.
-LOOKS = (
-    *(Look(2, most, plainly) for plainly in (False, True) for most in (255, 63, 23)),
-    *(Look(least, most, plainly=True) for least in (3, 4, 6, 9, 17) for most in (255, 23)),
+# From the most general one on. The search for ranges probes a size of 1 by itself.
+PROBE_RANGES = (
+    *(ProbeRange(2, most, plain) for plain in (False, True) for most in (255, 63, 23)),
+    *(ProbeRange(least, most, is_plain=True) for least in (3, 4, 6, 9, 17) for most in (255, 23)),
 )
 
 
@@ -60,16 +60,16 @@ def exported(
     largest: int | Mapping[str, int] | None,
     strict: bool,
 ) -> Artefact:
-    """The model's program for what was asked, lowered for all of the platforms."""
+    """The model's program for the signature, lowered for all of the platforms."""
     _require_platforms(platforms)
     signature = Signature.of(source.graph.required_inputs, asked)
-    exporting = Exporting(source, params, signature, tuple(platforms), strict)
-    return exporting.artefact(largest_sizes(signature.symbols, largest))
+    one = Export(source, params, signature, tuple(platforms), strict)
+    return one.artefact(largest_sizes(signature.symbols, largest))
 
 
 @dataclass(frozen=True, eq=False)
-class Exporting:
-    """One model on its way to a program, for what was asked."""
+class Export:
+    """One export: a model, the signature of its program, and the platforms."""
 
     source: Source
     params: Params
@@ -78,49 +78,49 @@ class Exporting:
     strict: bool
 
     def artefact(self, largest: Sizes) -> Artefact:
-        """The program, for sizes up to these, or as far as the graph means the same."""
+        """The program for sizes up to these, or as far as its formulas hold."""
         if not self.signature.symbols:
-            return self._lowered(self._traces(LOOKS[0]), {}, largest)
+            return self._lowered(self._traces(PROBE_RANGES[0]), {}, largest)
         nearby: tuple[Traces, Ranges] | None = None
         refusal: SardonyxError | None = None
-        for look in LOOKS:
-            if look.most - look.least < len(self.signature.symbols):
-                continue  # There are not as many sizes as names.
+        for probe in PROBE_RANGES:
+            if probe.most - probe.least < len(self.signature.symbols):
+                continue  # There are fewer sizes than names.
             try:
-                traces = self._traces(look)
-                self._require_general(traces)
-                reach = self._reach(traces)
-                ranges = _at_least(look, reach.ranges(largest))
+                traces = self._traces(probe)
+                self._require_symbolic(traces)
+                search = self._search(traces)
+                ranges = _at_least(probe, search.ranges(largest))
                 nearby = nearby or (traces, ranges)
-                return self._lowered(traces.and_at(reach.corners(ranges)), ranges, largest)
+                return self._lowered(traces.extended(search.corners(ranges)), ranges, largest)
             except SardonyxError as error:
                 refusal = refusal or error
         assert refusal is not None
         if nearby is None:
             raise refusal
-        return self._less_far(*nearby, largest)
+        return self._within_lower_limits(*nearby, largest)
 
-    def _less_far(self, traces: Traces, ranges: Ranges, largest: Sizes) -> Artefact:
-        """Where numbers within operators follow no expression up to the largest sizes."""
-        for most in CLOSER:
+    def _within_lower_limits(self, traces: Traces, ranges: Ranges, largest: Sizes) -> Artefact:
+        """The program if numbers within operators have no formula up to the largest sizes."""
+        for most in FALLBACK_LIMITS:
             closer = {name: (least, min(top, most)) for name, (least, top) in ranges.items()}
             try:
-                further = traces.and_at(self._reach(traces).corners(closer))
+                further = traces.extended(self._search(traces).corners(closer))
                 return self._lowered(further, closer, largest)
             except SardonyxError:
                 continue
-        near = {n: (least, min(top, traces.at[0][n])) for n, (least, top) in ranges.items()}
+        near = {n: (least, min(top, traces.sizes[0][n])) for n, (least, top) in ranges.items()}
         return self._lowered(traces, near, largest)
 
-    def _traces(self, look: Look) -> Traces:
-        backend = PortableBackend(settings=Settings(outlines=look.plainly))
-        at = points(self.signature.symbols, look.least, look.most)
+    def _traces(self, probe: ProbeRange) -> Traces:
+        backend = PortableBackend(settings=Settings(outlines=probe.is_plain))
+        probed = probe_sizes(self.signature.symbols, probe.least, probe.most)
         model = self.source, backend, self.params
-        return Traces.of(model, self.signature, at, strict=self.strict)
+        return Traces.of(model, self.signature, probed, strict=self.strict)
 
-    def _reach(self, traces: Traces) -> Reach:
-        fixed = [given for given in self.signature.given if not isinstance(given, tuple)]
-        return Reach(traces, Meaning.of(traces), thresholds(self.source, fixed))
+    def _search(self, traces: Traces) -> RangeSearch:
+        fixed = [value for value in self.signature.given if not isinstance(value, tuple)]
+        return RangeSearch(traces, ValueFormulas.of(traces), thresholds(self.source, fixed))
 
     def _lowered(self, traces: Traces, ranges: Ranges, largest: Sizes) -> Artefact:
         first = traces.programs[0]
@@ -128,13 +128,13 @@ class Exporting:
         weights = {n: self.params.host(n) for n in dict.fromkeys(first.weights.values())}
         constants = _constants(first)
 
-        def made(symbols: dict[str, Any]) -> Any:
-            function = jax.jit(SymbolicProgram(traces, Formulas(traces.at, symbols)))
+        def build(symbols: dict[str, Any]) -> Any:
+            function = jax.jit(SymbolicProgram(traces, Formulas(traces.sizes, symbols)))
             return export.export(function, platforms=self.platforms)(
                 *self._arguments(weights, constants, symbols)
             )
 
-        program = self._made(traces, made, bounds)
+        program = self._built(traces, build, bounds)
         description = Description(
             title=self.source.graph.name,
             inputs=tuple(
@@ -151,21 +151,21 @@ class Exporting:
         )
         return Artefact(description, _serialised(program), {**weights, **constants})
 
-    def _require_general(self, traces: Traces) -> None:
-        """Raise what stands against one program for the sizes that were traced."""
+    def _require_symbolic(self, traces: Traces) -> None:
+        """Raise `UnsupportedModel` unless one program serves all traced sizes."""
         first = traces.programs[0]
         weights = {n: self.params.host(n) for n in dict.fromkeys(first.weights.values())}
 
-        def made(symbols: dict[str, Any]) -> Any:
-            function = SymbolicProgram(traces, Formulas(traces.at, symbols))
+        def build(symbols: dict[str, Any]) -> Any:
+            function = SymbolicProgram(traces, Formulas(traces.sizes, symbols))
             return jax.eval_shape(function, *self._arguments(weights, _constants(first), symbols))
 
-        self._made(traces, made, [])
+        self._built(traces, build, [])
 
-    def _made(self, traces: Traces, make: Callable[[dict[str, Any]], R], bounds: list[str]) -> R:
+    def _built(self, traces: Traces, build: Callable[[dict[str, Any]], R], bounds: list[str]) -> R:
         try:
             with traces.programs[0].backend.scope():
-                return with_bounds(make, self.signature.symbols, bounds, traces.at)
+                return with_bounds(build, self.signature.symbols, bounds, traces.sizes)
         except SardonyxError:
             raise
         except Exception as error:
@@ -186,10 +186,10 @@ def _constants(program: Pure) -> dict[str, np.ndarray[Any, Any]]:
     return {f"constant {i}": array for i, array in enumerate(program.constants.values())}
 
 
-def _at_least(look: Look, ranges: Ranges) -> Ranges:
-    """The ranges without the smaller sizes that were not seen. A size of 1 is looked at apart."""
-    unseen = look.least if look.least > 2 else 1
-    return {name: (max(least, unseen), most) for name, (least, most) in ranges.items()}
+def _at_least(probe: ProbeRange, ranges: Ranges) -> Ranges:
+    """The ranges from the smallest traced size on; from 1 if that is 2, since 1 is probed."""
+    start = probe.least if probe.least > 2 else 1
+    return {name: (max(least, start), most) for name, (least, most) in ranges.items()}
 
 
 def _bounds(ranges: Ranges) -> list[str]:
@@ -246,5 +246,5 @@ def _serialised(program: Any) -> bytes:
         ) from None
     except ValueError as error:
         raise UnsupportedModel(
-            f"The program cannot be written down: {str(error).splitlines()[0].rstrip('.')}."
+            f"JAX cannot serialise the program: {str(error).splitlines()[0].rstrip('.')}."
         ) from error

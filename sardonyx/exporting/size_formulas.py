@@ -1,4 +1,4 @@
-"""Numbers that follow from the sizes of a call, found from what they are for a few sizes."""
+"""Formulas for numbers that follow from the sizes of a call, derived from a few examples."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ import numpy as np
 # The sizes of a call, by the names of dimensions.
 Sizes: TypeAlias = Mapping[str, int]
 
-# Of the text of an expression, as it may come from a file.
-LONGEST = 4096
-
+# Maximum length of an expression's text, which may come from a file.
+MAX_TEXT = 4096
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# Into so many parts a size may be divided and rounded.
-MOST_PARTS = 8
+# Maximum divisor of a formula that divides a size and rounds down.
+MAX_DIVISOR = 8
 
 
 class NoFormula(Exception):  # noqa: N818  (a finding, not a fault)
-    """A number follows from the sizes in no way that is known here."""
+    """No formula of a supported form returns a number at all probed sizes."""
 
 
-def points(symbols: Sequence[str], least: int, most: int) -> list[dict[str, int]]:
-    """Sizes to look at, odd and even ones: more of them than a formula has numbers to choose.
+def probe_sizes(symbols: Sequence[str], least: int, most: int) -> list[dict[str, int]]:
+    """Sizes to trace, odd and even: more of them than a formula has coefficients.
 
-    The first are the largest ones, and the second the smallest.
+    The first entry has the largest sizes, the second the smallest.
+
+    >>> probe_sizes(["n"], 2, 255)[:2]
+    [{'n': 255}, {'n': 2}]
     """
     if not symbols:
         return [{}]
@@ -45,9 +47,9 @@ def points(symbols: Sequence[str], least: int, most: int) -> list[dict[str, int]
 
 
 class Formulas:
-    """Turns numbers that were found at several points into expressions of the symbols.
+    """Turns numbers, one for each choice of sizes, into expressions of the symbols.
 
-    An expression is whatever the symbols are, combined by Python's operators.
+    Expressions have the type of the symbols, which Python's operators combine.
     """
 
     def __init__(self, at: Sequence[Sizes], symbols: Mapping[str, Any]) -> None:
@@ -58,36 +60,36 @@ class Formulas:
             self.learn(symbol, [sizes[name] for sizes in at])
 
     def learn(self, expression: Any, values: Sequence[int]) -> None:
-        """Remember what an expression comes to at the points."""
+        """Remember the values of an expression at the probed sizes."""
         self._known.setdefault(tuple(values), expression)
 
     def of(self, values: Sequence[int]) -> Any:
-        """The expression that comes to these values; `NoFormula` if none is known."""
+        """The expression with these values; raises `NoFormula` if there is none."""
         key = tuple(values)
         if len(set(key)) == 1:
             return values[0]
         if key not in self._known:
-            self._known[key] = self._found(key)
+            self._known[key] = self._search(key)
         if self._known[key] is None:
             raise NoFormula(f"it is {', '.join(map(str, key))} for different sizes")
         return self._known[key]
 
-    def _found(self, values: tuple[int, ...]) -> Any:
+    def _search(self, values: tuple[int, ...]) -> Any:
         found = self._simple(values)
         if found is not None:
             return found
         known = [(k, e) for k, e in self._known.items() if e is not None]
         for (a, first), (b, second) in combinations_with_replacement(known, 2):
             for combine in (operator.mul, operator.add):
-                made = partial(combine, first, second)
-                found = _scaled(values, tuple(map(combine, a, b)), made)
+                combined = partial(combine, first, second)
+                found = _scaled(values, tuple(map(combine, a, b)), combined)
                 if found is not None:
                     return found
         product = self._product(values, known)
         return self._rounded(values, known) if product is None else product
 
     def _simple(self, values: tuple[int, ...]) -> Any:
-        """What is known, or linear in the symbols, or a multiple, a part or a shift of one."""
+        """A known or linear expression, or a multiple, a fraction or a shift of a known one."""
         found = self._known.get(values)
         if found is None:
             found = self._linear(values)
@@ -97,7 +99,7 @@ class Formulas:
         return found
 
     def _product(self, values: tuple[int, ...], known: Sequence[tuple[Any, Any]]) -> Any:
-        """A product of three that are known, or of more where others have been found before."""
+        """A product of known expressions and one simple expression."""
         for numbers, expression in known:
             if all(n and v % n == 0 for v, n in zip(values, numbers, strict=True)):
                 rest = tuple(v // n for v, n in zip(values, numbers, strict=True))
@@ -110,20 +112,21 @@ class Formulas:
         return None
 
     def _rounded(self, values: tuple[int, ...], known: Sequence[tuple[Any, Any]]) -> Any:
-        """A part that is rounded down, where no other fits as well."""
+        """A known expression, shifted and divided with rounding, if only one shift fits."""
         for numbers, expression in known:
-            for parts in range(2, MOST_PARTS + 1):
+            pairs = list(zip(numbers, values, strict=True))
+            for divisor in range(2, MAX_DIVISOR + 1):
                 fitting = [
                     shift
-                    for shift in range(-parts, parts + 1)
-                    if all((n + shift) // parts == v for n, v in zip(numbers, values, strict=True))
+                    for shift in range(-divisor, divisor + 1)
+                    if all((n + shift) // divisor == value for n, value in pairs)
                 ]
                 if len(fitting) == 1:
-                    return (expression + fitting[0]) // parts
+                    return (expression + fitting[0]) // divisor
         return None
 
     def _linear(self, values: tuple[int, ...]) -> Any:
-        """A sum of multiples of the symbols."""
+        """A sum of multiples of the symbols and a constant."""
         names = list(self._symbols)
         rows = np.asarray([[1, *(sizes[name] for name in names)] for sizes in self._at], np.float64)
         numbers = np.round(np.linalg.lstsq(rows, np.asarray(values, np.float64))[0])
@@ -138,25 +141,25 @@ def _itself(expression: Any) -> Any:
     return expression
 
 
-def _scaled(values: Sequence[int], numbers: Sequence[int], made: Callable[[], Any]) -> Any:
-    """An expression with these values, of one that comes to these numbers."""
+def _scaled(values: Sequence[int], numbers: Sequence[int], build: Callable[[], Any]) -> Any:
+    """Shift, multiply or divide an expression with these numbers so that it has these values."""
     if 0 in numbers or 0 in values:
         return None
     pairs = list(zip(values, numbers, strict=True))
     if len(shifts := {v - n for v, n in pairs}) == 1:
-        return made() + shifts.pop()
+        return build() + shifts.pop()
     times, rest = divmod(values[0], numbers[0])
     if not rest and all(v == times * n for v, n in pairs):
-        return made() * times
+        return build() * times
     times, rest = divmod(numbers[0], values[0])
     if not rest and all(n == times * v for v, n in pairs):
-        return made() // times
+        return build() // times
     return None
 
 
 def _power(base: int, exponent: int) -> int:
     if not 0 <= exponent <= 8 or abs(base) > 2**32:
-        raise ValueError(f"{base} to the {exponent} is no size")
+        raise ValueError(f"{base} to the power of {exponent} is not a size")
     power: int = base**exponent
     return power
 
@@ -184,28 +187,36 @@ _SIGNS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
 
 
 def names_in(text: str) -> list[str]:
-    """The names of sizes in an expression, in the order in which it has them."""
+    """The names of sizes in an expression, in order of appearance."""
     found = dict.fromkeys(_NAME.findall(text))
     return [name for name in found if name not in _FUNCTIONS]
 
 
 def evaluated(expression: Any, sizes: Sizes) -> int:
-    """What an expression of sizes comes to, by its text."""
+    """The value of an expression of sizes, or of its text.
+
+    >>> evaluated("floordiv(n + 1, 2)", {"n": 8})
+    4
+    """
     return _value(_parsed(str(expression)), sizes)
 
 
 def _parsed(text: str) -> ast.expr:
-    if len(text) > LONGEST:
+    if len(text) > MAX_TEXT:
         raise ValueError(f"an expression of sizes has {len(text):,} characters")
     return ast.parse(text, mode="eval").body
 
 
 def holds(bound: str, sizes: Sizes) -> bool:
-    """Whether a comparison of two expressions is true of these sizes."""
+    """Whether a comparison of two expressions is true for these sizes.
+
+    >>> holds("2*n <= m", {"n": 3, "m": 6})
+    True
+    """
     match _parsed(bound):
         case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _SIGNS:
             return _SIGNS[type(sign)](_value(left, sizes), _value(right, sizes))
-    raise ValueError(f"'{bound}' is no comparison of sizes")
+    raise ValueError(f"'{bound}' is not a comparison of sizes")
 
 
 def _value(tree: ast.expr, sizes: Sizes) -> int:
@@ -220,4 +231,4 @@ def _value(tree: ast.expr, sizes: Sizes) -> int:
             return _OPERATORS[type(kind)](_value(left, sizes), _value(right, sizes))
         case ast.Call(func=ast.Name(id=name), args=arguments) if name in _FUNCTIONS:
             return _FUNCTIONS[name](*(_value(argument, sizes) for argument in arguments))
-    raise ValueError(f"'{ast.unparse(tree)}' is no expression of sizes")
+    raise ValueError(f"'{ast.unparse(tree)}' is not an expression of sizes")

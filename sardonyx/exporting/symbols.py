@@ -1,4 +1,4 @@
-"""Symbols for sizes, and what must hold of them."""
+"""JAX's symbols for sizes, and the bounds that they must satisfy."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from sardonyx.exporting.size_formulas import Sizes, holds
 
 R = TypeVar("R")
 
-# A program that compares sizes more often than this has no simple bounds.
-MOST_BOUNDS = 64
+# A program that needs more bounds than this is refused.
+MAX_BOUNDS = 64
 
 _COMPARISON = re.compile(r"comparison '(?P<left>[^']+)' (?P<sign><=|>=|<|>) '(?P<right>[^']+)'")
 
 
 def symbols(names: Sequence[str], bounds: Sequence[str]) -> dict[str, Any]:
-    """JAX's symbolic dimensions with these names, for which the bounds hold."""
+    """JAX's symbolic dimensions with these names and bounds."""
     if not names:
         return {}
-    made = export.symbolic_shape(", ".join(names), constraints=tuple(bounds))
-    return dict(zip(names, made, strict=True))
+    dimensions = export.symbolic_shape(", ".join(names), constraints=tuple(bounds))
+    return dict(zip(names, dimensions, strict=True))
 
 
 def with_bounds(
-    make: Callable[[dict[str, Any]], R],
+    build: Callable[[dict[str, Any]], R],
     names: Sequence[str],
     bounds: list[str],
-    at: Sequence[Sizes],
+    probed: Sequence[Sizes],
 ) -> R:
-    """What `make` makes of symbols; where it must compare sizes, that becomes one more bound.
+    """Return `build(symbols)`, with as many more bounds as its comparisons of sizes need.
 
-    A bound that is found holds at all sizes that were looked at, and is checked at each call.
+    Adds these to `bounds`. They hold for all probed sizes, and each call must check them.
     """
     while True:
         try:
-            return make(symbols(names, bounds))
+            return build(symbols(names, bounds))
         except Exception as error:
-            found = _bound_behind(error)
-            known = found in bounds or len(bounds) >= MOST_BOUNDS
-            if found is None or known or not all(holds(found, sizes) for sizes in at):
+            bound = _bound_behind(error)
+            is_useless = bound in bounds or len(bounds) >= MAX_BOUNDS
+            if bound is None or is_useless or not all(holds(bound, sizes) for sizes in probed):
                 raise
-            bounds.append(found)
+            bounds.append(bound)
 
 
 def _bound_behind(error: BaseException | None) -> str | None:
-    """The comparison that JAX could not decide, if that is what went wrong."""
+    """The comparison that JAX could not decide, if this is the cause of the error."""
     while error is not None:
         if isinstance(error, InconclusiveDimensionOperation):
             match = _COMPARISON.search(str(error))

@@ -20,15 +20,15 @@ from sardonyx.graph.tracing.tracer import Tracer
 from sardonyx.graph.values.kinds import Device, Static, Value
 from sardonyx.graph.values.params import Params
 
-# What has more elements is data and no shape.
+# Larger integer arrays are data, not shapes.
 LARGEST_SHAPE = 16
 
-# What one trace has left to the device, for others to do likewise: nodes, and which of their calls.
+# Calls that the first trace leaves to the device, and the others then too: a node and a number.
 Left: TypeAlias = set[tuple[Node, int]]
 
 
 class ShapeTracer(Tracer):
-    """A tracer that leaves to the device what grows with the sizes of a call."""
+    """Leaves results that grow with the sizes to the device, although they could be folded."""
 
     def __init__(self, source: Source, tape: Tape, *, strict: bool, left: Left, decides: bool):
         super().__init__(source, tape, strict=strict)
@@ -39,22 +39,22 @@ class ShapeTracer(Tracer):
     def emit(self, node: Node, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
         if not any(isinstance(array, Device) for array in arrays):
             self._calls[node] += 1
-            place = node, self._calls[node]
+            numbered = node, self._calls[node]
             if self._decides and self._is_data(call, arrays):
-                self._left.add(place)
-            if place in self._left:
+                self._left.add(numbered)
+            if numbered in self._left:
                 return self.tape.emit(node, call, arrays)
         return super().emit(node, call, arrays)
 
     def _is_data(self, call: OpCall, arrays: Sequence[Static | Device]) -> bool:
         if not call.arguments:
-            return False  # What is made of attributes alone is the same for all sizes.
+            return False  # Attributes alone give the same result for all sizes.
         try:
             folded = self._fold(call, arrays)
         except TooLarge:
             return True
-        own = [value for value in folded if isinstance(value, Static) and value not in arrays]
-        return any(v.value.size > LARGEST_SHAPE and v.dtype != object for v in own)
+        computed = [value for value in folded if isinstance(value, Static) and value not in arrays]
+        return any(v.value.size > LARGEST_SHAPE and v.dtype != object for v in computed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,25 +62,25 @@ class Traces:
     """The programs of one model for several sizes."""
 
     signature: Signature
-    at: Sequence[Sizes]
+    sizes: Sequence[Sizes]
     programs: Sequence[Pure]
     trace: Callable[[Sizes], Pure]
 
-    def and_at(self, more: Sequence[Sizes]) -> Traces:
-        """These, and those at further points."""
+    def extended(self, more: Sequence[Sizes]) -> Traces:
+        """These traces, and those for more sizes."""
         programs = [*self.programs, *map(self.trace, more)]
-        return Traces(self.signature, [*self.at, *more], programs, self.trace)
+        return Traces(self.signature, [*self.sizes, *more], programs, self.trace)
 
     @classmethod
     def of(
         cls,
         model: tuple[Source, Backend, Params],
         signature: Signature,
-        at: Sequence[Sizes],
+        probed: Sequence[Sizes],
         *,
         strict: bool,
     ) -> Traces:
-        """Traces at these points, of which the first decides what is data and what a shape."""
+        """Trace for these sizes. The first trace decides which values are data, not shapes."""
         left: Left = set()
 
         def trace(sizes: Sizes, *, decides: bool = False) -> Pure:
@@ -89,6 +89,6 @@ class Traces:
                 tracer = partial(ShapeTracer, left=left, decides=decides)
             return pure(*model, signature.at(sizes), tracer=tracer, strict=strict)
 
-        first, *others = at
+        first, *others = probed
         programs = [trace(first, decides=True), *map(trace, others)]
-        return cls(signature, at, programs, trace)
+        return cls(signature, probed, programs, trace)

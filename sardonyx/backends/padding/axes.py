@@ -1,8 +1,8 @@
-"""Which positions along a padded axis are true, as a number system.
+"""Which positions along a padded axis are true, that is: hold elements of the unpadded array.
 
-A position is written in digits, one for each `Part`, the most significant first. It is true where
-every digit is below the true size of its part. An axis that was padded at its end has one part; the
-merger of a batch of 3 (of 8) and a sequence of 5 (of 16) has two, (8, 3) and (16, 5).
+A position is a number with one digit per `Part`, the most significant first. It is true if every
+digit is below the true size of its part. An axis that is padded at its end has one part. A batch of
+3, padded to 8, merged with a sequence of 5, padded to 16, has two parts: (8, 3) and (16, 5).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sardonyx.backends.jax.lockstep import Different
 
 
 class Unpaddable(Exception):  # noqa: N818  (a finding, not a fault)
-    """Padding would change the result, or cannot be shown not to."""
+    """There is no proof that padding leaves the result as it is."""
 
 
 class Slot(NamedTuple):
-    """Where a value stands among those that differ between calls: scalars by dtype, and arrays."""
+    """Which runtime argument: a number in the stack of scalars of a dtype, or among the arrays."""
 
     dtype: str | None
     number: int
@@ -30,7 +30,7 @@ class Slot(NamedTuple):
 class Part:
     """One digit of a position: its base, how many of its values are true, and if it is padded.
 
-    A part can be padded by nothing, since it stands for all calls that share a program.
+    `is_padded` holds for all calls that share a program, even those that fill the padded size.
     """
 
     padded: int
@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis of a value. Along an `even` one all elements are equal, padding included."""
+    """One axis of a value. Along a `uniform` axis all elements are equal, padding included."""
 
     parts: tuple[Part, ...]
     uniform: bool = False
@@ -50,7 +50,7 @@ class Axis:
         if not is_padded:
             return unpadded(padded)
         if true > padded:
-            raise Unpaddable(f"an axis grows from {padded} to {true} where sizes become smaller")
+            raise Unpaddable(f"an axis grows from {padded} to {true} when other sizes shrink")
         return cls((Part(padded, true, is_padded=True),), uniform)
 
     @property
@@ -67,7 +67,7 @@ class Axis:
 
     @property
     def is_prefix(self) -> bool:
-        """Whether the true positions are the first ones, so that a size says which they are."""
+        """Whether the true positions are the first ones, so that a size describes them."""
         return len(self.parts) <= 1
 
     @property
@@ -92,7 +92,7 @@ def has_padding(layout: Layout) -> bool:
 
 
 def joined(axes: Sequence[Axis]) -> Axis:
-    """The one axis that several operands of an element-wise operation have in common."""
+    """The axis of an element-wise result, from the same axis of its operands."""
     result = axes[0]
     for axis in axes[1:]:
         result = _joined(result, axis)
@@ -108,14 +108,14 @@ def _joined(a: Axis, b: Axis) -> Axis:
         return a
     if a.parts != b.parts:
         raise Unpaddable(
-            "it combines axes in which the padding lies in different places, as in one axis made "
-            "of two and one that was always one"
+            "it combines axes whose padding lies in different places, such as an axis merged from "
+            "two and one that never was two"
         )
     return a
 
 
 def merged(parts: Iterable[Part]) -> Axis:
-    """The axis whose positions have these digits, with as few of them as can be."""
+    """The axis whose positions have these digits, in as few parts as possible."""
     result: list[Part] = []
     for part in parts:
         if part.padded == 1 and not part.is_padded:
@@ -130,11 +130,11 @@ def merged(parts: Iterable[Part]) -> Axis:
 
 
 def reshaped(layout: Layout, shape: Sequence[int]) -> Layout:
-    """The layout of the same elements in a new shape; it must keep padded axes whole."""
+    """The layout of the same elements in a new shape, which must not split a padded part."""
     whole = [axis for axis in layout if axis.padded != 1]
     if [axis.padded for axis in whole] == [size for size in shape if size != 1]:
-        kept = iter(whole)
-        return tuple(unpadded(1) if size == 1 else next(kept) for size in shape)
+        rest = iter(whole)
+        return tuple(unpadded(1) if size == 1 else next(rest) for size in shape)
     digits = [part for axis in layout for part in axis.parts]
     axes = []
     for size in reversed(shape):
@@ -154,11 +154,11 @@ def reshaped(layout: Layout, shape: Sequence[int]) -> Layout:
 
 
 def _split(part: Part, size: int) -> tuple[Part, Part]:
-    """A digit as two, the lesser of which has `size` values, all of them true."""
+    """Split a digit in two; the minor one has `size` values, all of them true."""
     if part.padded % size or part.true % size:
         raise Unpaddable(
             f"it divides an axis of {part.true} elements, padded to {part.padded}, into pieces "
-            f"that padding would shift"
+            "that padding would shift"
         )
     return (
         Part(part.padded // size, part.true // size, part.is_padded),

@@ -42,7 +42,7 @@ def _platform_forms(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     true, padded = pair.both("branches")
     layouts, general = pair.proof.walk(true[-1], padded[-1], pair.layouts[1:])
     if pair.proof.mark()[1:] == before[1:]:
-        return layouts, pair.run_unchanged
+        return layouts, pair.unchanged
     return layouts, lambda runtime_args, index, *operands: general(runtime_args, *operands)
 
 

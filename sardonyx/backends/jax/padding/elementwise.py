@@ -1,4 +1,4 @@
-"""Primitives that work on each element alone: padding stays where it is."""
+"""Element-wise primitives: padding stays where it is."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ NAMES = (
 def elementwise(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same(*pair.params)
     layout = common_layout(pair.layouts)
-    made = [variable.aval.ndim for variable in pair.padded.outvars]
-    if any(ndim != len(layout) for ndim in made):
-        # The bits of an element as several smaller ones, or the other way round.
-        return [_with_last_axis(layout, pair, i) for i in range(len(made))], pair.run_unchanged
-    return [layout] * len(made), pair.run_unchanged
+    ranks = [variable.aval.ndim for variable in pair.padded.outvars]
+    if any(rank != len(layout) for rank in ranks):
+        # A bitcast to a narrower or a wider type adds or removes the last axis.
+        return [_with_last_axis(layout, pair, i) for i in range(len(ranks))], pair.unchanged
+    return [layout] * len(ranks), pair.unchanged
 
 
 def common_layout(layouts: Sequence[Layout]) -> Layout:
-    """Of operands of one shape, among which there may be scalars, and axes of one element."""
+    """The layout of the result for operands that broadcast: scalars and axes of size 1 adapt."""
     rank = max(map(len, layouts))
     whole = [layout for layout in layouts if len(layout) == rank]
     return tuple(
@@ -46,12 +46,12 @@ def _with_last_axis(layout: Layout, pair: EquationPair, index: int) -> Layout:
     return (*layout, *(pair.result_axis(axis, index) for axis in range(len(layout), rank)))
 
 
-def each_by_itself(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """As many results as operands, each the image of one."""
-    return pair.layouts, pair.run_unchanged
+def one_to_one(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    """One result per operand, with the same layout."""
+    return pair.layouts, pair.unchanged
 
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(NAMES.split(), elementwise),
-    "optimization_barrier": each_by_itself,
+    "optimization_barrier": one_to_one,
 }

@@ -1,4 +1,4 @@
-"""Gathering and scattering: places count from what is true, and nothing is written from padding."""
+"""Gather and scatter: indices are bounded by true sizes, and padding is never written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sardonyx.backends.padding.axes import Axis, Layout, Slot, Unpaddable, joine
 def gather(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same(*(name for name in pair.params if name != "slice_sizes"))
     numbers, (x, indices) = pair.params["dimension_numbers"], pair.layouts
-    _require_whole_places(indices)
+    _require_unpadded_index_vector(indices)
     batch = list(indices[:-1])
     for axis, row in zip(
         numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True
@@ -32,13 +32,13 @@ def gather(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     ):
         if axis in numbers.operand_batching_dims:
             continue
-        kept = _window_axis(pair, x, axis, sizes, bounds)
+        window = _window_axis(pair, x, axis, sizes, bounds)
         if axis not in numbers.collapsed_slice_dims:
-            offsets.append(kept)
+            offsets.append(window)
     bound = _Bound.of(numbers.start_index_map, bounds, x, pair.params["mode"])
 
     def run(runtime_args: RuntimeArgs, x: Any, indices: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, x, bound.applied(runtime_args, indices))
+        return pair.unchanged(runtime_args, x, bound.apply(runtime_args, indices))
 
     return [_interleaved(numbers.offset_dims, offsets, batch)], run
 
@@ -46,46 +46,46 @@ def gather(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
 def scatter(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same(*pair.params)
     numbers, (x, indices, updates) = pair.params["dimension_numbers"], pair.layouts
-    _require_whole_places(indices)
+    _require_unpadded_index_vector(indices)
     bounds: dict[int, Slot] = {}
-    made = [axis.nonuniform for axis in x]
+    result = [axis.nonuniform for axis in x]
     for axis, (along, *sizes) in _windows(pair).items():
-        kept = _window_axis(pair, x, axis, sizes, bounds)
-        if along is not None and kept is x[axis]:
-            made[axis] = joined([made[axis], updates[along].nonuniform])
+        window = _window_axis(pair, x, axis, sizes, bounds)
+        if along is not None and window is x[axis]:
+            result[axis] = joined([result[axis], updates[along].nonuniform])
         elif along is not None and updates[along].is_padded:
-            raise Unpaddable("it writes a padded piece into an axis")
+            raise Unpaddable("it writes a padded window into an axis")
     rows = _rows(pair)
     batching = dict(
         zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True)
     )
     for row, axis in batching.items():
-        made[axis] = joined([made[axis], rows[row]])
+        result[axis] = joined([result[axis], rows[row]])
     mapped, mode = numbers.scatter_dims_to_operand_dims, pair.params["mode"]
     bound = _Bound.of(mapped, bounds, x, mode)
-    # What stands for nothing where the places are padded must not be written.
+    # Padded indices must not write: they move out of bounds, where the mode drops writes.
     mask = pair.proof.mask(rows, [row for row in range(len(rows)) if row not in batching])
     if not mask:
-        return [tuple(made)], lambda runtime_args, x, indices, updates: pair.run_unchanged(
-            runtime_args, x, bound.applied(runtime_args, indices), updates
+        return [tuple(result)], lambda runtime_args, x, indices, updates: pair.unchanged(
+            runtime_args, x, bound.apply(runtime_args, indices), updates
         )
     if mode == GatherScatterMode.CLIP or not mapped:
-        raise Unpaddable("what it writes cannot be left out where its places are padded")
+        raise Unpaddable("its indices are padded, and its mode cannot drop what these would write")
     beyond = [x[axis].padded for axis in mapped]
     drop = {"mode": GatherScatterMode.FILL_OR_DROP, "unique_indices": False}
     params = {**pair.params, **drop, "indices_are_sorted": False}
 
     def run(runtime_args: RuntimeArgs, x: Any, indices: Any, updates: Any) -> Sequence[Any]:
-        indices = _wide(bound.applied(runtime_args, indices))
+        indices = _wide(bound.apply(runtime_args, indices))
         valid = mask.where(runtime_args, indices.shape)
         indices = jnp.where(valid, indices, jnp.asarray(beyond, indices.dtype))
         return [pair.padded.primitive.bind(x, indices, updates, **params)]
 
-    return [tuple(made)], run
+    return [tuple(result)], run
 
 
 def _rows(pair: EquationPair) -> Layout:
-    """The axes that the places and what is written to them have in common."""
+    """The axes that the indices and the updates have in common."""
     _, indices, updates = pair.layouts
     windows = pair.params["dimension_numbers"].update_window_dims
     rest = (axis for i, axis in enumerate(updates) if i not in windows)
@@ -94,39 +94,39 @@ def _rows(pair: EquationPair) -> Layout:
     )
 
 
-def _require_whole_places(indices: Layout) -> None:
+def _require_unpadded_index_vector(indices: Layout) -> None:
     if indices[-1].is_padded:
-        raise Unpaddable("the number of axes that it takes places on depends on the size")
+        raise Unpaddable("the number of axes that it indexes depends on the size")
 
 
 def _window_axis(
     pair: EquationPair, x: Layout, axis: int, sizes: Sequence[int], bounds: dict[int, Slot]
 ) -> Axis:
-    """What a window keeps of an axis; where it is less than all, what is true bounds its place."""
+    """The axis of a window. If it is shorter than the operand's, the true size bounds its index."""
     true, own = sizes
     if (true, own) == (x[axis].true, x[axis].padded) and own != 1:
         return x[axis]
     if pair.proof.varies(true, own):
-        raise Unpaddable("it takes or writes pieces of an axis whose length depends on its size")
-    require_prefixes(x, [axis], "it takes places on an axis")
+        raise Unpaddable("it reads or writes windows whose length depends on the size of the axis")
+    require_prefixes(x, [axis], "it indexes an axis")
     if x[axis].is_padded:
         bounds[axis] = pair.proof.size_slot(x[axis].true - true)
     return unpadded(own)
 
 
 def _windows(pair: EquationPair) -> dict[int, tuple[int | None, int, int]]:
-    """For each axis of the operand where its windows are in the updates, and their sizes."""
+    """For each axis of the operand its axis in the updates, and the sizes of the window."""
     numbers = pair.params["dimension_numbers"]
     true, own = pair.operand_shapes(2)
     along = iter(numbers.update_window_dims)
-    found: dict[int, tuple[int | None, int, int]] = {}
+    windows: dict[int, tuple[int | None, int, int]] = {}
     for axis in range(len(pair.layouts[0])):
         if axis in numbers.inserted_window_dims:
-            found[axis] = None, 1, 1
+            windows[axis] = None, 1, 1
         elif axis not in numbers.operand_batching_dims:
             i = next(along)
-            found[axis] = i, true[i], own[i]
-    return found
+            windows[axis] = i, true[i], own[i]
+    return windows
 
 
 def _interleaved(
@@ -139,7 +139,7 @@ def _interleaved(
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """The last places that are true, by column of the indices, and places that are beyond all."""
+    """For each bounded column of the indices: the last valid index, and one out of bounds."""
 
     columns: Mapping[int, tuple[Slot, int]]
     mode: GatherScatterMode
@@ -151,14 +151,14 @@ class _Bound:
         }
         return cls(columns, mode)
 
-    def applied(self, runtime_args: RuntimeArgs, indices: Any) -> Any:
-        """The indices, with those that are out of what is true treated as the mode says."""
+    def apply(self, runtime_args: RuntimeArgs, indices: Any) -> Any:
+        """Treat indices beyond the true size as the mode treats those out of bounds."""
         if not self.columns or self.mode == GatherScatterMode.PROMISE_IN_BOUNDS:
             return indices
         indices = _wide(indices)
         columns = [indices[..., i] for i in range(indices.shape[-1])]
-        for i, (place, beyond) in self.columns.items():
-            last = runtime_args[place].astype(indices.dtype)
+        for i, (slot, beyond) in self.columns.items():
+            last = runtime_args[slot].astype(indices.dtype)
             if self.mode == GatherScatterMode.CLIP:
                 columns[i] = jnp.clip(columns[i], 0, last)
             else:

@@ -1,4 +1,4 @@
-"""What a padded program is told of each call, and the masks that it makes of it."""
+"""The runtime arguments of a padded program, and the masks that it computes from them."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class RuntimeArgs:
     scalars: Mapping[str, Any]
     arrays: Sequence[Any]
 
-    def __getitem__(self, place: Slot) -> Any:
-        if place.dtype is None:
-            return self.arrays[place.number]
-        return lax.index_in_dim(self.scalars[place.dtype], place.number, keepdims=False)
+    def __getitem__(self, slot: Slot) -> Any:
+        if slot.dtype is None:
+            return self.arrays[slot.number]
+        return lax.index_in_dim(self.scalars[slot.dtype], slot.number, keepdims=False)
 
     @property
     def leaves(self) -> list[Any]:
         return [*self.scalars.values(), *self.arrays]
 
     def of(self, leaves: Sequence[Any]) -> RuntimeArgs:
-        """The same values in another form, as the arguments of a function that is traced."""
+        """The same structure with other leaves, such as the arguments of a traced function."""
         count = len(self.scalars)
         return RuntimeArgs(dict(zip(self.scalars, leaves[:count], strict=True)), leaves[count:])
 
 
 class Digit(NamedTuple):
-    """Of the positions along an axis, those for which `position // unit % base` is below a size."""
+    """The positions along an axis for which `position // unit % base` is below a size."""
 
     axis: int
     unit: int
@@ -46,7 +46,7 @@ class Digit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Which elements are true, along some axes."""
+    """Which elements are true along certain axes; false if these have no padding."""
 
     digits: tuple[Digit, ...]
 
@@ -54,7 +54,7 @@ class Mask:
         return bool(self.digits)
 
     def where(self, runtime_args: RuntimeArgs, shape: Sequence[int]) -> Any:
-        """A boolean array that broadcasts to the shape."""
+        """The mask as a boolean array that broadcasts to the shape."""
         valid = None
         for digit in self.digits:
             along = [n if i == digit.axis else 1 for i, n in enumerate(shape)]
@@ -68,19 +68,19 @@ class Mask:
         return valid
 
     def fill(self, runtime_args: RuntimeArgs, x: Any, value: Any) -> Any:
-        """`x` with `value` in place of what is not true."""
+        """Replace the padding of `x` by `value`."""
         if not self.digits:
             return x
         return jnp.where(self.where(runtime_args, x.shape), x, jnp.asarray(value, x.dtype))
 
 
-def digits_of(layout: Layout, axes: Sequence[int], place: Any) -> tuple[Digit, ...]:
-    """The digits that tell what is true along these axes; `place` finds the place of a size."""
-    found = []
+def digits_of(layout: Layout, axes: Sequence[int], slot: Any) -> tuple[Digit, ...]:
+    """The digits of a mask along these axes; `slot` returns the slot of a size."""
+    digits = []
     for axis in axes:
         unit = layout[axis].padded
         for part in layout[axis].parts:
             unit //= part.padded
             if part.is_padded:
-                found.append(Digit(axis, unit, part.padded, place(part.true)))
-    return tuple(found)
+                digits.append(Digit(axis, unit, part.padded, slot(part.true)))
+    return tuple(digits)

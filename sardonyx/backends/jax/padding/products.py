@@ -1,4 +1,4 @@
-"""Products and convolutions: along what is summed, both sides are zero where they are not true."""
+"""Products and convolutions: both sides are masked with zeros along the summed axes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def dot_general(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     shared = [joined([left[i], right[j]]) for i, j in zip(*batch, strict=True)]
     free = [
         axis
-        for layout, gone, kept in zip(pair.layouts, summed, batch, strict=True)
+        for layout, own_summed, own_batch in zip(pair.layouts, summed, batch, strict=True)
         for i, axis in enumerate(layout)
-        if i not in gone and i not in kept
+        if i not in own_summed and i not in own_batch
     ]
 
     def run(runtime_args: RuntimeArgs, *sides: Any) -> Sequence[Any]:
         pairs = zip(masks, sides, strict=True)
-        return pair.run_unchanged(
+        return pair.unchanged(
             runtime_args, *(mask.fill(runtime_args, side, 0) for mask, side in pairs)
         )
 
@@ -38,35 +38,28 @@ def dot_general(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
 
 
 def convolution(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """The batch passes; along the windows zeros go on where what is true ends."""
+    """The batch may be padded; along the windows zeros replace the padding."""
     params = pair.params
     pair.require_same(*(name for name in params if name != "padding"))
     numbers, (x, weight) = params["dimension_numbers"], pair.layouts
     batch, channels, *spatial = numbers.lhs_spec
     into, _, *_ = numbers.out_spec
     if has_padding(weight) or x[channels].is_padded:
-        raise Unpaddable("a convolution's channels or its kernel are padded")
+        raise Unpaddable("it is a convolution whose channels or kernel are padded")
     if params["batch_group_count"] != 1 and x[batch].is_padded:
-        raise Unpaddable("it convolves groups of a batch that is padded")
-    made = [pair.result_axis(axis) for axis in range(len(x))]
-    made[into] = x[batch]
+        raise Unpaddable("it convolves groups of a padded batch")
+    result = [pair.result_axis(axis) for axis in range(len(x))]
+    result[into] = x[batch]
     masked = [axis for i, axis in enumerate(spatial) if _reads_beyond(pair, i, x[axis].is_padded)]
-    require_prefixes(x, spatial, "its windows lie along an axis")
+    require_prefixes(x, spatial, "its windows run along an axis")
     mask = pair.proof.mask(x, masked)
-
-    def run(runtime_args: RuntimeArgs, x: Any, weight: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, 0), weight)
-
-    return [tuple(made)], run
+    return [tuple(result)], pair.masked(mask, lambda dtype: 0)
 
 
 def _reads_beyond(pair: EquationPair, index: int, is_padded: bool) -> bool:
-    """Whether windows reach over the end of what is true; they must begin where they did."""
-    true, own = pair.true.params["padding"][index], pair.params["padding"][index]
-    grows = pair.proof.varies(true[1], own[1])
-    if true[0] != own[0]:
-        raise Unpaddable("it pads the front of an axis by its size")
-    return is_padded and (grows or own[1] > 0)
+    """Whether windows reach beyond the true elements. Their starts must not depend on the size."""
+    grows = pair.padding_varies(index)
+    return is_padded and (grows or pair.params["padding"][index][1] > 0)
 
 
 RULES: Mapping[str, Rule] = {

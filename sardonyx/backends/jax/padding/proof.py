@@ -165,7 +165,23 @@ class EquationPair:
         """Raise `Different` unless these parameters are the same in both traces."""
         lockstep.require_same((self.true, self.padded), *names)
 
-    def run_unchanged(self, runtime_args: RuntimeArgs, *values: Any) -> Sequence[Any]:
+    def padding_varies(self, axis: int) -> bool:
+        """Whether the equation's own padding behind an axis depends on the size."""
+        (true_front, true_back), (front, back) = (each[axis] for each in self.both("padding"))
+        if true_front != front:
+            raise Unpaddable("its padding in front of an axis depends on the size")
+        return self.proof.varies(true_back, back)
+
+    def masked(self, mask: Mask, value: Callable[[Any], Any]) -> Run:
+        """Run the padded equation with a value, by dtype, for the padding of its first operand."""
+
+        def run(runtime_args: RuntimeArgs, x: Any, *others: Any) -> Sequence[Any]:
+            filled = mask.fill(runtime_args, x, value(x.dtype))
+            return self.unchanged(runtime_args, filled, *others)
+
+        return run
+
+    def unchanged(self, runtime_args: RuntimeArgs, *values: Any) -> Sequence[Any]:
         """Run the padded equation without any masking."""
         primitive = self.padded.primitive
         results = primitive.bind(*values, **self.params)
@@ -230,7 +246,7 @@ def _without_rule(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     if true != padded or any(map(has_padding, pair.layouts)):
         raise Unpaddable(f"sardonyx has no padding rule for JAX's {pair.name}")
     pair.require_same(*pair.params)
-    return list(map(unpadded_layout, padded)), pair.run_unchanged
+    return list(map(unpadded_layout, padded)), pair.unchanged
 
 
 def _is_uniform(value: np.ndarray[Any, Any], axis: int) -> bool:

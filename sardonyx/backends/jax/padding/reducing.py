@@ -1,4 +1,4 @@
-"""Reductions, running totals, orders: what is not true is made neutral where it would count."""
+"""Reductions, running totals, sorts: a neutral value replaces padding that would count."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sardonyx.backends.jax.padding.elementwise import common_layout
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 from sardonyx.backends.jax.padding.shaping import require_prefixes
-from sardonyx.backends.padding.axes import Layout, Unpaddable
+from sardonyx.backends.padding.axes import Layout
 
 Neutral = Callable[[Any], Any]
 
@@ -36,7 +36,7 @@ def highest(dtype: Any) -> Any:
 
 
 def _beyond_all(infinity: float, extreme: Any, dtype: Any) -> Any:
-    """Infinity, where the type has one."""
+    """Infinity if the type has one, else its extreme finite value."""
     return extreme if np.isnan(np.asarray(infinity).astype(dtype)) else infinity
 
 
@@ -56,16 +56,13 @@ def reduction(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], R
     pair.require_same(*pair.params)
     (layout,), axes = pair.layouts, pair.params["axes"]
     mask = pair.proof.mask(layout, axes)
-
-    def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, neutral(x.dtype)))
-
-    return [tuple(axis for i, axis in enumerate(layout) if i not in axes)], run
+    rest = tuple(axis for i, axis in enumerate(layout) if i not in axes)
+    return [rest], pair.masked(mask, neutral)
 
 
 def arg_extreme(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """Of equal ones the first is found, so that what was masked is never before what is true."""
-    require_prefixes(pair.layouts[0], pair.params["axes"], "it finds a place along an axis")
+    """The first of equal values wins, so that masked padding never precedes true elements."""
+    require_prefixes(pair.layouts[0], pair.params["axes"], "it searches along an axis")
     return reduction(neutral, pair)
 
 
@@ -74,11 +71,8 @@ def cumulative(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], 
     (layout,), axis = pair.layouts, pair.params["axis"]
     require_prefixes(layout, [axis], "it accumulates along an axis")
     mask = pair.proof.mask(layout, [axis] if pair.params["reverse"] else [])
-
-    def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, neutral(x.dtype)))
-
-    return [tuple(a if i != axis else a.nonuniform for i, a in enumerate(layout))], run
+    result = tuple(a if i != axis else a.nonuniform for i, a in enumerate(layout))
+    return [result], pair.masked(mask, neutral)
 
 
 def window(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]:
@@ -87,36 +81,29 @@ def window(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]
     pair.require_same(*names)
     axes, masked = [], []
     for i, axis in enumerate(layout):
-        true, own = pair.true.params["padding"][i], params["padding"][i]
-        grows = pair.proof.varies(true[1], own[1])
-        if true[0] != own[0]:
-            raise Unpaddable("it pads the front of an axis by its size")
+        grows, own = pair.padding_varies(i), params["padding"][i]
         if not grows and own == (0, 0) and {params[name][i] for name in names} == {1}:
             axes.append(axis)
             continue
-        require_prefixes(layout, [i], "its windows lie along an axis")
+        require_prefixes(layout, [i], "its windows run along an axis")
         if axis.is_padded and (grows or own[1] > 0):
             masked.append(i)
         axes.append(pair.result_axis(i))
     mask = pair.proof.mask(layout, masked)
-
-    def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, neutral(x.dtype)))
-
-    return [tuple(axes)], run
+    return [tuple(axes)], pair.masked(mask, neutral)
 
 
 def sort(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """What is not true comes last, by a key of its own before all others."""
+    """An additional first key sorts the padding to the end."""
     pair.require_same(*pair.params)
     along, keys = pair.params["dimension"], pair.params["num_keys"]
     layout = common_layout(pair.layouts)
     require_prefixes(layout, [along], "it sorts along an axis")
     mask = pair.proof.mask(layout, [along])
     result = tuple(a if i != along else a.nonuniform for i, a in enumerate(layout))
-    made = [result] * len(pair.padded.outvars)
+    results = [result] * len(pair.padded.outvars)
     if not mask:
-        return made, pair.run_unchanged
+        return results, pair.unchanged
 
     def run(runtime_args: RuntimeArgs, *arrays: Any) -> Sequence[Any]:
         shape = arrays[0].shape
@@ -127,31 +114,31 @@ def sort(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         )
         return ordered[1:]
 
-    return made, run
+    return results, run
 
 
 def top_k(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """As a sort: at the end of the order of numbers there is nothing that could stand for none."""
+    """Uses a sort, because no number is below all others and could replace the padding."""
     (layout,), axis = pair.layouts, pair.params["axis"]
     pair.require_same("axis")
-    require_prefixes(layout, [axis], "it looks for the largest along an axis")
-    made = tuple(pair.result_axis(i) if i == axis else a for i, a in enumerate(layout))
+    require_prefixes(layout, [axis], "it takes the largest elements along an axis")
+    result = tuple(pair.result_axis(i) if i == axis else a for i, a in enumerate(layout))
     mask = pair.proof.mask(layout, [axis])
     if not mask:
-        return [made, made], pair.run_unchanged
+        return [result, result], pair.unchanged
 
     def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
         is_padding = jnp.broadcast_to(~mask.where(runtime_args, x.shape), x.shape)
-        places = lax.broadcasted_iota(np.int32, x.shape, axis)
-        keys = (is_padding, _descending(x), x, places)
+        positions = lax.broadcasted_iota(np.int32, x.shape, axis)
+        keys = (is_padding, _descending(x), x, positions)
         ordered = lax.sort(keys, dimension=axis, is_stable=True, num_keys=2)
         return [lax.slice_in_dim(part, 0, pair.params["k"], axis=axis) for part in ordered[2:]]
 
-    return [made, made], run
+    return [result, result], run
 
 
 def _descending(x: Any) -> Any:
-    """Integers that ascend where the numbers, in their total order, descend."""
+    """Integers whose order is the reverse of the numbers' total order."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return ~x
     whole = np.dtype(f"int{8 * x.dtype.itemsize}")

@@ -1,4 +1,4 @@
-"""All rules by the names of JAX's primitives."""
+"""The rules of all modules, by the name of JAX's primitive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Primitives that give elements other places: padding moves with them."""
+"""Primitives that move elements: padding moves with them."""
 
 from __future__ import annotations
 
@@ -29,50 +29,49 @@ def broadcast_in_dim(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     true, padded = pair.result_shapes()
     layout = []
     for axis, size in enumerate(padded):
-        given = source.get(axis, unpadded(1))
-        if (given.true, given.padded) == (true[axis], size):
-            layout.append(given)
-        elif given.padded == 1:
+        operand = source.get(axis, unpadded(1))
+        if (operand.true, operand.padded) == (true[axis], size):
+            layout.append(operand)
+        elif operand.padded == 1:
             layout.append(pair.result_axis(axis, uniform=True))
         else:
-            raise Different("it stretches an axis for some sizes alone")
-    return [tuple(layout)], pair.run_unchanged
+            raise Different("it broadcasts an axis for some sizes only")
+    return [tuple(layout)], pair.unchanged
 
 
 def iota(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same("dimension", "dtype")
     along = pair.params["dimension"]
     ndim = len(pair.result_shapes()[1])
-    return [
-        tuple(pair.result_axis(axis, uniform=axis != along) for axis in range(ndim))
-    ], pair.run_unchanged
+    layout = tuple(pair.result_axis(axis, uniform=axis != along) for axis in range(ndim))
+    return [layout], pair.unchanged
 
 
 def reshape(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same("dimensions")
     if pair.params["dimensions"] is not None:
-        raise Unpaddable("it reorders axes and reshapes in one")
+        raise Unpaddable("it transposes and reshapes at once")
     (layout,), (_, shape) = pair.layouts, pair.result_shapes()
     if 0 in shape or all(axis.uniform or axis.padded == 1 for axis in layout):
-        return [
-            tuple(pair.result_axis(axis, uniform=True) for axis in range(len(shape)))
-        ], pair.run_unchanged
-    return [reshaped(layout, shape)], pair.run_unchanged
+        uniform = tuple(pair.result_axis(axis, uniform=True) for axis in range(len(shape)))
+        return [uniform], pair.unchanged
+    return [reshaped(layout, shape)], pair.unchanged
 
 
 def squeeze(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same("dimensions")
-    gone = pair.params["dimensions"]
-    return [tuple(a for i, a in enumerate(pair.layouts[0]) if i not in gone)], pair.run_unchanged
+    removed = pair.params["dimensions"]
+    layout = tuple(a for i, a in enumerate(pair.layouts[0]) if i not in removed)
+    return [layout], pair.unchanged
 
 
 def transpose(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same("permutation")
-    return [tuple(pair.layouts[0][axis] for axis in pair.params["permutation"])], pair.run_unchanged
+    return [tuple(pair.layouts[0][axis] for axis in pair.params["permutation"])], pair.unchanged
 
 
 def tile(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """Each copy is written over the padding of the one before it."""
+    """Each copy overwrites the padding of the one before it."""
     (layout,) = pair.layouts
     axes, copied = [], {}
     for axis, before in enumerate(layout):
@@ -86,7 +85,7 @@ def tile(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         axes.append(before if times == 1 and before.is_padded else pair.result_axis(axis))
 
     def run(runtime_args: RuntimeArgs, x: Any) -> list[Any]:
-        (result,) = pair.run_unchanged(runtime_args, x)
+        (result,) = pair.unchanged(runtime_args, x)
         for axis, size in copied.items():
             result = _copied(result, axis, x.shape[axis], runtime_args[size])
         return [result]
@@ -95,7 +94,7 @@ def tile(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
 
 
 def _copied(x: Any, axis: int, stride: int, size: Any) -> Any:
-    """What lies `stride` apart, moved to where it lies `size` apart."""
+    """Move pieces that begin every `stride` elements to begin every `size` elements."""
     for i in range(1, x.shape[axis] // stride):
         piece = lax.slice_in_dim(x, i * stride, (i + 1) * stride, axis=axis)
         x = lax.dynamic_update_slice_in_dim(x, piece, i * size, axis)
@@ -106,18 +105,18 @@ def stack(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same("axis")
     layout = [joined(axes) for axes in zip(*pair.layouts, strict=True)]
     layout.insert(pair.params["axis"], unpadded(len(pair.layouts)))
-    return [tuple(layout)], pair.run_unchanged
+    return [tuple(layout)], pair.unchanged
 
 
 def unstack(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same("axis")
     along = pair.params["axis"]
     layout = tuple(axis for i, axis in enumerate(pair.layouts[0]) if i != along)
-    return [layout] * len(pair.padded.outvars), pair.run_unchanged
+    return [layout] * len(pair.padded.outvars), pair.unchanged
 
 
 def reverse(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """The padding comes to lie in front, and the elements are moved over it."""
+    """The padding lands in front, and the elements move over it."""
     pair.require_same("dimensions")
     (layout,) = pair.layouts
     moved = [axis for axis in pair.params["dimensions"] if layout[axis].is_padded]
@@ -125,7 +124,7 @@ def reverse(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     sizes = {axis: pair.proof.size_slot(layout[axis].true) for axis in moved}
 
     def run(runtime_args: RuntimeArgs, x: Any) -> list[Any]:
-        (result,) = pair.run_unchanged(runtime_args, x)
+        (result,) = pair.unchanged(runtime_args, x)
         for axis, size in sizes.items():
             result = shifted(result, axis, x.shape[axis] - runtime_args[size], x.shape[axis])
         return [result]
@@ -134,23 +133,23 @@ def reverse(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
 
 
 def concatenate(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """Each operand is written over the padding of the one before it."""
+    """Each operand overwrites the padding of the one before it."""
     pair.require_same("dimension")
     along = pair.params["dimension"]
     others = [[a for i, a in enumerate(layout) if i != along] for layout in pair.layouts]
     layout = [joined(axes) for axes in zip(*others, strict=True)]
-    operands = [given[along] for given in pair.layouts]
+    operands = [operand[along] for operand in pair.layouts]
     padded = [i for i, axis in enumerate(operands) if axis.is_padded]
-    for given in pair.layouts:
-        require_prefixes(given, [along], "it concatenates along an axis")
+    for operand in pair.layouts:
+        require_prefixes(operand, [along], "it concatenates along an axis")
     layout.insert(along, _sum_of(operands))
     if not padded or padded == [len(operands) - 1]:
-        return [tuple(layout)], pair.run_unchanged
+        return [tuple(layout)], pair.unchanged
     ends = accumulate(axis.true for axis in operands[:-1])
     starts = [pair.proof.size_slot(end) for end in ends]
 
     def run(runtime_args: RuntimeArgs, *arrays: Any) -> list[Any]:
-        (result,) = pair.run_unchanged(runtime_args, *arrays)
+        (result,) = pair.unchanged(runtime_args, *arrays)
         for start, array in zip(starts, arrays[1:], strict=True):
             result = lax.dynamic_update_slice_in_dim(result, array, runtime_args[start], along)
         return [result]
@@ -167,16 +166,18 @@ def _sum_of(axes: Sequence[Axis]) -> Axis:
 
 
 def pad(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """The value that it pads with follows what is true, in the place of our padding."""
+    """The model's own padding value replaces ours behind the true elements."""
     (layout, value), proof = pair.layouts, pair.proof
     if value:
         raise Unpaddable("it pads with more than one value")
     axes, masked = [], []
-    pairs = zip(pair.true.params["padding_config"], pair.params["padding_config"], strict=True)
+    pairs = zip(*pair.both("padding_config"), strict=True)
     for i, (true, own) in enumerate(pairs):
         grows = proof.varies(true[1], own[1])
         if true[0] != own[0] or true[2] != own[2]:
-            raise Unpaddable("it pads the front of an axis, or between its elements, by its size")
+            raise Unpaddable(
+                "the padding in front of an axis or between its elements depends on its size"
+            )
         if own == (0, 0, 0) and not grows:
             axes.append(layout[i])
             continue
@@ -188,14 +189,14 @@ def pad(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     mask = proof.mask(layout, masked)
 
     def run(runtime_args: RuntimeArgs, x: Any, value: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, mask.fill(runtime_args, x, value), value)
+        return pair.unchanged(runtime_args, mask.fill(runtime_args, x, value), value)
 
     return [tuple(axes)], run
 
 
 def require_prefixes(layout: Layout, axes: Sequence[int], what: str) -> None:
     if any(not layout[axis].is_prefix for axis in axes):
-        raise Unpaddable(f"{what} that was made of two, of which one is padded")
+        raise Unpaddable(f"{what} that was merged from two, one of them padded")
 
 
 def shifted(x: Any, axis: int, start: Any, size: int) -> Any:
@@ -204,20 +205,20 @@ def shifted(x: Any, axis: int, start: Any, size: int) -> Any:
     return lax.dynamic_slice_in_dim(jnp.pad(x, room), start, size, axis)
 
 
-def fixed(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """Of what the last axes hold, nothing may be padded; the others are a batch."""
+def batched(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
+    """The last axes must have no padding; the others are a batch."""
     pair.require_same(*pair.params)
     inner = _INNER_AXES[pair.name](pair)
     if any(has_padding(layout[len(layout) - inner :]) for layout in pair.layouts):
-        raise Unpaddable("it works on whole rows or matrices, of which a side is padded")
+        raise Unpaddable("it works on whole rows or matrices, and these are padded")
     batch = [layout[: len(layout) - inner] for layout in pair.layouts]
     common = tuple(joined(axes) for axes in zip(*batch, strict=True))
-    made = []
+    results = []
     for index in range(len(pair.padded.outvars)):
         ndim = len(pair.result_shapes(index)[1])
         rest = (pair.result_axis(axis, index) for axis in range(len(common), ndim))
-        made.append((*common, *rest))
-    return made, pair.run_unchanged
+        results.append((*common, *rest))
+    return results, pair.unchanged
 
 
 _INNER_AXES: Mapping[str, Any] = {
@@ -237,5 +238,5 @@ RULES: Mapping[str, Rule] = {
     "rev": reverse,
     "concatenate": concatenate,
     "pad": pad,
-    **dict.fromkeys(_INNER_AXES, fixed),
+    **dict.fromkeys(_INNER_AXES, batched),
 }

@@ -1,4 +1,4 @@
-"""Slices: where one begins at a place that depends on the size, the call tells it."""
+"""Slices: a start that depends on the size is a runtime argument."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sardonyx.backends.padding.axes import Axis, Layout, Slot, Unpaddable, joine
 
 
 class Cut(NamedTuple):
-    """What is taken along one axis: from where, up to where, in which steps, in one trace."""
+    """A slice along one axis, in one trace."""
 
     start: int
     stop: int
@@ -28,8 +28,8 @@ class Cut(NamedTuple):
 
 def static_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     true, own = (_cuts(equation) for equation in (pair.true, pair.padded))
-    layout, moves = _taken(pair, true, own, 0)
-    return [layout], lambda runtime_args, x: [_take(runtime_args, x, own, moves)]
+    layout, starts = _slice(pair, true, own, 0)
+    return [layout], lambda runtime_args, x: [_take(runtime_args, x, own, starts)]
 
 
 def split(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
@@ -38,13 +38,13 @@ def split(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pieces = []
     for index in range(len(pair.padded.outvars)):
         true, own = (_piece(one, along, index) for one in (pair.true, pair.padded))
-        made, moves = _taken(pair, true, own, index)
-        pieces.append((made, own, moves))
+        layout, starts = _slice(pair, true, own, index)
+        pieces.append((layout, own, starts))
 
     def run(runtime_args: RuntimeArgs, x: Any) -> list[Any]:
-        return [_take(runtime_args, x, cuts, moves) for _, cuts, moves in pieces]
+        return [_take(runtime_args, x, cuts, starts) for _, cuts, starts in pieces]
 
-    return [made for made, _, _ in pieces], run
+    return [layout for layout, _, _ in pieces], run
 
 
 def _piece(equation: Any, along: int, index: int) -> list[Cut]:
@@ -60,58 +60,60 @@ def _cuts(equation: Any) -> list[Cut]:
     return list(map(Cut, params["start_indices"], params["limit_indices"], steps))
 
 
-def _taken(
+def _slice(
     pair: EquationPair, true: Sequence[Cut], own: Sequence[Cut], index: int
 ) -> tuple[Layout, dict[int, Slot]]:
-    """The layout of a slice, and the axes along which it begins elsewhere at each call."""
+    """The layout of a slice, and its starts that are runtime arguments, by axis."""
     (layout,), shapes = pair.layouts, pair.operand_shapes()
-    axes, moves = [], {}
+    axes, starts = [], {}
     for i, (before, cut) in enumerate(zip(true, own, strict=True)):
         if before.is_all(shapes[0][i]) and cut.is_all(shapes[1][i]):
             axes.append(layout[i])
             continue
         if before.step != cut.step:
-            raise Unpaddable("its steps depend on the size")
+            raise Unpaddable("the step of its slice depends on the size")
         require_prefixes(layout, [i], "it slices an axis")
         if pair.proof.varies(before.start, cut.start):
-            moves[i] = pair.proof.size_slot(before.start)
+            starts[i] = pair.proof.size_slot(before.start)
         axes.append(pair.result_axis(i, index, uniform=layout[i].uniform))
-    return tuple(axes), moves
+    return tuple(axes), starts
 
 
-def _take(runtime_args: RuntimeArgs, x: Any, cuts: Sequence[Cut], moves: Mapping[int, Slot]) -> Any:
-    for axis, start in moves.items():
+def _take(
+    runtime_args: RuntimeArgs, x: Any, cuts: Sequence[Cut], starts: Mapping[int, Slot]
+) -> Any:
+    for axis, start in starts.items():
         first, stop, step = cuts[axis]
         x = shifted(x, axis, runtime_args[start], max(stop - first, 0))[
             tuple(slice(None, None, step if i == axis else 1) for i in range(x.ndim))
         ]
-    rest = [Cut(0, x.shape[axis], 1) if axis in moves else cut for axis, cut in enumerate(cuts)]
+    rest = [Cut(0, x.shape[axis], 1) if axis in starts else cut for axis, cut in enumerate(cuts)]
     return lax.slice(x, *([part[i] for part in rest] for i in range(3)))
 
 
 def dynamic_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """A start is moved so that the slice ends with what is true."""
+    """A start is clipped so that the slice stays within the true elements."""
     layout, bounds, axes = pair.layouts[0], {}, []
-    shapes, made = pair.operand_shapes(), pair.result_shapes()
+    shapes, sizes = pair.operand_shapes(), pair.result_shapes()
     for i, axis in enumerate(layout):
-        if all(size[i] == shape[i] for size, shape in zip(made, shapes, strict=True)):
+        if all(size[i] == shape[i] for size, shape in zip(sizes, shapes, strict=True)):
             axes.append(axis)
             continue
-        if pair.proof.varies(made[0][i], made[1][i]):
-            raise Unpaddable("it takes a slice of a padded size from a place that is computed")
+        if pair.proof.varies(sizes[0][i], sizes[1][i]):
+            raise Unpaddable("it takes a slice of a padded size from a computed start")
         require_prefixes(layout, [i], "it takes a slice")
         if axis.is_padded:
-            bounds[i] = pair.proof.size_slot(axis.true - made[0][i])
-        axes.append(unpadded(made[1][i]))
+            bounds[i] = pair.proof.size_slot(axis.true - sizes[0][i])
+        axes.append(unpadded(sizes[1][i]))
 
     def run(runtime_args: RuntimeArgs, x: Any, *starts: Any) -> Sequence[Any]:
-        return pair.run_unchanged(runtime_args, x, *_within(runtime_args, starts, bounds))
+        return pair.unchanged(runtime_args, x, *_within(runtime_args, starts, bounds))
 
     return [tuple(axes)], run
 
 
 def dynamic_update_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    """Of a padded update only what is true is written."""
+    """Writes only the true elements of a padded update."""
     layout, update = pair.layouts[0], pair.layouts[1]
     bounds: dict[int, Slot] = {}
     axes: list[Axis] = []
@@ -133,7 +135,7 @@ def dynamic_update_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     def run(runtime_args: RuntimeArgs, x: Any, update: Any, *starts: Any) -> Sequence[Any]:
         within = _within(runtime_args, starts, bounds)
         if not mask:
-            return pair.run_unchanged(runtime_args, x, update, *within)
+            return pair.unchanged(runtime_args, x, update, *within)
         room = [(0, update.shape[i] if i in written else 0) for i in range(x.ndim)]
         wide = jnp.pad(x, room)
         before = lax.dynamic_slice(wide, within, update.shape)

@@ -1,4 +1,4 @@
-"""For which sizes a program holds: found by looking, up to the largest size that is asked for."""
+"""Search for the ranges of sizes in which a program is right, up to a largest size."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import TypeAlias
 import numpy as np
 
 from sardonyx.errors import LimitExceeded, UnsupportedModel
-from sardonyx.exporting.meaning import Meaning
 from sardonyx.exporting.size_formulas import Sizes
 from sardonyx.exporting.thresholds import candidates
 from sardonyx.exporting.tracing import Traces
+from sardonyx.exporting.value_formulas import ValueFormulas
 
 # The least and the largest size of each name.
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]
 
 
 @dataclass(eq=False)
-class Reach:
-    """How far the graph means what it meant at the points where it was traced.
+class RangeSearch:
+    """Finds how far the formulas of the traces hold.
 
-    It is looked at for the largest sizes, and for all near to numbers that occur in the graph, of
-    all names at once. Where it means something else the ranges end before that.
+    Probes the largest sizes, and sizes near numbers that occur in the graph, for all names at once.
+    Ranges end before a size at which a formula is wrong.
     """
 
     traces: Traces
-    meaning: Meaning
+    formulas: ValueFormulas
     thresholds: Sequence[int]
     _seen: dict[tuple[int, ...], bool | None] = field(default_factory=dict)
 
     def ranges(self, largest: Sizes) -> Ranges:
-        """The ranges, of which none ends beyond the largest size that is asked for."""
+        """The range of each name, which ends at its largest size or before."""
         names = self.traces.signature.symbols
         found: Ranges = {name: self._alone(name, largest[name]) for name in names}
         while (bad := next(self._contradictions(found), None)) is not None:
@@ -40,56 +40,57 @@ class Reach:
         return found
 
     def corners(self, ranges: Ranges) -> list[Sizes]:
-        """Sizes far from the points, that can be traced: what every number must hold for, too."""
-        # At its very end a size may let a step go that does nothing there.
+        """Sizes far from the traced ones that can be traced too, to check every formula there."""
+        # At the very end of a range a step may have no effect, and not be traced.
         tops = {name: max(most - 1, least) for name, (least, most) in ranges.items()}
         each = [{**self._small, name: most} for name, most in tops.items()]
         far = [tops, self._middles(ranges)] + (each if len(each) > 1 else [])
-        return [sizes for sizes in far if self._holds(sizes) and sizes not in self.traces.at]
+        return [sizes for sizes in far if self._holds(sizes) and sizes not in self.traces.sizes]
 
     def _middles(self, ranges: Ranges) -> Sizes:
-        """Between the sizes where the graph was traced and the largest ones, by orders."""
+        """The geometric means of the traced sizes and the largest ones."""
         tops = [(name, max(most, 1)) for name, (_, most) in ranges.items()]
         middles = {n: int((self._near[n] * most) ** 0.5) + i for i, (n, most) in enumerate(tops)}
         return {name: min(middles[name], most) for name, most in tops}
 
     @property
     def _near(self) -> Sizes:
-        """The largest sizes that are traced; those of the second point are the smallest."""
-        return self.traces.at[0]
+        """The largest sizes that are traced."""
+        return self.traces.sizes[0]
 
     @property
     def _small(self) -> Sizes:
-        return self.traces.at[1]
+        """The smallest sizes that are traced."""
+        return self.traces.sizes[1]
 
     def _alone(self, name: str, largest: int) -> tuple[int, int]:
-        """The range of one size, the others being small."""
+        """The range of one name, while the others have their smallest size."""
         holds = self._one(name)
         least = next((n for n in range(1, self._small[name]) if holds(n)), self._small[name])
         if largest <= self._near[name]:
             return least, max(largest, least)
         top = largest
         while top > self._near[name] and holds(top) is None:
-            top //= 2  # Its values are too large to be made.
+            top //= 2  # Its values are too large to compute.
         top = max(top, self._near[name])
         return least, _last(holds, self._near[name], top)
 
     def _contradictions(self, ranges: Ranges) -> Iterator[Sizes]:
-        """Points within the ranges at which the graph means something else."""
-        found = {
+        """Sizes within the ranges for which a formula is wrong."""
+        probes = {
             name: _shuffled([s for s in candidates(self.thresholds, most) if s >= least], seed)
             for seed, (name, (least, most)) in enumerate(ranges.items())
         }
         if self._holds(middles := self._middles(ranges)) is False:
             yield middles
-        for i in range(max(map(len, found.values()))):
-            joint = {name: each[i % len(each)] for name, each in found.items()}
-            alone = [{**self._small, n: each[i % len(each)]} for n, each in found.items()]
-            points = [joint] if self._holds(joint) is not None else alone
-            yield from (sizes for sizes in points if self._holds(sizes) is False)
+        for i in range(max(map(len, probes.values()))):
+            joint = {name: each[i % len(each)] for name, each in probes.items()}
+            alone = [{**self._small, n: each[i % len(each)]} for n, each in probes.items()]
+            probed = [joint] if self._holds(joint) is not None else alone
+            yield from (sizes for sizes in probed if self._holds(sizes) is False)
 
     def _narrowed(self, ranges: Ranges, bad: Sizes) -> Ranges:
-        """The ranges without a point at which the graph means something else."""
+        """The ranges without sizes for which a formula is wrong."""
         narrowed = dict(ranges)
         for name, (least, most) in ranges.items():
             holds, near = self._one(name), self._near[name]
@@ -98,13 +99,13 @@ class Reach:
                 narrowed[name] = (least, edge) if bad[name] > near else (edge, most)
         if narrowed != ranges:
             return narrowed
-        # It is several of the sizes together: all come nearer to where they were traced.
+        # Only a combination of sizes is wrong: all ranges shrink towards the traced sizes.
         for name, (least, most) in ranges.items():
             narrowed[name] = least, max(most // 2, min(self._near[name], most))
         if narrowed == ranges:
             raise UnsupportedModel(
-                "The graph does something else for some of the sizes up to "
-                f"{max(self._near.values())}: give numbers in place of names in the signature."
+                "The graph computes something else for some of the sizes up to "
+                f"{max(self._near.values())}. Give numbers in place of names in the signature."
             )
         return narrowed
 
@@ -112,24 +113,24 @@ class Reach:
         return lambda size: self._holds({**self._small, name: size})
 
     def _holds(self, sizes: Sizes) -> bool | None:
-        """Whether the meaning is the same there; None where its values are too large to be made."""
+        """Whether the formulas hold there; None if values are too large to compute."""
         key = tuple(sizes[name] for name in self.traces.signature.symbols)
         if key not in self._seen:
             try:
-                self._seen[key] = self.meaning.holds(sizes)
+                self._seen[key] = self.formulas.holds(sizes)
             except LimitExceeded:
                 self._seen[key] = None
         return self._seen[key]
 
 
 def _shuffled(sizes: Sequence[int], seed: int) -> list[int]:
-    """The largest one, and the others in an order of their own, so that many pairs are met."""
+    """The largest one, then the others shuffled, so that the sizes of two names meet in pairs."""
     first, *others = sizes
     return [first, *np.random.default_rng(seed).permutation(others).astype(int).tolist()]
 
 
 def _last(holds: Callable[[int], bool | None], good: int, bad: int) -> int:
-    """The last size that holds, on the way from one that does to one that may not."""
+    """The last size that holds between a good one and one that may be bad."""
     if holds(bad):
         return bad
     while abs(bad - good) > 1:

@@ -1,4 +1,4 @@
-"""What the values of a graph are in terms of its sizes, and whether that holds for other sizes."""
+"""Formulas for the shapes and small data of a graph's values, and a check at other sizes."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ from sardonyx.graph.tracing.names import Named
 
 
 @dataclass(frozen=True, eq=False)
-class Meaning:
-    """What every value of the graph is in terms of the sizes: its shape, and its data if known."""
+class ValueFormulas:
+    """For each value of the graph its shape in terms of the sizes, and its data if static."""
 
     trace: Callable[[Sizes], Pure]
     shapes: Mapping[str, tuple[Any, ...]]
     data: Mapping[str, tuple[Any, ...]]
 
     @classmethod
-    def of(cls, traces: Traces) -> Meaning:
-        formulas = Formulas(traces.at, {name: _Symbol(name) for name in traces.signature.symbols})
-        every = [program.names for program in traces.programs]
+    def of(cls, traces: Traces) -> ValueFormulas:
+        formulas = Formulas(
+            traces.sizes, {name: _Symbol(name) for name in traces.signature.symbols}
+        )
+        all_names = [program.names for program in traces.programs]
         shapes, data = {}, {}
-        for name in every[0]:
-            named = [names[name] for names in every if name in names]
-            if len(named) < len(every):
+        for name in all_names[0]:
+            named = [names[name] for names in all_names if name in names]
+            if len(named) < len(all_names):
                 continue
             shapes[name] = _entries(formulas, [_shape(each) for each in named])
             data[name] = _entries(formulas, [_numbers(each) for each in named])
         return cls(traces.trace, shapes, data)
 
     def holds(self, sizes: Sizes) -> bool:
-        """Whether every value of the graph is for these sizes what the formulas say."""
+        """Whether the formulas are right for these sizes."""
         try:
             names = self.trace(sizes).names
         except LimitExceeded:
@@ -53,7 +55,7 @@ class Meaning:
 
 
 class _Symbol:
-    """An expression as its text."""
+    """An expression of sizes, as text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -80,18 +82,18 @@ def _shape(named: Named) -> tuple[int, ...]:
 
 
 def _numbers(named: Named) -> tuple[Any, ...]:
-    """The data of a value that is known and may be a shape."""
+    """The elements of a static value that may be a shape."""
     value = named.static
     if value is None or value.size > LARGEST_SHAPE or value.dtype == object:
         return ()
     return tuple(np.ravel(value).tolist())
 
 
-def _entries(formulas: Formulas, found: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Of each entry its formula, None where it has none."""
-    if len({len(entries) for entries in found}) != 1:
+def _entries(formulas: Formulas, values: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The formula of each entry; None if it has none."""
+    if len(set(map(len, values))) != 1:
         return ()
-    return tuple(_entry(formulas, column) for column in zip(*found, strict=True))
+    return tuple(_entry(formulas, column) for column in zip(*values, strict=True))
 
 
 def _entry(formulas: Formulas, values: Sequence[Any]) -> Any:
@@ -103,14 +105,12 @@ def _entry(formulas: Formulas, values: Sequence[Any]) -> Any:
     return values[0] if len(set(values)) == 1 else None
 
 
-def _agree(formulas: tuple[Any, ...], found: tuple[Any, ...], sizes: Sizes) -> bool:
-    if len(found) != len(formulas):
+def _agree(formulas: tuple[Any, ...], values: tuple[Any, ...], sizes: Sizes) -> bool:
+    if len(values) != len(formulas):
         return not formulas
-    return all(
-        formula is None or value == (evaluated(formula, sizes) if _is_sized(formula) else formula)
-        for formula, value in zip(formulas, found, strict=True)
-    )
+    pairs = zip(formulas, values, strict=True)
+    return all(formula is None or value == _value(formula, sizes) for formula, value in pairs)
 
 
-def _is_sized(formula: Any) -> bool:
-    return isinstance(formula, _Symbol)
+def _value(formula: Any, sizes: Sizes) -> Any:
+    return evaluated(formula, sizes) if isinstance(formula, _Symbol) else formula
