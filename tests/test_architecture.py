@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 import sardonyx
+from sardonyx.backends.operations import Operations
+from sardonyx.backends.operations.library import Library
+from sardonyx.backends.standard import Standard
 
 PACKAGE = Path(sardonyx.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -126,6 +129,22 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {module: imported_modules(path) - {module} for module, path in MODULES.items()}
     order = TopologicalSorter(graph)
     order.prepare()
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if is_within(m, "ops")])
+def test_ops_ask_a_backend_for_operations_only(module: str) -> None:
+    """What `Backend` adds to them is for the graph."""
+    offered = {*dir(Operations), *Library.__annotations__, *Standard.__annotations__}
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "xp":
+            assert node.attr in offered, f"{module} asks for xp.{node.attr}"
+
+
+def test_what_backends_have_in_common_imports_none_of_them() -> None:
+    for module, path in MODULES.items():
+        if is_within(module, "backends") and not is_within(module, "backends.jax"):
+            for other in imported_modules(path):
+                assert not is_within(other, "backends.jax"), f"{module} imports {other}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))

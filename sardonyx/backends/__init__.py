@@ -1,6 +1,6 @@
-"""The array libraries that ops run on, and how one of them is found.
+"""The array libraries that ops run on, by name, by device or by one of their arrays.
 
-None is imported before it is asked for, or before one of its arrays is seen.
+A library is imported when a caller names it or passes one of its arrays, not before.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ _CHOICE = {"cpu": ("jax", "numpy"), "gpu": ("jax", "cupy"), "tpu": ("jax",)}
 
 
 def find(name: str | None = None, device: object = None) -> Backend:
-    """The backend `name` ("jax", "cupy", "numpy") on `device`, or the best there is.
+    """Return the backend `name` ("jax", "cupy", "numpy") on `device`, or the best one here.
 
     A device is "cpu", "gpu" (or "cuda"), "tpu", one of them by its index as in "cuda:1", or a
-    `jax.Device`. What was asked for and is not there is an error, never replaced by something else.
+    `jax.Device`. A backend or a device that you name and that is missing is an error: another one
+    never takes its place.
     """
     if name is not None and not (isinstance(name, str) and name in _CLASSES):
         raise BackendUnavailable(
@@ -56,7 +57,7 @@ def find(name: str | None = None, device: object = None) -> Backend:
 
 
 def limit_memory(backend: str | Backend | None, fraction: float) -> None:
-    """Let the libraries that may be chosen take no more than this part of a GPU's memory."""
+    """Limit the libraries that may be chosen to a fraction of the memory of a GPU."""
     check_fraction(fraction, "A fraction of memory")
     named = backend.name if isinstance(backend, Backend) else backend
     for name in _CLASSES if named is None else (named,):
@@ -68,7 +69,7 @@ def limit_memory(backend: str | Backend | None, fraction: float) -> None:
 
 
 def available() -> list[str]:
-    """The backends that can be used here, the best first. This imports what is installed."""
+    """List the backends that work here, the best first. Imports those that are installed."""
     names = []
     for name in _CLASSES:
         try:
@@ -80,7 +81,7 @@ def available() -> list[str]:
 
 
 def backend_of(array: Any) -> Backend:
-    """The backend whose array this is, on the array's device."""
+    """Return the backend of an array, on the array's device."""
     if isinstance(array, np.ndarray):
         return HOST
     kind: Any = type(array)
@@ -97,7 +98,7 @@ def backend_of(array: Any) -> Backend:
 
 @functools.cache
 def _library(kind: Any) -> str | None:
-    """Whether it is JAX or CuPy that has arrays of this type, by the modules of its bases alone."""
+    """Tell JAX from CuPy by the modules of an array type's bases, without an import."""
     modules = {base.__module__.partition(".")[0] for base in kind.__mro__}
     if modules & {"jax", "jaxlib"}:
         return "jax"
@@ -105,7 +106,7 @@ def _library(kind: Any) -> str | None:
 
 
 def _best() -> str:
-    """The library with an accelerator; without one, that which compiles."""
+    """The library that has an accelerator here; otherwise JAX, which compiles."""
     present = []
     for name in ("jax", "cupy"):
         try:
@@ -157,7 +158,7 @@ def _class(name: str) -> type[Backend]:
 
 @functools.cache
 def _made(name: str, device: Any) -> Backend:
-    """One backend per device, so that what it keeps is shared by all who use it."""
+    """One backend per device, so that all models share its caches."""
     if name == "numpy":
         return HOST
     library: Any = _class(name)

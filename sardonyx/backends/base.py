@@ -29,26 +29,26 @@ class Backend(Operations):
     and runs programs.
     """
 
-    # Whether segments are compiled as a whole; otherwise steps run one by one, while recording too.
+    # Whether it compiles whole segments; otherwise steps run one by one, also while recording.
     compiled: bool = False
-    # Whether programs take NumPy arrays as they are, so that none need be uploaded by hand.
+    # Whether programs accept NumPy arrays, so that the caller need not upload them.
     takes_numpy: bool = False
-    # Whether a reshape shares its source's buffer even where it leaves the program.
+    # Whether a reshape that is an output of a program shares the buffer of its input.
     reshapes_are_views: ClassVar[bool] = True
     # Constants up to this many bytes are written into the program instead of being passed to it.
     embeds_up_to: ClassVar[int] = 0
     # Vectors of up to this many bytes are passed together: each argument costs time at a call.
     packs_up_to: ClassVar[int] = 0
-    # Whether it may have kernels of its own for products and what follows them.
+    # Whether it may have its own kernels for products with an epilogue.
     fuses: bool = False
-    # Whether its `attention` is faster than the operators of which it consists.
+    # Whether its `attention` is faster than the operators that it replaces.
     attends: bool = False
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
 
     def __reduce__(self) -> Any:
-        """A backend is pickled as what finds it again; a class of your own says how."""
+        """Refuse to pickle, unless a subclass says how another process finds the backend."""
         raise TypeError(
             f"The backend {self.name!r} cannot be pickled: give {type(self).__name__} a __reduce__."
         )
@@ -59,7 +59,7 @@ class Backend(Operations):
         return copied
 
     def scope(self) -> AbstractContextManager[object]:
-        """Entered around every trace, compile and call; global state is changed only inside it."""
+        """Return the context of every trace, compile and call; only it changes global state."""
         return nullcontext()
 
     @classmethod
@@ -69,18 +69,18 @@ class Backend(Operations):
 
     @classmethod
     def limit_memory(cls, fraction: float) -> None:
-        """Take no more than this part of a GPU's memory, in this process."""
+        """Limit this process to a fraction of the memory of a GPU."""
 
     @classmethod
     def device_for(cls, kind: str | None, index: int | None) -> Any:
-        """What the constructor takes for a "cpu", "gpu" or "tpu", or for None the library's own."""
+        """Return the constructor's argument for a "cpu", "gpu" or "tpu"; None is the default."""
         if kind not in (None, "cpu") or index:
             raise BackendUnavailable(f"The backend {cls.name!r} has the CPU alone: pass 'cpu'.")
         return None
 
     @classmethod
     def device_of(cls, value: Any) -> Any:
-        """What the constructor takes for the device of an array."""
+        """Return the constructor's argument for the device of an array."""
         return None
 
     def owns(self, value: object) -> bool:
@@ -88,7 +88,7 @@ class Backend(Operations):
         raise NotImplementedError
 
     def narrowed(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """What arrays meant to be of `dtype` are, where the library may lack it."""
+        """The dtype in place of `dtype`, if users of the library rarely have that one."""
         return dtype
 
     def spec(self, value: Any) -> Spec:
@@ -97,16 +97,16 @@ class Backend(Operations):
         return Spec(tuple(value.shape), dtype)
 
     def nbytes(self, value: Any) -> int:
-        """How many bytes the data of an array takes."""
+        """The size of an array in bytes."""
         shape, dtype = self.spec(value)
         return math.prod(shape) * dtype.itemsize
 
     def is_abstract(self, value: object) -> bool:
-        """Whether `value` stands for data that is not there yet (a tracer)."""
+        """Whether `value` is a tracer, which has no data yet."""
         return False
 
     def key(self, value: Any) -> Any:
-        """Two uint32 from which to draw at random, of a number or of what is such a pair."""
+        """Return a random key, two uint32, for a number or for such a pair."""
         if isinstance(value, (int, np.integer)):
             value = np.asarray(divmod(int(value) % 2**64, 2**32), np.uint32)
         if tuple(np.shape(value)) != (2,) or value.dtype != np.uint32:
@@ -118,37 +118,37 @@ class Backend(Operations):
         return value if is_placed else self.put(np.asarray(value))
 
     def adopt(self, value: Any) -> Array:
-        """An array of another library (anything with `__dlpack__`) as one of this library."""
+        """Convert an array of another library (anything with `__dlpack__`) to this library."""
         raise NotImplementedError
 
     def shield(self, value: Array) -> Array:
-        """`value` in a form whose writing by its receiver cannot change the original."""
+        """Return `value` or a copy, so that whoever writes to it leaves the original as it is."""
         return value
 
     def uncompiled(self) -> Backend:
-        """The same library and device, with each step run by itself as soon as it is recorded."""
+        """The same without compiling: each step runs as soon as it is recorded."""
         return self
 
     @property
     def folder(self) -> Folder | None:
-        """Where it keeps what it compiles for other processes, if it does."""
+        """The cache of compiled programs for other processes, if there is one."""
         return None
 
     @property
-    def manner(self) -> str:
-        """What its choices depend on, besides the version of this package."""
+    def identity(self) -> str:
+        """The device and the options: with these, equal programs compile to equal code."""
         return self.name
 
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
-        """The same, keeping what it compiles in a folder, if it compiles anything."""
+        """The same with a cache of compiled programs in a folder, if it compiles."""
         return self
 
     def with_precision(self, precision: str) -> Backend:
-        """The same, multiplying float32 less exactly where that is faster; few have such means."""
+        """The same with less exact products of float32, if the library has faster ones."""
         return self
 
     def outline(self) -> Backend:
-        """The same for `infer`: its results have the same shapes, and are found more quickly."""
+        """The same for `infer` alone: the shapes are the same, and tracing takes less time."""
         return self
 
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
@@ -163,21 +163,21 @@ class Backend(Operations):
         donated: Sequence[int] = (),
         name: str | None = None,
     ) -> Executable:
-        """`replay`, a pure function of arrays, in its fastest form for arguments like these.
+        """Compile `replay`, a pure function of arrays, for arguments of these shapes and dtypes.
 
-        They are arrays, or the `Spec` of one. The caller gives up the `donated` among them. Where
-        there is a name, it tells what `replay` does, in other processes too.
+        An argument is an array or a `Spec`. The program may reuse the buffers of the `donated`
+        ones. Equal names stand for equal functions, in other processes too.
         """
         return Executable(replay)
 
     def reserved(self) -> tuple[int, int]:
-        """Bytes of the device's memory that the library holds and may come to hold; or zeros."""
+        """The bytes of device memory that the library holds, and its limit; zeros if unknown."""
         return 0, 0
 
     def padding(self) -> Padding | None:
-        """How one compiled program can serve many sizes; None where sizes cost no compiling."""
+        """How one compiled program can serve many sizes; None if it does not compile."""
         return None
 
     def explain(self, error: Exception) -> str | None:
-        """What a library's error raised by a call means to a user, where it is a common one."""
+        """Explain a common error of the library in the user's terms; None for other errors."""
         return None

@@ -120,7 +120,7 @@ class CupyBackend(OnDevice, NumpyLike):
         return x[tuple(_nearest(place, size) for place, size in pairs)]
 
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
-        """Into rows of which one more than `x` has takes what is out of range."""
+        """Writes to one row more than `x` has, which takes the updates that are out of range."""
         sizes, rest = x.shape[: len(places)], x.shape[len(places) :]
         rows = cupy.zeros((), np.int64)
         for place, size in zip(places, sizes, strict=True):
@@ -136,8 +136,8 @@ class CupyBackend(OnDevice, NumpyLike):
             self._write_to(out, rows, updates, combine)
         else:
             # CUDA's atomic operations know neither products nor the other types.
-            known = self.fetch(out), (self.fetch(rows),), self.fetch(updates)
-            out = self.put(HOST.scatter(*known, combine))
+            on_host = self.fetch(out), (self.fetch(rows),), self.fetch(updates)
+            out = self.put(HOST.scatter(*on_host, combine))
         return out[:count].reshape(x.shape)
 
     def solve_lower(self, a: Any, b: Any) -> Any:
@@ -262,8 +262,8 @@ def _fork() -> Fork:
 
 
 def _found(device: int, checked: bool) -> Backend:
-    found: Backend = CupyBackend(device)
-    return found.with_checks() if checked else found
+    backend: Backend = CupyBackend(device)
+    return backend.with_checks() if checked else backend
 
 
 # The row of an element, out of that by the axes before; -1, the last, if it is out of range.

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """The standard's word for a dtype's kind, with the low-precision types in their places.
+    """Return the standard's word for the kind of a dtype, also for those of ml_dtypes.
 
     >>> import ml_dtypes, numpy as np
     >>> kind_of(np.dtype(ml_dtypes.bfloat16)), kind_of(np.dtype(ml_dtypes.int4))
@@ -26,19 +26,19 @@ def kind_of(dtype: np.dtype[Any]) -> str:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """The standard's `isdtype` for NumPy dtypes, knowing those of ml_dtypes."""
+    """The standard's `isdtype` for NumPy dtypes and those of ml_dtypes."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if not isinstance(kind, str):
         return bool(np.dtype(dtype) == np.dtype(kind))
-    found = kind_of(np.dtype(dtype))
+    actual = kind_of(np.dtype(dtype))
     if kind == "integral":
-        return found.endswith("integer")
+        return actual.endswith("integer")
     if kind == "numeric":
-        return found not in ("bool", "other")
-    return found == kind
+        return actual not in ("bool", "other")
+    return actual == kind
 
 
 def is_low_precision(dtype: np.dtype[Any]) -> bool:
-    """Whether `dtype` is one of ml_dtypes', in which NumPy's own loops do not compute."""
+    """Whether `dtype` is one of ml_dtypes, in which NumPy itself does not compute."""
     return dtype.kind in "fV" and hasattr(ml_dtypes, dtype.name)  # float8_e5m2 is of kind f

@@ -1,4 +1,4 @@
-"""What a backend compiles, and the shapes and dtypes for which it does."""
+"""Compiled functions, and the shapes and dtypes that they are compiled for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Replay = Callable[..., Sequence[Any]]
 
 
 class Spec(NamedTuple):
-    """Shape and dtype of a value whose data is not known, or not needed."""
+    """Shape and dtype of a value without its data."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -20,17 +20,17 @@ class Spec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a compiler says of what it made, in bytes, and in operations on numbers."""
+    """The compiler's report on a program, in bytes and in arithmetic operations."""
 
     arguments: int
     outputs: int
-    # The largest amount that lives at once of what is neither argument nor output.
+    # The peak of all other buffers that exist at one time.
     temporaries: int
-    # What outputs took over from arguments that the caller gave up.
+    # Buffers of donated arguments that became outputs.
     donated: int
     code: int
     operations: float
-    # What is read and written in memory.
+    # Read from memory and written to it.
     moved: float
 
 

@@ -1,4 +1,4 @@
-"""Where a backend keeps things for other processes."""
+"""The protocol of a cache on disk that processes share."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any, Protocol
 
 
 class Folder(Protocol):
-    """Bytes by name, for processes that run this very version on a machine like this."""
+    """Bytes by name, for processes with this version of the package on a machine like this."""
 
     @property
     def dataclasses(self) -> tuple[type[Any], ...]:
-        """The backend's own classes of which recordings may hold instances."""
+        """The classes of the backend that a recording may contain."""
 
-    def kept(self, name: str) -> bytes | None:
-        """What was kept under the name; None if there is nothing that is whole."""
+    def read(self, name: str) -> bytes | None:
+        """The content of an entry; None if it is missing or damaged."""
 
-    def keep(self, name: str, content: bytes) -> None:
-        """Keep the content under the name."""
+    def write(self, name: str, content: bytes) -> None:
+        """Write an entry."""

@@ -1,4 +1,4 @@
-"""What follows a product and can be done before its results are stored."""
+"""Epilogues: operations on the results of a product before these are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What libraries have in common whose arrays lie on a device, where looking at data takes time."""
+"""Backends whose arrays lie on a device, where reading data on the host takes time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sardonyx.backends.standard import Array
 
 
 class OnDevice(Backend):
-    """Refuses constants that are bad, and looks at other data only with checks.
+    """Checks the conditions on constants always, and on other data only after `with_checks`.
 
     Without checks an index out of range reads the nearest element, and writes nothing.
     """
@@ -32,7 +32,7 @@ class OnDevice(Backend):
             self.check(x, condition)
 
     def check(self, x: Array, condition: Condition) -> None:
-        """Make a condition that does not hold an error of the call."""
+        """Raise an error in the call if a condition does not hold."""
         try:
             super().require(x, condition)
         except BadData as error:

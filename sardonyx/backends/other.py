@@ -14,7 +14,7 @@ _STANDARD = tuple(np.dtype(code).name for code in "?bhiqBHIQfdFD")
 
 
 class OtherBackend(Backend):
-    """A library of which nothing is known but the standard: it overrides no primitive."""
+    """A library that follows the standard; every primitive has its general form."""
 
     def __init__(self, namespace: Any) -> None:
         self.name = namespace.__name__  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Values made of a few numbers, and so of any size: refused before they are made."""
+"""Limits on values that can be much larger than their inputs: refused before they are computed."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class Standard:
     triu: Layout
     unstack: Callable[..., Sequence[Array]]
 
-    # Making and converting. dtypes may be given as NumPy dtypes.
+    # Creation and conversion. These accept NumPy dtypes.
     arange: Creation
     asarray: Creation
     astype: Callable[[Array, Any], Array]

@@ -8,7 +8,7 @@ from itertools import product
 
 from sardonyx.backends.standard import Array
 
-# Windows with a longer side are not gone through element by element.
+# A longer side is put together of parts instead of single elements.
 LONG_SIDE = 32
 
 
@@ -65,21 +65,21 @@ def _along_long_side(
     stride: int,
     dilation: int,
 ) -> Array:
-    """Put each window together of parts of 1, 2, 4, ... elements, as the bits of `side` say."""
+    """Combine parts of 1, 2, 4, ... elements to windows, as the bits of `side` say."""
 
     def cut(part: Array, start: int, size: int, step: int = 1) -> Array:
         return part[(*(slice(None),) * axis, slice(start, start + size, step), ...)]
 
     size = x.shape[axis] - dilation * (side - 1)
-    found: list[Array] = []
+    parts: list[Array] = []
     start, reach, part = 0, dilation, x
     while side:
         if side & 1:
-            found.append(cut(part, start, size, stride))
+            parts.append(cut(part, start, size, stride))
             start += reach
         side >>= 1
         if side:
             rest = part.shape[axis] - reach
             part = combine(cut(part, 0, rest), cut(part, reach, rest))
             reach *= 2
-    return reduce(combine, found)
+    return reduce(combine, parts)

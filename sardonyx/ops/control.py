@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sardonyx.backends import find
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.errors import InvalidInput, InvalidModel
@@ -83,12 +82,4 @@ def Gradient(walk: Walk, *Inputs: Value, xs: Strings, y: str, zs: Strings = ()) 
 
 
 def _gradients(xp: Backend, *arrays: Array, body: Body, count: int) -> tuple[Array, ...]:
-    if xp.differentiates:
-        return xp.gradients(body, arrays, count)
-    # By JAX, since no other library has derivatives. The body is recorded before it is moved there.
-    body.specs(*arrays)
-    jax = find("jax").uncompiled()
-    with jax.scope():
-        moved = [jax.put(xp.fetch(array)) for array in arrays]
-        found = jax.gradients(body.on(jax), moved, count)
-        return tuple(xp.put(jax.fetch(gradient)) for gradient in found)
+    return body.gradients(arrays, count)

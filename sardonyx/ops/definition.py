@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType, NoneType, UnionType
@@ -76,8 +76,8 @@ class Body(Protocol):
     def specs(self, *arguments: Any, iteration: Any = None) -> tuple[Any, ...]:
         """Shape and dtype of each result."""
 
-    def on(self, xp: Any) -> Body:
-        """The same on another backend, once it is recorded."""
+    def gradients(self, arrays: Sequence[Array], count: int) -> tuple[Array, ...]:
+        """The derivatives of the sum of its first result by the first `count` arrays."""
 
 
 class Walk(Protocol):

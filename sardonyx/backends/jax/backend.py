@@ -39,10 +39,10 @@ _WITHOUT_X64 = {
     "complex128": np.dtype(np.complex64),
 }
 
-# Each value has the type that its graph says: XLA would drop casts to narrow ones and back.
+# Each value has the dtype of the graph: XLA would drop casts to narrow dtypes and back.
 EXACT = {"xla_allow_excess_precision": False}
 
-# Of fewer products of two numbers than these XLA's own is done before a kernel is called.
+# With fewer multiplications XLA has finished before another kernel would start.
 SMALLEST_PACKED = 2**14
 
 
@@ -66,7 +66,7 @@ class JaxBackend(JaxOperations):
         self.settings = settings or Settings()
         self.checked = self.settings.checks is not None
         self.reports = jit and self.checked
-        # On a device of its own, what a call passes must be placed there as the weights are.
+        # With a device of its own, the arrays of a call must be put there, as the weights are.
         self.takes_numpy = device is None
         self._fork = processes.fork()
 
@@ -135,7 +135,7 @@ class JaxBackend(JaxOperations):
         return _WITHOUT_X64.get(dtype.name, dtype)
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
-        # Also while JAX traces: what is placed is data, and no part of the trace.
+        # Also while JAX traces: the array is data, not a part of the trace.
         if self._is_on_cpu and isinstance(value, np.ndarray):
             value = aligned(value)
         with jax.ensure_compile_time_eval():
@@ -196,16 +196,18 @@ class JaxBackend(JaxOperations):
 
         def run(*arrays: Any) -> Any:
             try:
-                made = built(*arrays)
+                outputs = built(*arrays)
             except (TypeError, ValueError):
-                # They lie elsewhere than those that it was compiled for, or a key is traced. Inside
-                # of another jit the options of that one hold.
+                # The arrays are on another device than those it was compiled for, or a key is
+                # traced. Inside of another jit the options of that jit hold.
                 if any(map(self.is_abstract, arrays)):
                     return jax.jit(replay)(*arrays)
-                made = jitted(*arrays)
+                outputs = jitted(*arrays)
             except Exception as error:
                 nans.raise_found(error, replay, arrays)
-            return made if checks is None else checks.read(made, partial(_traced, jitted, specs))
+            if checks is None:
+                return outputs
+            return checks.read(outputs, partial(_traced, jitted, specs))
 
         return Executable(run, partial(costs_of, built))
 
@@ -214,7 +216,7 @@ class JaxBackend(JaxOperations):
         folder = self.settings.cache
         if folder is None:
             return lower().compile()
-        options = {**EXACT, "depends on": self.manner}
+        options = {**EXACT, "depends on": self.identity}
         return folder.compiled(lower, name, options, self.device or jax.devices()[0])
 
     @property
@@ -222,7 +224,7 @@ class JaxBackend(JaxOperations):
         return self.settings.cache
 
     @property
-    def manner(self) -> str:
+    def identity(self) -> str:
         device = self.device or jax.devices()[0]
         kernels = f"{onednn.identity()} {threads()}" if self.fuses else "none"
         choices = self.settings.precision, self.compiled, self.checked, kernels, self.largest_value
@@ -254,21 +256,21 @@ class JaxBackend(JaxOperations):
     def packed_convolution(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:
             return None
-        found: PackedProduct | None = None
+        kernel: PackedProduct | None = None
         if onednn.is_available():
-            found = onednn.convolution(x.shape, weight.shape, x.dtype, **how)
-        return found or packed.convolution(x, weight, **how)
+            kernel = onednn.convolution(x.shape, weight.shape, x.dtype, **how)
+        return kernel or packed.convolution(x, weight, **how)
 
     def packed_matmul(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:
             return None
-        found: PackedProduct | None = None
+        kernel: PackedProduct | None = None
         # XLA itself is fast where a vector is multiplied, and its call costs less.
         rows = math.prod(x.shape[:-1])
         is_large = rows > 1 and rows * math.prod(weight.shape) >= SMALLEST_PACKED
         if is_large and onednn.is_available():
-            found = onednn.matrix_product(x.shape, weight.shape, x.dtype, **how)
-        return found or packed.matrix_product(x, weight, **how)
+            kernel = onednn.matrix_product(x.shape, weight.shape, x.dtype, **how)
+        return kernel or packed.matrix_product(x, weight, **how)
 
     def padding(self) -> Padding | None:
         if not self.compiled:
@@ -296,7 +298,7 @@ def _restored(
 ) -> Backend:
     """A pickled backend, on the device of this process with the same place."""
     device = kind.device_for(*place) if place else None
-    found: Backend = kind(device, jit=jit, settings=settings)
+    backend: Backend = kind(device, jit=jit, settings=settings)
     if folder is not None:
-        found = found.with_cache(folder)
-    return found.with_checks() if checked else found
+        backend = backend.with_cache(folder)
+    return backend.with_checks() if checked else backend

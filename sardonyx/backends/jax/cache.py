@@ -74,27 +74,25 @@ class CompiledFolder:
         options: Mapping[str, Any],
         device: jax.Device,
     ) -> Any:
-        """The executable for a program that `lower` makes; compiled, and kept, if it is not there.
+        """Return the executable of the program that `lower` returns, from the folder if it has it.
 
-        One that has a name is found by that, without making it.
+        Otherwise compile and store it. A program with a name is looked up without lowering it.
         """
         lowered = lower() if name is None else None
         content = lowered.as_text() if lowered is not None else f"{name} {_own_sources()}"
         entry = f"{_key(content, options, device)}.xla"
-        found = _loaded(self._folder.read(entry), device)
-        if found is None:
-            found = (lower() if lowered is None else lowered).compile()
-            written = _written(found)
+        executable = _loaded(self._folder.read(entry), device)
+        if executable is None:
+            executable = (lower() if lowered is None else lowered).compile()
+            written = _written(executable)
             if written is not None:
                 self._folder.write(entry, written)
-        return found
+        return executable
 
-    def kept(self, name: str) -> bytes | None:
-        """What was kept under the name; None if there is nothing that is whole."""
+    def read(self, name: str) -> bytes | None:
         return self._folder.read(_entry(name))
 
-    def keep(self, name: str, content: bytes) -> None:
-        """Keep the content under the name."""
+    def write(self, name: str, content: bytes) -> None:
         self._folder.write(_entry(name), content)
 
 

@@ -1,4 +1,4 @@
-"""What ops ask of JAX, where JAX has something better than the general form."""
+"""The primitives of ops, in JAX's own functions where these are better than the general form."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class JaxOperations(OnDevice):
             arrays = lax.optimization_barrier(parts)
         return jnp.concat(arrays, axis=axis)
 
-    # An index that is out of range means the nearest element; libraries that can tell, raise.
+    # An index that is out of range reads the nearest element; libraries that can raise an error do.
 
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
         return jnp.take(x, indexing.within(indices, x.shape[axis]), axis=axis, mode="clip")
@@ -118,18 +118,18 @@ class JaxOperations(OnDevice):
         return jnp.fmod(a, b)
 
     def matmul(self, a: Any, b: Any) -> Any:
-        a, b, told = of_product(self.settings.precision, a, b)
+        a, b, options = of_product(self.settings.precision, a, b)
         if a.ndim == b.ndim == 2:
             # The general form names its result's type, and derivatives may then not have float64.
-            return lax.dot(a, b, **told)
-        return jnp.matmul(a, b, **told)
+            return lax.dot(a, b, **options)
+        return jnp.matmul(a, b, **options)
 
     def solve_lower(self, a: Any, b: Any) -> Any:
         return lax.linalg.triangular_solve(a, b, left_side=True, lower=True, unit_diagonal=True)
 
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
-        a, b, told = of_product(self.settings.precision, a, b)
-        return jnp.tensordot(a, b, axes, **told)
+        a, b, options = of_product(self.settings.precision, a, b)
+        return jnp.tensordot(a, b, axes, **options)
 
     def quotient(self, a: Any, b: Any) -> Any:
         wide = jnp.promote_types(a.dtype, jnp.float32)

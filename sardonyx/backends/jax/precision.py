@@ -17,11 +17,11 @@ _PRECISIONS = {
 
 def of_product(precision: str, a: Any, b: Any) -> tuple[Any, Any, dict[str, Any]]:
     """The operands as they are to be multiplied, and what to tell JAX besides."""
-    told: dict[str, Any] = {"precision": _PRECISIONS[precision]}
+    options: dict[str, Any] = {"precision": _PRECISIONS[precision]}
     if precision == "bfloat16" and a.dtype == b.dtype == jnp.float32:
         a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
-        told["preferred_element_type"] = jnp.float32
-    return a, b, told
+        options["preferred_element_type"] = jnp.float32
+    return a, b, options
 
 
 def of_convolution(precision: str, x: Any, weight: Any) -> tuple[Any, Any, Any]:

@@ -10,12 +10,12 @@ from sardonyx.backends.jax.checks import Checks
 
 @dataclass(frozen=True)
 class Settings:
-    """What a model was loaded with."""
+    """The choices of `sardonyx.load` that change what JAX compiles."""
 
     cache: CompiledFolder | None = None
-    # Of products of float32: "highest", "high" or "bfloat16".
+    # The precision of products of float32: "highest", "high" or "bfloat16".
     precision: str = "highest"
-    # Whether only shapes are asked for, so that forms that are fast to run need not be traced.
+    # Whether only shapes are needed, so that the simplest form of each primitive is enough.
     outlines: bool = False
-    # The conditions on data, where programs check them.
+    # The conditions on data, if programs check them.
     checks: Checks | None = None

@@ -62,7 +62,7 @@ class Form:
         backend, shared = self._backend, self._shared
         if backend.folder is None:
             return None
-        manner = f"{backend.manner} {shared.options.strict}"
+        manner = f"{backend.identity} {shared.options.strict}"
         return KeptRecordings(backend.folder, self.source, shared.params, shared.constants, manner)
 
     def overriding(self, names: Sequence[str]) -> Form:

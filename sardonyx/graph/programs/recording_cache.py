@@ -48,7 +48,7 @@ class KeptRecordings:
         name = self._name(kind)
         if recording.root.following or name is None or not self._keeps(recording):
             return False
-        content = self._folder.kept(name)
+        content = self._folder.read(name)
         if content is None:
             return False
         try:
@@ -88,7 +88,7 @@ class KeptRecordings:
         except (recording_format.Unwritable, RecursionError):
             return
         if None not in read.values():
-            self._folder.keep(name, content)
+            self._folder.write(name, content)
 
     def _keeps(self, recording: Recording) -> bool:
         """Whether the recording follows from the model as it is in its file, and has a name."""
@@ -97,12 +97,12 @@ class KeptRecordings:
     @property
     def is_sound(self) -> bool:
         """Whether another process has looked this model over."""
-        return self._model is not None and self._folder.kept(f"sound {self._model}") is not None
+        return self._model is not None and self._folder.read(f"sound {self._model}") is not None
 
     def note_sound(self) -> None:
         """Let others know that it was looked over, and nothing is wrong with it."""
         if self._model is not None:
-            self._folder.keep(f"sound {self._model}", b"")
+            self._folder.write(f"sound {self._model}", b"")
 
     @cached_property
     def _model(self) -> str | None:

@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sardonyx.backends import find
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
+from sardonyx.backends.standard import Array
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.ir import Graph, ValueInfo
 from sardonyx.graph.tracing.op_call import OpCall
@@ -130,7 +132,21 @@ class Body:
             return self.subgraph.recorded(arguments, iteration)
         return self.blocks[kinds(self.xp, (*arguments, iteration))]
 
-    def on(self, xp: Backend) -> Body:
+    def gradients(self, arrays: Sequence[Array], count: int) -> tuple[Array, ...]:
+        """The derivatives of the sum of its first result by the first `count` arrays.
+
+        JAX computes them for libraries that have no derivatives.
+        """
+        if self.xp.differentiates:
+            return self.xp.gradients(self, arrays, count)
+        self.specs(*arrays)  # Records the body, which is then run on JAX.
+        jax = find("jax").uncompiled()
+        with jax.scope():
+            moved = [jax.put(self.xp.fetch(array)) for array in arrays]
+            found = jax.gradients(self._on(jax), moved, count)
+            return tuple(self.xp.put(jax.fetch(gradient)) for gradient in found)
+
+    def _on(self, xp: Backend) -> Body:
         """The same on another backend."""
         captured = (register for block in self.blocks.values() for register in block.captures)
         moved = {r: xp.put(self.xp.fetch(self.frame[r])) for r in captured}
