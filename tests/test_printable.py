@@ -16,6 +16,7 @@ import sardonyx
 from sardonyx.cli.main import main
 from sardonyx.errors import SardonyxError
 from sardonyx.printable import LONGEST_MESSAGE, LONGEST_NAME, printable
+from sardonyx.types import Array, Backend
 from tests.support.onnx_builders import graph, model, node, value, weight
 
 X = np.ones((2, 3), np.float32)
@@ -142,7 +143,7 @@ def test_messages(name: str, backend: str, number: int) -> None:
 @NAMES
 def test_a_note_names_the_node(name: str) -> None:
     @sardonyx.op(domain="mine")
-    def Fails(xp: sardonyx.types.Backend, x: sardonyx.types.Array) -> sardonyx.types.Array:
+    def Fails(xp: Backend, x: Array) -> Array:
         raise KeyError
 
     proto = model([node("Fails", ["x"], [name], name=name, domain="mine")], ["x"], [name], mine=1)

@@ -9,7 +9,7 @@ from sardonyx.backends.padding.axes import Layout, joined
 
 NAMES = (
     "abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e "
-    "bitcast_convert_type cbrt ceil clamp clz complex conj convert_element_type copy copy_p "
+    "bitcast_convert_type cbrt ceil clamp clz complex conj convert_element_type copy "
     "cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma "
     "igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p logistic lt "
     "lt_to max min mul name ne neg nextafter not or polygamma population_count pow real "

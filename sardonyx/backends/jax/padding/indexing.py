@@ -170,9 +170,9 @@ def _wide(indices: Any) -> Any:
     return indices if indices.dtype.itemsize >= 4 else indices.astype(np.int32)
 
 
-SCATTERS = ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")
+SCATTERS = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 
 RULES: Mapping[str, Rule] = {
     "gather": gather,
-    **dict.fromkeys((*SCATTERS, *(name.replace("_", "-") for name in SCATTERS)), scatter),
+    **dict.fromkeys(SCATTERS, scatter),
 }
