@@ -1,8 +1,8 @@
 """Fine-tune an exported classifier on JAX: `python examples/fine_tuning.py [--plot file.svg]`.
 
-The network is torch's, exported with random weights; what it learns is to tell five patterns apart,
-under noise. All of it is trained, then its last layer alone, then overlays of low rank. It needs
-optax, and matplotlib for the plot.
+The network was exported by torch with random weights. It learns to classify five patterns in noisy
+pictures. The script trains it in three ways: all params, the last layer only, and low-rank
+overlays. It needs optax, and matplotlib for the plot.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ Put = Callable[[Any, Params], Params]
 
 
 def pictures(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bars that lie or stand, a disc, a ring, or a chessboard, somewhere and in some colour."""
+    """Return noisy pictures and their labels.
+
+    Each shows horizontal or vertical bars, a disc, a ring or a chessboard, in a random place and
+    colour.
+    """
     y, x = np.mgrid[:HEIGHT, :WIDTH]
     labels = rng.integers(0, 5, count)
-    made = np.empty((count, 3, HEIGHT, WIDTH), np.float32)
-    for picture, label in zip(made, labels, strict=True):
+    images = np.empty((count, 3, HEIGHT, WIDTH), np.float32)
+    for picture, label in zip(images, labels, strict=True):
         down, right = rng.integers(5, HEIGHT - 5), rng.integers(5, WIDTH - 5)
         distance = np.hypot(y - down, x - right)
         shapes = (
@@ -43,11 +47,11 @@ def pictures(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarr
             ((y + down) // 3 + (x + right) // 3) % 2 == 0,
         )
         picture[:] = rng.uniform(0.5, 1.5, (3, 1, 1)) * shapes[label]
-    return made + rng.normal(0, 0.5, made.shape).astype(np.float32), labels
+    return images + rng.normal(0, 0.5, images.shape).astype(np.float32), labels
 
 
 def fine_tuned(trained: Any, params: Params, put: Put) -> tuple[Params, list[float]]:
-    """The params with what was trained put over them, and the loss of each step."""
+    """Train, and return the tuned params and the loss of each step."""
     fn, _ = sardonyx.to_jax(CLASSIFIER, training=True)
     optimizer = optax.adam(3e-3)
 
@@ -71,7 +75,7 @@ def fine_tuned(trained: Any, params: Params, put: Put) -> tuple[Params, list[flo
 
 
 def all_ways() -> dict[str, tuple[list[float], float]]:
-    """For each way to train, the losses, and the share of new pictures that are told apart."""
+    """Train in each way, and return the losses and the accuracy on new pictures."""
     fn, params = sardonyx.to_jax(CLASSIFIER)
     everything, _ = sardonyx.split_params(params, fn.trainable)
     last, _ = sardonyx.split_params(params, "classify.*")
@@ -83,26 +87,26 @@ def all_ways() -> dict[str, tuple[list[float], float]]:
         "overlays of rank 2": (adapters, lambda own, params: sardonyx.overlaid(params, own)),
     }
     images, labels = pictures(np.random.default_rng(1), 500)
-    told = {}
+    results = {}
     for title, (trained, put) in ways.items():
         tuned, losses = fine_tuned(trained, params, put)
         right = jnp.argmax(jax.jit(fn)(tuned, images), 1) == labels
         numbers = sum(leaf.size for leaf in jax.tree.leaves(trained))
-        told[f"{title} ({numbers:,} numbers)"] = losses, float(right.mean())
-    return told
+        results[f"{title} ({numbers:,} numbers)"] = losses, float(right.mean())
+    return results
 
 
-def plot(told: dict[str, tuple[list[float], float]], path: Path) -> None:
-    """The losses as a picture."""
-    import matplotlib as mpl  # noqa: PLC0415  (for those who ask for a plot)
+def plot(results: dict[str, tuple[list[float], float]], path: Path) -> None:
+    """Write a plot of the losses."""
+    import matplotlib as mpl  # noqa: PLC0415  (needed only for a plot)
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
     for (title, (losses, right)), colour in zip(
-        told.items(), ("#b5452c", "#4c78a8", "#6b8e6b"), strict=True
+        results.items(), ("#b5452c", "#4c78a8", "#6b8e6b"), strict=True
     ):
-        axes.plot(losses, color=colour, linewidth=1.3, label=f"{title}: {right:.0%} right after it")
+        axes.plot(losses, color=colour, linewidth=1.3, label=f"{title}: {right:.0%} correct")
     axes.set_xlabel("step")
     axes.set_ylabel("loss of a batch")
     axes.set_ylim(bottom=0)
@@ -114,14 +118,14 @@ def plot(told: dict[str, tuple[list[float], float]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fine-tune an exported classifier on JAX.")
-    parser.add_argument("--plot", type=Path, help="where to write a picture of the losses")
+    parser.add_argument("--plot", type=Path, help="where to write a plot of the losses")
     arguments = parser.parse_args()
-    told = all_ways()
-    for title, (losses, right) in told.items():
+    results = all_ways()
+    for title, (losses, right) in results.items():
         first, last = np.mean(losses[:5]), np.mean(losses[-5:])
-        print(f"{title}: loss {first:.2f} -> {last:.2f}, {right:.0%} of new pictures right")
+        print(f"{title}: loss {first:.2f} -> {last:.2f}, {right:.0%} of new pictures correct")
     if arguments.plot:
-        plot(told, arguments.plot)
+        plot(results, arguments.plot)
 
 
 if __name__ == "__main__":

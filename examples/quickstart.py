@@ -1,4 +1,4 @@
-"""Load a model, run it, and see what became of its values: `python examples/quickstart.py`."""
+"""Load a model, run it and print its program: `python examples/quickstart.py`."""
 
 from pathlib import Path
 
