@@ -96,7 +96,15 @@ class Form:
         # No other thread can come between reading the count and writing it.
         entries.calls = entry.used = entries.calls + 1
         arrays = given if entry.importers is None else self._imported(given, entry)
-        outputs = self._run(entry, arrays, options, weights)
+        passed = arrays if entry.is_flat else flat(arrays)
+        try:
+            with self._backend.scope():
+                outputs = entry.recording.run(passed, weights, partial(self._key, options))
+                if outputs is None:
+                    outputs = self._met(entry, arrays, options, weights)
+        except Exception as error:
+            retrace = partial(self._retrace, entry, arrays, weights)
+            node_errors.raise_from_call(error, self._backend, retrace)
         if to_numpy:
             return [on_host(output, self._backend) for output in outputs]
         constants = self._shared.constants
@@ -184,19 +192,6 @@ class Form:
         return Buckets(sizes, padding, shared.compiler, shared.constants, trace, self._padding_lock)
 
     # -- running and recording --------------------------------------------------------------------
-
-    def _run(
-        self, entry: Entry, arrays: list[Any], options: CallOptions, weights: Weights
-    ) -> Sequence[Any]:
-        try:
-            with self._backend.scope():
-                outputs = self._replayed(entry, arrays, options, weights)
-                if outputs is not None:
-                    return outputs
-                return self._met(entry, arrays, options, weights)
-        except Exception as error:
-            retrace = partial(self._retrace, entry, arrays, weights)
-            node_errors.raise_from_call(error, self._backend, retrace)
 
     def _met(
         self, entry: Entry, arrays: list[Any], options: CallOptions, weights: Weights
