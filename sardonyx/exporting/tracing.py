@@ -50,7 +50,7 @@ class ShapeTracer(Tracer):
         if not call.arguments:
             return False  # Attributes alone give the same result for all sizes.
         try:
-            folded = self._fold(call, arrays)
+            folded = self.fold(call, arrays)
         except TooLarge:
             return True
         computed = [value for value in folded if isinstance(value, Static) and value not in arrays]

@@ -18,7 +18,7 @@ Hold = Callable[..., Any]
 
 
 class PinningTracer(Tracer):
-    """A tracer that adds a step for each value that is given a layout."""
+    """A tracer that adds a step for each value that has a layout."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class PinningTracer(Tracer):
         self._pins = pins
         self._hold = hold
 
-    def _node(self, node: Node, scope: Scope) -> Sequence[Value]:
+    def results_of(self, node: Node, scope: Scope) -> Sequence[Value]:
         layouts = self._pins.get(node)
         if layouts is None:
-            return super()._node(node, scope)
+            return super().results_of(node, scope)
         before = {name: scope[name] for name in node.inputs if name in layouts}
         for name, value in before.items():
             scope.bind(name, self._held(node, value, layouts[name]))
-        results = super()._node(node, scope)
+        results = super().results_of(node, scope)
         for name, value in before.items():
             scope.bind(name, value)
         named = zip(node.outputs, results, strict=False)

@@ -36,7 +36,7 @@ class PureForm(Form):
             if (op := self.source.op_of(node)) is not None
         )
 
-    def _key(self, options: CallOptions) -> Any:
+    def key(self, options: CallOptions) -> Any:
         if options.key is not None:
             return options.key
         if self._draws_anew:
@@ -44,16 +44,16 @@ class PureForm(Form):
                 "The model draws at random, and a pure function has no source of its own: pass a "
                 "key, as in fn(params, x, key=jax.random.key(0))."
             )
-        return self._backend.key(0)
+        return self.backend.key(0)
 
-    def _record(
+    def record(
         self, entry: Entry, arrays: list[Any], options: CallOptions, *rest: Any, execute: bool
     ) -> tuple[Program, Sequence[Any]]:
-        some_key = self._backend.key(0) if options.key is None else options.key
+        some_key = self.backend.key(0) if options.key is None else options.key
         keyed = replace(options, key=some_key)
-        made = super()._record(entry, arrays, keyed, *rest, execute=execute)
+        made = super().record(entry, arrays, keyed, *rest, execute=execute)
         if entry.recording.root.draws:
-            self._key(options)
+            self.key(options)
         return made
 
 

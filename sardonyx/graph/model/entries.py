@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import is_
 from threading import Lock
 from typing import Any
 
@@ -16,6 +18,7 @@ from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.values.kinds import Static
 from sardonyx.graph.values.params import Constants, Weights
+from sardonyx.ops.definition import Map, MapRows
 
 
 @dataclass(eq=False, slots=True)
@@ -26,6 +29,8 @@ class Entry:
     recording: Recording
     exporter: Convert
     to_numpy: bool
+    # Whether each input is one array, not a sequence, a map or absent.
+    is_flat: bool
     static_version: int
     # The number of the last call that came this way.
     used: int = 0
@@ -57,6 +62,7 @@ class Entry:
             Recording(compiler, inline),
             exporter(leaves, backend),
             is_numpy,
+            len(leaves) == len(given) and all(map(is_, leaves, given)),
             weights.static_version,
         )
 
@@ -64,18 +70,22 @@ class Entry:
         self, output: Any, given: Sequence[Any], arrays: Sequence[Any], constants: Constants
     ) -> Any:
         """An output in the caller's library; what the caller passed is that very object."""
+        if output is None or isinstance(output, (list, Map, MapRows)):
+            left = partial(self._left, given=given, arrays=arrays, constants=constants)
+            return as_dicts(each(left, output))
+        return self._left(output, given, arrays, constants)
 
-        def left(array: Any) -> Any:
-            if isinstance(array, Static):
-                found = array.value
-                return found if self.to_numpy else self.exporter(constants.leaving(found))
-            if given is not arrays:
-                for original, imported in zip(flat(given), flat(arrays), strict=True):
-                    if array is imported:
-                        return original
-            return self.exporter(array)
-
-        return as_dicts(each(left, output))
+    def _left(
+        self, array: Any, given: Sequence[Any], arrays: Sequence[Any], constants: Constants
+    ) -> Any:
+        if isinstance(array, Static):
+            found = array.value
+            return found if self.to_numpy else self.exporter(constants.leaving(found))
+        if given is not arrays:
+            for original, imported in zip(flat(given), flat(arrays), strict=True):
+                if array is imported:
+                    return original
+        return self.exporter(array)
 
 
 @dataclass(eq=False, slots=True)

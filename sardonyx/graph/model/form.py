@@ -51,7 +51,7 @@ class Form:
         self.source = source
         self.entries = Entries(shared.options.most_signatures)
         self._shared = shared
-        self._backend = shared.backend
+        self.backend = shared.backend
         self._params = shared.params
         self._infos = source.graph.required_inputs
         self._padding_lock = Lock()
@@ -59,7 +59,7 @@ class Form:
     @cached_property
     def recordings(self) -> KeptRecordings | None:
         """The recordings of other processes, where the model has a cache."""
-        backend, shared = self._backend, self._shared
+        backend, shared = self.backend, self._shared
         if backend.folder is None:
             return None
         manner = f"{backend.identity} {shared.options.strict}"
@@ -96,9 +96,17 @@ class Form:
         # No other thread can come between reading the count and writing it.
         entries.calls = entry.used = entries.calls + 1
         arrays = given if entry.importers is None else self._imported(given, entry)
-        outputs = self._run(entry, arrays, options, weights)
+        passed = arrays if entry.is_flat else flat(arrays)
+        try:
+            with self.backend.scope():
+                outputs = entry.recording.run(passed, weights, partial(self.key, options))
+                if outputs is None:
+                    outputs = self._met(entry, arrays, options, weights)
+        except Exception as error:
+            retrace = partial(self._retrace, entry, arrays, weights)
+            node_errors.raise_from_call(error, self.backend, retrace)
         if to_numpy:
-            return [on_host(output, self._backend) for output in outputs]
+            return [on_host(output, self.backend) for output in outputs]
         constants = self._shared.constants
         return [entry.leaving(output, given, arrays, constants) for output in outputs]
 
@@ -108,11 +116,11 @@ class Form:
         entry, weights = self._renewed(values, PLAIN)
         arrays = self._imported(values, entry)
         if isinstance(entry.recording, PaddedRecording):
-            with self._backend.scope():
+            with self.backend.scope():
                 shown = entry.recording.shown(flat(arrays), weights)
             if shown is not None:
                 return shown
-        return self._record(entry, arrays, PLAIN, weights, execute=False)[0]
+        return self.record(entry, arrays, PLAIN, weights, execute=False)[0]
 
     def compiled(self, given: Sequence[Any]) -> Program:
         """What a call with these arguments would run, compiled."""
@@ -121,7 +129,7 @@ class Form:
             for stage in program.stages:
                 stage.compile(self._shared.compiler, weights)
         except Exception as error:
-            node_errors.raise_told(error, "The program could not be compiled", self._backend)
+            node_errors.raise_told(error, "The program could not be compiled", self.backend)
         return program
 
     def release(self) -> None:
@@ -141,7 +149,7 @@ class Form:
             convert = next(converts)
             return array if convert is None else convert(array)
 
-        with self._backend.scope():
+        with self.backend.scope():
             return [each(imported, value) for value in given]
 
     # -- entries ----------------------------------------------------------------------------------
@@ -163,7 +171,7 @@ class Form:
         entry = Entry.of(given, self._infos, self._shared.compiler, weights)
         if self._buckets is not None:
             arrays = self._imported(given, entry)
-            with self._backend.scope():
+            with self.backend.scope():
                 entry.recording = bucketed(
                     entry.recording, self._buckets, arrays, self._infos, weights
                 )
@@ -173,30 +181,17 @@ class Form:
     def _buckets(self) -> Buckets | None:
         """Pads calls to sizes that share a program, where any are asked for."""
         shared, sizes = self._shared, self._shared.options.buckets
-        padding = self._backend.padding() if sizes else None
+        padding = self.backend.padding() if sizes else None
         if not sizes or padding is None:
             return None
 
         def trace(recorder: PieceRecorder, values: Sequence[Any]) -> Program:
             traced = self._traced(recorder, values, shared.fresh_key())
-            return Program(self._title(values), self._backend, traced, ())
+            return Program(self._title(values), self.backend, traced, ())
 
         return Buckets(sizes, padding, shared.compiler, shared.constants, trace, self._padding_lock)
 
     # -- running and recording --------------------------------------------------------------------
-
-    def _run(
-        self, entry: Entry, arrays: list[Any], options: CallOptions, weights: Weights
-    ) -> Sequence[Any]:
-        try:
-            with self._backend.scope():
-                outputs = self._replayed(entry, arrays, options, weights)
-                if outputs is not None:
-                    return outputs
-                return self._met(entry, arrays, options, weights)
-        except Exception as error:
-            retrace = partial(self._retrace, entry, arrays, weights)
-            node_errors.raise_from_call(error, self._backend, retrace)
 
     def _met(
         self, entry: Entry, arrays: list[Any], options: CallOptions, weights: Weights
@@ -211,12 +206,12 @@ class Form:
                 outputs = self._replayed(entry, arrays, options, weights)
             if outputs is not None:
                 return outputs
-            return self._record(entry, arrays, options, weights, execute=True)[1]
+            return self.record(entry, arrays, options, weights, execute=True)[1]
 
     def _replayed(
         self, entry: Entry, arrays: list[Any], options: CallOptions, weights: Weights
     ) -> Sequence[Any] | None:
-        return entry.recording.run(flat(arrays), weights, partial(self._key, options))
+        return entry.recording.run(flat(arrays), weights, partial(self.key, options))
 
     def _recalled(self, entry: Entry, arrays: list[Any], options: CallOptions) -> bool:
         """Whether another process has recorded such a call."""
@@ -226,15 +221,15 @@ class Form:
         return recordings.recall(entry.recording, self._kind(arrays, options))
 
     def _kind(self, arrays: Sequence[Any], options: CallOptions) -> Any:
-        return options.donated, tuple(kind(value, self._backend) for value in arrays)
+        return options.donated, tuple(kind(value, self.backend) for value in arrays)
 
     def _retrace(self, entry: Entry, arrays: list[Any], weights: Weights) -> None:
         """Trace a call that failed once more: where a node is at fault, that names it."""
         recording = Recording(self._shared.compiler, entry.recording.inline)
         again = replace(entry, recording=recording)
-        self._record(again, arrays, PLAIN, weights, execute=False)
+        self.record(again, arrays, PLAIN, weights, execute=False)
 
-    def _record(
+    def record(
         self,
         entry: Entry,
         arrays: list[Any],
@@ -243,8 +238,9 @@ class Form:
         *,
         execute: bool,
     ) -> tuple[Program, Sequence[Any]]:
+        """Trace a call, and with `execute` run it: its program, and then its outputs."""
         shared, recording = self._shared, entry.recording
-        with recording.lock, self._backend.scope():
+        with recording.lock, self.backend.scope():
             is_new = execute or not recording.root.following
             recorder = CallRecorder(
                 recording.root,
@@ -256,12 +252,12 @@ class Form:
                 donated=registers_of(options.donated, self._infos, arrays),
             )
             try:
-                traced = self._traced(recorder, arrays, self._key(options))
+                traced = self._traced(recorder, arrays, self.key(options))
             finally:  # A call that fails as it runs was recorded, and the next replays it.
                 recording.settle()
             if is_new and self.recordings is not None:
                 self.recordings.keep(recording, self._kind(arrays, options))
-            program = Program(self._title(arrays), self._backend, traced, recorder.path)
+            program = Program(self._title(arrays), self.backend, traced, recorder.path)
             return program, recorder.arrays_of(traced.outputs) if execute else ()
 
     def _traced(self, recorder: Recorder, arrays: Sequence[Any], key: Any) -> Traced:
@@ -269,12 +265,13 @@ class Form:
         tape = Tape(recorder, self._shared.inferred)
         return Tracer(self.source, tape, strict=self._shared.options.strict).trace(arrays, key)
 
-    def _key(self, options: CallOptions) -> Any:
+    def key(self, options: CallOptions) -> Any:
+        """The key to draw at random from: the call's own, or a fresh one."""
         return self._shared.fresh_key() if options.key is None else options.key
 
     def _title(self, arrays: Sequence[Any]) -> str:
         given = ", ".join(
-            f"{info.name}: {described(array, self._backend)}"
+            f"{info.name}: {described(array, self.backend)}"
             for info, array in zip(self._infos, arrays, strict=True)
         )
-        return f"{self.source.graph.name or 'graph'}({given}) on {self._backend.name}"
+        return f"{self.source.graph.name or 'graph'}({given}) on {self.backend.name}"

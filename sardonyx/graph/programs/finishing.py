@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.programs.weight_preparation import Binding, Fixed, bind
-from sardonyx.graph.rewriting import rewrite
+from sardonyx.graph.rewriting.phases import rewrite
 from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.steps import Segment, Step

@@ -64,7 +64,7 @@ class Stage:
             self.begin(given, compiler, weights)
         arrays = [*given, *self.binding.arrays(weights, host=segment.host)]
         if inline:
-            results: Sequence[Any] = self.binding.replay(segment, compiler.backend, *arrays)
+            results: Sequence[Any] = self.binding.replaying(segment)(compiler.backend, *arrays)
         else:
             results = self.function(compiler, arrays)(*arrays)
         frame.update(zip(segment.results, results, strict=True))
@@ -76,7 +76,7 @@ class Stage:
             if segment.host:
                 self.executable = Executable(partial(_replay_on_host, segment, compiler.backend))
             else:
-                replay = partial(self.binding.replay, segment, compiler.backend)
+                replay = partial(self.binding.replaying(segment), compiler.backend)
                 form = self.binding.form(segment)
                 self.executable = compiler.compile(replay, segment, arrays, form, self.donated)
         assert self.executable is not None

@@ -9,8 +9,9 @@ anew.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import RLock
 from typing import Any
 
@@ -174,7 +175,8 @@ class Binding:
         # An operator of the caller's may use the backend's library, in the backend's types.
         with backend.scope(), xp.scope():
             frame: Frame = {r: self._input(r, weights, xp) for r in steps.fixed}
-            for step in steps.runs(xp, frame):
+            for step, releases in zip(steps.steps, steps.releases, strict=True):
+                step.run(xp, frame, releases)
                 if xp is HOST:
                     frame.update({r: np.asarray(frame[r]) for r in step.results if r in frame})
                 weights.let_go(self.weights[r] for r in step.reads if r in self.weights)
@@ -196,8 +198,13 @@ class Binding:
             ]
         return loose + [pack.spec for pack in self.packs]
 
-    def replay(self, segment: Segment, xp: Backend, *arrays: Any) -> list[Any]:
-        """The segment, of arguments in the form in which `arrays` gives them."""
+    def replaying(self, segment: Segment) -> Callable[..., list[Any]]:
+        """The segment as a function of a backend, its inputs, and the arrays of `self.arrays`."""
+        if not self.packs and self.loose == segment.fixed:
+            return segment.replay
+        return partial(self._replay, segment)
+
+    def _replay(self, segment: Segment, xp: Backend, *arrays: Any) -> list[Any]:
         count = len(segment.inputs)
         frame: Frame = dict(zip(self.loose, arrays[count:], strict=False))
         for pack, buffer in zip(self.packs, arrays[count + len(self.loose) :], strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -75,7 +75,8 @@ class Step:
         """How messages name the step."""
         return f"{self.node.label[0].upper()}{self.node.label[1:]} ({self.node.operator})"
 
-    def run(self, xp: Backend, frame: Frame) -> None:
+    def run(self, xp: Backend, frame: Frame, releases: Sequence[int] = ()) -> None:
+        """Put the results into the frame, and take the registers out that nothing reads later."""
         if xp.reports:
             xp = xp.at(self.place)
         arrays = [frame[o] if isinstance(o, int) else xp.asarray(o.value) for o in self.operands]
@@ -85,6 +86,8 @@ class Step:
             note_step(error, self.node, arrays, xp)
             raise
         frame.update(zip(self.results, results, strict=True))
+        for register in releases:
+            del frame[register]
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -150,26 +153,15 @@ class Segment:
         # What changes with each call, and what is bound to the program: weights and constants.
         self.inputs = tuple(register for register in read if register not in fixed)
         self.fixed = tuple(register for register in read if register in fixed)
+        self.arguments = self.inputs + self.fixed
         self.releases = _releases(self.steps, self.results)
-
-    @property
-    def arguments(self) -> tuple[int, ...]:
-        return self.inputs + self.fixed
 
     def replay(self, xp: Backend, *arguments: Any) -> list[Any]:
         """Run the steps one by one: a pure function of the arguments."""
         frame: Frame = dict(zip(self.arguments, arguments, strict=True))
-        for _ in self.runs(xp, frame):
-            pass
-        return [frame[register] for register in self.results]
-
-    def runs(self, xp: Backend, frame: Frame) -> Iterator[Step]:
-        """Run the steps one by one, and hand out each when it has been run."""
         for step, releases in zip(self.steps, self.releases, strict=True):
-            step.run(xp, frame)
-            for register in releases:
-                del frame[register]
-            yield step
+            step.run(xp, frame, releases)
+        return [frame[register] for register in self.results]
 
 
 def key_of(segment: Segment) -> Any:

@@ -137,7 +137,7 @@ class Tracer:
     def _walk(self, graph: Graph | Function, scope: Scope) -> list[Value]:
         scope.graph = graph
         for node, releases in zip(graph.nodes, graph.last_reads, strict=True):
-            for name, value in zip(node.outputs, self._node(node, scope), strict=False):
+            for name, value in zip(node.outputs, self.results_of(node, scope), strict=False):
                 if name:
                     scope.bind(name, value)
                     self._names.note(scope.path + name, value, scope.depth)
@@ -146,7 +146,8 @@ class Tracer:
         names = graph.outputs if isinstance(graph, Function) else [o.name for o in graph.outputs]
         return [scope[name] if name else None for name in names]
 
-    def _node(self, node: Node, scope: Scope) -> Sequence[Value]:
+    def results_of(self, node: Node, scope: Scope) -> Sequence[Value]:
+        """Trace one node: the values of its outputs."""
         inputs = [scope[name] if name else None for name in node.inputs]
         attributes = scope.resolve(node.attributes)
         called = self.source.function_of(node)
@@ -259,10 +260,10 @@ class Tracer:
         return [slots] if definition.makes_sequence else slots
 
     def emit(self, node: Node, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
-        """What a call makes: known at once if its arrays are, otherwise by a step of its own."""
+        """The results of a call: static where all its arrays are, otherwise those of a step."""
         if not any(isinstance(array, Device) for array in arrays):
             try:
-                return self._fold(call, arrays)
+                return self.fold(call, arrays)
             except (TooLarge, NotImplementedError):
                 pass  # Too large for the host, or not for it: the device makes it at each call.
         return self.tape.emit(node, call, arrays)
@@ -275,8 +276,8 @@ class Tracer:
         keys = [Argument(_KEY, part) for part in (self._key, *self._iterations)]
         return replace(definition, function=drawing), arguments + keys
 
-    def _fold(self, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
-        """All is known: the op runs now, on NumPy. What it hands through stays what it is."""
+    def fold(self, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
+        """Run an op on static values now, on NumPy. A value that it hands through stays itself."""
         xp = self._folding
         known = [array.value for array in arrays if isinstance(array, Static)]
         xp.allow_operands([value.shape for value in known])
