@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from sardonyx.backends import backend_of
 from sardonyx.backends.base import Backend
 from sardonyx.backends.strides import dense_strides, extent, overlap, same_layout
-from sardonyx.errors import InvalidInput
+from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.ops.directml import check_support, scaled
 
 Strides: TypeAlias = Sequence[int]
@@ -50,6 +50,8 @@ def element_wise_identity(
         try:
             _check_type(xp, x, feature_level)
             return _computed(xp, x, _scaling(scale_bias), out, _pair(strides))
+        except SardonyxError:
+            raise
         except (ValueError, RuntimeError) as error:
             reason = xp.explain(error) or error
             if reason is error and not isinstance(error, ValueError):

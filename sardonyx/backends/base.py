@@ -430,6 +430,11 @@ class Backend(Conditions):
         """The same, keeping what it compiles in a folder, if it compiles anything."""
         return self
 
+    @property
+    def precision(self) -> str:
+        """How exactly float32 is multiplied: "highest", "high" or "bfloat16"."""
+        return "highest"
+
     def with_precision(self, precision: str) -> Backend:
         """The same, multiplying float32 less exactly where that is faster; few have such means."""
         return self

@@ -58,12 +58,13 @@ def exported(
     platforms: Sequence[str],
     *,
     largest: int | Mapping[str, int] | None,
+    precision: str,
     strict: bool,
 ) -> Artefact:
     """The model's program for what was asked, lowered for all of the platforms."""
     _require_platforms(platforms)
     signature = Signature.of(source.graph.required_inputs, asked)
-    exporting = Exporting(source, params, signature, tuple(platforms), strict)
+    exporting = Exporting(source, params, signature, tuple(platforms), precision, strict)
     return exporting.artefact(largest_sizes(signature.symbols, largest))
 
 
@@ -75,6 +76,7 @@ class Exporting:
     params: Params
     signature: Signature
     platforms: tuple[str, ...]
+    precision: str
     strict: bool
 
     def artefact(self, largest: Sizes) -> Artefact:
@@ -113,7 +115,8 @@ class Exporting:
         return self._lowered(traces, near, largest)
 
     def _traces(self, look: Look) -> Traces:
-        backend = PortableBackend(settings=Settings(outlines=look.plainly))
+        settings = Settings(precision=self.precision, outlines=look.plainly)
+        backend = PortableBackend(settings=settings)
         at = points(self.signature.symbols, look.least, look.most)
         model = self.source, backend, self.params
         return Traces.of(model, self.signature, at, strict=self.strict)

@@ -15,7 +15,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sardonyx.backends.base import Spec
-from sardonyx.backends.jax.backend import EXACT
+from sardonyx.backends.jax.backend import EXACT, Settings
 from sardonyx.backends.jax.portable import PortableBackend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import taken
@@ -51,13 +51,20 @@ class ShardedModel:
     """
 
     def __init__(
-        self, source: Source, host: Params, mesh: Mesh, made: Plan, *, strict: bool
+        self,
+        source: Source,
+        host: Params,
+        mesh: Mesh,
+        made: Plan,
+        backend: PortableBackend,
+        *,
+        strict: bool,
     ) -> None:
         self._source = source
         self._host = host
         self._plan = made
         self._strict = strict
-        self._backend = PortableBackend()
+        self._backend = backend
         self._infos = source.graph.required_inputs
         self._results = results_type([output.name for output in source.graph.outputs])
         self._programs: dict[Any, _Program] = {}
@@ -275,6 +282,7 @@ def sharded(
     rules: Rules,
     configuration: str | None,
     *,
+    precision: str,
     strict: bool,
 ) -> ShardedModel:
     """The model on the mesh; without one, on the devices that its annotations are for."""
@@ -284,7 +292,9 @@ def sharded(
     annotated = Annotated.of(source, configuration) if follows or configuration else None
     chosen = _mesh(mesh, annotated)
     axes: MeshAxes = dict(zip(chosen.axis_names, chosen.devices.shape, strict=True))
-    return ShardedModel(source, host, chosen, plan(source, axes, rules, annotated), strict=strict)
+    backend = PortableBackend(settings=Settings(precision=precision))
+    layouts = plan(source, axes, rules, annotated)
+    return ShardedModel(source, host, chosen, layouts, backend, strict=strict)
 
 
 def _mesh(given: Mesh | None, annotated: Annotated | None) -> Mesh:

@@ -60,7 +60,7 @@ class PureForm(Form):
 class PureModel(Model):
     """A model that is a pure function."""
 
-    form_type = PureForm
+    _form_type = PureForm
 
 
 def weights_of(source: Source) -> dict[str, np.ndarray[Any, Any]]:

@@ -47,7 +47,7 @@ class Form:
 
     def __init__(self, source: Source, shared: Shared) -> None:
         self.source = source
-        self.entries = Entries(shared.options.most_signatures)
+        self.entries = Entries(shared.options.max_signatures)
         self._shared = shared
         self._backend = shared.backend
         self._params = shared.params
