@@ -34,6 +34,7 @@ class Description:
     draws: bool
     weights: tuple[str, ...]
     constants: tuple[str, ...]
+    metadata: Mapping[str, str]
 
     def as_json(self) -> dict[str, Any]:
         """What is written."""
@@ -47,6 +48,7 @@ class Description:
             "draws": self.draws,
             "weights": list(self.weights),
             "constants": list(self.constants),
+            "metadata": dict(self.metadata),
         }
 
 
@@ -68,6 +70,7 @@ def described(content: Content) -> tuple[Description, dict[str, np.ndarray[Any, 
         draws=reader.one("draws", bool),
         weights=tuple(reader.several("weights", str)),
         constants=tuple(reader.several("constants", str)),
+        metadata=reader.metadata(),
     )
     arrays = dict(map(reader.array, reader.several("arrays", dict)))
     names = [*description.weights, *description.constants]
@@ -122,6 +125,14 @@ class _Reader:
         if any(type(size) is not int or size < 1 for size in sizes.values()):
             raise self.wrong(f"its largest sizes are {sizes!r:.100}")
         return sizes
+
+    def metadata(self) -> Mapping[str, str]:
+        if "metadata" not in self.content.description:
+            return {}  # As in archives of earlier versions.
+        texts: Mapping[str, str] = self.one("metadata", dict)
+        if any(type(text) is not str for text in texts.values()):
+            raise self.wrong(f"its metadata are {texts!r:.100}")
+        return texts
 
     def platform(self, name: str) -> str:
         if not name.isidentifier() or not name.isascii() or len(name) > LONGEST_PLATFORM:

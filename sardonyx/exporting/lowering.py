@@ -151,6 +151,7 @@ class Exporting:
             draws=first.draws,
             weights=tuple(weights),
             constants=tuple(constants),
+            metadata=dict(self.source.metadata),
         )
         return Artefact(description, _serialised(program), {**weights, **constants})
 

@@ -6,7 +6,6 @@ import fnmatch
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +18,8 @@ from sardonyx.graph.calls.array_interop import stand_ins
 from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.audit import audit
 from sardonyx.graph.ir import Source, ValueInfo
-from sardonyx.graph.model.form import PLAIN, CallOptions, Form
+from sardonyx.graph.model.bound import PLAIN, BoundModel, CallOptions
+from sardonyx.graph.model.form import Form
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.model.shared import DEFAULTS, Options, Shared
 from sardonyx.graph.model.stats import Stats
@@ -286,27 +286,6 @@ class Model:
             if key not in self._overriding:
                 self._overriding[key] = self._plain.overriding(key)
             return self._overriding[key]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class BoundModel:
-    """A model with a key or donated inputs, as `Model.bind` returns it; call it like the model."""
-
-    _model: Model
-    _options: CallOptions
-
-    def __call__(self, /, *inputs: Any, **named_inputs: Any) -> Any:
-        """Run the model, as `Model.__call__` does."""
-        return self._model._called(self._options, *inputs, **named_inputs)
-
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """Run the model on inputs by name, as `Model.run` does."""
-        return self._model._ran(self._options, output_names, feeds)
-
-    def __repr__(self) -> str:
-        key = "" if self._options.key is None else ", with a key"
-        donated = ", ".join(self._options.donated)
-        return printable(f"<bound {self._model!r}{key}{donated and f', donates {donated}'}>")
 
 
 def audited(model: Model) -> Model:
