@@ -1,4 +1,4 @@
-"""The interface: names, options and types that people build on."""
+"""The interface: names, options, types and pages that people build on."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import pytest
 import sardonyx
 import sardonyx.types
 from sardonyx.errors import InvalidInput, LimitExceeded, MissingFile, SardonyxError
+from tests.api_page import page
 from tests.graphs import function, model, node, value, weight
 from tests.refusal import refused
 
@@ -283,3 +284,18 @@ def test_a_limit_is_a_whole_number(name: str) -> None:
             sardonyx.Limits(**{name: wrong})  # type: ignore[arg-type]
     with refused(InvalidInput, "pass a sardonyx.Limits"):
         sardonyx.load(LINEAR, limits=5)  # type: ignore[arg-type]
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+def test_the_page_of_public_names_is_current() -> None:
+    written = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    assert page() == written, "write it anew: python -m tests.api_page > docs/api.md"
+
+
+def test_the_page_leaves_no_public_name_out() -> None:
+    for name in (*sardonyx.__all__, *sardonyx.types.__all__):
+        assert name[0] == "_" or f"| `{name}` |" in page(), name
+    for name in PUBLIC:
+        assert f"| `{name}` |" in page(), name
