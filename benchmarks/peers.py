@@ -74,7 +74,7 @@ def open_sardonyx(job: Job, feeds: Feeds) -> Opened:
 def open_sardonyx_keeping(job: Job, feeds: Feeds) -> Opened:
     import sardonyx  # noqa: PLC0415
 
-    model = sardonyx.load(job.path, backend="jax", cache=job.cache, keep_memory=True)
+    model = sardonyx.load(job.path, backend="jax", cache=job.cache, retain_freed_memory=True)
     return Opened(lambda: model.run(None, feeds))
 
 
@@ -215,7 +215,7 @@ PEERS: dict[str, Peer] = {
         Peer("sardonyx", "sardonyx", ("jax", "sardonyx"), open_sardonyx, caches=True),
         Peer(
             "sardonyx_keeping",
-            "keep_memory",
+            "retain_freed_memory",
             ("jax", "sardonyx"),
             open_sardonyx_keeping,
             caches=True,

@@ -79,12 +79,12 @@ def all_ways() -> dict[str, tuple[list[float], float]]:
     fn, params = sardonyx.to_jax(CLASSIFIER)
     everything, _ = sardonyx.split_params(params, fn.trainable)
     last, _ = sardonyx.split_params(params, "classify.*")
-    adapters = sardonyx.low_rank(params, 2, sorted(fn.trainable), key=0)
+    adapters = sardonyx.lora_init(params, 2, sorted(fn.trainable), key=0)
     laid_over: Put = lambda trained, params: params | trained  # noqa: E731
     ways: dict[str, tuple[Any, Put]] = {
         "everything": (everything, laid_over),
         "the last layer": (last, laid_over),
-        "overlays of rank 2": (adapters, lambda own, params: sardonyx.overlaid(params, own)),
+        "overlays of rank 2": (adapters, lambda own, params: sardonyx.apply_overlays(params, own)),
     }
     images, labels = pictures(np.random.default_rng(1), 500)
     results = {}

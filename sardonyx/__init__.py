@@ -2,6 +2,7 @@
 
 from sardonyx import onnx_backend
 from sardonyx.api import load, run_op
+from sardonyx.checkpoints import load_params, save_params
 from sardonyx.directml import element_wise_identity
 from sardonyx.errors import (
     BackendUnavailable,
@@ -9,6 +10,7 @@ from sardonyx.errors import (
     InvalidInput,
     InvalidModel,
     LimitExceeded,
+    MissingFile,
     SardonyxError,
     UnsupportedModel,
 )
@@ -16,10 +18,12 @@ from sardonyx.exporting.api import export
 from sardonyx.graph.calls.results import Results
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.programs.program import Program
+from sardonyx.limits import Limits
+from sardonyx.lora import apply_overlays, lora_init
 from sardonyx.ops.definition import op
 from sardonyx.sharding.api import shard
 from sardonyx.to_jax.api import to_jax
-from sardonyx.to_jax.params import load_params, low_rank, overlaid, save_params, split_params
+from sardonyx.to_jax.params import split_params
 from sardonyx.version import __version__
 
 __all__ = [
@@ -28,20 +32,22 @@ __all__ = [
     "InvalidInput",
     "InvalidModel",
     "LimitExceeded",
+    "Limits",
+    "MissingFile",
     "Model",
     "Program",
     "Results",
     "SardonyxError",
     "UnsupportedModel",
     "__version__",
+    "apply_overlays",
     "element_wise_identity",
     "export",
     "load",
     "load_params",
-    "low_rank",
+    "lora_init",
     "onnx_backend",
     "op",
-    "overlaid",
     "run_op",
     "save_params",
     "shard",

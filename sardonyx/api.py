@@ -1,15 +1,16 @@
-"""What people call: loading a model, and running one operator."""
+"""`sardonyx.load` and `sardonyx.run_op`: a model, and one operator."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from sardonyx.arguments import check_choice, check_count, check_switches, check_text
+from sardonyx.arguments import PRECISIONS, check_choice, check_count, check_switches, check_text
 from sardonyx.backends import backend_of, find, limit_memory
 from sardonyx.backends.base import Backend
 from sardonyx.backends.host_memory import keep_freed
@@ -23,13 +24,14 @@ from sardonyx.graph.loading.custom_ops import with_ops
 from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.loading.read import Readable, read_model
 from sardonyx.graph.loading.single_op import single_node
-from sardonyx.graph.model.model import Model
+from sardonyx.graph.model.model import Model, audited
 from sardonyx.graph.model.shared import Options
 from sardonyx.graph.standard.schema import newest_version
+from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
+from sardonyx.limits import Limits
 from sardonyx.ops.definition import Op
 from sardonyx.progress import compiling
 
-PRECISIONS = ("highest", "high", "bfloat16")
 # Of one operator: Split has the most, one for each part.
 MOST_OUTPUTS = 2**16
 
@@ -42,84 +44,88 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     jit: bool = True,
     strict: bool = True,
     cache: str | os.PathLike[str] | None = None,
-    most_signatures: int = 256,
+    max_signatures: int = 256,
     buckets: Mapping[str, Sequence[int] | str] | None = None,
     memory_fraction: float | None = None,
-    keep_memory: bool = False,
+    retain_freed_memory: bool = False,
     precision: str = "highest",
     checked: bool = False,
-    max_bytes: int | None = None,
+    limits: Limits = DEFAULT_LIMITS,
     ops: Iterable[Op[Any]] = (),
 ) -> Model:
     """Load an ONNX model from a path, bytes, a file object or a `ModelProto`.
 
-    What `sardonyx.export` wrote is known by its content, and loaded too: as an `ExportedModel`,
-    which is called like a `Model`. Of the choices below only `device` is left then.
+    Archives that `sardonyx.export` wrote are detected, and loaded as `ExportedModel`, which is
+    called like a `Model`. Of the options only `device`, `memory_fraction` and
+    `retain_freed_memory` apply to them; any other is an error.
 
-    `backend` is "jax", "cupy" or "numpy", or a `Backend` of your own; None takes the best that is
-    present, and `model.backend` says which. `device` is "cpu", "cuda", "cuda:1", "tpu" or one of
-    JAX's own devices. With `jit=False` nothing is compiled, and operators run one by one, which is
-    slow but easy to follow. With `strict=False` types that an operator's schema does not list are
-    let through.
+    `backend` is "jax", "cupy" or "numpy", or a `Backend` of your own; None chooses the best that is
+    present, and `model.backend` names it. `device` is "cpu", "cuda", "cuda:1", "tpu" or one of
+    JAX's own devices. With `jit=False` nothing is compiled: operators run one by one, which is slow
+    but easy to follow. With `strict=False` operators accept types that their schemas do not list.
 
-    `cache` names a folder in which recordings and compiled programs are kept for the next process.
-    Compiled programs are machine code, which JAX unpickles, so that the folder must be your own: it
-    is created for you alone (mode 0700), and one that belongs to another user, or that others can
-    write to, is refused. It holds at most 4 GiB; what was used longest ago goes first.
+    `cache` names a folder for recordings and compiled programs, which the next process uses again.
+    Compiled programs are machine code, and JAX unpickles them, so the folder must be yours alone:
+    it is created with mode 0700, and a folder that another user owns or can write to is refused. It
+    holds at most 4 GiB; the entries that were not used for longest are deleted first.
 
-    A model keeps the programs of `most_signatures` kinds of calls, those used last.
+    A model keeps programs for at most `max_signatures` signatures, those used last.
 
-    `buckets` gives named free dimensions a few sizes, as `{"batch": [1, 8, 32]}`, or "powers of
-    two". Calls are padded up to the next one (or multiple of the last), run by one program for all
-    of them, and cut to what they would have been. That no padding can change a result is proved
-    from the model's program; if it cannot be, a call is refused with the node that is in the way.
-    A size of 1, and calls without data, are run as they are. Sums may be taken in another order.
-    NumPy and CuPy compile nothing, so that there is nothing to do for them, and calls inside of a
-    caller's `jit` are its own.
+    `buckets` lists sizes for named free dimensions, as in `{"batch": [1, 8, 32]}`, or is "powers of
+    two". Calls are padded to the next size (or to a multiple of the last), so that they share one
+    program, and the results are cut to their true size. The padding is proved not to change
+    results; if the proof fails, the call is refused with the node that prevents it. Calls of size 1
+    and calls without data are not padded. The order of sums may differ. NumPy and CuPy do not
+    compile, so `buckets` has no effect there, nor for calls inside of a caller's `jit`.
 
-    `memory_fraction` says how much of a GPU's memory the library may take, of which JAX otherwise
-    takes three quarters at once; JAX must not have been used before.
+    `memory_fraction` is the part of a GPU's memory that the library may reserve; JAX reserves three
+    quarters by default. It must be set before JAX is first used.
 
-    With `keep_memory` what calls free on the host stays with the process. Otherwise temporaries of
-    more than 32 MB are asked of the system and cleared at every call, which takes a third of the
-    time of a MobileNet at batch 8. It holds for all that this process frees from then on, whoever
-    frees it, and on Linux with GNU's C library alone.
+    With `retain_freed_memory` the process keeps the host memory that calls free. Otherwise the
+    system provides and clears temporaries of more than 32 MB anew at every call, which takes a
+    third of the time of a MobileNet at batch 8. It affects the whole process from then on, and
+    works only on Linux with the GNU C library.
 
-    `precision` says how exactly JAX multiplies and convolves float32: "highest" is float32 itself;
-    "high" is TF32 on GPUs and nearly float32 on TPUs; with "bfloat16" factors are rounded to that
-    type, and sums are float32. NumPy and CuPy are always exact.
+    `precision` is how exactly JAX multiplies and convolves float32: "highest" is float32 itself;
+    "high" is TF32 on GPUs, and nearly float32 on TPUs; "bfloat16" rounds the factors to that type,
+    and sums in float32. NumPy and CuPy are always exact.
 
-    With `checked` a call whose data the standard calls an error, such as an index out of range, is
-    refused by the node's name on every backend. Otherwise JAX and CuPy read the nearest element,
-    and write nothing. Each call then waits until its program has run.
+    With `checked`, data that the standard calls an error, such as an index out of range, raises an
+    error that names the node, on every backend. Otherwise JAX and CuPy read the nearest element,
+    and write nothing. A checked call waits until its program has run.
 
-    `max_bytes` is the most that one value may take which the model makes of little, such as a
-    `Range` over 2**40; all that are needed at once may take twice as much. By default it is 4 GiB,
-    or a quarter of the memory that this process may have. A value may always be as large as the
-    inputs and weights together.
+    `limits` bounds the memory and the nodes that a small file may ask for; see `Limits`.
 
-    `ops` are operators of your own, made with `@sardonyx.op`, for this model alone; they come
-    before the standard's of the same name.
+    `ops` are operators of your own, defined with `@sardonyx.op`, for this model alone. They take
+    precedence over standard operators of the same name.
 
     >>> import sardonyx
     >>> sardonyx.load("examples/encoder.onnx", backend="numpy").backend
     'numpy'
     """
-    check_switches(jit=jit, strict=strict, keep_memory=keep_memory, checked=checked)
-    check_count(most_signatures, "A model keeps at least one signature")
+    check_switches(jit=jit, strict=strict, retain_freed_memory=retain_freed_memory, checked=checked)
+    check_count(max_signatures, "A model keeps at least one signature")
     check_choice("precision", precision, PRECISIONS)
+    if not isinstance(limits, Limits):
+        raise InvalidInput(f"'limits' is {limits!r:.100}: pass a sardonyx.Limits.")
     if is_archive(source):
-        _require_unchecked(checked)
+        _refuse_for_archives(
+            jit=jit,
+            strict=strict,
+            cache=cache,
+            max_signatures=max_signatures,
+            buckets=buckets,
+            precision=precision,
+            checked=checked,
+            limits=limits,
+            ops=ops,
+        )
+        _set_memory("jax", memory_fraction, retains=retain_freed_memory)
         exported: Model = load_exported(source, backend, device)
         return exported
     proto, file = read_model(source)
-    if max_bytes is not None and not (isinstance(max_bytes, int) and max_bytes > 0):
-        raise InvalidInput(f"The limit max_bytes is a number of bytes, not {max_bytes!r:.100}.")
-    loaded = replace(with_ops(load_source(proto, file), ops), max_bytes=max_bytes)
-    if memory_fraction is not None:
-        limit_memory(backend, memory_fraction)
-    if keep_memory:
-        keep_freed()
+    loaded = replace(with_ops(load_source(proto, file), ops), limits=limits)
+    _set_memory(backend, memory_fraction, retains=retain_freed_memory)
     chosen = backend if isinstance(backend, Backend) else find(backend, device)
     if precision != "highest":
         chosen = chosen.with_precision(precision)
@@ -128,22 +134,32 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     if cache is not None:
         chosen = chosen.with_cache(path_of(cache))
     sizes = Sizes.of(buckets, loaded.graph.inputs)
-    options = Options(strict, most_signatures, sizes, watch=compiling)
-    model = Model(loaded, chosen if jit else chosen.uncompiled(), options)
-    model.audit()
-    return model
+    options = Options(strict, max_signatures, sizes, watch=compiling)
+    return audited(Model(loaded, chosen if jit else chosen.uncompiled(), options))
 
 
-def _require_unchecked(checked: bool) -> None:
-    if checked:
-        raise InvalidInput(
-            "An exported program checks no data: load the ONNX model itself with checked=True."
-        )
+def _refuse_for_archives(**options: Any) -> None:
+    """Refuse the options of `load` that an exported program cannot follow any more."""
+    defaults = {name: each.default for name, each in signature(load).parameters.items()}
+    for name, value in options.items():
+        is_empty = not value and not defaults[name]
+        if value != defaults[name] and not is_empty:
+            raise InvalidInput(
+                f"'{name}' has no effect on an exported program, which is compiled as it was "
+                f"exported: leave it out, or load the ONNX model itself with {name}=."
+            )
+
+
+def _set_memory(backend: str | Backend | None, fraction: float | None, *, retains: bool) -> None:
+    if fraction is not None:
+        limit_memory(backend, fraction)
+    if retains:
+        keep_freed()
 
 
 def _with_checks(backend: Backend, *, is_padded: bool) -> Backend:
     if is_padded and backend.padding() is not None:
-        raise InvalidInput("Padded calls check no data: leave out checked=True, or the buckets.")
+        raise InvalidInput("Padded calls are never checked: leave out checked=True, or buckets=.")
     checking: Backend = backend.with_checks()
     return checking
 
@@ -159,9 +175,9 @@ def run_op(
     strict: bool = True,
     **attributes: Any,
 ) -> Any:
-    """Run one operator on arrays of any library, at any opset (None: the newest).
+    """Run one operator on arrays of any library, at any opset; None is the newest.
 
-    It runs on the library of the first array that is not NumPy's, or on the `backend` named.
+    It runs on the library of the first array that is not NumPy's, unless you name a `backend`.
 
     >>> import numpy as np, sardonyx
     >>> sardonyx.run_op("Softmax", np.zeros((1, 2), np.float32), axis=-1, opset=13)
@@ -191,5 +207,5 @@ def _as_array(value: Any) -> Any:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise InvalidInput(f"An input is no array: {error}.") from None
+        raise InvalidInput(f"An input is not a readable array: {error}. Pass an array.") from None
     return array.astype(object) if array.dtype.kind in "UST" else array

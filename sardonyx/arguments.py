@@ -1,4 +1,4 @@
-"""Checks of what people pass besides arrays: switches, counts, fractions, choices, names."""
+"""Checks of arguments that are not arrays: switches, counts, fractions, choices, names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import numpy as np
 
 from sardonyx.errors import InvalidInput
 
+# How exactly float32 is multiplied, wherever people choose it.
+PRECISIONS = ("highest", "high", "bfloat16")
+
 _REAL = (int, float, np.integer, np.floating)
 
 
 def check_switches(**given: Any) -> None:
-    """Require True or False of each: what `strict="no"` should mean, nobody can say.
+    """Require each value to be True or False, and refuse `strict="no"`.
 
     >>> check_switches(strict=True, jit=False)
     """
@@ -23,7 +26,7 @@ def check_switches(**given: Any) -> None:
 
 
 def check_count(value: Any, rule: str, most: int | None = None) -> None:
-    """Require a whole number from 1 on, or else raise the rule.
+    """Require a whole number of at least 1; the error begins with the rule.
 
     >>> check_count(256, "A model keeps at least one signature")
     """
@@ -42,7 +45,7 @@ def check_fraction(value: Any, what: str) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str | None]) -> None:
-    """Require one of a few words.
+    """Require one of the choices.
 
     >>> check_choice("precision", "high", ("highest", "high"))
     """
@@ -52,7 +55,7 @@ def check_choice(name: str, value: Any, choices: Sequence[str | None]) -> None:
 
 
 def check_text(**given: Any) -> None:
-    """Require a string of each.
+    """Require each value to be a string.
 
     >>> check_text(op_type="Softmax", domain="")
     """

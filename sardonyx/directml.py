@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from sardonyx.backends import backend_of
 from sardonyx.backends.base import Backend
 from sardonyx.backends.strides import dense_strides, extent, overlap, same_layout
-from sardonyx.errors import InvalidInput
+from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.ops.directml import check_support, scaled
 
 Strides: TypeAlias = Sequence[int]
@@ -33,23 +33,25 @@ def element_wise_identity(
     strides: Strides | tuple[Strides | None, Strides | None] | None = None,
     feature_level: str | float = "4.1",
 ) -> Any:
-    """`x`, or x * scale + bias where `scale_bias` is given, in a buffer of its own or in `out`.
+    """Return x * scale + bias, or `x` without a `scale_bias`, in a new buffer or in `out`.
 
-    `out` may be `x` itself: the operator works in place. JAX's arrays do not change; there `out`
-    gives up its buffer to the result, and is deleted. `strides`, counted in elements, are those of
-    the result, or a pair of the input's and the result's. With strides for the input its elements,
-    in row-major order, are taken for the buffer that is read at those strides; a stride of 0
-    repeats elements. The types and ranks are those that DirectML takes at `feature_level`.
+    `out` may be `x` itself: the operator then works in place. JAX's arrays are immutable; there
+    the result reuses the buffer of `out`, which is deleted. `strides`, counted in elements, are
+    those of the result, or a pair for the input and the result. With strides for the input, its
+    elements in row-major order are the buffer that is read at those strides; a stride of 0 repeats
+    elements. DirectML's types and ranks at `feature_level` are accepted.
 
-    Floats are computed in their own type, with the scale and the bias as they are given. Integers
-    are computed in float64 (those of 64 bits with a whole scale and bias exactly), truncated
-    towards zero and limited to the range of their type; what is not a number becomes 0.
+    Floats are computed in their own type. Integers are computed in float64 (those of 64 bits with
+    a whole scale and bias exactly), truncated towards zero and limited to the range of their type;
+    NaN becomes 0.
     """
     xp = backend_of(x)
     with xp.scope():
         try:
             _check_type(xp, x, feature_level)
             return _computed(xp, x, _scaling(scale_bias), out, _pair(strides))
+        except SardonyxError:
+            raise
         except (ValueError, RuntimeError) as error:
             reason = xp.explain(error) or error
             if reason is error and not isinstance(error, ValueError):
@@ -59,7 +61,7 @@ def element_wise_identity(
 
 @dataclass(frozen=True)
 class _Scaling:
-    """A function that equals another of the same numbers, so that it is compiled but once."""
+    """The computation; instances with the same numbers are equal, so that one is compiled."""
 
     scale: float
     bias: float
@@ -71,7 +73,7 @@ class _Scaling:
 def _computed(xp: Backend, x: Any, scaling: _Scaling, out: Any, strides: tuple[Any, Any]) -> Any:
     from_strides, to_strides = (_checked(x.shape, steps) for steps in strides)
     if to_strides is not None and overlap(x.shape, to_strides):
-        raise ValueError(f"with the strides {to_strides} two elements would lie in one place")
+        raise ValueError(f"with the strides {to_strides} two elements would overlap")
     source = x if from_strides is None else _read(xp, x, from_strides)
     if out is not None:
         _check_out(xp, x, out, to_strides)
@@ -116,7 +118,7 @@ def _check_out(xp: Backend, x: Any, out: Any, steps: tuple[int, ...] | None) -> 
             f"out has the strides {present}, not {steps}; leave out its strides, or leave out out"
         )
     if overlap(x.shape, present):
-        raise ValueError("two elements of out lie in one place, so that they cannot be written")
+        raise ValueError("two elements of out overlap, so that they cannot be written")
 
 
 def _scaling(given: Any) -> _Scaling:
@@ -129,7 +131,7 @@ def _scaling(given: Any) -> _Scaling:
 
 
 def _pair(strides: Any) -> tuple[Any, Any]:
-    """The strides of the input and of the output, of which the former may be left out."""
+    """The strides of the input and of the output; those of the input may be left out."""
     if strides is None:
         return None, None
     steps = tuple(strides)

@@ -1,15 +1,19 @@
-"""What sardonyx raises: one family, six members.
+"""The exceptions of sardonyx: one family, and the built-in exceptions that two of them also are.
 
-Every message is one paragraph that says what is wrong, where it is, and the way out.
+`except SardonyxError` catches everything that sardonyx reports. Code that knows nothing of
+sardonyx can catch built-in exceptions: `InvalidInput` is a `ValueError` too, and `MissingFile` is
+a `FileNotFoundError` too. Each message says what is wrong, where, and what to do.
 """
 
 from __future__ import annotations
+
+import errno
 
 from sardonyx.printable import printable
 
 
 class SardonyxError(Exception):
-    r"""The family: catch this to catch all that sardonyx itself reports.
+    r"""The base class of all errors that sardonyx reports.
 
     Messages quote names of the model; control characters in them are escaped, and long ones
     shortened.
@@ -23,24 +27,48 @@ class SardonyxError(Exception):
 
 
 class InvalidModel(SardonyxError):
-    """The file is no ONNX model, or contradicts itself or the standard."""
+    """The file is not an ONNX model, or it contradicts itself or the standard."""
+
+
+class MissingFile(InvalidModel, FileNotFoundError):
+    """The file of a model, of its weights or of params does not exist.
+
+    >>> import sardonyx
+    >>> try:
+    ...     sardonyx.load("nowhere.onnx")
+    ... except FileNotFoundError as error:
+    ...     print(error)
+    There is no file 'nowhere.onnx': check the path.
+    """
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        self.errno = errno.ENOENT
 
 
 class UnsupportedModel(SardonyxError):
-    """The model is sound, but asks for something that sardonyx does not have."""
+    """The model is valid, but uses something that sardonyx does not support."""
 
 
-class InvalidInput(SardonyxError):
-    """What was passed to a model does not fit it."""
+class InvalidInput(SardonyxError, ValueError):
+    """An argument is wrong: an input of a call, an option, or a value to assign.
+
+    >>> import sardonyx
+    >>> try:
+    ...     sardonyx.load("examples/encoder.onnx", precision="low")
+    ... except ValueError as error:
+    ...     print(error)
+    There is no precision 'low': pass one of 'highest', 'high', 'bfloat16'.
+    """
 
 
 class LimitExceeded(SardonyxError):
-    """Going on would take more memory, time or nesting than is allowed."""
+    """A model or a call would exceed a limit of memory, time or nesting; see `Limits`."""
 
 
 class BackendUnavailable(SardonyxError):
-    """The backend or device that was asked for is not installed or not present."""
+    """The backend or device that you named is not installed or not present."""
 
 
 class InternalError(SardonyxError):
-    """Sardonyx itself, or the array library under it, is at fault: please report it."""
+    """Sardonyx itself, or the array library below it, failed: please report it."""

@@ -1,4 +1,4 @@
-"""The interface of `onnx.backend.base`, so that ONNX's own test runner can drive sardonyx.
+"""The interface of `onnx.backend.base`, through which ONNX's own test runner uses sardonyx.
 
 >>> from sardonyx import onnx_backend
 >>> onnx_backend.supports_device("CPU")
@@ -22,7 +22,7 @@ from sardonyx.graph.model.model import Model
 
 
 class SardonyxRep(base.BackendRep):
-    """A model ready to run on lists or mappings of NumPy arrays."""
+    """A loaded model that runs on lists or mappings of NumPy arrays."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -40,7 +40,7 @@ class SardonyxRep(base.BackendRep):
 
 
 class SardonyxBackend(base.Backend):
-    """Models on the best array library that is present; subclass to name one."""
+    """Models on the best array library that is present; subclass it to choose one."""
 
     array_backend: ClassVar[str | Backend | None] = None
 

@@ -1,4 +1,4 @@
-"""What the annotations of an operator of your own may say: where each of its values lives.
+"""Types to annotate with: those of models, and those of the values of an operator of your own.
 
 >>> import numpy as np, sardonyx
 >>> from sardonyx.types import Array, Backend
@@ -13,8 +13,17 @@
 array([1., 2.], dtype=float32)
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.model.bound import BoundModel
+from sardonyx.graph.model.memory import Memory
+from sardonyx.graph.model.stats import Stats
+from sardonyx.graph.values.params import Params
+from sardonyx.lora import LowRank
 from sardonyx.ops.definition import (
     Alias,
     Arrays,
@@ -25,28 +34,61 @@ from sardonyx.ops.definition import (
     Ints,
     Key,
     Map,
+    Op,
     Outputs,
     Shaped,
     Strings,
     Unsized,
     Value,
 )
+from sardonyx.sharding.report import Report
+from sardonyx.to_jax.pure_function import PureFunction
+
+if TYPE_CHECKING:
+    from sardonyx.exporting.artefact import Artefact
+    from sardonyx.exporting.model import ExportedModel
+    from sardonyx.sharding.model import ShardedModel
+
+# Their modules import JAX, which `import sardonyx` does not.
+_LAZY = {
+    "Artefact": "sardonyx.exporting.artefact",
+    "ExportedModel": "sardonyx.exporting.model",
+    "ShardedModel": "sardonyx.sharding.model",
+}
 
 __all__ = [
     "Alias",
     "Array",
     "Arrays",
+    "Artefact",
     "Backend",
     "Body",
+    "BoundModel",
     "DType",
+    "ExportedModel",
     "Floats",
     "Host",
     "Ints",
     "Key",
+    "LowRank",
     "Map",
+    "Memory",
+    "Op",
     "Outputs",
+    "Params",
+    "PureFunction",
+    "Report",
     "Shaped",
+    "ShardedModel",
+    "Stats",
     "Strings",
     "Unsized",
     "Value",
+    "ValueInfo",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'sardonyx.types' has no attribute '{name}'")
+    return getattr(import_module(_LAZY[name]), name)

@@ -22,7 +22,7 @@ FREE = model([node("Neg", ["x"], ["y"])], ["x"], ["y"])
 
 OPTIONS: list[tuple[dict[str, Any], type[SardonyxError], str]] = [
     *(
-        ({"most_signatures": bad}, InvalidInput, "at least one signature")
+        ({"max_signatures": bad}, InvalidInput, "at least one signature")
         for bad in ("a", None, 1.5, [3], 0, True, float("nan"))
     ),
     *(({"ops": bad}, InvalidInput, "pass a list of operators") for bad in (5, None, 1.5)),
@@ -41,7 +41,7 @@ OPTIONS: list[tuple[dict[str, Any], type[SardonyxError], str]] = [
     *(({"precision": bad}, InvalidInput, "precision") for bad in (None, 5, "low", [], {})),
     *(
         ({option: bad}, InvalidInput, f"'{option}' is {bad!r}: pass True or False.")
-        for option in ("strict", "jit", "keep_memory")
+        for option in ("strict", "jit", "retain_freed_memory")
         for bad in ("no", 0, None, 5, [])
     ),
     *(

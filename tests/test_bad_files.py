@@ -14,7 +14,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import sardonyx
-from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded, UnsupportedModel
+from sardonyx.errors import (
+    InvalidInput,
+    InvalidModel,
+    LimitExceeded,
+    MissingFile,
+    UnsupportedModel,
+)
 from tests.support.onnx_builders import BOOL, changed, function, graph, model, node, value, weight
 from tests.support.raises import refused
 
@@ -119,7 +125,7 @@ def test_an_unknown_field_is_refused() -> None:
         (io.StringIO("text"), InvalidInput, ["binary"]),
         (3, InvalidInput, ["int", "path"]),
         (None, InvalidInput, ["NoneType", "path"]),
-        ("no such file", InvalidModel, ["no such file", "cannot be opened"]),
+        ("nowhere.onnx", MissingFile, ["no file 'nowhere.onnx'", "check the path"]),
         ("a\0b", InvalidModel, ["cannot be opened", "null"]),
         (os.devnull, InvalidModel, ["not a regular file"]),
         (onnx.ModelProto(), InvalidModel, ["no graph"]),
@@ -307,7 +313,8 @@ def test_weights_lie_nowhere_else(
     (path.parent / "linked").symlink_to(tmp_path)
     os.link(tmp_path / "outside.bin", path.parent / "hard.bin")
     os.mkfifo(path.parent / "pipe")
-    with refused(InvalidModel, "'w'", *words):
+    error = MissingFile if location == "missing.bin" else InvalidModel
+    with refused(error, "'w'", *words):
         load(path)
 
 

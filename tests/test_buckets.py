@@ -282,7 +282,7 @@ def test_draws_for_a_padded_batch_are_those_of_the_call() -> None:
     bucketed = sardonyx.load(proto, backend="jax", buckets={"batch": [8]})
     for size in (3, 7, 8):
         x = normal(size, 5, 6)
-        assert_array_equal(bucketed.keyed(7)(x), plain.keyed(7)(x))
+        assert_array_equal(bucketed.bind(key=7)(x), plain.bind(key=7)(x))
         assert (bucketed(x) != bucketed(x)).any()
     assert bucketed.stats().compiles == 1
 

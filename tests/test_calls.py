@@ -249,9 +249,9 @@ def test_a_name_to_donate_is_no_list_of_letters() -> None:
     loaded = sardonyx.load(proto, backend="jax")
     for wrong in ("ab", 5, None, [5], b"a"):
         with pytest.raises(sardonyx.InvalidInput):
-            loaded(jnp.ones(2), jnp.ones(2), donate=wrong)
+            loaded.bind(donate=wrong)
     a, b = jnp.ones(2), jnp.ones(2)
-    loaded(a, b, donate="a")
+    loaded.bind(donate="a")(a, b)
     assert (a.is_deleted(), b.is_deleted()) == (True, False)
 
 

@@ -195,9 +195,9 @@ def test_inputs_that_are_given_up() -> None:
         given = jnp.asarray(ROWS_OF_2), jnp.asarray(ints(index, 1)), past
         if index:
             with refused(InvalidInput, "'pick'"):
-                loaded(*given, donate=["p"])
+                loaded.bind(donate=["p"])(*given)
         else:
-            assert np.asarray(loaded(*given, donate=["p"])).tolist() == [[1, 2], [3, 4]]
+            assert np.asarray(loaded.bind(donate=["p"])(*given)).tolist() == [[1, 2], [3, 4]]
         assert past.is_deleted()
 
 
@@ -216,7 +216,7 @@ def test_random_programs_draw_the_same() -> None:
         loaded(ROWS_OF_2, ints(9))
     plain = written(body, inputs, "float[n,2] y", checked=False)
     np.testing.assert_array_equal(
-        loaded.keyed(5)(ROWS_OF_2, ints(2)), plain.keyed(5)(ROWS_OF_2, ints(2))
+        loaded.bind(key=5)(ROWS_OF_2, ints(2)), plain.bind(key=5)(ROWS_OF_2, ints(2))
     )
 
 

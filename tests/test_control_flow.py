@@ -278,18 +278,16 @@ def test_a_loop_that_no_condition_ends_is_refused_when_it_cannot_run_on_the_devi
         model(np.asarray(2**62), np.ones(0, np.float32))
 
 
-def test_loops_in_loops_that_are_walked_through_come_to_an_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sardonyx.graph.tracing.tracer.MOST_WALKED", 500)
+def test_loops_in_loops_that_are_walked_through_come_to_an_end() -> None:
     text = """g (int64 n, float[m] x) => (float[m] y) {
         y = Loop(n, , x) <body = outer (int64 i, bool c, float[m] s) => (bool co, float[m] so) {
             co = Identity(c)
             so = Loop(n, , s) <body = inner (int64 j, bool d, float[m] t) => (bool do, float[m] to)
                 { do = Identity(d) to = Concat<axis = 0>(t, t) }> }> }"""
-    model = sardonyx.load(model_of(text), backend="numpy")
+    limits = sardonyx.Limits(traced_nodes=500)
+    model = sardonyx.load(model_of(text), backend="numpy", limits=limits)
     assert model(np.asarray(3), np.ones(1, np.float32)).shape == (512,)
-    with pytest.raises(LimitExceeded, match=r"Loop.* come to 50\d nodes; at most 500"):
+    with pytest.raises(LimitExceeded, match=r"Loop.* 50\d nodes so far.*at most 500.*traced_nodes"):
         model(np.asarray(1000), np.ones(0, np.float32))
 
 

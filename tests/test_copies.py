@@ -62,7 +62,7 @@ def test_a_copy_keeps_what_the_model_was_loaded_with(
         jit=False,
         strict=False,
         cache=tmp_path / "cache",
-        most_signatures=1,
+        max_signatures=1,
         precision="bfloat16",
     )
     other = copied(loaded)

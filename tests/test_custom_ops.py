@@ -173,7 +173,9 @@ def test_what_is_missing_or_wrong_is_told() -> None:
         sardonyx.load(swirled())
     with pytest.raises(sardonyx.InvalidInput, match="pass a list"):
         sardonyx.load(swirled(), ops=Swirl)
-    with pytest.raises(sardonyx.InvalidInput, match=r"a function: make an operator.*sardonyx\.op"):
+    with pytest.raises(
+        sardonyx.InvalidInput, match=r"a function: turn a function into.*sardonyx\.op"
+    ):
         sardonyx.load(swirled(), ops=[lambda xp, x: x])
     unknown = sardonyx.load(swirled(strength=2.0), ops=[Swirl])
     with pytest.raises(sardonyx.SardonyxError, match=r"Swirl.*attribute 'strength'"):

@@ -275,7 +275,7 @@ def test_numpy_has_any_strides_that_do_not_overlap(data: st.DataObject) -> None:
         assert byte_strides(y) == strides
         np.testing.assert_array_equal(y, x)
     else:
-        with pytest.raises(InvalidInput, match="two elements would lie in one place"):
+        with pytest.raises(InvalidInput, match="two elements would overlap"):
             element_wise_identity(x, strides=strides)
 
 
@@ -343,7 +343,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another rank": ({"out": np.zeros((1, 2, 3), np.float32)}, r"out is float32 \(1, 2, 3\)"),
     "another library": ({"out": jnp.zeros((2, 3))}, "must be an array of numpy"),
     "no array": ({"out": [[0.0] * 3] * 2}, "out is a list"),
-    "read-only": ({"out": np.broadcast_to(np.float32(0), (2, 3))}, "lie in one place"),
+    "read-only": ({"out": np.broadcast_to(np.float32(0), (2, 3))}, "overlap"),
     "frozen": ({"out": np.frombuffer(bytes(24), np.float32).reshape(2, 3)}, "read-only"),
     "out of other strides": (
         {"out": X.copy(), "strides": (1, 2)},
@@ -353,7 +353,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "negative strides": ({"strides": (-3, 1)}, "none of them negative"),
     "fractions of strides": ({"strides": (1.5, 1)}, "whole numbers"),
     "too few input strides": ({"strides": ((1,), None)}, "must be 2 whole numbers"),
-    "broadcast output": ({"strides": (0, 1)}, "would lie in one place"),
+    "broadcast output": ({"strides": (0, 1)}, "would overlap"),
     "one number": ({"scale_bias": (1,)}, "pair of numbers"),
     "no pair": ({"scale_bias": 2.0}, "pair of numbers"),
     "words": ({"scale_bias": ("a", "b")}, "pair of numbers"),

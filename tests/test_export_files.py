@@ -94,7 +94,7 @@ OTHER = {"name": "v", "dtype": "float32", "shape": [4, 8], "offset": 0}
     ("changes", "complaint"),
     [
         ({"version": 2}, "format's version 2, and this sardonyx reads version 1"),
-        ({"format": "other"}, "its description is not one"),
+        ({"format": "other"}, "its description is damaged"),
         ({"weights_": b"\0" * 100}, "lies outside of the weights"),
         ({"program_": b"nothing"}, "cannot be read by JAX"),
         ({"program_": b""}, "cannot be read by JAX"),

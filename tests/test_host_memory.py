@@ -87,7 +87,7 @@ def test_only_what_lies_badly_is_copied() -> None:
 
 KEPT = """
 import sys, resource, numpy as np, sardonyx
-sardonyx.load(sys.argv[1], backend="numpy", keep_memory=sys.argv[2] == "kept")
+sardonyx.load(sys.argv[1], backend="numpy", retain_freed_memory=sys.argv[2] == "kept")
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 counted = []
 for _ in range(4):

@@ -112,7 +112,7 @@ def test_weights_are_derived_by_under_a_transformation() -> None:
 
 
 def test_signatures_are_bounded_and_counted(xp: Backend) -> None:
-    loaded = sardonyx.load(ADD, backend=xp, most_signatures=3)
+    loaded = sardonyx.load(ADD, backend=xp, max_signatures=3)
     for size in (1, 2, 3, 1, 4, 1, 2):
         x = np.full(size, size, np.float32)
         np.testing.assert_array_equal(np.asarray(loaded(x)), 2 * x)
@@ -126,7 +126,7 @@ def test_signatures_are_bounded_and_counted(xp: Backend) -> None:
 
 def test_a_bound_below_one_is_refused() -> None:
     with pytest.raises(InvalidInput, match="at least one signature"):
-        sardonyx.load(ADD, most_signatures=0)
+        sardonyx.load(ADD, max_signatures=0)
 
 
 def test_ways_that_data_takes_are_bounded() -> None:
@@ -258,7 +258,7 @@ def test_donated_inputs_give_their_buffers_to_outputs() -> None:
     past, x = jnp.zeros(1000), jnp.ones(1)
     where = past.unsafe_buffer_pointer()
     for step in range(1, 4):
-        total, key = loaded(x, past, donate=["past_*"])
+        total, key = loaded.bind(donate=["past_*"])(x, past)
         assert past.is_deleted()
         assert key.unsafe_buffer_pointer() == where
         assert float(total) == 1000 * step
@@ -275,7 +275,7 @@ def test_donation_leaves_what_is_an_output_itself_and_numpy_arrays(xp: Backend) 
     loaded = sardonyx.load(handed, backend=xp)
     past = np.ones(3, np.float32)
     for _ in range(2):
-        y, z = loaded.donating("p*")(past)
+        y, z = loaded.bind(donate="p*")(past)
         np.testing.assert_array_equal(np.asarray(y), past)
         np.testing.assert_array_equal(np.asarray(z), -past)
 
@@ -283,14 +283,14 @@ def test_donation_leaves_what_is_an_output_itself_and_numpy_arrays(xp: Backend) 
 def test_donating_what_is_not_there() -> None:
     loaded = sardonyx.load(STEP, backend="jax")
     with pytest.raises(InvalidInput, match="No input is called 'cache'"):
-        loaded.donating("cache")
+        loaded.bind(donate="cache")
 
 
 def test_one_array_donated_for_two_inputs() -> None:
     two = model([node("Neg", ["a"], ["c"]), node("Abs", ["b"], ["d"])], "ab", "cd")
     same = jnp.ones(3)
     with pytest.raises(InvalidInput, match="passed for two inputs"):
-        sardonyx.load(two, backend="jax")(same, same, donate=["a", "b"])
+        sardonyx.load(two, backend="jax").bind(donate=["a", "b"])(same, same)
 
 
 def test_memory_tells_what_a_call_needs(xp: Backend) -> None:

@@ -304,9 +304,9 @@ def test_a_nan_is_found_at_its_node(jit: bool) -> None:
 
 def test_a_nan_of_a_model_that_donates() -> None:
     loaded = sardonyx.load(model([node("Log", ["x"], ["y"])], ["x"], ["y"]), backend="jax")
-    loaded.donating("x")(jnp.asarray(X + 1))
+    loaded.bind(donate="x")(jnp.asarray(X + 1))
     with looking_for_nans(), pytest.raises(FloatingPointError):
-        loaded.donating("x")(jnp.asarray(-X - 1))
+        loaded.bind(donate="x")(jnp.asarray(-X - 1))
 
 
 # -- what is nobody's fault here ------------------------------------------------------------------

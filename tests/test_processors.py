@@ -43,7 +43,7 @@ import sardonyx
 from sardonyx.backends import processors
 
 for backend in ("jax", "numpy"):
-    model = sardonyx.load(sys.argv[1], backend=backend, cache=sys.argv[2], keep_memory=True)
+    model = sardonyx.load(sys.argv[1], backend=backend, cache=sys.argv[2], retain_freed_memory=True)
     model.compile({"x": (3, 300)}, {"x": (4, 300)})
     y = np.asarray(model(np.ones((2, 300), np.float32)))
     assert (y == 2).all()

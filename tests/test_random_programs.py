@@ -50,16 +50,16 @@ def test_each_iteration_draws_anew(xp: Backend) -> None:
 
 
 def test_a_key_gives_the_same_numbers_on_every_backend(xp: Backend) -> None:
-    found, expected = drawing(xp).keyed(7)(X), drawing("numpy").keyed(7)(X)
+    found, expected = drawing(xp).bind(key=7)(X), drawing("numpy").bind(key=7)(X)
     for one, other in zip(arrays(found), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    other = arrays(drawing(xp).keyed(8)(X))
+    other = arrays(drawing(xp).bind(key=8)(X))
     assert (other[1] != expected[1]).all()
 
 
 @pytest.mark.slow
 def test_without_compiling_the_numbers_are_the_same() -> None:
-    compiled, stepped = (drawing("jax", jit=jit).keyed(7)(X) for jit in (True, False))
+    compiled, stepped = (drawing("jax", jit=jit).bind(key=7)(X) for jit in (True, False))
     for one, other in zip(compiled, stepped, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
@@ -68,15 +68,15 @@ def test_without_compiling_the_numbers_are_the_same() -> None:
 def test_keys_may_be_jax_s_own_and_traced() -> None:
     model = drawing("jax")
     keys = jax.random.split(jax.random.key(0), 3)
-    many = jax.vmap(lambda key: model.keyed(key)(X)["a"])(keys)
+    many = jax.vmap(lambda key: model.bind(key=key)(X)["a"])(keys)
     for key, drawn in zip(keys, many, strict=True):
-        np.testing.assert_allclose(model.keyed(key)(X)["a"], drawn, rtol=1e-5)
+        np.testing.assert_allclose(model.bind(key=key)(X)["a"], drawn, rtol=1e-5)
     assert len(np.unique(many)) == many.size
-    jitted = jax.jit(lambda key: model.keyed(key)(X)["a"])(keys[0])
+    jitted = jax.jit(lambda key: model.bind(key=key)(X)["a"])(keys[0])
     np.testing.assert_allclose(jitted, many[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("key", ["seven", np.zeros(3, np.uint32), 1.5])
 def test_what_is_no_key_is_refused(key: object) -> None:
     with pytest.raises(InvalidInput, match="key is a number"):
-        drawing("numpy").keyed(key)
+        drawing("numpy").bind(key=key)

@@ -105,8 +105,8 @@ def test_what_is_compiled_ahead_is_kept(tmp_path: Path) -> None:
 def test_random_numbers_follow_the_key(tmp_path: Path) -> None:
     drawn = model([node("RandomUniformLike", ["x"], ["y"])], ["x"], ["y"])
     first, second = loaded(drawn, tmp_path), loaded(drawn, tmp_path)
-    expected = first.keyed(3)(X)
-    np.testing.assert_array_equal(second.keyed(3)(X), expected)
+    expected = first.bind(key=3)(X)
+    np.testing.assert_array_equal(second.bind(key=3)(X), expected)
     assert traced_nothing(second)
     assert not np.array_equal(second(X), second(X))
 
@@ -118,7 +118,7 @@ def test_what_is_given_up_is_part_of_it(tmp_path: Path) -> None:
         past, x = jnp.ones(4), jnp.ones(4)
         found(past, x)
         assert not past.is_deleted()
-        assert found(past, x, donate=["past"]).tolist() == [2] * 4
+        assert found.bind(donate=["past"])(past, x).tolist() == [2] * 4
         assert past.is_deleted()
     assert traced_nothing(second)
 

@@ -110,16 +110,21 @@ def test_the_limit_can_be_moved() -> None:
         largest_value = 1000
 
     made, feeds = bomb("Tile", [X, ints(20, 30)], known=False)
-    with refused(LimitExceeded, "[40, 90]", "14,400 bytes", "at most 1,000", "max_bytes"):
+    with refused(LimitExceeded, "[40, 90]", "14,400 bytes", "at most 1,000", "value_bytes"):
         sardonyx.load(made, backend=Modest())(*feeds)
-    assert sardonyx.load(made, backend=Modest(), max_bytes=14_400)(*feeds).shape == (40, 90)
+    assert sardonyx.load(made, backend=Modest(), limits=sardonyx.Limits(value_bytes=14_400))(
+        *feeds
+    ).shape == (40, 90)
     assert sardonyx.load(made, backend=HOST)(*feeds).shape == (40, 90)
 
 
 @pytest.mark.parametrize("most", [0, -1, 1.5, "4 GiB"])
 def test_what_is_no_limit_is_refused(most: Any) -> None:
-    with refused(InvalidInput, "max_bytes"):
-        sardonyx.load(model([node("Neg", ["x"], ["y"])], ["x"], ["y"]), max_bytes=most)
+    with refused(InvalidInput, "value_bytes"):
+        sardonyx.load(
+            model([node("Neg", ["x"], ["y"])], ["x"], ["y"]),
+            limits=sardonyx.Limits(value_bytes=most),
+        )
 
 
 def test_the_limit_is_a_part_of_the_memory() -> None:
@@ -130,12 +135,12 @@ def test_large_inputs_and_weights_are_no_bombs(xp: Backend) -> None:
     """Nothing is refused that is as large as what the model is given, or some times its inputs."""
     large = np.ones((50, 100), np.float32)
     added = model([node("Add", ["x", "w"], ["y"])], ["x"], ["y"], [weight("w", large)])
-    loaded = sardonyx.load(added, backend=xp, max_bytes=1)
+    loaded = sardonyx.load(added, backend=xp, limits=sardonyx.Limits(value_bytes=1))
     for _ in range(2):
         assert np.asarray(loaded(large)).sum() == 2 * large.size
         assert np.asarray(loaded(np.float32(1))).sum() == 2 * large.size
     tiled, _ = bomb("Tile", [large, ints(4, 4)], known=False)
-    loaded = sardonyx.load(tiled, backend=xp, max_bytes=1)
+    loaded = sardonyx.load(tiled, backend=xp, limits=sardonyx.Limits(value_bytes=1))
     for _ in range(2):
         assert loaded(large, ints(4, 4)).shape == (200, 400)
     with refused(LimitExceeded, "'bomb'", "[200, 500]"):
@@ -153,11 +158,15 @@ def constants_held(count: int) -> onnx.ModelProto:
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_values_that_live_at_once_are_counted(backend: str) -> None:
     x = np.ones(1, np.float32)
-    few = sardonyx.load(constants_held(6), backend=backend, max_bytes=4 * MEGABYTE)
+    few = sardonyx.load(
+        constants_held(6), backend=backend, limits=sardonyx.Limits(value_bytes=4 * MEGABYTE)
+    )
     for _ in range(2):
         assert few(x)[0] == 6
-    many = sardonyx.load(constants_held(9), backend=backend, max_bytes=4 * MEGABYTE)
-    with refused(LimitExceeded, "all values that are still needed", "8,388,608", "max_bytes"):
+    many = sardonyx.load(
+        constants_held(9), backend=backend, limits=sardonyx.Limits(value_bytes=4 * MEGABYTE)
+    )
+    with refused(LimitExceeded, "all values that are still needed", "8,388,608", "value_bytes"):
         many(x)
 
 
@@ -167,7 +176,7 @@ def test_values_that_are_let_go_are_not_counted(backend: str) -> None:
     steps = [node("Abs", [f"x{i}"], [f"x{i + 1}"]) for i in range(50)]
     start = node("Expand", ["x", "s"], ["x0"])
     made = model([start, *steps], ["x"], ["x50"], [weight("s", ints(2**18))])
-    loaded = sardonyx.load(made, backend=backend, max_bytes=2 * MEGABYTE)
+    loaded = sardonyx.load(made, backend=backend, limits=sardonyx.Limits(value_bytes=2 * MEGABYTE))
     for _ in range(2):
         assert loaded(np.ones(1, np.float32)).shape == (2**18,)
 
@@ -176,7 +185,11 @@ def test_values_that_are_let_go_are_not_counted(backend: str) -> None:
 def test_values_that_double_are_refused(backend: str) -> None:
     steps = [node("Concat", [f"x{i}"] * 2, [f"x{i + 1}"], axis=0) for i in range(60)]
     small = node("ReduceSum", ["x60"], ["y"])
-    loaded = sardonyx.load(model([*steps, small], ["x0"], ["y"]), backend=backend, max_bytes=2**16)
+    loaded = sardonyx.load(
+        model([*steps, small], ["x0"], ["y"]),
+        backend=backend,
+        limits=sardonyx.Limits(value_bytes=2**16),
+    )
     with refused(LimitExceeded, "Concat", "[32768]", "65,536"):
         loaded(np.ones(1, np.float32))
 

@@ -249,7 +249,7 @@ X = drawn(4, 5)
     ("change", "x", "said"),
     [
         (lambda p: {k: v for k, v in p.items() if k != "w"}, [X], "params lack 'w'"),
-        (lambda p: p | {"v": 1}, [X], "have besides 'v'"),
+        (lambda p: p | {"v": 1}, [X], "have the unknown 'v'"),
         (
             lambda p: p | {"w": p["w"].T},
             [X],

@@ -276,15 +276,15 @@ def test_files_that_hold_no_params_are_told(tmp_path: Path) -> None:
 def test_overlays_of_low_rank_begin_as_nothing_and_train_alone() -> None:
     optax = pytest.importorskip("optax", reason="optax, of the test extra, is not installed")
     fn, params = sardonyx.to_jax(normalised(20))
-    adapters = sardonyx.low_rank(params, 2, key=jax.random.key(0))
+    adapters = sardonyx.lora_init(params, 2, key=jax.random.key(0))
     assert adapters.keys() == {"w"}
     assert [part.shape for part in adapters["w"]] == [(4, 2), (2, 3)]
     x = drawn(6, 3, 8, 9)
-    np.testing.assert_array_equal(fn(sardonyx.overlaid(params, adapters), x), fn(params, x))
-    assert sardonyx.overlaid(params, adapters)["bias"] is params["bias"]
+    np.testing.assert_array_equal(fn(sardonyx.apply_overlays(params, adapters), x), fn(params, x))
+    assert sardonyx.apply_overlays(params, adapters)["bias"] is params["bias"]
 
     def loss(adapters: Any) -> Any:
-        return jnp.mean((fn(sardonyx.overlaid(params, adapters, scale=0.5), x) - 1) ** 2)
+        return jnp.mean((fn(sardonyx.apply_overlays(params, adapters, scale=0.5), x) - 1) ** 2)
 
     optimizer = optax.adam(0.05)
 
@@ -300,7 +300,7 @@ def test_overlays_of_low_rank_begin_as_nothing_and_train_alone() -> None:
         losses.append(float(value))
     assert losses[-1] < 0.8 * losses[0]
     with pytest.raises(sardonyx.InvalidInput, match="no param 'v'"):
-        sardonyx.overlaid(params, {"v": adapters["w"]})
+        sardonyx.apply_overlays(params, {"v": adapters["w"]})
 
 
 def test_params_travel_through_orbax(tmp_path: Path) -> None:

@@ -143,6 +143,11 @@ class Backend(Operations):
         """The same with a cache of compiled programs in a folder, if it compiles."""
         return self
 
+    @property
+    def precision(self) -> str:
+        """How exactly float32 is multiplied: "highest", "high" or "bfloat16"."""
+        return "highest"
+
     def with_precision(self, precision: str) -> Backend:
         """The same with less exact products of float32, if the library has faster ones."""
         return self

@@ -66,7 +66,7 @@ class Budget:
         self.live -= size
 
 
-_WAY_OUT = "Make it smaller, or pass a larger max_bytes to sardonyx.load"
+_WAY_OUT = "Make it smaller, or pass limits=sardonyx.Limits(value_bytes=...) to sardonyx.load"
 _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 

@@ -1,4 +1,4 @@
-"""What people call: `sardonyx.export`, and what `sardonyx.load` does with what it made."""
+"""`sardonyx.export`, and how `sardonyx.load` loads the archives that it wrote."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.arguments import check_switches
+from sardonyx.arguments import PRECISIONS, check_choice, check_switches
 from sardonyx.backends import find
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
@@ -25,20 +25,23 @@ def export(
     platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
     *,
     largest: int | Mapping[str, int] | None = None,
+    precision: str | None = None,
     strict: bool = True,
 ) -> Artefact:
-    """Make a portable program of a model, for platforms that need not be here.
+    """Export a model as a portable program, for platforms that need not be present.
 
-    `signature` gives inputs a shape of numbers and of names for sizes that stay free, or an array,
-    where an input shall have that value for good. Inputs that it leaves out have the shape that the
-    model declares. Where the graph needs the number of a size that has a name, the error names the
-    node; put a number in its place.
+    `signature` maps an input to its shape, of numbers and of names for free sizes, or to an array,
+    which fixes the value of the input. Other inputs have the shapes that the model declares. If the
+    graph needs a free size as a number, the error names the node; put a number in its place.
 
-    A program is for sizes up to 1,048,576, or up to `largest`: one number, or one for each name.
-    Where the graph does something else before that, it ends there. `artefact.bounds` has the
-    sizes, and a call of others is refused.
+    The program accepts sizes up to 1,048,576, or up to `largest`: one number, or one per name. If
+    the graph behaves differently from some smaller size on, the program accepts sizes up to there.
+    `artefact.bounds` lists the bounds; calls beyond them are refused.
 
-    `artefact.save(path)` writes one file with the weights in it, and `sardonyx.load(path)` runs it.
+    `precision` is "highest", "high" or "bfloat16", as in `load`; None is that of a loaded model, or
+    "highest".
+
+    `artefact.save(path)` writes one file that includes the weights; `sardonyx.load(path)` loads it.
 
     >>> import numpy as np, sardonyx
     >>> artefact = sardonyx.export("examples/encoder.onnx", {"x": ("batch", 8, 48)})
@@ -47,16 +50,27 @@ def export(
     (3, 8, 48)
     """
     check_switches(strict=strict)
-    source, params, strict = Opened.of(model, strict=strict)
+    check_choice("precision", precision, (None, *PRECISIONS))
+    source, params, strict, own = Opened.of(model, strict=strict)
     # JAX is imported only where it is asked for.
     make = import_module("sardonyx.exporting.lowering").exported
-    made: Artefact = make(source, params, signature, platforms, largest=largest, strict=strict)
-    return made
+    artefact: Artefact = make(
+        source,
+        params,
+        signature,
+        platforms,
+        largest=largest,
+        precision=precision or own,
+        strict=strict,
+    )
+    return artefact
 
 
 def load_exported(source: Any, backend: str | Backend | None, device: Any) -> Any:
     """The `ExportedModel` in a file, bytes or an open file."""
     if backend not in (None, "jax"):
-        raise InvalidInput(f"An exported program runs on JAX, not on {backend!r}: leave backend=.")
+        raise InvalidInput(
+            f"An exported program runs on JAX, not on {backend!r}: leave out backend=."
+        )
     make = import_module("sardonyx.exporting.model").ExportedModel
     return make(read(source), find("jax", device))

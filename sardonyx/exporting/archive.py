@@ -37,7 +37,7 @@ _WIDE_SIZES = 20
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds."""
+    """The content of an archive."""
 
     description: Mapping[str, Any]
     program: bytes
@@ -76,9 +76,9 @@ def write(
 ) -> None:
     """Write an archive, to a file that need not be a real one."""
     table = _table(arrays)
-    told = {"format": FORMAT, "version": VERSION, **description, "arrays": table}
+    whole = {"format": FORMAT, "version": VERSION, **description, "arrays": table}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_entry(DESCRIPTION), json.dumps(told, indent=1))
+        archive.writestr(_entry(DESCRIPTION), json.dumps(whole, indent=1))
         archive.writestr(_entry(PROGRAM), program)
         weights = _entry(WEIGHTS)
         start = file.tell() + _LOCAL_HEADER.size + len(WEIGHTS) + _WIDE_SIZES + 4
@@ -177,8 +177,8 @@ def _description(
         found = None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise InvalidModel(
-            f"No exported program is in {origin}: its description is not one. It may be an archive "
-            "of another kind."
+            f"No exported program is in {origin}: its description is damaged or unknown. "
+            "Export the model again."
         )
     if found.get("version") != VERSION:
         raise UnsupportedModel(

@@ -1,4 +1,4 @@
-"""An exported program before it is written: what `sardonyx.export` returns."""
+"""`Artefact`: an exported program, before it is saved."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sardonyx.version import __version__
 
 @dataclass(frozen=True, eq=False)
 class Artefact:
-    """A program for several platforms, with its weights: save it, and load it without ONNX."""
+    """A program for several platforms, with its weights, as `sardonyx.export` returns it."""
 
     description: Description
     program: bytes
     arrays: Mapping[str, np.ndarray[Any, Any]]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write one file, whole or not at all."""
+        """Write the archive to one file; an interrupted write leaves no file behind."""
         target = Path(path)
         unfinished = target.with_name(f"{target.name}.unfinished-{os.getpid()}")
         try:
@@ -40,34 +40,34 @@ class Artefact:
         return target
 
     def to_bytes(self) -> bytes:
-        """What `save` writes."""
+        """The archive as bytes, as `save` writes them."""
         file = io.BytesIO()
         self._write(file)
         return file.getvalue()
 
     def _write(self, file: Any) -> None:
         made_by = {"sardonyx": __version__, "jax": jax.__version__}
-        told = {**self.description.as_json(), "made_by": made_by}
-        archive.write(file, told, self.program, self.arrays)
+        description = {**self.description.as_json(), "made_by": made_by}
+        archive.write(file, description, self.program, self.arrays)
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """Where it runs."""
+        """The platforms that it runs on."""
         return self.description.platforms
 
     @property
     def inputs(self) -> tuple[ValueInfo, ...]:
-        """What a call passes, with the names of sizes that are free."""
+        """The inputs: name, dtype, and shape with names for free sizes."""
         return self.description.inputs
 
     @property
     def outputs(self) -> tuple[ValueInfo, ...]:
-        """What a call returns."""
+        """The outputs: name, dtype, and shape with names for free sizes."""
         return self.description.outputs
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """What must hold of the free sizes."""
+        """The conditions on the free sizes, such as `sequence <= 512`."""
         return self.description.bounds
 
     def __repr__(self) -> str:

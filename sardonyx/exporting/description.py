@@ -1,4 +1,4 @@
-"""What an archive says of its program, as JSON and as data that can be trusted."""
+"""The description of a program in its archive, as JSON and as checked data."""
 
 from __future__ import annotations
 
@@ -22,35 +22,37 @@ _DTYPES = {e.dtype.name: e.dtype for e in ELEMENT_TYPES.values() if e.dtype != o
 
 @dataclass(frozen=True)
 class Description:
-    """Inputs and outputs, what must hold of their sizes, and which arrays the program takes."""
+    """Inputs and outputs, the conditions on their sizes, and the arrays that the program takes."""
 
     title: str
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
     bounds: tuple[str, ...]
-    # Up to which size of each name it was asked for.
+    # The largest size of each name that the caller asked for.
     largest: Mapping[str, int]
     platforms: tuple[str, ...]
     draws: bool
     weights: tuple[str, ...]
     constants: tuple[str, ...]
+    metadata: Mapping[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """What is written."""
+        """The description as it is written to the archive."""
         return {
             "title": self.title,
-            "inputs": [_told(info) for info in self.inputs],
-            "outputs": [_told(info) for info in self.outputs],
+            "inputs": [_as_json(info) for info in self.inputs],
+            "outputs": [_as_json(info) for info in self.outputs],
             "bounds": list(self.bounds),
             "largest": dict(self.largest),
             "platforms": list(self.platforms),
             "draws": self.draws,
             "weights": list(self.weights),
             "constants": list(self.constants),
+            "metadata": dict(self.metadata),
         }
 
 
-def _told(info: ValueInfo) -> dict[str, Any]:
+def _as_json(info: ValueInfo) -> dict[str, Any]:
     return {"name": info.name, "type": info.type, "shape": list(info.shape or ())}
 
 
@@ -68,6 +70,7 @@ def described(content: Content) -> tuple[Description, dict[str, np.ndarray[Any, 
         draws=reader.one("draws", bool),
         weights=tuple(reader.several("weights", str)),
         constants=tuple(reader.several("constants", str)),
+        metadata=reader.metadata(),
     )
     arrays = dict(map(reader.array, reader.several("arrays", dict)))
     names = [*description.weights, *description.constants]
@@ -77,7 +80,7 @@ def described(content: Content) -> tuple[Description, dict[str, np.ndarray[Any, 
 
 
 class _Reader:
-    """Takes from a description what it should hold."""
+    """Reads values from a description, and checks their types."""
 
     def __init__(self, content: Content) -> None:
         self.content = content
@@ -123,13 +126,21 @@ class _Reader:
             raise self.wrong(f"its largest sizes are {sizes!r:.100}")
         return sizes
 
+    def metadata(self) -> Mapping[str, str]:
+        if "metadata" not in self.content.description:
+            return {}  # As in archives of earlier versions.
+        texts: Mapping[str, str] = self.one("metadata", dict)
+        if any(type(text) is not str for text in texts.values()):
+            raise self.wrong(f"its metadata are {texts!r:.100}")
+        return texts
+
     def platform(self, name: str) -> str:
         if not name.isidentifier() or not name.isascii() or len(name) > LONGEST_PLATFORM:
             raise self.wrong(f"a platform is {name!r:.100}")
         return name
 
     def bound(self, text: str, inputs: Sequence[ValueInfo]) -> str:
-        """A comparison of sizes that the inputs of a call have."""
+        """A comparison of sizes that occur in the inputs."""
         sizes = [n for i in inputs for d in i.shape or () for n in names_in(str(d))]
         if not _is_sound(holds, text, dict.fromkeys(sizes, 7)):
             raise self.wrong(f"a bound of sizes is {text!r:.100}")

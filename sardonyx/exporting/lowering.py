@@ -58,12 +58,13 @@ def exported(
     platforms: Sequence[str],
     *,
     largest: int | Mapping[str, int] | None,
+    precision: str,
     strict: bool,
 ) -> Artefact:
     """The model's program for the signature, lowered for all of the platforms."""
     _require_platforms(platforms)
     signature = Signature.of(source.graph.required_inputs, asked)
-    one = Export(source, params, signature, tuple(platforms), strict)
+    one = Export(source, params, signature, tuple(platforms), precision, strict)
     return one.artefact(largest_sizes(signature.symbols, largest))
 
 
@@ -75,6 +76,7 @@ class Export:
     params: Params
     signature: Signature
     platforms: tuple[str, ...]
+    precision: str
     strict: bool
 
     def artefact(self, largest: Sizes) -> Artefact:
@@ -113,7 +115,8 @@ class Export:
         return self._lowered(traces, near, largest)
 
     def _traces(self, probe: ProbeRange) -> Traces:
-        backend = PortableBackend(settings=Settings(outlines=probe.is_plain))
+        settings = Settings(precision=self.precision, outlines=probe.is_plain)
+        backend = PortableBackend(settings=settings)
         probed = probe_sizes(self.signature.symbols, probe.least, probe.most)
         model = self.source, backend, self.params
         return Traces.of(model, self.signature, probed, strict=self.strict)
@@ -148,6 +151,7 @@ class Export:
             draws=first.draws,
             weights=tuple(weights),
             constants=tuple(constants),
+            metadata=dict(self.source.metadata),
         )
         return Artefact(description, _serialised(program), {**weights, **constants})
 

@@ -1,69 +1,71 @@
-"""An exported program, loaded: called like the model that it was."""
+"""`ExportedModel`: an exported program, loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 from jax import export
 
 from sardonyx.backends.jax.backend import EXACT, JaxBackend
+from sardonyx.backends.jax.costs import costs_of
 from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel
 from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
 from sardonyx.exporting.size_formulas import evaluated, holds, names_in
-from sardonyx.graph.calls.arguments import chosen_outputs, require_feeds, taken
-from sardonyx.graph.calls.array_interop import exporter
-from sardonyx.graph.calls.results import results_type
+from sardonyx.graph.calls.arguments import by_name, taken
+from sardonyx.graph.calls.array_interop import exporter, stand_ins
 from sardonyx.graph.errors import node_errors
-from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.model.compiled_model import CompiledModel
+from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.values.params import Params
 from sardonyx.printable import printable
 
 
-class ExportedModel:
-    """A program that `sardonyx.export` made, on one of its platforms. Call it with arrays.
+class ExportedModel(CompiledModel):
+    """A program that `sardonyx.export` wrote, on one of its platforms: call it with arrays.
 
-    It is compiled for each shape when that is first met. Nothing of ONNX is needed any more.
+    `sardonyx.load` creates it. It is compiled at the first call of each signature, and needs
+    neither ONNX nor the model's file.
     """
+
+    _absent: ClassVar[Mapping[str, str]] = {
+        "opsets": "an exported program has no ONNX operators; load the ONNX model itself",
+        "is_strict": "an exported program has no ONNX operators; load the ONNX model itself",
+        "trace": "an exported program is traced already; load the ONNX model itself to look at it",
+    }
 
     def __init__(self, content: Content, backend: JaxBackend) -> None:
         self._about, arrays = described(content)
-        self._backend = backend
+        super().__init__(self._about.inputs, self._about.outputs, backend)
         self._exported = _deserialised(content)
         _require_platform(self._about.platforms, backend, content.origin)
         self._constants = [arrays[name] for name in self._about.constants]
-        self._compiled = jax.jit(self._exported.call, compiler_options=EXACT)
-        self._results = results_type([info.name for info in self._about.outputs])
+        self._jitted: Any = jax.jit(self._exported.call, compiler_options=EXACT)
         self._draws = np.random.default_rng()
-        self.params = Params({name: arrays[name] for name in self._about.weights}, backend)
-        _require_fit(self._exported, self.params, self._constants, self._about, content.origin)
+        self._params = Params({name: arrays[name] for name in self._about.weights}, backend)
+        _require_fit(self._exported, self._params, self._constants, self._about, content.origin)
 
     @property
-    def backend(self) -> str:
-        """The name of the array library that it runs on."""
-        return self._backend.name
+    def params(self) -> Params:
+        """The weights by name; assign to one to replace it."""
+        return self._params
 
     @property
-    def inputs(self) -> tuple[ValueInfo, ...]:
-        """What a call must pass: name, dtype, and shape with names for free sizes."""
-        return self._about.inputs
-
-    @property
-    def outputs(self) -> tuple[ValueInfo, ...]:
-        """What a call returns."""
-        return self._about.outputs
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the ONNX model that was exported."""
+        return dict(self._about.metadata)
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """What must hold of the free sizes, such as `sequence <= 512`."""
+        """The conditions on the free sizes, such as `sequence <= 512`."""
         return self._about.bounds
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """What it was exported for."""
+        """The platforms that it was exported for."""
         return self._about.platforms
 
     def __repr__(self) -> str:
@@ -71,38 +73,81 @@ class ExportedModel:
         made = ", ".join(map(str, self.outputs))
         return printable(f"<exported program on {self.backend}: ({given}) -> ({made})>")
 
-    def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
-        """Run the program. One output comes bare, several as a tuple that is also read by name."""
-        outputs = self._called(inputs, named_inputs)
-        return outputs[0] if len(outputs) == 1 else self._results(*outputs)
+    def memory(self, /, *inputs: Any, **named_inputs: Any) -> Memory:
+        """The bytes that a call with these inputs needs, as `Model.memory` does."""
+        shapes = by_name(self.inputs, inputs, named_inputs)
+        costs = costs_of(self._prepare(stand_ins(shapes, self.inputs)))
+        constants = sum(array.nbytes for array in self._constants)
+        weights = sum(self._params.host(name).nbytes for name in self._params)
+        reserved, limit = self._backend.reserved()
+        return Memory(
+            weights=weights,
+            prepared=0,
+            constants=constants,
+            inputs=max(costs.arguments - weights - constants, 0),
+            outputs=costs.outputs,
+            temporaries=costs.temporaries,
+            donated=costs.donated,
+            saved_by_aliases=0,
+            peak=costs.arguments + costs.outputs + costs.temporaries - costs.donated,
+            reserved=reserved,
+            limit=limit,
+        )
 
-    def _called(self, inputs: Sequence[Any], named_inputs: Mapping[str, Any]) -> list[Any]:
+    def release(self) -> None:
+        """Free the programs and the weights on the device. The model can still be called."""
+        super().release()
+        self._jitted.clear_cache()
+        self._params.release()
+
+    def _bytes_held(self) -> int:
+        return self._params.bytes_held
+
+    def _values(self, inputs: Sequence[Any], named: Mapping[str, Any], key: Any) -> Sequence[Any]:
         with self._backend.scope():
-            given, sizes = taken(self.inputs, inputs, named_inputs, self._backend)
+            given, sizes = taken(self.inputs, inputs, named, self._backend)
             self._require_bounds(given, sizes)
-            outputs = self._run(given)
+            outputs = self._run(given, key)
             export_array = exporter(given, self._backend)
             return [export_array(output) for output in outputs]
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs of these names (None for all) as NumPy arrays, for inputs by name."""
-        known = [info.name for info in self.outputs]
-        names = chosen_outputs(output_names, known)
-        require_feeds(feeds)
-        made = self._called((), feeds)
-        values = dict(zip(known, made, strict=True))
-        return [np.asarray(values[name]) for name in names]
-
-    def _run(self, given: Sequence[Any]) -> Sequence[Any]:
+    def _run(self, given: Sequence[Any], key: Any) -> Sequence[Any]:
         is_traced = any(map(self._backend.is_abstract, given))
-        weights = {name: self.params[name] for name in self._about.weights}
-        key = self._draws.integers(2**32, size=2, dtype=np.uint32)
-        function = self._exported.call if is_traced else self._compiled
+        arguments = self._arguments(given, key)
         try:
-            outputs: Sequence[Any] = function(weights, self._constants, list(given), key)
+            if is_traced or self._backend.is_abstract(arguments[-1]):
+                outputs: Sequence[Any] = self._exported.call(*arguments)
+            else:
+                self._calls += 1
+                self._compiled(given, arguments, is_call=True)
+                # What was compiled is found by `jit`, which also takes arrays of other devices.
+                outputs = self._jitted(*arguments)
         except Exception as error:
             node_errors.raise_told(error, "The program could not run", self._backend)
         return outputs
+
+    def _arguments(self, given: Sequence[Any], key: Any) -> tuple[Any, ...]:
+        weights = {name: self._params[name] for name in self._about.weights}
+        drawn = self._draws.integers(2**32, size=2, dtype=np.uint32) if key is None else key
+        return weights, self._constants, list(given), drawn
+
+    def _compiled(
+        self, given: Sequence[Any], arguments: tuple[Any, ...], *, is_call: bool = False
+    ) -> Any:
+        signature = tuple(self._backend.spec(array) for array in given)
+        if signature not in self._programs:
+            with self._lock:
+                if signature not in self._programs:
+                    self._missed += is_call
+                    lowered = self._jitted.lower(*arguments)
+                    self._programs[signature] = self._timed(lowered.compile)
+        return self._programs[signature]
+
+    def _prepare(self, named: Mapping[str, Any]) -> Any:
+        with self._backend.scope():
+            given, sizes = taken(self.inputs, (), named, self._backend)
+            self._require_bounds(given, sizes)
+            return self._compiled(given, self._arguments(given, None))
 
     def _require_bounds(self, given: Sequence[Any], sizes: Mapping[str, int]) -> None:
         """JAX would refuse too, at greater length."""
@@ -116,10 +161,10 @@ class ExportedModel:
                         f"The input '{info.name}' must have size {wanted} ({declared}) on axis "
                         f"{axis}, and got {list(array.shape)}."
                     )
-        told = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        shown = ", ".join(f"{name} = {size}" for name, size in sizes.items())
         if 0 in sizes.values():
             raise InvalidInput(
-                f"The call has {told}, and sizes that have names are 1 or more in an exported "
+                f"The call has {shown}, and sizes that have names are 1 or more in an exported "
                 "program: export it with 0 in place of the name for such calls."
             )
         for bound in self.bounds:
@@ -127,7 +172,7 @@ class ExportedModel:
                 continue  # It is of a size that stands in expressions alone: JAX solves these.
             if not self._holds(bound, sizes):
                 raise InvalidInput(
-                    f"The program holds for {bound}, and was called with {told}: "
+                    f"The program holds for {bound}, and was called with {shown}: "
                     f"{self._way_out(bound, sizes)}, or call the model itself."
                 )
 

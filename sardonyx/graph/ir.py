@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.limits import DEFAULT, Limits
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Op
 from sardonyx.printable import LONGEST_NAME, printable
@@ -217,8 +218,7 @@ class Source:
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
     # The caller's operators, by domain and name; they take precedence over all others.
     custom: Mapping[tuple[str, str], Op[Any]] = field(default_factory=dict)
-    # How many bytes one value may take that is made of little; None for what the memory allows.
-    max_bytes: int | None = None
+    limits: Limits = DEFAULT
 
     def op_of(self, node: Node) -> Op[Any] | None:
         """Return the definition of the node's operator, or None if it has only a function body."""

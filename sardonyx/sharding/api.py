@@ -1,11 +1,11 @@
-"""What people call: `sardonyx.shard`."""
+"""`sardonyx.shard`: a model over several devices."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.arguments import check_switches, check_text
+from sardonyx.arguments import PRECISIONS, check_choice, check_switches, check_text
 from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.model.resolve import Opened
@@ -21,20 +21,23 @@ def shard(
     rules: Rules = None,
     *,
     configuration: str | None = None,
+    precision: str | None = None,
     strict: bool = True,
 ) -> ShardedModel:
     """Divide a model over the devices of a `jax.sharding.Mesh`.
 
-    `rules` is a dict, or a list of pairs, from patterns of names (as in `fnmatch`, or a compiled
-    regular expression) to `PartitionSpec`: for weights, inputs and outputs. The first that matches
-    holds, and what none matches is whole on every device. Or it is the name of a preset, which may
-    also stand in a list after rules of your own: "data" divides the batch over the mesh's axis
-    "data"; "tensor" divides matrices over its axis "model", and the batch where it has "data" too;
-    "annotations" follows what the file says of devices (ONNX's IR 11), under the `configuration` of
-    that name. None stands for "annotations" if there are any, and for "data" otherwise.
+    `rules` maps patterns of names to `PartitionSpec`, for weights, inputs and outputs. It is a dict
+    or a list of pairs; a pattern is as in `fnmatch`, or a compiled regular expression. The first
+    match decides, and arrays without a match are replicated. `rules` may also be a preset, or a
+    list that ends with one: "data" divides the batch over the mesh's axis "data"; "tensor" divides
+    matrices over the axis "model", and the batch over "data" if the mesh has it; "annotations"
+    follows the device annotations of the file (ONNX's IR 11), under the `configuration` of that
+    name. None is "annotations" if the model has any, and "data" otherwise.
 
-    Given a path, each process reads of weights that are mapped from beside the model only the part
-    that its devices hold.
+    `precision` is "highest", "high" or "bfloat16", as in `load`; None is that of a loaded model, or
+    "highest".
+
+    If the model is a path, each process reads only its devices' part of the external weights.
 
     >>> import jax, numpy as np, sardonyx
     >>> mesh = jax.make_mesh((jax.device_count(),), ("data",))
@@ -43,10 +46,13 @@ def shard(
     (8, 48)
     """
     check_switches(strict=strict)
+    check_choice("precision", precision, (None, *PRECISIONS))
     if configuration is not None:
         check_text(configuration=configuration)
-    source, host, strict = Opened.of(model, strict=strict)
+    source, host, strict, own = Opened.of(model, strict=strict)
     # JAX is imported only where it is asked for.
     make = import_module("sardonyx.sharding.model").sharded
-    made: ShardedModel = make(source, host, mesh, rules, configuration, strict=strict)
-    return made
+    sharded: ShardedModel = make(
+        source, host, mesh, rules, configuration, precision=precision or own, strict=strict
+    )
+    return sharded

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from threading import RLock
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -17,11 +16,12 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.jax.backend import EXACT
 from sardonyx.backends.jax.portable import PortableBackend
+from sardonyx.backends.jax.settings import Settings
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import taken
-from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.errors.node_errors import raise_told
 from sardonyx.graph.ir import Node, Source, ValueInfo
+from sardonyx.graph.model.compiled_model import CompiledModel
 from sardonyx.graph.programs.whole_program import Pure, pure
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.values.params import Params, is_static
@@ -43,47 +43,60 @@ class _Program:
     compiled: Any = None
 
 
-class ShardedModel:
+class ShardedModel(CompiledModel):
     """A model whose weights and work are divided over the devices of a mesh.
 
-    It is called like a model. Under `jax.distributed` every process calls it alike, with the same
-    inputs: either all of an array, or the `jax.Array` that spans the processes.
+    `sardonyx.shard` creates it. Call it like a `Model`. Under `jax.distributed` every process makes
+    the same calls with the same inputs: a whole array, or a `jax.Array` that spans the processes.
     """
 
+    _absent: ClassVar[Mapping[str, str]] = {
+        "trace": "look at `compiled(...)`, such as its as_text(), or trace the loaded model",
+        "memory": "`report` has the bytes of the weights per device, `compiled(...)` the rest",
+    }
+
     def __init__(
-        self, source: Source, host: Params, mesh: Mesh, made: Plan, *, strict: bool
+        self,
+        source: Source,
+        host: Params,
+        mesh: Mesh,
+        made: Plan,
+        backend: PortableBackend,
+        *,
+        strict: bool,
     ) -> None:
+        super().__init__(source.graph.required_inputs, source.graph.outputs, backend)
         self._source = source
         self._host = host
         self._plan = made
         self._strict = strict
-        self._backend = PortableBackend()
-        self._infos = source.graph.required_inputs
-        self._results = results_type([output.name for output in source.graph.outputs])
-        self._programs: dict[Any, _Program] = {}
         self._draws = np.random.default_rng()
-        self._lock = RLock()
         self._read: set[str] = set()
         self.mesh = mesh
         self.reading = Reading()
         self._params = self._placed_weights()
 
-    # -- what it says of itself -------------------------------------------------------------------
-
-    @property
-    def inputs(self) -> tuple[ValueInfo, ...]:
-        """What a call must pass."""
-        return self._infos
-
-    @property
-    def outputs(self) -> tuple[ValueInfo, ...]:
-        """What a call returns."""
-        return self._source.graph.outputs
+    # -- description ------------------------------------------------------------------------------
 
     @property
     def params(self) -> Mapping[str, jax.Array]:
-        """The weights by name, each with its sharding; `sardonyx.to_jax` takes them too."""
+        """The weights by name, each with its sharding; functions of `to_jax` take them too."""
         return MappingProxyType(self._params)
+
+    @property
+    def opsets(self) -> dict[str, int]:
+        """The opset version of each domain; ONNX's own domain is the empty string."""
+        return dict(self._source.opsets)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The producer, the description, and the properties that the exporter wrote."""
+        return dict(self._source.metadata)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether operators refuse types that their schemas do not list."""
+        return self._strict
 
     @property
     def report(self) -> Report:
@@ -104,7 +117,7 @@ class ShardedModel:
         return Report(self._plan.mesh, tuple(rows), inputs, tuple(self._plan.notes))
 
     def compiled(self, *inputs: Any, **named_inputs: Any) -> Any:
-        """The `jax.stages.Compiled` for such inputs: its shardings, its text, its costs."""
+        """The `jax.stages.Compiled` for these inputs: its shardings, its text, its costs."""
         given = self._given(inputs, named_inputs)
         return self._compiled(self._program(given), given)
 
@@ -114,20 +127,35 @@ class ShardedModel:
 
     # -- running it -------------------------------------------------------------------------------
 
-    def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
-        """Run the model. One output comes bare, several as a tuple that is also read by name."""
-        given = self._given(inputs, named_inputs)
+    def _values(self, inputs: Sequence[Any], named: Mapping[str, Any], key: Any) -> Sequence[Any]:
+        given = self._given(inputs, named)
         program = self._program(given)
-        is_traced = any(map(self._backend.is_abstract, given))
+        drawn = self._fresh_key() if key is None else key
+        is_traced = any(map(self._backend.is_abstract, (*given, drawn)))
+        if not is_traced:
+            self._calls += 1
+            self._missed += program.compiled is None
         run = program.run if is_traced else self._compiled(program, given)
         try:
             with self._backend.scope():
-                outputs = run(*self._arguments(program, given, self._fresh_key()))
-            if given and all(isinstance(array, np.ndarray) for array in given):
+                outputs = run(*self._arguments(program, given, drawn))
+            on_host = given and all(isinstance(array, np.ndarray) for array in given)
+            if on_host and not is_traced:
                 outputs = [_fetched(output) for output in outputs]
         except Exception as error:
             raise_told(error, "The call could not run", self._backend)
-        return outputs[0] if len(outputs) == 1 else self._results(*outputs)
+        values: Sequence[Any] = outputs
+        return values
+
+    def _prepare(self, named: Mapping[str, Any]) -> Any:
+        return self.compiled(**named)
+
+    def _bytes_held(self) -> int:
+        return sum(
+            shard.data.nbytes
+            for array in self._params.values()
+            for shard in array.addressable_shards
+        )
 
     def _given(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         with self._backend.scope():
@@ -138,7 +166,8 @@ class ShardedModel:
         with self._lock:
             if specs not in self._programs:
                 self._programs[specs] = self._traced(specs)
-            return self._programs[specs]
+            program: _Program = self._programs[specs]
+            return program
 
     def _traced(self, specs: Sequence[Spec]) -> _Program:
         tracer = partial(PinningTracer, pins=self._plan.pins, hold=self._hold)
@@ -155,7 +184,8 @@ class ShardedModel:
             if program.compiled is None:
                 key = np.zeros(2, np.uint32)
                 jitted = jax.jit(program.run, compiler_options=EXACT)
-                program.compiled = jitted.lower(*self._arguments(program, given, key)).compile()
+                lowered = jitted.lower(*self._arguments(program, given, key))
+                program.compiled = self._timed(lowered.compile)
         return program.compiled
 
     def _run(self, made: Pure, *arguments: Any) -> list[Any]:
@@ -275,6 +305,7 @@ def sharded(
     rules: Rules,
     configuration: str | None,
     *,
+    precision: str,
     strict: bool,
 ) -> ShardedModel:
     """The model on the mesh; without one, on the devices that its annotations are for."""
@@ -284,7 +315,9 @@ def sharded(
     annotated = Annotated.of(source, configuration) if follows or configuration else None
     chosen = _mesh(mesh, annotated)
     axes: MeshAxes = dict(zip(chosen.axis_names, chosen.devices.shape, strict=True))
-    return ShardedModel(source, host, chosen, plan(source, axes, rules, annotated), strict=strict)
+    backend = PortableBackend(settings=Settings(precision=precision))
+    layouts = plan(source, axes, rules, annotated)
+    return ShardedModel(source, host, chosen, layouts, backend, strict=strict)
 
 
 def _mesh(given: Mesh | None, annotated: Annotated | None) -> Mesh:
@@ -292,7 +325,7 @@ def _mesh(given: Mesh | None, annotated: Annotated | None) -> Mesh:
     if annotated is None:
         if given is None:
             raise InvalidInput(
-                "The model bears no annotations of devices: pass a mesh, as in "
+                "The model has no device annotations: pass a mesh, as in "
                 'jax.make_mesh((jax.device_count(),), ("data",)).'
             )
         return _automatic(given.devices, given.axis_names)

@@ -162,9 +162,7 @@ def _tensor(made: Plan, source: Source, annotated: Annotated | None) -> None:
 def _annotations(made: Plan, source: Source, annotated: Annotated | None) -> None:
     """What the file itself says; what has no such form is left whole, and told."""
     if annotated is None:
-        raise InvalidInput(
-            "The model bears no annotations of devices to follow: give rules= of another kind."
-        )
+        raise InvalidInput("The model has no device annotations to follow: pass other rules.")
     own = frozenset(id(node) for node in source.graph.nodes)
     for node, placement in annotated.nodes:
         for division in placement.divisions:

@@ -1,4 +1,4 @@
-"""What became of a model's arrays on a mesh, for people."""
+"""`Report`: the layout of a model's arrays on a mesh, for people to read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The layout of every weight, of the inputs, and what could not be as it was asked for."""
+    """The layouts of weights and inputs, and notes on rules that could not be followed."""
 
     mesh: MeshAxes
     rows: tuple[Row, ...]

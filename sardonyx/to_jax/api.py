@@ -1,4 +1,4 @@
-"""What people call: a model made a function of JAX."""
+"""`sardonyx.to_jax`: a model as a pure function of JAX."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sardonyx.arguments import check_choice, check_switches
+from sardonyx.arguments import PRECISIONS, check_choice, check_switches
 from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.model.resolve import Opened
@@ -14,9 +14,7 @@ from sardonyx.ops.definition import Op
 from sardonyx.ops.straight_through import STRAIGHT_THROUGH
 from sardonyx.ops.training_mode import IN_TRAINING
 from sardonyx.to_jax.backend import inside_backend
-from sardonyx.to_jax.pure_function import PureFunction
-
-_PRECISIONS = (None, "default", "high", "highest")
+from sardonyx.to_jax.pure_function import PureFunction, placed
 
 
 def to_jax(
@@ -28,19 +26,19 @@ def to_jax(
     precision: str | None = None,
     strict: bool = True,
 ) -> tuple[PureFunction, dict[str, Any]]:
-    """A model as `fn, params`: a pure function, and the weights that it takes first.
+    """Convert a model to a pure function `fn` of JAX and its weights `params`.
 
     `fn(params, *inputs, **named)` works under all of JAX's transformations. `params` is a dict from
     the names of initializers to arrays. Initializers that are small integers, or that decide
-    shapes, are no params: they stay inside.
+    shapes, are not params: they are constants of the function.
 
-    With `training` a call returns a pair: the outputs, and a dict of the params that are renewed
-    without gradients, such as running means; what drops out is drawn from `key=`. With
-    `straight_through` what is quantized and at once undone has the derivatives of what it was.
+    With `training` a call returns a pair: the outputs, and a dict of the params that change without
+    gradients, such as running means; dropout draws from `key=`. With `straight_through` the
+    derivative of quantizing and dequantizing is that of the identity.
 
-    `ops` are operators of your own, as in `load`. `precision` is "default", "high" or "highest";
-    None leaves products to `jax.default_matmul_precision`. With JAX's 64-bit mode off, 64-bit
-    results leave as 32-bit ones; docs/jax.md says what becomes of values that do not fit.
+    `ops` are operators of your own, as in `load`. `precision` is "highest", "high" or "bfloat16",
+    as in `load`; None leaves it to `jax.default_matmul_precision`. With JAX's 64-bit mode off,
+    64-bit results are returned as 32-bit ones; docs/jax.md explains values that do not fit.
 
     >>> import jax, numpy as np, sardonyx
     >>> fn, params = sardonyx.to_jax("examples/encoder.onnx")
@@ -48,10 +46,12 @@ def to_jax(
     (1, 8, 48)
     """
     check_switches(training=training, straight_through=straight_through, strict=strict)
-    check_choice("precision", precision, _PRECISIONS)
-    source, held, strict = Opened.of(model, strict=strict, ops=ops)
+    check_choice("precision", precision, (None, *PRECISIONS))
+    source, held, strict, _ = Opened.of(model, strict=strict, ops=ops)
     changed = dict(IN_TRAINING) if training else {}
     changed |= STRAIGHT_THROUGH if straight_through else {}
     source = replace(source, custom=changed | dict(source.custom))
-    fn = PureFunction(source, inside_backend(precision), training=training, strict=strict)
-    return fn, fn.placed(held.__getitem__ if held.backend.name == "jax" else held.host)
+    backend = inside_backend(precision)
+    fn = PureFunction(source, backend, training=training, strict=strict)
+    array_of = held.__getitem__ if held.backend.name == "jax" else held.host
+    return fn, {name: placed(name, array_of(name), backend) for name in fn.weights}

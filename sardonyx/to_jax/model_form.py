@@ -14,8 +14,9 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.checking.audit import all_nodes
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind, must_be_known
 from sardonyx.graph.ir import Graph, Node, Source, ValueInfo
+from sardonyx.graph.model.bound import CallOptions
 from sardonyx.graph.model.entries import Entry
-from sardonyx.graph.model.form import CallOptions, Form
+from sardonyx.graph.model.form import Form
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.standard.types import type_name
@@ -60,7 +61,7 @@ class PureForm(Form):
 class PureModel(Model):
     """A model that is a pure function."""
 
-    form_type = PureForm
+    _form_type = PureForm
 
 
 def weights_of(source: Source) -> dict[str, np.ndarray[Any, Any]]:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class PureFunction:
-    """`fn(params, *inputs, **named)`: what `sardonyx.to_jax` returns, for JAX to transform.
+    """A model as a pure function `fn(params, *inputs, **named)`, for JAX to transform.
 
-    It keeps nothing of a call but what was recorded for its shapes and dtypes.
+    `sardonyx.to_jax` creates it. Between calls it keeps only the recordings, by signature.
     """
 
     def __init__(
@@ -40,29 +40,29 @@ class PureFunction:
         self._outputs = source.graph.outputs
         self._results = results_type([info.name for info in self._outputs])
         self.weights = weights_of(source)
-        """The initializers as the file has them, by name: what `params` must have."""
+        """The initializers that are weights, by name, as NumPy arrays: `params` has these names."""
         self.statistics = _statistics_of(source).intersection(self.weights)
-        """The names of what training changes without gradients: running means and variances."""
+        """The names of the weights that training updates without gradients: running statistics."""
         self.is_training = training
         self._renewed = sorted(self.statistics) if training else []
         form = with_weights_as_inputs(source, self.weights, self._renewed)
         self._form = PureModel(form, backend, Options(strict=strict, watch=compiling))
 
-    # -- what it says of itself -------------------------------------------------------------------
+    # -- description ------------------------------------------------------------------------------
 
     @property
     def inputs(self) -> tuple[ValueInfo, ...]:
-        """What a call must pass after `params`: name, dtype, and shape."""
+        """The inputs after `params`: name, dtype, and shape."""
         return self._infos
 
     @property
     def outputs(self) -> tuple[ValueInfo, ...]:
-        """What a call returns."""
+        """The outputs: name, dtype, and shape."""
         return self._outputs
 
     @property
     def trainable(self) -> frozenset[str]:
-        """The params to train: floats, but for single numbers and running statistics."""
+        """The names of the weights to train: floats, except single numbers and statistics."""
         return frozenset(
             name
             for name, array in self.weights.items()
@@ -77,17 +77,17 @@ class PureFunction:
     # -- calls ------------------------------------------------------------------------------------
 
     def __call__(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
-        """The model's outputs; in training a pair: these, and the params that it renews.
+        """Run the model; with `training` the result is a pair: outputs, and renewed params.
 
-        `key=` is from what to draw at random, where the model does.
+        A model with random operators needs `key=`, unless each of them has a seed.
         """
         if "key" in named and all(info.name != "key" for info in (*self._infos, *self._defaults)):
-            return self.keyed(named.pop("key"))(params, *inputs, **named)
+            return self.bind(key=named.pop("key"))(params, *inputs, **named)
         return self._called(self._form, params, *inputs, **named)
 
-    def keyed(self, key: Any) -> Callable[..., Any]:
-        """The function that draws from this key, for models that have an input called key."""
-        return partial(self._called, self._form.keyed(key))
+    def bind(self, *, key: Any) -> Callable[..., Any]:
+        """The function with a random key, for models that have an input called `key`."""
+        return partial(self._called, self._form.bind(key=key))
 
     def _called(
         self, form: Callable[..., Any], params: Mapping[str, Any], /, *inputs: Any, **named: Any
@@ -110,18 +110,18 @@ class PureFunction:
         """The inputs in order, and what else is given: values for inputs that have defaults."""
         infos = (*self._infos, *self._defaults)
         names = [info.name for info in infos]
-        told = f"it takes params, and {', '.join(map(str, infos)) or 'nothing else'}"
+        takes = f"it takes params, and {', '.join(map(str, infos)) or 'nothing else'}"
         if len(inputs) > len(names):
-            raise InvalidInput(f"The function got {len(inputs)} inputs after params; {told}.")
+            raise InvalidInput(f"The function got {len(inputs)} inputs after params; {takes}.")
         given = dict(zip(names, inputs, strict=False))
         for name, value in named.items():
             if name not in names:
-                raise InvalidInput(f"The function has no input '{name}'; {told}.")
+                raise InvalidInput(f"The function has no input '{name}'; {takes}.")
             if name in given:
                 raise InvalidInput(f"The input '{name}' was given twice: by position and by name.")
             given[name] = value
         if missing := [i.name for i in self._infos if i.name not in given and not _may_lack(i)]:
-            raise InvalidInput(f"The function also needs {', '.join(missing)}; {told}.")
+            raise InvalidInput(f"The function also needs {', '.join(missing)}; {takes}.")
         return [given.pop(info.name, None) for info in self._infos], given
 
     def _checked(self, params: Mapping[str, Any]) -> list[Any]:
@@ -133,13 +133,13 @@ class PureFunction:
             )
         if params.keys() != self.weights.keys():
             missing, unknown = self.weights.keys() - params.keys(), params.keys() - self.weights
-            told = [
+            differences = [
                 f"{word} {_some(names)}"
-                for word, names in (("lack", missing), ("have besides", unknown))
+                for word, names in (("lack", missing), ("have the unknown", unknown))
                 if names
             ]
             raise InvalidInput(
-                f"The params {' and '.join(told)}: pass a dict with the names that "
+                f"The params {' and '.join(differences)}: pass a dict with the names that "
                 "sardonyx.to_jax returned."
             )
         return [self._fitting(name, params[name], array) for name, array in self.weights.items()]
@@ -176,13 +176,9 @@ class PureFunction:
         with self._backend.scope():
             return tuple(each(left, value) for value in values)
 
-    def placed(self, arrays: Callable[[str], Any]) -> dict[str, Any]:
-        """The params, each made of the array that `arrays` has for its name."""
-        return {name: placed(name, arrays(name), self._backend) for name in self.weights}
-
 
 def placed(name: str, array: Any, backend: InsideBackend) -> Any:
-    """A param as JAX has it in the caller's mode."""
+    """The param as an array of JAX; its type is narrowed where the 64-bit mode is off."""
     try:
         return backend.entering(array, wide=backend.is_wide())
     except OverflowError as error:

@@ -232,7 +232,7 @@ def test_a_zero_batch_and_a_rank_of_zero_pass() -> None:
         ({"*.up": "model"}, "a str: pass a jax.sharding.PartitionSpec"),
         ([("a",)], "A rule is a pattern and a PartitionSpec"),
         (7, "The rules are a int"),
-        ("annotations", "bears no annotations"),
+        ("annotations", "has no device annotations"),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(

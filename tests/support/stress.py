@@ -71,7 +71,7 @@ class Stress:
     lock: Lock = field(default_factory=Lock)
 
     def run(self) -> Stress:
-        self.loaded = sardonyx.load(changing(), backend=self.backend, most_signatures=6)
+        self.loaded = sardonyx.load(changing(), backend=self.backend, max_signatures=6)
         self.end = time.monotonic() + self.seconds
         workers = [Thread(target=self._work, args=(seed,)) for seed in range(self.threads)]
         for worker in workers:
@@ -127,10 +127,10 @@ class Stress:
 
     def _call_with_key_and_donation(self, drawn: random.Random) -> None:
         x, state = self._inputs(drawn)
-        self._check(self.loaded.keyed(drawn.randrange(9))(x, state), x, state)
+        self._check(self.loaded.bind(key=drawn.randrange(9))(x, state), x, state)
         with self.backend.scope():
             given = self.backend.put(state.copy())
-        self._check(self.loaded(x, given, donate=["state"]), x, state)
+        self._check(self.loaded.bind(donate=["state"])(x, given), x, state)
 
     def _replace_weight(self, drawn: random.Random) -> None:
         self.loaded.params["w"] = np.full((1, WIDTH), drawn.choice(WEIGHTS), np.float32)

@@ -156,6 +156,10 @@ class JaxBackend(JaxOperations):
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
         return self._with(cache=None if folder is None else CompiledFolder(folder))
 
+    @property
+    def precision(self) -> str:
+        return self.settings.precision
+
     def with_precision(self, precision: str) -> Backend:
         return self._with(precision=precision)
 

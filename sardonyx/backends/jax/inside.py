@@ -13,29 +13,38 @@ from jax import lax
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax import shard_map
 from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.backends.jax.precision import of_convolution
 from sardonyx.backends.jax.xla_cpu import convolution
 
 _WIDE = ("float64", "complex128")
 
 
 class InsideBackend(JaxBackend):
-    """Leaves precision to the caller: by `precision`, or else by JAX's own settings."""
+    """JAX inside of a caller's functions; without a `precision` JAX's own settings hold."""
 
     # Other kernels than XLA's have no derivatives.
     fuses = False
 
     def __init__(self, precision: str | None = None) -> None:
         super().__init__()
-        self.precision = None if precision is None else lax.Precision(precision)
+        self._precision = precision
+
+    def _factors(self, a: Any, b: Any) -> tuple[Any, Any, Any]:
+        if self._precision is None:
+            return a, b, None
+        # The form for convolutions has derivatives of every kind.
+        return of_convolution(self._precision, a, b)
 
     def matmul(self, a: Any, b: Any) -> Any:
+        a, b, precision = self._factors(a, b)
         if a.ndim == b.ndim == 2 and jnp.result_type(a, b).name in _WIDE:
             # The general form names its result's type, and derivatives may then not have float64.
-            return lax.dot(a, b, precision=self.precision)
-        return jnp.matmul(a, b, precision=self.precision)
+            return lax.dot(a, b, precision=precision)
+        return jnp.matmul(a, b, precision=precision)
 
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
-        return jnp.tensordot(a, b, axes, precision=self.precision)
+        a, b, precision = self._factors(a, b)
+        return jnp.tensordot(a, b, axes, precision=precision)
 
     # Weights are trained here, and taken for finite.
     skips_padding = False
@@ -43,22 +52,10 @@ class InsideBackend(JaxBackend):
     def convolution(self, x: Any, weight: Any, **layout: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
             return super().convolution(x, weight, **layout)
+        x, weight, precision = self._factors(x, weight)
         on_cpu = partial(convolution.correlate, **layout)
-        general = partial(self._convolved, **layout)
+        general = partial(_convolved, precision=precision, **layout)
         return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)
-
-    def _convolved(
-        self, x: Any, weight: Any, *, strides: Any, pads: Any, dilations: Any, groups: int
-    ) -> Any:
-        return lax.conv_general_dilated(
-            x,
-            weight,
-            window_strides=tuple(strides),
-            padding=tuple(pads),
-            rhs_dilation=tuple(dilations),
-            feature_group_count=groups,
-            precision=self.precision,
-        )
 
     def cond(self, predicate: Any, when_true: Any, when_false: Any) -> Any:
         if shard_map.is_manual():
@@ -123,3 +120,17 @@ def fitting(value: np.ndarray[Any, Any], narrow: np.dtype[Any]) -> np.ndarray[An
     if outside.any():
         raise OverflowError(f"{value[outside].flat[0]} does not fit {narrow}")
     return value.astype(narrow)
+
+
+def _convolved(
+    x: Any, weight: Any, *, strides: Any, pads: Any, dilations: Any, groups: int, precision: Any
+) -> Any:
+    return lax.conv_general_dilated(
+        x,
+        weight,
+        window_strides=tuple(strides),
+        padding=tuple(pads),
+        rhs_dilation=tuple(dilations),
+        feature_group_count=groups,
+        precision=precision,
+    )

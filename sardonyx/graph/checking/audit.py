@@ -24,9 +24,6 @@ from sardonyx.ops.definition import Op
 # For each attribute of a function, the types that its nodes require of it.
 Uses: TypeAlias = dict[str, set[schema.AttrType]]
 
-DEEPEST_CALLS = 100
-# Functions that call others several times can stand for any number of nodes in a small file.
-MOST_NODES = 2**18
 # How many operators one message names; of a real model these are all there are.
 MOST_LISTED = 50
 
@@ -190,10 +187,11 @@ def _callees_first(source: Source) -> list[FunctionKey]:
             else:
                 active.add(callee)
                 stack.append((callee, _calls(source, source.functions[callee])))
-    if depths and max(depths.values()) > DEEPEST_CALLS:
+    most = source.limits.function_depth
+    if depths and max(depths.values()) > most:
         raise LimitExceeded(
-            f"Functions call functions {max(depths.values())} deep; at most {DEEPEST_CALLS} are "
-            "allowed. Inline them with onnx.inliner."
+            f"Functions call functions {max(depths.values())} deep; at most {most} are allowed. "
+            "Inline them with onnx.inliner, or pass limits=sardonyx.Limits(function_depth=...)."
         )
     return ordered
 
@@ -209,10 +207,11 @@ def _refuse_expansion(source: Source, callees_first: list[FunctionKey]) -> None:
     for key in callees_first:
         sizes[key] = size(source.functions[key].nodes)
     total = size(source.graph.nodes)
-    if sizes and total > MOST_NODES:
+    if sizes and total > source.limits.nodes:
         raise LimitExceeded(
-            f"With its functions inlined the model has {total:,} nodes; at most {MOST_NODES:,} are "
-            "allowed. Functions that call functions several times grow that way."
+            f"With its functions inlined the model has {total:,} nodes; at most "
+            f"{source.limits.nodes:,} are allowed. Call functions fewer times, or pass "
+            "limits=sardonyx.Limits(nodes=...)."
         )
 
 

@@ -1,4 +1,4 @@
-"""Operators that a caller brings for one model."""
+"""A caller's own operators for one model."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sardonyx.ops.definition import Definition, Op
 
 
 def with_ops(source: Source, ops: Iterable[Op[Any]]) -> Source:
-    """The model in which these operators come before all others of their domains and names."""
+    """The model with these operators, which take precedence over others of the same name."""
     if isinstance(ops, Op):
-        raise InvalidInput(f"The ops are one operator, {ops!r}: pass a list of them.")
+        raise InvalidInput(f"'ops' is one operator, {ops!r}: pass a list of operators.")
     if not isinstance(ops, Iterable):
         raise InvalidInput(
-            f"The ops are a {type(ops).__name__}: pass a list of operators made with @sardonyx.op."
+            f"'ops' is a {type(ops).__name__}: pass a list of operators defined with @sardonyx.op."
         )
     custom = dict(source.custom)
     for op in ops:
         if not isinstance(op, Op):
             raise InvalidInput(
-                f"Among the ops is a {type(op).__name__}: make an operator of a function with "
+                f"'ops' contains a {type(op).__name__}: turn a function into an operator with "
                 "@sardonyx.op(domain='my.domain')."
             )
         custom[op.domain, op.name] = op
@@ -33,7 +33,7 @@ def with_ops(source: Source, ops: Iterable[Op[Any]]) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The function of a user's own operator: what it raises is known to be the user's."""
+    """The function of a user's own operator; it marks its errors as the user's."""
 
     function: Callable[..., Any]
     opset: int
@@ -47,7 +47,7 @@ class Own:
 
 
 def definition_of(op: Op[Any], opset: int) -> Definition:
-    """The definition in force; that of a user's own operator tells whose errors it raises."""
+    """The definition at this opset; that of a user's own operator marks its errors."""
     definition = op.at(opset)
     if op.is_of_the_package:
         return definition

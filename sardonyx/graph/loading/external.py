@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import onnx
 
-from sardonyx.errors import InvalidModel
+from sardonyx.errors import InvalidModel, MissingFile
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -77,6 +77,11 @@ def map_external(tensor: onnx.TensorProto, folder: Path | None, size: int) -> By
                     f"{status.st_size:,}: the file is truncated, or belongs to another model",
                 )
             return _bytes(handle, status, offset, size)
+    except FileNotFoundError:
+        raise MissingFile(
+            f"{title(tensor)}: its data file {file} is not in {str(folder)!r}: put it beside the "
+            "model, where it was exported."
+        ) from None
     except OSError as error:
         refuse(tensor, f"its data file {file} {_open_failure(error, folder)}")
 
@@ -182,8 +187,6 @@ def _unsafe_reason(status: os.stat_result) -> str:
 
 def _open_failure(error: OSError, folder: Path) -> str:
     match error.errno:
-        case errno.ENOENT:
-            return f"is not in {str(folder)!r}: put it beside the model, where it was exported"
         case errno.ELOOP | errno.ENOTDIR | errno.ENXIO:
             return (
                 "is a symbolic link, is behind one, or is not a file: put a copy of the file in "

@@ -10,7 +10,7 @@ from typing import IO, Any, TypeAlias
 import onnx
 from google.protobuf.message import DecodeError
 
-from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded
+from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded, MissingFile
 from sardonyx.graph.loading.stream import read_to_end, refuse_large
 from sardonyx.graph.loading.wire import check_wire
 
@@ -75,6 +75,8 @@ def _file_content(path: Path) -> bytes | bytearray:
     try:
         # Non-blocking, so that a FIFO without a writer is refused at once.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        raise MissingFile(f"There is no file '{path}': check the path.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InvalidModel(f"The model '{path}' cannot be opened: {reason}.") from None

@@ -7,7 +7,7 @@ optional inputs that calls have given: there these are inputs, and no initialize
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from threading import Lock
 from typing import Any
@@ -21,6 +21,7 @@ from sardonyx.graph.calls.nested_values import described, each, flat, kind, sign
 from sardonyx.graph.calls.results import on_host
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Source
+from sardonyx.graph.model.bound import PLAIN, CallOptions
 from sardonyx.graph.model.entries import Entries, Entry
 from sardonyx.graph.model.shared import Shared
 from sardonyx.graph.programs.call_recorder import CallRecorder
@@ -33,23 +34,12 @@ from sardonyx.graph.tracing.tracer import Traced, Tracer
 from sardonyx.graph.values.params import Weights
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class CallOptions:
-    """How to run one call: the key to draw at random from, and the inputs that it gives up."""
-
-    key: Any = None
-    donated: tuple[str, ...] = ()
-
-
-PLAIN = CallOptions()
-
-
 class Form:
     """Runs calls that give the same inputs."""
 
     def __init__(self, source: Source, shared: Shared) -> None:
         self.source = source
-        self.entries = Entries(shared.options.most_signatures)
+        self.entries = Entries(shared.options.max_signatures)
         self._shared = shared
         self.backend = shared.backend
         self._params = shared.params

@@ -1,4 +1,4 @@
-"""What a program needs while it runs, in bytes."""
+"""The bytes that a program needs while it runs."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from sardonyx.graph.values.params import Weights
 class Memory:
     """The bytes that a call needs. Printed, it is a short table.
 
-    Under JAX `temporaries` is what XLA allots; on other backends, where steps run one by one, the
-    most that lives at once between them.
+    Under JAX `temporaries` is what XLA allocates. On other backends, where steps run one by one, it
+    is the largest total of values that are alive between two steps.
     """
 
     weights: int
-    # What was made of weights ahead of the calls, and is passed in their place.
+    # Weights that were prepared before the calls, and are passed in place of the original ones.
     prepared: int
     constants: int
     inputs: int
     outputs: int
     temporaries: int
-    # Outputs that take over the buffers of inputs, and values that are another's buffer.
+    # Outputs that reuse the buffers of donated inputs, and values that share another's buffer.
     donated: int
     saved_by_aliases: int
-    # All that is there at once, weights included.
+    # The total at the peak, weights included.
     peak: int
-    # What the library holds of the device's memory, and may come to hold; 0 where it does not say.
+    # Device memory that the library has reserved, and its limit; 0 if it does not report them.
     reserved: int
     limit: int
 
     @classmethod
     def of(cls, program: Program, weights: Weights) -> Memory:
-        """The needs of a program that has been compiled."""
+        """The memory that a compiled program needs."""
         stages = [stage for stage in program.stages if stage.segment is not None]
         passed, prepared, constants = _bound(stages, weights)
         inputs = sum(_size(spec) for spec in program.inputs)
@@ -69,7 +69,7 @@ class Memory:
 
 
 def _bound(stages: Sequence[Stage], weights: Weights) -> tuple[int, int, int]:
-    """Bytes of weights passed as they are, of what was made of weights, and of constants."""
+    """Bytes of weights that are passed unchanged, of prepared weights, and of constants."""
     size = weights.backend.nbytes
     plain: dict[str, int] = {}
     made, constants = 0, {}
@@ -88,7 +88,7 @@ def _bound(stages: Sequence[Stage], weights: Weights) -> tuple[int, int, int]:
 
 
 def _work(stage: Stage) -> int:
-    """What lives besides weights, constants and the model's inputs while a segment runs."""
+    """Bytes besides weights, constants and the model's inputs while a segment runs."""
     return _temporaries(stage) + sum(map(_size, stage.results))
 
 
@@ -105,7 +105,7 @@ def _temporaries(stage: Stage) -> int:
 
 
 def _most_alive(segment: Segment) -> int:
-    """The most bytes of the steps' results, other than the segment's own, that live at once."""
+    """The largest total of the steps' results, except the segment's own, that is alive at once."""
     sizes = {
         r: _size(spec)
         for step in segment.steps

@@ -1,4 +1,4 @@
-"""The object that people hold: a loaded model, callable."""
+"""`Model`: a loaded model, which people call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import fnmatch
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,19 +18,22 @@ from sardonyx.graph.calls.array_interop import stand_ins
 from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.audit import audit
 from sardonyx.graph.ir import Source, ValueInfo
-from sardonyx.graph.model.form import PLAIN, CallOptions, Form
+from sardonyx.graph.model.bound import PLAIN, BoundModel, CallOptions
+from sardonyx.graph.model.form import Form
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.model.shared import DEFAULTS, Options, Shared
 from sardonyx.graph.model.stats import Stats
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.values.params import Params
+from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
 from sardonyx.printable import printable
 
 
 class Model:
-    """An ONNX model on one backend. Call it with arrays; they come back in their own library.
+    """An ONNX model on one backend: call it with arrays, and get arrays of the same library.
 
-    It may be called from many threads, pickled, and copied. A copy has params of its own.
+    `sardonyx.load` creates it. Threads may share a model. It can be pickled and copied; a copy has
+    params of its own.
 
     >>> import numpy as np, sardonyx
     >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
@@ -39,10 +41,10 @@ class Model:
     (1, 8, 48)
     """
 
-    form_type: ClassVar[type[Form]] = Form
+    _form_type: ClassVar[type[Form]] = Form
 
     def __init__(self, source: Source, backend: Backend, options: Options = DEFAULTS) -> None:
-        self.source = source
+        self._source = source
         self._backend = backend
         self._options = options
         self._infos = source.graph.required_inputs
@@ -50,8 +52,30 @@ class Model:
         self._output_names = tuple(output.name for output in source.graph.outputs)
         self._results = results_type(self._output_names)
         self._shared = Shared.of(source, backend, options)
-        self._plain = self.form_type(source, self._shared)
+        self._plain = self._form_type(source, self._shared)
         self._overriding: dict[tuple[str, ...], Form] = {}
+
+    # -- description ------------------------------------------------------------------------------
+
+    @property
+    def backend(self) -> str:
+        """The name of the array library: "jax", "cupy" or "numpy"."""
+        return self._backend.name
+
+    @property
+    def inputs(self) -> tuple[ValueInfo, ...]:
+        """The required inputs: name, dtype, and shape with names for free dimensions."""
+        return self._infos
+
+    @property
+    def optional_inputs(self) -> tuple[ValueInfo, ...]:
+        """The inputs with a default value; pass them by name, or after the required ones."""
+        return self._optional
+
+    @property
+    def outputs(self) -> tuple[ValueInfo, ...]:
+        """The outputs: name, dtype, and shape with names for free dimensions."""
+        return self._source.graph.outputs
 
     @property
     def params(self) -> Params:
@@ -59,117 +83,35 @@ class Model:
         return self._shared.params
 
     @property
-    def is_strict(self) -> bool:
-        """Whether operators refuse types that their schemas do not list."""
-        return self._options.strict
-
-    def audit(self) -> None:
-        """Refuse a model of which it can be told, without running it, that it is wrong.
-
-        What another process has found sound is not looked at again: that alone takes onnx 10 ms.
-        """
-        recordings = self._plain.recordings
-        if recordings is None or not recordings.is_sound:
-            audit(self.source, strict=self.is_strict)
-            if recordings is not None:
-                recordings.note_sound()
-
-    # -- what it says of itself -------------------------------------------------------------------
-
-    @property
-    def backend(self) -> str:
-        """The name of the array library that it runs on."""
-        return self._backend.name
-
-    @property
-    def inputs(self) -> tuple[ValueInfo, ...]:
-        """What a call must pass: name, dtype, and shape with names for free dimensions."""
-        return self._infos
-
-    @property
-    def optional_inputs(self) -> tuple[ValueInfo, ...]:
-        """What a call may pass besides, by name or after the others: inputs with a default."""
-        return self._optional
-
-    @property
-    def outputs(self) -> tuple[ValueInfo, ...]:
-        """What a call returns."""
-        return self.source.graph.outputs
-
-    @property
     def opsets(self) -> dict[str, int]:
-        """The version of each domain of operators; ONNX's own domain is the empty string."""
-        return dict(self.source.opsets)
+        """The opset version of each domain; ONNX's own domain is the empty string."""
+        return dict(self._source.opsets)
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Producer, description, and the properties that the exporter wrote."""
-        return dict(self.source.metadata)
+        """The producer, the description, and the properties that the exporter wrote."""
+        return dict(self._source.metadata)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether operators refuse types that their schemas do not list."""
+        return self._options.strict
 
     def __repr__(self) -> str:
         given = ", ".join(str(info) for info in self.inputs)
         made = ", ".join(str(info) for info in self.outputs)
         return printable(f"<sardonyx model on {self.backend}: ({given}) -> ({made})>")
 
-    # -- running it -------------------------------------------------------------------------------
+    # -- calls ------------------------------------------------------------------------------------
 
     def __call__(self, /, *inputs: Any, **named_inputs: Any) -> Any:
-        """Run the model. One output comes bare, several as a tuple that is also read by name.
-
-        `donate=["past_*"]` gives up the inputs of these names, as `donating` does.
-        """
-        if "donate" in named_inputs and "donate" not in self._input_names:
-            patterns = _patterns(named_inputs.pop("donate"))
-            return self.donating(*patterns)(*inputs, **named_inputs)
+        """Run the model: one output is returned as it is, several as a named tuple."""
         return self._called(PLAIN, *inputs, **named_inputs)
 
-    def keyed(self, key: Any) -> Callable[..., Any]:
-        """The model as a function whose random operators draw from this key, at every call alike.
-
-        `key` is a number, a pair of uint32, or one of JAX's keys, which may be traced. Without one
-        each call draws anew; operators that have a seed always draw the same.
-
-        >>> import sardonyx
-        >>> from onnx import parser
-        >>> text = "<ir_version: 10, opset_import: ['': 22]> g () => (float[2] y) "
-        >>> text += "{ y = RandomNormal <shape = [2]> () }"
-        >>> model = sardonyx.load(parser.parse_model(text.replace(chr(39), chr(34))))
-        >>> bool((model.keyed(7)() == model.keyed(7)()).all()), bool((model() == model()).all())
-        (True, False)
-        """
-        return partial(self._called, CallOptions(key=self._backend.key(key)))
-
-    def donating(self, *patterns: str) -> Callable[..., Any]:
-        """The model as a function that gives up the inputs whose names match, at every call.
-
-        Their buffers are taken over by outputs of the same shape and dtype, so that a decoder's
-        cache is updated in place; the arrays that were passed are gone. NumPy's and CuPy's stay.
-
-        >>> import jax.numpy as jnp, sardonyx
-        >>> from onnx import parser
-        >>> text = "<ir_version: 10, opset_import: ['': 22]> g (float[4] past) => (float[4] now) "
-        >>> text += "{ now = Add (past, past) }"
-        >>> model = sardonyx.load(parser.parse_model(text.replace(chr(39), chr(34))))
-        >>> past = jnp.ones(4)
-        >>> model.donating("past*")(past), past.is_deleted()
-        (Array([2., 2., 2., 2.], dtype=float32), True)
-        """
-        names = self._input_names
-        for pattern in _patterns(patterns):
-            if not fnmatch.filter(names, pattern):
-                raise InvalidInput(
-                    f"No input is called {pattern!r}; the model takes {', '.join(names) or 'none'}."
-                )
-        chosen = tuple(n for n in names if any(fnmatch.fnmatchcase(n, p) for p in patterns))
-        return partial(self._called, CallOptions(donated=chosen))
-
-    def _called(self, options: CallOptions, /, *inputs: Any, **named_inputs: Any) -> Any:
-        form = self._form_for(inputs, named_inputs)
-        values = form.call(form.arranged(inputs, named_inputs), options)
-        return values[0] if len(values) == 1 else self._results(*values)
-
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs of these names (None for all) as NumPy arrays, for inputs by name.
+        """Run the model on inputs by name, and return the named outputs as NumPy arrays.
+
+        With None for the names it returns all outputs.
 
         >>> import numpy as np, sardonyx
         >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
@@ -177,26 +119,72 @@ class Model:
         >>> [y.shape for y in model.run(None, {name: np.zeros((2, 5, 48), np.float32)})]
         [(2, 5, 48)]
         """
+        return self._ran(PLAIN, output_names, feeds)
+
+    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
+        """The model with a random key, or with inputs to donate; call the result like the model.
+
+        Random operators draw from `key`, alike at every call: a number, a pair of uint32, or one
+        of JAX's keys, which may be traced. Without a key each call draws anew. Operators that have
+        a seed of their own ignore it.
+
+        `donate` has names of inputs, or patterns such as "past_*". Outputs of the same shape and
+        dtype reuse their buffers, so that a decoder's cache is updated in place; the donated arrays
+        are deleted. NumPy and CuPy ignore it.
+
+        >>> import jax.numpy as jnp, sardonyx
+        >>> from onnx import parser
+        >>> text = '<ir_version: 10, opset_import: ["": 22]> g (float[2] past) => (float[2] now) '
+        >>> text += "{ noise = RandomNormalLike (past) now = Add (past, noise) }"
+        >>> model = sardonyx.load(parser.parse_model(text))
+        >>> step = model.bind(key=7, donate="past*")
+        >>> past = jnp.ones(2)
+        >>> bool((step(past) == model.bind(key=7)(jnp.ones(2))).all()), past.is_deleted()
+        (True, True)
+        """
+        drawn = None if key is None else self._backend.key(key)
+        return BoundModel(self, CallOptions(drawn, self._donated(_patterns(donate))))
+
+    def _donated(self, patterns: Sequence[str]) -> tuple[str, ...]:
+        names = self._input_names
+        for pattern in patterns:
+            if not fnmatch.filter(names, pattern):
+                raise InvalidInput(
+                    f"No input is called {pattern!r}; the model takes {', '.join(names) or 'none'}."
+                )
+        return tuple(n for n in names if any(fnmatch.fnmatchcase(n, p) for p in patterns))
+
+    def _called(self, options: CallOptions, /, *inputs: Any, **named_inputs: Any) -> Any:
+        form = self._form_for(inputs, named_inputs)
+        values = form.call(form.arranged(inputs, named_inputs), options)
+        return values[0] if len(values) == 1 else self._results(*values)
+
+    def _ran(
+        self, options: CallOptions, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
+    ) -> list[Any]:
         require_feeds(feeds)
         names = chosen_outputs(output_names, self._output_names)
         form = self._form_for((), feeds)
-        made = form.call(form.arranged((), feeds), PLAIN, to_numpy=True)
+        made = form.call(form.arranged((), feeds), options, to_numpy=True)
         values = dict(zip(self._output_names, made, strict=True))
         return [values[name] for name in names]
 
+    # -- programs and what they need --------------------------------------------------------------
+
     def trace(self, /, *inputs: Any, **named_inputs: Any) -> Program:
-        """What a call with these inputs would run: the kinds of all values, and the segments."""
+        """The program that a call with these inputs runs: the kinds of all values, and segments."""
         form = self._form_for(inputs, named_inputs)
         return form.trace(form.arranged(inputs, named_inputs))
 
     def compile(
         self, *signatures: Mapping[str, Any], background: bool = False
     ) -> list[Future[Program]]:
-        """Compile ahead of the first call, for inputs of these shapes; several in parallel.
+        """Compile for inputs of these shapes before the first call, several signatures in parallel.
 
-        A signature gives each input a shape, as a tuple, or an array. It is done when this
-        returns, or with `background` when the futures are, whose results are the programs. What
-        depends on the data of a call, such as what follows a NonZero, waits for a call.
+        A signature maps each input to its shape, a tuple, or to an array. The result has a future
+        per signature, whose result is the program. With `background` this returns at once;
+        otherwise all are compiled when it returns. Segments that depend on a call's data, such as
+        those after a NonZero, are compiled by the first call.
 
         >>> import sardonyx
         >>> model = sardonyx.load("examples/encoder.onnx")
@@ -218,9 +206,9 @@ class Model:
         return form.compiled(form.arranged((), named))
 
     def memory(self, /, *inputs: Any, **named_inputs: Any) -> Memory:
-        """What a call with these inputs needs, in bytes: weights, constants, and the peak.
+        """The bytes that a call with these inputs needs: weights, constants, and the peak.
 
-        An input may be given as its shape, a tuple. The program is compiled for that.
+        An input may be given as its shape, a tuple. This compiles the program.
 
         >>> import sardonyx
         >>> model = sardonyx.load("examples/encoder.onnx")
@@ -233,7 +221,7 @@ class Model:
         return Memory.of(program, self.params.now())
 
     def stats(self) -> Stats:
-        """Calls, compiles, hits and evictions so far, and the bytes that are held.
+        """Counts of calls, compiles, hits and evictions since the load, and the bytes held.
 
         >>> import numpy as np, sardonyx
         >>> model = sardonyx.load("examples/encoder.onnx")
@@ -257,22 +245,22 @@ class Model:
         )
 
     def release(self) -> None:
-        """Give back programs and what is on the device. The model can still be called."""
+        """Free the programs and the arrays on the device. The model can still be called."""
         for form in self._forms:
             form.release()
         self._shared.inferred.clear()
         self._shared.constants.clear()
         self._shared.params.release()
-        # What was traced refers to itself in circles, and would be there until Python looks.
+        # Traces contain reference cycles, which Python frees only when it collects garbage.
         gc.collect()
 
     # -- copies -----------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
-        return _restored, (self.source, self._backend, self._options, self.params.replaced())
+        return _restored, (self._source, self._backend, self._options, self.params.replaced())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Model:
-        return _restored(self.source, self._backend, self._options, self.params.replaced())
+        return _restored(self._source, self._backend, self._options, self.params.replaced())
 
     # -- forms ------------------------------------------------------------------------------------
 
@@ -300,8 +288,22 @@ class Model:
             return self._overriding[key]
 
 
+def audited(model: Model) -> Model:
+    """The model, if no fault can be seen without running it.
+
+    A model that another process has audited is not audited again: that alone takes onnx 10 ms.
+    """
+    recordings = model._plain.recordings
+    is_known = recordings is not None and recordings.is_sound
+    if not is_known or model._source.limits != DEFAULT_LIMITS:
+        audit(model._source, strict=model.is_strict)
+        if recordings is not None:
+            recordings.note_sound()
+    return model
+
+
 def _patterns(value: Any) -> tuple[str, ...]:
-    """The names or patterns in what was passed as `donate`; a str is one of them."""
+    """The names or patterns that were passed as `donate`; a str is one of them."""
     patterns = (value,) if isinstance(value, str) else value
     if isinstance(patterns, Iterable):
         patterns = tuple(patterns)

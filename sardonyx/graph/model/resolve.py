@@ -1,4 +1,4 @@
-"""A model that is to become something else: one that was loaded already, or what can be loaded."""
+"""The model that `to_jax`, `shard` and `export` start from: a loaded one, or one to load."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from sardonyx.ops.definition import Op
 
 
 class Opened(NamedTuple):
-    """What a model says and holds; a loaded one stays as strict as it was loaded."""
+    """A model's graph and weights; a loaded model keeps the strictness that it was loaded with."""
 
     source: Source
     params: Params
     strict: bool
+    precision: str
 
     @classmethod
     def of(cls, model: Model | Readable, *, strict: bool, ops: Iterable[Op[Any]] = ()) -> Opened:
         if isinstance(model, Model):
-            return cls(with_ops(model.source, ops), model.params, model.is_strict)
+            source = with_ops(model._source, ops)
+            return cls(source, model.params, model.is_strict, model._backend.precision)
         source = with_ops(load_source(*read_model(model)), ops)
         audit(source, strict=strict)
-        return cls(source, Params(source.graph.initializers, HOST), strict)
+        return cls(source, Params(source.graph.initializers, HOST), strict, HOST.precision)

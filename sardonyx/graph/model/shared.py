@@ -20,10 +20,10 @@ from sardonyx.graph.values.params import Constants, Params
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Options:
-    """The choices that a model was loaded with, besides its backend."""
+    """The options that a model was loaded with, besides its backend."""
 
     strict: bool = True
-    most_signatures: int = 256
+    max_signatures: int = 256
     buckets: Sizes | None = None
     watch: Watch = unwatched
 

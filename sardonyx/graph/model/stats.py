@@ -1,4 +1,4 @@
-"""What a model has done so far, and what it holds."""
+"""Counts of what a model has done, and the memory that it holds."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ class Stats:
     """Counts since the model was loaded. Printed, it is a short table."""
 
     calls: int
-    # Calls that found a program recorded for their shapes and dtypes.
+    # Calls whose signature had a recording already.
     hits: int
-    # Kinds of calls for which there are programs now, and how many were forgotten for others.
+    # Signatures that have programs now, and signatures that were evicted.
     signatures: int
     evictions: int
-    # Segments compiled, segments for which an equal one's function was found, and seconds spent.
+    # Segments compiled, segments that share the function of an equal one, and seconds spent.
     compiles: int
     shared: int
     compile_seconds: float
-    # Bytes on the device: weights, what was made of them, and constants.
+    # Bytes on the device: weights, prepared weights, and constants.
     bytes_held: int
 
     def __str__(self) -> str:

@@ -103,7 +103,7 @@ class Tracer:
 
     def _budget(self) -> Budget:
         """How much memory the values of the trace may take."""
-        least = self.source.max_bytes or self.tape.backend.largest_value or largest_value()
+        least = self.source.limits.value_bytes or self.tape.backend.largest_value or largest_value()
         specs = self.tape.input_specs
         inputs = sum(math.prod(shape) * dtype.itemsize for shape, dtype in specs)
         weights = sum(array.nbytes for array in self.source.graph.initializers.values())
@@ -342,10 +342,12 @@ class Tracer:
                 f"its subgraph '{graph.name}' takes {len(taken)} inputs, and gets {len(arguments)}"
             )
         self._walked += 1 + len(graph.nodes)
-        if self._walked > MOST_WALKED:
+        most = self.source.limits.traced_nodes
+        if self._walked > most:
             raise LimitExceeded(
-                f"the subgraphs that are walked through one iteration after the other have come to "
-                f"{self._walked:,} nodes; at most {MOST_WALKED:,} are allowed"
+                f"the subgraphs that are traced iteration by iteration have {self._walked:,} nodes "
+                f"so far, and at most {most:,} are allowed: run fewer iterations, or pass "
+                "limits=sardonyx.Limits(traced_nodes=...) to sardonyx.load"
             )
         for name, value in zip(taken, arguments, strict=True):
             inner.bind(name, value)
@@ -362,8 +364,6 @@ class Tracer:
             self._iterations = outer
 
 
-# Each node of a body counts anew in each iteration that is traced by itself.
-MOST_WALKED = 2**20
 _KEY = Parameter("key", Need.ARRAY, Array, required=True)
 
 

@@ -1,0 +1,146 @@
+"""What exported and sharded models share: the interface of `Model` for whole programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import RLock
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.errors import InvalidInput
+from sardonyx.graph.calls.arguments import chosen_outputs, require_feeds
+from sardonyx.graph.calls.array_interop import stand_ins
+from sardonyx.graph.calls.results import results_type
+from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.model.bound import PLAIN, BoundModel, CallOptions
+from sardonyx.graph.model.stats import Stats
+
+P = TypeVar("P")
+
+
+class CompiledModel:
+    """A model that is compiled as a whole, one program per signature."""
+
+    # Members of `Model` that such a model cannot have, and what to use.
+    _absent: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(
+        self, inputs: tuple[ValueInfo, ...], outputs: tuple[ValueInfo, ...], backend: Backend
+    ) -> None:
+        self._infos = inputs
+        self._output_infos = outputs
+        self._results = results_type([info.name for info in outputs])
+        self._backend: Any = backend
+        self._programs: dict[Any, Any] = {}
+        self._lock = RLock()
+        self._calls = self._missed = self._compiles = 0
+        self._seconds = 0.0
+
+    # -- description ------------------------------------------------------------------------------
+
+    @property
+    def backend(self) -> str:
+        """The name of the array library: "jax"."""
+        name: str = self._backend.name
+        return name
+
+    @property
+    def inputs(self) -> tuple[ValueInfo, ...]:
+        """The inputs: name, dtype, and shape with names for free dimensions."""
+        return self._infos
+
+    @property
+    def optional_inputs(self) -> tuple[ValueInfo, ...]:
+        """Always empty: inputs with a default value are among the params here."""
+        return ()
+
+    @property
+    def outputs(self) -> tuple[ValueInfo, ...]:
+        """The outputs: name, dtype, and shape with names for free dimensions."""
+        return self._output_infos
+
+    if not TYPE_CHECKING:  # A type checker refuses the absent members by itself.
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            advice = f": {self._absent[name]}" if name in self._absent else ""
+            raise AttributeError(f"{kind} has no attribute '{name}'{advice}")
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def __call__(self, /, *inputs: Any, **named_inputs: Any) -> Any:
+        """Run the model: one output is returned as it is, several as a named tuple."""
+        return self._called(PLAIN, *inputs, **named_inputs)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """Run the model on inputs by name, and return the named outputs as NumPy arrays."""
+        return self._ran(PLAIN, output_names, feeds)
+
+    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
+        """The model with a random key, as `Model.bind`; inputs cannot be donated here."""
+        if donate:
+            raise InvalidInput(
+                f"{type(self).__name__} cannot donate inputs: leave out donate=, or load the ONNX "
+                "model itself."
+            )
+        return BoundModel(self, CallOptions(None if key is None else self._backend.key(key)))
+
+    def _called(self, options: CallOptions, /, *inputs: Any, **named_inputs: Any) -> Any:
+        outputs = self._values(inputs, named_inputs, options.key)
+        return outputs[0] if len(outputs) == 1 else self._results(*outputs)
+
+    def _ran(
+        self, options: CallOptions, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
+    ) -> list[Any]:
+        require_feeds(feeds)
+        known = [info.name for info in self._output_infos]
+        names = chosen_outputs(output_names, known)
+        values = dict(zip(known, self._values((), feeds, options.key), strict=True))
+        return [np.asarray(values[name]) for name in names]
+
+    def _values(self, inputs: Sequence[Any], named: Mapping[str, Any], key: Any) -> Sequence[Any]:
+        """The outputs of a call."""
+        raise NotImplementedError
+
+    # -- programs ---------------------------------------------------------------------------------
+
+    def compile(self, *signatures: Mapping[str, Any]) -> None:
+        """Compile for inputs of these shapes before the first call, as `Model.compile` does."""
+        for signature in signatures:
+            self._prepare(stand_ins(signature, self._infos))
+
+    def _prepare(self, named: Mapping[str, Any]) -> Any:
+        """The compiled program for such inputs."""
+        raise NotImplementedError
+
+    def _timed(self, build: Callable[[], P]) -> P:
+        start = time.perf_counter()
+        program = build()
+        self._seconds += time.perf_counter() - start
+        self._compiles += 1
+        return program
+
+    def stats(self) -> Stats:
+        """Counts of calls, compiles and hits since the load, and the bytes held."""
+        return Stats(
+            calls=self._calls,
+            hits=self._calls - self._missed,
+            signatures=len(self._programs),
+            evictions=0,
+            compiles=self._compiles,
+            shared=0,
+            compile_seconds=self._seconds,
+            bytes_held=self._bytes_held(),
+        )
+
+    def _bytes_held(self) -> int:
+        """The bytes of the weights on the devices of this process."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Free the compiled programs. The model can still be called."""
+        with self._lock:
+            self._programs.clear()
