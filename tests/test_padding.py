@@ -16,10 +16,10 @@ from jax import lax
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.jax.lockstep import Different
 from sardonyx.backends.jax.padding.prover import JaxPadding
 from sardonyx.backends.padding.axes import (
     Axis,
+    Different,
     Layout,
     Part,
     Unpaddable,

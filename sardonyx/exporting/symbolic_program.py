@@ -14,7 +14,8 @@ from typing import Any
 
 import jax
 
-from sardonyx.backends.jax.lockstep import Counterparts, Different, columns
+from sardonyx.backends.jax.lockstep import Counterparts, columns
+from sardonyx.backends.padding.axes import Different
 from sardonyx.errors import SardonyxError, UnsupportedModel
 from sardonyx.exporting.jaxpr_merge import Merger
 from sardonyx.exporting.size_formulas import Formulas, NoFormula

@@ -11,6 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from sardonyx.backends.padding.axes import Different
+
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -22,10 +24,6 @@ _CALLS: Mapping[str, str] = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
 }
-
-
-class Different(Exception):  # noqa: N818  (a finding, not a fault)
-    """Programs for different sizes differ in more than sizes, constants and parameters."""
 
 
 class Visitor(Protocol[V]):

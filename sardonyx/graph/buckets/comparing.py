@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax.lockstep import Different
-from sardonyx.backends.padding.axes import Layout, Slot, Unpaddable, unpadded_layout
+from sardonyx.backends.padding.axes import Different, Layout, Slot, Unpaddable, unpadded_layout
 from sardonyx.backends.padding.protocols import Call, PaddedStep, Prover
 from sardonyx.graph.buckets.pieces import PieceRecorder
 from sardonyx.graph.tracing.recorder import TracedSegment

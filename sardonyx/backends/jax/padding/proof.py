@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sardonyx.backends.jax import lockstep
-from sardonyx.backends.jax.lockstep import Different
 from sardonyx.backends.jax.padding.masks import Mask, RuntimeArgs, digits_of
 from sardonyx.backends.padding.axes import (
     Axis,
+    Different,
     Layout,
     Slot,
     Unpaddable,

@@ -9,11 +9,11 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from sardonyx.backends.jax.lockstep import Different
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
 from sardonyx.backends.padding.axes import (
     Axis,
+    Different,
     Layout,
     Unpaddable,
     has_padding,
