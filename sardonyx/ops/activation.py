@@ -1,4 +1,4 @@
-"""Activations: what stands between layers, element by element or along an axis."""
+"""Activation functions, of each element or along an axis."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def selu_with_rounded_defaults(
 
 
 def _expm1_below_zero(xp: Backend, x: Array) -> Array:
-    """The branch that is not taken must not overflow: gradients pass through it too."""
+    """expm1 without overflow in the branch that is not taken: gradients pass through both."""
     return xp.expm1(xp.minimum(x, 0))
 
 
@@ -171,7 +171,7 @@ def Swish(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
 
 @op
 def SwiGLU(xp: Backend, A: Array, B: Array, *, alpha: float = 1.0) -> Array:
-    """The gate `A`, by Swish, times `B`."""
+    """Swish of the gate `A`, times `B`."""
     if A.shape != B.shape:
         raise ValueError(f"A has shape {A.shape} and B {B.shape}; they must have the same")
     return _gated(xp, A, B, alpha=alpha)
@@ -201,14 +201,14 @@ def LogSoftmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
 
 @op
 def Hardmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
-    """1 for the first of the greatest, 0 for the others."""
+    """1 for the first maximum, 0 for the others."""
     axis = axis_within(axis, input.ndim)
     return _hardmax(xp, input, axis=axis) if input.size else input
 
 
 @Softmax.before(13)
 def softmax_of_flattened(xp: Backend, input: Array, *, axis: int = 1) -> Array:
-    """Normalises over all axes from `axis` on, not over one."""
+    """Normalise over all axes from `axis` on, not over one."""
     return _flattened(xp, input, axis, Softmax)
 
 
@@ -223,7 +223,7 @@ def hardmax_of_flattened(xp: Backend, input: Array, *, axis: int = 1) -> Array:
 
 
 def _flattened(xp: Backend, x: Array, axis: int, normalise: Callable[..., Array]) -> Array:
-    """Today's form, for rows of all elements from `axis` on."""
+    """Apply today's operator to rows of all elements from `axis` on."""
     axis = axis_within(axis, x.ndim)
     if not x.size:
         return x

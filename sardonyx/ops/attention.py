@@ -1,4 +1,4 @@
-"""Attention: queries look at keys, and what they find there mixes the values."""
+"""Attention: values weighted by how well their keys match the queries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sardonyx.ops.definition import Body, DType, Ints, op
 from sardonyx.ops.precision import at_least_float32, is_narrow
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-# Beyond any sequence, and small enough that positions do not overflow when it is added.
+# Longer than any sequence, and small enough to add to a position without overflow.
 UNBOUNDED = 2**40
 
 
@@ -95,7 +95,7 @@ def attention_with_mask_of_full_length(
     softcap: float = 0.0,
     softmax_precision: DType | None = None,
 ) -> tuple[Array, Array, Array, Array]:
-    """A mask of one key is that of all keys; a shorter one is not filled up."""
+    """A mask with one key holds for all keys; shorter masks are not padded."""
     if attn_mask is not None and attn_mask.ndim:
         total = sum(x.shape[-2] for x in (K, past_key) if x is not None and x.ndim > 1)
         if attn_mask.shape[-1] not in (1, total):
@@ -131,7 +131,7 @@ def FlexAttention(
     score_mod: Body | None = None,
     softmax_precision: DType | None = None,
 ) -> Array:
-    """From the scores to the result in float32 or wider, unless told otherwise."""
+    """Compute in float32 or wider from the scores on, unless the node sets a precision."""
     if not Q.ndim == K.ndim == V.ndim == 4:
         raise ValueError(f"Q, K and V have {Q.ndim}, {K.ndim} and {V.ndim} axes, but need four")
     _check_heads(Q, K, V)
@@ -169,7 +169,7 @@ def RotaryEmbedding(
     num_heads: int | None = None,
     rotary_embedding_dim: int = 0,
 ) -> Array:
-    """Pairs of elements turned by an angle that tells the position; the rest passes through."""
+    """Rotate pairs of elements by the angle of their position; the other elements stay."""
     by_head = X.ndim == 4
     x = X if by_head else _split_in_heads(xp, X, num_heads, "num_heads")
     heads_axis, size = 1 if by_head else 2, x.shape[3]
@@ -199,7 +199,7 @@ def _turned(xp: Backend, x: Array, cos: Array, sin: Array, *, interleaved: int) 
 
 
 def _at_positions(xp: Backend, cache: Array, position_ids: Array | None, shape: Ints) -> Array:
-    """One row of the cache for each token; without ids, the cache is that already."""
+    """Return one row of the cache per token; without ids the cache has that form already."""
     if position_ids is not None:
         if position_ids.shape != shape[:2] or cache.ndim != 2:
             raise ValueError(
@@ -226,7 +226,7 @@ def attended(
     scale: float,
     is_guarded: bool = False,
 ) -> Array:
-    """The backend's own attention, as a rewrite finds it spelled out in other operators."""
+    """The backend's own attention, for a rewrite that finds it written in other operators."""
     return xp.attention(q, k, v, bias, scale=scale, is_guarded=is_guarded)
 
 
@@ -234,7 +234,7 @@ def attended(
 
 
 def _by_head(xp: Backend, x: Array, heads: int | None, name: str) -> Array:
-    """(batch, heads, sequence, size), from that or from (batch, sequence, heads * size)."""
+    """Return (batch, heads, sequence, size) for that or (batch, sequence, heads * size)."""
     if x.ndim != 4:
         return xp.permute_dims(_split_in_heads(xp, x, heads, name), (0, 2, 1, 3))
     if heads not in (None, x.shape[1]):
@@ -290,7 +290,7 @@ def _softcapped(xp: Backend, scores: Array, softcap: float) -> Array:
 
 
 def _mixed(xp: Backend, weights: Array, v: Array) -> Array:
-    """Weights times values, in the type of the weights."""
+    """Return weights times values, in the dtype of the weights."""
     if v.dtype == weights.dtype:
         return xp.attention_mix(weights, v)
     sizes = (xp.numpy_dtype(weights.dtype).itemsize, xp.numpy_dtype(v.dtype).itemsize)
@@ -330,7 +330,7 @@ def _by_sample(xp: Backend, lengths: Array, batch: int, longest: int) -> Array:
 def _window(
     xp: Backend, shape: Ints, offset: Array | int, left: int, right: int, is_causal: int
 ) -> list[Array]:
-    """Which keys lie within reach of each query; the first query stands at `offset`."""
+    """Return masks of the keys that each query may see; the first query is at `offset`."""
     if left < -1 or right < -1:
         raise ValueError(f"window sizes {left} and {right} must be -1 or more")
     queries, keys = xp.reshape(xp.arange(shape[2]), (-1, 1)) + offset, xp.arange(shape[3])
@@ -343,7 +343,7 @@ def _window(
 
 
 def _masked(xp: Backend, scores: Array, mask: Array | None, allowed: Sequence[Array]) -> Array:
-    """The scores with the mask added, and minus infinity where something is not allowed."""
+    """Add the mask to the scores; a key that is not allowed gets minus infinity."""
     allowed = list(allowed)
     if mask is not None and xp.isdtype(mask.dtype, "bool"):
         allowed.append(_filled(xp, mask, scores.shape, False))
@@ -360,7 +360,7 @@ def _masked(xp: Backend, scores: Array, mask: Array | None, allowed: Sequence[Ar
 
 
 def _filled(xp: Backend, mask: Array, shape: Ints, value: float) -> Array:
-    """A mask that fits the scores: keys that it does not reach are masked."""
+    """Pad a mask to the number of keys; the keys beyond its end are masked."""
     missing = shape[3] - mask.shape[-1] if mask.ndim else 0
     whole = (*mask.shape[:-1], shape[3])
     beyond = any(n not in (1, m) for n, m in zip(whole, shape[4 - mask.ndim :], strict=False))

@@ -46,7 +46,7 @@ Value: TypeAlias = Annotated[Any, "value"]
 Alias: TypeAlias = Annotated[Any, "alias"]
 Arrays: TypeAlias = list[Array]
 Unsized: TypeAlias = Annotated[Array, "unsized"]
-# What training changes without gradients, as running means are.
+# A value that training changes without gradients, such as a running mean.
 Statistic: TypeAlias = Annotated[Any, "statistic"]
 # How many outputs the node has.
 Outputs = NewType("Outputs", int)
@@ -64,14 +64,14 @@ class Shaped(Protocol):
 
 
 class Body(Protocol):
-    """A subgraph: a function of what its inputs are bound to."""
+    """A subgraph as a function of its inputs."""
 
     @property
     def outputs(self) -> int:
-        """How many results it has."""
+        """The number of its results."""
 
     def __call__(self, *arguments: Any, iteration: Any = None) -> tuple[Any, ...]:
-        """Its results. What it draws at random differs with the number of the iteration."""
+        """Return its results. Random numbers differ from one iteration to the next."""
 
     def specs(self, *arguments: Any, iteration: Any = None) -> tuple[Any, ...]:
         """Shape and dtype of each result."""
@@ -81,7 +81,7 @@ class Body(Protocol):
 
 
 class Walk(Protocol):
-    """What an op that runs subgraphs gets in place of a backend: a hold on the tracer's walk.
+    """The tracer's walk, which an op that runs subgraphs gets in place of a backend.
 
     Such an op sees no arrays but what stands for them, and decides what is walked through now, step
     by step, and what is left to the device.
@@ -91,13 +91,13 @@ class Walk(Protocol):
         """Whether the value can be read without waiting for the device."""
 
     def read(self, value: Value) -> Host:
-        """The value. If it was not known, the program goes on for this value alone."""
+        """Return the value. If it is not static, the rest of the program holds for it alone."""
 
     def apply(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
-        """What `function(xp, *arrays, **options)` makes of arrays, as one more step."""
+        """Record `function(xp, *arrays, **options)` as one more step, and return its results."""
 
     def shapes(self, body: Body, *values: Any, iteration: Any = None) -> Any:
-        """Shape and dtype of what a body makes of these values, or of what has their shapes.
+        """Shape and dtype of each result of a body for these values, or for values of their shapes.
 
         None if it cannot run on the device as a whole.
         """
@@ -112,24 +112,24 @@ class Walk(Protocol):
         """Like `apply`, for a function that is also given bodies to call, and has no other form."""
 
     def renew(self, old: Value, new: Value) -> None:
-        """From here on, an input of the model is what was made of it."""
+        """Replace an input of the model by a new value for the following nodes."""
 
     def note(self, value: Value, told: Any) -> None:
-        """Keep what a later node may ask about a value."""
+        """Attach a note to a value, for later nodes."""
 
     def noted(self, value: Value) -> Any:
-        """What was noted of this very value, or None."""
+        """Return the note of this very value, or None."""
 
     def between(self, inputs: Strings, output: str) -> Body:
-        """The part of the graph around this node that leads from some of its values to another."""
+        """Return the part of the surrounding graph from some of its values to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What is known of a subgraph without a run: its inputs, and of its results the dtypes."""
+    """The number of inputs of a subgraph, and the dtypes of its results, without a run."""
 
     inputs: int
-    # None where it is not known.
+    # None if the dtype is unknown.
     dtypes: tuple[DType | None, ...]
 
 
@@ -138,12 +138,12 @@ Inference: TypeAlias = Callable[..., "Iterable[DType | None]"]
 
 
 class NeedsHost(Exception):  # noqa: N818  (a signal, not an error)
-    """In the midst of work for the device, something is needed that only the host can give."""
+    """Code for the device needs a value that only the host can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """A map: its keys are known while tracing, and their values are one array."""
+    """A map with static keys, whose values are one array."""
 
     keys: tuple[int | str, ...]
     values: Any
@@ -158,7 +158,7 @@ class MapRows:
 
 
 class Need(Enum):
-    """What an op must be handed for a parameter."""
+    """The form in which an op needs a parameter."""
 
     ARRAY = "an array on the device"
     SHAPED = "a shape and a dtype"
@@ -178,7 +178,7 @@ class Parameter:
     default: Any = None
 
     def convert(self, value: Any) -> Any:
-        """A NumPy array or an attribute's value as the annotated type."""
+        """Convert a NumPy array or the value of an attribute to the annotated type."""
         if value is None or self.type in (Host, DType, Body, Value):
             return value
         found = np.asarray(value)
@@ -312,7 +312,7 @@ class Op(Generic[R]):
         self._older.sort(key=lambda entry: entry[0])
 
     def infers(self, *, before: float = math.inf) -> Callable[[Function], Function]:
-        """Declare what can be said of a node of such an opset without a run, as at load.
+        """Declare a function that infers the dtypes of results without a run, as at load.
 
         The function is called with the dtypes of the inputs, each None where it is not known, and
         with the number of outputs. The node's attributes are its keywords, and instead of subgraphs
@@ -327,7 +327,7 @@ class Op(Generic[R]):
         return declare
 
     def inference_at(self, opset: int) -> Inference | None:
-        """What was declared by `infers` for nodes of this opset."""
+        """Return the function declared by `infers` for nodes of this opset."""
         return next((inference for end, inference in self._inferences if opset < end), None)
 
     def on(self, backend: str) -> Callable[[Function], Function]:
@@ -345,7 +345,7 @@ class Op(Generic[R]):
         return declare
 
     def at(self, opset: int) -> Definition:
-        """The definition in force at `opset`."""
+        """Return the definition that holds at `opset`."""
         for until, definition in self._older:
             if opset < until:
                 return definition
@@ -359,7 +359,7 @@ class Op(Generic[R]):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnBackend:
-    """An op's function: that of the backend it is called with, or else the one for all others."""
+    """The function of an op, or another one for the backends that have their own."""
 
     function: Callable[..., Any]
     native: Mapping[str, Callable[..., Any]]

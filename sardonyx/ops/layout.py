@@ -1,4 +1,4 @@
-"""Operators that move elements, or give the same elements another shape."""
+"""Operators that move elements or change the shape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sardonyx.ops.definition import Alias, Ints, Outputs, op
 
 @op
 def Reshape(xp: Backend, data: Array, shape: Ints, *, allowzero: int = 0) -> Alias:
-    """A 0 keeps the size of its axis (unless `allowzero`), and one -1 takes what is left."""
+    """A 0 keeps the size of its axis (unless `allowzero`); one -1 is computed from the others."""
     return _reshaped(xp, data, _filled(data.shape, shape, bool(allowzero)))
 
 
@@ -112,7 +112,7 @@ def Split(
     axis = axis_within(axis, input.ndim)
     size = input.shape[axis]
     if split is None:
-        # Only a node that states their number may have a smaller last part.
+        # Only a node with num_outputs may have a smaller last part.
         if num_outputs not in (None, outputs):
             raise ValueError(f"num_outputs is {num_outputs}, but there are {outputs} outputs")
         split = _parts(size, outputs, uneven=num_outputs is not None)
@@ -136,7 +136,7 @@ def _parts(size: int, count: int, uneven: bool) -> tuple[int, ...]:
 
 @op
 def Expand(xp: Backend, input: Array, shape: Ints) -> Array:
-    """Broadcasts both ways: a 1 in `shape` leaves its axis alone."""
+    """Broadcast both ways: a 1 in `shape` keeps the size of the axis."""
     target = np.broadcast_shapes(input.shape, shape)
     return input if target == input.shape else xp.broadcast_to(input, target)
 
@@ -225,7 +225,7 @@ def _widths(x: Array, pads: Ints, axes: Sequence[int]) -> list[tuple[int, int]]:
 def _padded(
     xp: Backend, x: Array, widths: Sequence[tuple[int, int]], mode: str, value: Any
 ) -> Array:
-    """Negative widths crop first, so that a mode repeats only what is left."""
+    """Negative widths crop first, so that a mode repeats only the remaining elements."""
     if any(min(width) < 0 for width in widths):
         ends = [size + min(after, 0) for size, (_, after) in zip(x.shape, widths, strict=True)]
         cut = (slice(max(-before, 0), end) for (before, _), end in zip(widths, ends, strict=True))
@@ -246,7 +246,7 @@ def _padded(
 def _sources(
     size: int, before: int, after: int, mode: str
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Which element stands at each place of a padded axis."""
+    """Return the index of the source element for each position of a padded axis."""
     places = np.arange(-before, size + after, dtype=np.int64)
     if size == 0:
         raise ValueError(f"mode {mode} has no elements to pad an empty axis with")
@@ -311,6 +311,6 @@ def _image(x: Array, blocksize: int, mode: str) -> tuple[int, ...]:
 def Trilu(xp: Backend, input: Array, k: int = 0, *, upper: int = 1) -> Array:
     if input.ndim < 2:
         raise ValueError(f"shape {input.shape} holds no matrices")
-    # Beyond the matrix every k means the same, and some libraries take no larger one.
+    # Every k beyond the matrix means the same, and some libraries refuse larger ones.
     k = max(-input.shape[-2], min(k, input.shape[-1]))
     return xp.triu(input, k=k) if upper else xp.tril(input, k=k)
