@@ -177,8 +177,8 @@ def _description(
         found = None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise InvalidModel(
-            f"No exported program is in {origin}: its description is damaged or unknown. "
-            "Export the model again."
+            f"No exported program is in {origin}: its description is damaged, or of another "
+            "format. Export the model again."
         )
     if found.get("version") != VERSION:
         raise UnsupportedModel(
