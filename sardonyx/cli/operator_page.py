@@ -14,14 +14,18 @@ from sardonyx.ops.definition import Definition, Need, Op
 
 _OPENING = """# Operators
 
-sardonyx defines {built} of the {total} operators of onnx {version}. The others run by their
-function body in the standard, if they have one. `python -m sardonyx ops` prints this page.
+Of the {total} operators of onnx {version}, sardonyx implements {built}. Any other operator runs by
+its function body in the standard, if it has one. `python -m sardonyx ops` prints this page.
 
-The last two columns say where an operator runs if its inputs are not static: on the *device*; on
-the *host*, between the compiled segments of a program; or while *tracing*, at no cost in a call.
-*subgraph* means on the device if all values that it carries keep their shapes, and otherwise step
-by step. Strings are always computed on the host. On NumPy the device is the host. Of the types with
-fewer than 16 bits, CuPy has only int8, uint8 and bool.
+The last two columns say where an operator runs if its inputs are not static:
+
+- *device*: in the compiled program, on the device. On NumPy, the device is the host.
+- *host*: on the host, between the compiled segments of a program. Strings always run on the host.
+- *tracing*: during tracing, so it costs nothing at a call.
+- *walked*: on the device, if the operator's branches or iterations keep all shapes the same;
+  otherwise step by step.
+
+CuPy has no types of fewer than 16 bits, except int8, uint8 and bool.
 """
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
@@ -103,7 +107,7 @@ def _places(op: Op[Any], schema: OpSchema) -> tuple[str, str]:
     if taken and all("string" in text for text in taken):
         return "host", "host"
     if definition.walks:
-        return "subgraph", "subgraph"
+        return "walked", "walked"
     return ("host", "device") if definition.is_unsized else ("device", "device")
 
 
