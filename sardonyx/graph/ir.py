@@ -41,7 +41,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """A dimension of `blocks` elements (None if any number) in `count` shards."""
+    """One dimension, of size `blocks` (None if not declared), split into `count` shards."""
 
     blocks: int | None
     count: int

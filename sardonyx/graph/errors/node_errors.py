@@ -141,15 +141,15 @@ def raise_from_call(error: Exception, backend: Backend, retrace: Callable[[], ob
     raise error
 
 
-def raise_told(error: Exception, what: str, backend: Backend) -> NoReturn:
+def raise_told(error: Exception, summary: str, backend: Backend) -> NoReturn:
     """Raise a library's error, translated, where the node is unknown. Call it in an except block.
 
-    `what` says what failed, as the beginning of the message.
+    `summary` is the beginning of the message.
     """
-    translation = translated(error, what, backend)
+    translation = translated(error, summary, backend)
     if translation is error:
         if not _is_located(error):
-            _add_note(error, f"{what}. To see the node, load the model with jit=False.")
+            _add_note(error, f"{summary}. To see the node, load the model with jit=False.")
         raise error
     raise translation from _printable(error)
 

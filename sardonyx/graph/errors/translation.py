@@ -61,27 +61,29 @@ def own_opset(error: Exception) -> int | None:
     return opset
 
 
-def translated(error: Exception, what: str, backend: Backend) -> Exception:
-    """Return the error as a `SardonyxError` that begins with `what`, or unchanged if not ours."""
+def translated(error: Exception, summary: str, backend: Backend) -> Exception:
+    """Return a `SardonyxError` that begins with `summary`, or the error itself if not ours."""
     if isinstance(error, (SardonyxError, Warning, FloatingPointError)):
         return error
     if own_opset(error) is not None:
-        return _about_inputs(error, what, backend) if isinstance(error, ValueError) else error
+        return _about_inputs(error, summary, backend) if isinstance(error, ValueError) else error
     text = reason(error, backend)
     if isinstance(error, MemoryError) or "out of memory" in text or "too large" in text:
-        return LimitExceeded(f"{what}: {text}. Use smaller inputs, or a device with more memory.")
+        return LimitExceeded(
+            f"{summary}: {text}. Use smaller inputs, or a device with more memory."
+        )
     if isinstance(error, RecursionError):
-        return LimitExceeded(f"{what}: {text}. Nest the model less deeply.")
+        return LimitExceeded(f"{summary}: {text}. Nest the model less deeply.")
     if backend.explain(error) or (isinstance(error, _ABOUT_INPUTS) and not _reads_too_early(error)):
-        return _about_inputs(error, what, backend)
-    return _internal(error, what, text) if _is_bug(error) else error
+        return _about_inputs(error, summary, backend)
+    return _internal(error, summary, text) if _is_bug(error) else error
 
 
-def _about_inputs(error: Exception, what: str, backend: Backend) -> InvalidInput:
+def _about_inputs(error: Exception, summary: str, backend: Backend) -> InvalidInput:
     advice = " Check the shapes and dtypes of its inputs against the model's declarations."
     if isinstance(error, BadData) or backend.explain(error):
         advice = ""  # The reason already says what to do.
-    return InvalidInput(f"{what}: {reason(error, backend)}.{advice}")
+    return InvalidInput(f"{summary}: {reason(error, backend)}.{advice}")
 
 
 def _reads_too_early(error: Exception) -> bool:
@@ -99,13 +101,13 @@ def _is_of_others(text: str) -> bool:
     return any(word in text.partition("\n")[0] for word in _OF_OTHERS)
 
 
-def _internal(error: Exception, what: str, text: str) -> InternalError:
+def _internal(error: Exception, summary: str, text: str) -> InternalError:
     libraries = (sys.modules.get(name) for name in ("jax", "cupy"))
     versions = [f"{m.__name__} {getattr(m, '__version__', '')}" for m in libraries if m]
     versions += [f"numpy {np.__version__}", f"Python {platform.python_version()}"]
     return InternalError(
-        f"{what}: {type(error).__name__}: {text}. This is a bug in sardonyx {__version__} or in a "
-        f"library that it uses ({', '.join(versions)}): please report it with the model."
+        f"{summary}: {type(error).__name__}: {text}. This is a bug in sardonyx {__version__} or "
+        f"in a library that it uses ({', '.join(versions)}): please report it with the model."
     )
 
 

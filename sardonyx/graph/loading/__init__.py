@@ -1,1 +1,1 @@
-"""From what a user has to a checked `Source`: reading, decoding, ordering, and one look over it."""
+"""Loading of a model: reading, decoding, ordering and checks, up to a `Source`."""

@@ -22,14 +22,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 MOST_DIMENSIONS = 64  # NumPy's limit
 LARGEST_DENSE = 2**31  # Maximum bytes of a sparse tensor after its conversion to a dense one.
-_TYPED_FIELDS = (
-    "float_data",
-    "int32_data",
-    "int64_data",
-    "double_data",
-    "uint64_data",
-    "string_data",
-)
+_TYPED_FIELDS = tuple(dict.fromkeys(kind.field for kind in ELEMENT_TYPES.values()))
 _EXPORT_AGAIN = "the file is damaged or was written incorrectly; export the model again"
 
 

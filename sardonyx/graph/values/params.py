@@ -83,7 +83,7 @@ class Params(MutableMapping[str, Any]):
         before = self.finite.get(name)
         if before is None:
             return False
-        self.finite[name] = is_finite(self.bring(self._cells[name]))
+        self.finite[name] = is_finite(self.to_host(self._cells[name]))
         return self.finite[name] != before
 
     def __delitem__(self, name: str) -> None:
@@ -149,7 +149,7 @@ class Params(MutableMapping[str, Any]):
         """Free the arrays on the device; they are placed there again when needed."""
         with self._lock:
             self._cells = {
-                name: _Cell(self.bring(cell), is_new=cell.is_new)
+                name: _Cell(self.to_host(cell), is_new=cell.is_new)
                 for name, cell in self._cells.items()
             }
             self.bound.clear()
@@ -159,7 +159,7 @@ class Params(MutableMapping[str, Any]):
     def replaced(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the initializers that were replaced since the load, as NumPy arrays."""
         with self._lock:
-            return {name: self.bring(cell) for name, cell in self._cells.items() if cell.is_new}
+            return {name: self.to_host(cell) for name, cell in self._cells.items() if cell.is_new}
 
     def place(self, cell: _Cell) -> Any:
         """Return the array of a cell on the device, placed there at its first use."""
@@ -171,7 +171,7 @@ class Params(MutableMapping[str, Any]):
                 self.let_go(cell)
             return cell.device
 
-    def bring(self, cell: _Cell) -> np.ndarray[Any, Any]:
+    def to_host(self, cell: _Cell) -> np.ndarray[Any, Any]:
         """Return the array of a cell on the host, fetched at its first use there."""
         with self._lock:
             if cell.host is None:
@@ -237,7 +237,7 @@ class Weights:
     def host(self, name: str) -> np.ndarray[Any, Any]:
         """Return the initializer as a NumPy array, without placing it on the device."""
         cell = self._cell(name)
-        return self.params.bring(cell) if cell.host is None else cell.host
+        return self.params.to_host(cell) if cell.host is None else cell.host
 
     def let_go(self, names: Iterable[str]) -> None:
         """Drop the pages of mapped files, unless the backend computes with them."""
