@@ -1,4 +1,4 @@
-"""What became of a model's arrays on a mesh, for people."""
+"""The report on how a model's arrays are divided on a mesh."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The layout of every weight, of the inputs, and what could not be as it was asked for."""
+    """The layouts of all weights and inputs, and notes on requests that could not be met."""
 
     mesh: MeshAxes
     rows: tuple[Row, ...]
