@@ -117,7 +117,7 @@ def read(source: Any) -> Content:
             return _content(file, _mapped(file), f"'{path}'")
     content = source.read() if hasattr(source, "read") else bytes(source)
     whole = np.frombuffer(content, np.uint8)
-    return _content(io.BytesIO(content), whole, f"the {len(content):,} bytes given")
+    return _content(io.BytesIO(content), whole, f"the {len(content):,} bytes passed")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Operators in training mode, whatever the attributes of their nodes."""
+"""Operators in training mode, regardless of the attributes of their nodes."""
 
 from __future__ import annotations
 
