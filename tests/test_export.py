@@ -428,7 +428,7 @@ def test_each_platform_gets_its_own_form() -> None:
     [
         ({"z": (1, 4)}, {}, "has 'z', and the model takes x"),
         ({"x": (1, 4, 2)}, {}, "3 dimensions, and it has 2"),
-        ({"x": (1, 5)}, {}, "the size 5 on axis 1, and the model declares 4"),
+        ({"x": (1, 5)}, {}, "the size 5 on axis 1, but the model declares 4"),
         ({"x": (1.5, 4)}, {}, "the size 1.5 on axis 0"),
         ({"x": (-1, 4)}, {}, "the size -1 on axis 0"),
         ({"x": ("a b", 4)}, {}, "neither a name nor an expression"),

@@ -93,17 +93,17 @@ OTHER = {"name": "v", "dtype": "float32", "shape": [4, 8], "offset": 0}
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"version": 2}, "format's version 2, and this sardonyx reads version 1"),
-        ({"format": "other"}, "its description is damaged"),
-        ({"weights_": b"\0" * 100}, "lies outside of the weights"),
+        ({"version": 2}, "format version 2, but this sardonyx reads version 1"),
+        ({"format": "other"}, "its description is invalid"),
+        ({"weights_": b"\0" * 100}, "lies outside the weights"),
         ({"program_": b"nothing"}, "cannot be read by JAX"),
         ({"program_": b""}, "cannot be read by JAX"),
-        ({"arrays": [OTHER]}, "are not those that the program takes"),
+        ({"arrays": [OTHER]}, "differ from those that the program takes"),
         ({"arrays": [{**OTHER, "name": "w", "shape": [8, 4]}]}, "takes other arrays"),
-        ({"arrays": [{**OTHER, "name": "w", "shape": [-4, 8]}]}, "array 'w' is float32"),
-        ({"arrays": [{**OTHER, "name": "w", "shape": [2**40, 2**40]}]}, "outside of the weights"),
-        ({"arrays": [{**OTHER, "name": "w", "dtype": "object"}]}, "array 'w' is object"),
-        ({"arrays": [{**OTHER, "name": "w", "offset": -64}]}, "outside of the weights"),
+        ({"arrays": [{**OTHER, "name": "w", "shape": [-4, 8]}]}, "array 'w' has the dtype float32"),
+        ({"arrays": [{**OTHER, "name": "w", "shape": [2**40, 2**40]}]}, "outside the weights"),
+        ({"arrays": [{**OTHER, "name": "w", "dtype": "object"}]}, "array 'w' has the dtype object"),
+        ({"arrays": [{**OTHER, "name": "w", "offset": -64}]}, "outside the weights"),
         (
             {"inputs": [{"name": "x", "type": "tensor(int64)", "shape": ["batch", 4]}]},
             "other arrays",
@@ -120,7 +120,7 @@ OTHER = {"name": "v", "dtype": "float32", "shape": [4, 8], "offset": 0}
         ({"outputs": 3}, "its 'outputs' is 3"),
         ({"platforms": ["tpu"]}, "was exported for tpu"),
         ({"draws": "no"}, "its 'draws' is 'no'"),
-        ({"compression": zipfile.ZIP_DEFLATED}, "was packed anew, with compression"),
+        ({"compression": zipfile.ZIP_DEFLATED}, "was repacked with compression"),
     ],
 )
 def test_files_that_contradict_themselves_are_refused(

@@ -142,7 +142,7 @@ def test_largest_sizes_that_make_no_sense_are_refused(largest: Any) -> None:
 
 
 def test_a_largest_size_of_another_name_is_refused() -> None:
-    with pytest.raises(sardonyx.InvalidInput, match=r"have 'k', and the signature .* n, m"):
+    with pytest.raises(sardonyx.InvalidInput, match=r"have 'k', but the signature .* n, m"):
         sardonyx.export(doubled(), largest={"k": 5})
 
 

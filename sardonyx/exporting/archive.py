@@ -1,6 +1,6 @@
 """The file of an exported program: a ZIP archive of a description, the program and its weights.
 
-Nothing in it is compressed, and the weights are aligned, so that they are mapped where they lie.
+Its entries are not compressed and its weights are aligned, so that they can be memory-mapped.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ALIGNMENT = 64
 LARGEST_DESCRIPTION = 2**26
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 _LOCAL_HEADER = struct.Struct("<4s2B4HL2L2H")
-# A number of our own for the padding before the weights, which ZIP lets writers choose.
+# Our own identifier, which ZIP permits, for the extra field that pads the weights.
 _PADDING = 0xD935
-# What zipfile adds to a header for entries that may grow past four gigabytes.
+# The bytes that zipfile adds to the header of an entry that may exceed four gigabytes.
 _WIDE_SIZES = 20
 
 
@@ -46,7 +46,7 @@ class Content:
 
 
 def is_archive(source: Any) -> bool:
-    """Whether a path, bytes or an open file begins as an exported program does."""
+    """Return whether a path, bytes or an open file starts like an exported program."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source[:4]) == MAGIC
     try:
@@ -61,7 +61,7 @@ def is_archive(source: Any) -> bool:
             source.seek(here)
             return bool(start == MAGIC)
     except Exception:
-        pass  # A reader may raise anything. Whoever reads the model says what is wrong with it.
+        pass  # A reader may raise anything; loading the model will report the error.
     return False
 
 
@@ -74,11 +74,11 @@ def write(
     program: bytes,
     arrays: Mapping[str, np.ndarray[Any, Any]],
 ) -> None:
-    """Write an archive, to a file that need not be a real one."""
+    """Write an archive to a binary file object."""
     table = _table(arrays)
-    whole = {"format": FORMAT, "version": VERSION, **description, "arrays": table}
+    header = {"format": FORMAT, "version": VERSION, **description, "arrays": table}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_entry(DESCRIPTION), json.dumps(whole, indent=1))
+        archive.writestr(_entry(DESCRIPTION), json.dumps(header, indent=1))
         archive.writestr(_entry(PROGRAM), program)
         weights = _entry(WEIGHTS)
         start = file.tell() + _LOCAL_HEADER.size + len(WEIGHTS) + _WIDE_SIZES + 4
@@ -110,14 +110,14 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def read(source: Any) -> Content:
-    """The content of an archive in a file, bytes or an open file; weights are mapped, not read."""
+    """Return the content of an archive; weights in a file given by path are mapped, not read."""
     if isinstance(source, (str, os.PathLike)):
         path = Path(os.fsdecode(source))
         with _file_of(path) as file:
             return _content(file, _mapped(file), f"'{path}'")
     content = source.read() if hasattr(source, "read") else bytes(source)
     whole = np.frombuffer(content, np.uint8)
-    return _content(io.BytesIO(content), whole, f"the {len(content):,} bytes given")
+    return _content(io.BytesIO(content), whole, f"the {len(content):,} bytes passed")
 
 
 @contextmanager
@@ -143,8 +143,8 @@ def _content(file: IO[bytes], whole: np.ndarray[Any, np.dtype[np.uint8]], origin
             program = archive.read(PROGRAM)
     except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         raise InvalidModel(
-            f"No exported program is in {origin}: {str(error).rstrip('.')}. It may be cut off or "
-            "damaged: export it again."
+            f"There is no readable exported program in {origin}: {str(error).rstrip('.')}. It may "
+            "be cut off or damaged: export it again."
         ) from None
     return Content(description, program, _slice(whole, entries[WEIGHTS], origin), origin)
 
@@ -155,13 +155,13 @@ _NAMES = (DESCRIPTION, PROGRAM, WEIGHTS)
 def _stored(archive: zipfile.ZipFile, name: str, origin: str) -> zipfile.ZipInfo:
     if name not in archive.namelist():
         raise InvalidModel(
-            f"No exported program is in {origin}: the archive has no '{name}'. It may be an "
-            "archive of another kind."
+            f"There is no exported program in {origin}: the archive has no '{name}'. Pass a file "
+            "that sardonyx.export wrote."
         )
     entry = archive.getinfo(name)
     if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
         raise InvalidModel(
-            f"The exported program in {origin} was packed anew, with compression: export it again."
+            f"The exported program in {origin} was repacked with compression: export it again."
         )
     return entry
 
@@ -170,28 +170,29 @@ def _description(
     archive: zipfile.ZipFile, entry: zipfile.ZipInfo, origin: str
 ) -> Mapping[str, Any]:
     if entry.file_size > LARGEST_DESCRIPTION:
-        raise InvalidModel(f"The description in {origin} is far too long: export it again.")
+        raise InvalidModel(f"The description in {origin} is too long: export the program again.")
     try:
-        found = json.loads(archive.read(entry))
+        description = json.loads(archive.read(entry))
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        description = None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise InvalidModel(
-            f"No exported program is in {origin}: its description is damaged, or of another "
-            "format. Export the model again."
+            f"There is no exported program in {origin}: its description is invalid. Pass a file "
+            "that sardonyx.export wrote."
         )
-    if found.get("version") != VERSION:
+    version = description.get("version")
+    if version != VERSION:
         raise UnsupportedModel(
-            f"The exported program in {origin} has the format's version {found.get('version')!r}, "
-            f"and this sardonyx reads version {VERSION}: upgrade sardonyx, or export it again."
+            f"The exported program in {origin} has the format version {version!r}, but this "
+            f"sardonyx reads version {VERSION}: upgrade sardonyx, or export it again."
         )
-    return found
+    return description
 
 
 def _slice(
     whole: np.ndarray[Any, np.dtype[np.uint8]], entry: zipfile.ZipInfo, origin: str
 ) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of an entry, which come after a header of its own."""
+    """Return the bytes of an entry, which follow its local header."""
     start = entry.header_offset
     header = whole[start : start + _LOCAL_HEADER.size].tobytes()
     if len(header) == _LOCAL_HEADER.size:

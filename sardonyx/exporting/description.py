@@ -1,4 +1,4 @@
-"""The description of a program in its archive, as JSON and as checked data."""
+"""The description of an exported program: its JSON form, and its validation."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _DTYPES = {e.dtype.name: e.dtype for e in ELEMENT_TYPES.values() if e.dtype != o
 
 @dataclass(frozen=True)
 class Description:
-    """Inputs and outputs, the conditions on their sizes, and the arrays that the program takes."""
+    """The inputs and outputs of a program, conditions on their sizes, and the arrays it needs."""
 
     title: str
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
     bounds: tuple[str, ...]
-    # The largest size of each name that the caller asked for.
+    # The largest requested size for each name.
     largest: Mapping[str, int]
     platforms: tuple[str, ...]
     draws: bool
@@ -37,7 +37,7 @@ class Description:
     metadata: Mapping[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """The description as it is written to the archive."""
+        """Return the description as JSON data."""
         return {
             "title": self.title,
             "inputs": [_as_json(info) for info in self.inputs],
@@ -57,7 +57,7 @@ def _as_json(info: ValueInfo) -> dict[str, Any]:
 
 
 def described(content: Content) -> tuple[Description, dict[str, np.ndarray[Any, Any]]]:
-    """The description in an archive, and its arrays by name, all of it checked."""
+    """Return the validated description in an archive, and its arrays by name."""
     reader = _Reader(content)
     inputs = tuple(map(reader.info, reader.several("inputs", dict)))
     description = Description(
@@ -75,12 +75,12 @@ def described(content: Content) -> tuple[Description, dict[str, np.ndarray[Any, 
     arrays = dict(map(reader.array, reader.several("arrays", dict)))
     names = [*description.weights, *description.constants]
     if sorted(names) != sorted(arrays):
-        raise reader.wrong("its arrays are not those that the program takes")
+        raise reader.wrong("its arrays differ from those that the program takes")
     return description, arrays
 
 
 class _Reader:
-    """Reads values from a description, and checks their types."""
+    """Reads the fields of a description, and raises `InvalidModel` for invalid ones."""
 
     def __init__(self, content: Content) -> None:
         self.content = content
@@ -103,13 +103,13 @@ class _Reader:
             raise self.wrong(f"its '{key}' are {values!r:.100}")
         return list(values)
 
-    def info(self, told: Mapping[str, Any]) -> ValueInfo:
-        kind = self.one("type", str, told)
+    def info(self, entry: Mapping[str, Any]) -> ValueInfo:
+        kind = self.one("type", str, entry)
         dtype = dtype_of_type(kind) if kind.startswith("tensor(") else None
         if dtype is None or dtype.kind == "O":
             raise self.wrong(f"a tensor's type is {kind!r:.100}")
-        shape = self.one("shape", list, told)
-        return ValueInfo(self.one("name", str, told), kind, dtype, tuple(map(self._size, shape)))
+        shape = self.one("shape", list, entry)
+        return ValueInfo(self.one("name", str, entry), kind, dtype, tuple(map(self._size, shape)))
 
     def _size(self, size: Any) -> int | str:
         if type(size) is int and size >= 0:
@@ -120,7 +120,7 @@ class _Reader:
 
     def largest(self) -> Mapping[str, int]:
         if "largest" not in self.content.description:
-            return {}  # As in archives of earlier versions.
+            return {}  # Archives of earlier versions do not have it.
         sizes: Mapping[str, int] = self.one("largest", dict)
         if any(type(size) is not int or size < 1 for size in sizes.values()):
             raise self.wrong(f"its largest sizes are {sizes!r:.100}")
@@ -140,24 +140,26 @@ class _Reader:
         return name
 
     def bound(self, text: str, inputs: Sequence[ValueInfo]) -> str:
-        """A comparison of sizes that occur in the inputs."""
+        """Return a comparison of sizes, which must use only names of the inputs' sizes."""
         sizes = [n for i in inputs for d in i.shape or () for n in names_in(str(d))]
         if not _is_sound(holds, text, dict.fromkeys(sizes, 7)):
             raise self.wrong(f"a bound of sizes is {text!r:.100}")
         return text
 
-    def array(self, told: Mapping[str, Any]) -> tuple[str, np.ndarray[Any, Any]]:
-        name, kind = self.one("name", str, told), self.one("dtype", str, told)
-        shape, offset = self.several("shape", int, told), self.one("offset", int, told)
+    def array(self, entry: Mapping[str, Any]) -> tuple[str, np.ndarray[Any, Any]]:
+        name, kind = self.one("name", str, entry), self.one("dtype", str, entry)
+        shape, offset = self.several("shape", int, entry), self.one("offset", int, entry)
         if kind not in _DTYPES or any(size < 0 for size in shape) or len(shape) > 32:
-            raise self.wrong(f"the array '{name}' is {kind:.100}{shape!r:.100}")
+            raise self.wrong(
+                f"the array '{name}' has the dtype {kind:.100} and the shape {shape!r:.100}"
+            )
         dtype = _DTYPES[kind]
         size = math.prod(shape) * dtype.itemsize
         if offset < 0 or offset + size > self.content.weights.size:
-            raise self.wrong(f"the array '{name}' lies outside of the weights")
+            raise self.wrong(f"the array '{name}' lies outside the weights")
         data = self.content.weights[offset : offset + size]
         if dtype == np.bool_ and np.any(data > 1):
-            raise self.wrong(f"the array '{name}' holds what is neither true nor false")
+            raise self.wrong(f"the array '{name}' has bytes that are not booleans")
         array = data.view(dtype).reshape(shape)
         array.flags.writeable = False
         return name, array

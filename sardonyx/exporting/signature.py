@@ -1,4 +1,4 @@
-"""What a program is exported for: the shapes of its inputs, with names for sizes that stay free."""
+"""The signature of an exported program: input shapes, with names for sizes that stay free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sardonyx.graph.ir import ValueInfo
 Array: TypeAlias = np.ndarray[Any, Any]
 Dims: TypeAlias = tuple[int | str, ...]
 
-# Up to this size a program is made, where the caller does not say.
+# The default for the largest size of a free dimension.
 LARGEST = 2**20
 MOST = 2**31 - 1
 
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Signature:
-    """For each input its shape, or its value where it is fixed; sizes may be expressions."""
+    """The shape of each input, or its value if it is fixed; sizes may be expressions."""
 
     infos: tuple[ValueInfo, ...]
     given: tuple[Dims | Array, ...]
@@ -34,18 +34,20 @@ class Signature:
 
     @classmethod
     def of(cls, infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Signature:
-        """What was asked for, and of all other inputs what the model declares."""
+        """Build a signature from the caller's shapes; other inputs have their declared ones."""
         asked = _named(infos, asked)
         given = tuple(_given(info, asked.get(info.name)) for info in infos)
         texts = [d for dims in given if isinstance(dims, tuple) for d in dims if isinstance(d, str)]
         names = dict.fromkeys(name for text in texts for name in _NAME.findall(text))
-        made = cls(tuple(infos), given, tuple(name for name in names if name not in _FUNCTIONS))
+        signature = cls(
+            tuple(infos), given, tuple(name for name in names if name not in _FUNCTIONS)
+        )
         for text in dict.fromkeys(texts):
-            made._require_expression(text)
-        return made
+            signature._require_expression(text)
+        return signature
 
     def at(self, sizes: Sizes) -> list[Spec | Array]:
-        """What stands for the inputs of a call of these sizes."""
+        """Return the specs, or fixed values, of the inputs for these sizes."""
         return [
             Spec(tuple(evaluated(d, sizes) for d in dims), _dtype(info))
             if isinstance(dims, tuple)
@@ -55,7 +57,7 @@ class Signature:
 
     @property
     def free(self) -> list[tuple[ValueInfo, Dims]]:
-        """The inputs that a call of the program passes, with their shapes."""
+        """The inputs that a call passes, with their shapes."""
         pairs = zip(self.infos, self.given, strict=True)
         return [(info, dims) for info, dims in pairs if isinstance(dims, tuple)]
 
@@ -65,12 +67,12 @@ class Signature:
         except (ValueError, SyntaxError, ZeroDivisionError) as error:
             raise InvalidInput(
                 f"The size {text!r} in the signature is neither a name nor an expression of names "
-                f"({error}): give a number or another name."
+                f"({error}): pass a number or another name."
             ) from None
 
 
 def largest_sizes(names: Sequence[str], asked: int | Mapping[str, int] | None) -> Sizes:
-    """Up to which size of each name a program is asked for."""
+    """Return the largest requested size for each name."""
     if asked is None:
         return dict.fromkeys(names, LARGEST)
     if not isinstance(asked, Mapping):
@@ -78,7 +80,7 @@ def largest_sizes(names: Sequence[str], asked: int | Mapping[str, int] | None) -
     for name in asked:
         if name not in names:
             raise InvalidInput(
-                f"The largest sizes have '{name}', and the signature has the names "
+                f"The largest sizes have '{name}', but the signature has the names "
                 f"{', '.join(names) or '(none)'}."
             )
     return {name: _largest(asked.get(name, LARGEST)) for name in names}
@@ -105,18 +107,18 @@ def _named(infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Mappi
             f"The signature is a {type(asked).__name__}: pass a dict from inputs' names to shapes, "
             'as in {"x": ("batch", 3, 224, 224)}.'
         )
-    known = [info.name for info in infos]
+    inputs = [info.name for info in infos]
     for name in asked:
-        if name not in known:
+        if name not in inputs:
             raise InvalidInput(
-                f"The signature has '{name}', and the model takes {', '.join(known) or 'nothing'}."
+                f"The signature has '{name}', but the model takes {', '.join(inputs) or 'nothing'}."
             )
     return asked
 
 
 def _given(info: ValueInfo, asked: Any) -> Dims | Array:
     if info.dtype is None or info.dtype == object or not (info.type or "").startswith("tensor("):
-        raise InvalidInput(f"The input '{info}' is no tensor of numbers, and cannot be exported.")
+        raise InvalidInput(f"The input '{info}' is no tensor of numbers and cannot be exported.")
     if asked is None:
         return _declared(info)
     if isinstance(asked, (tuple, list)):
@@ -124,7 +126,8 @@ def _given(info: ValueInfo, asked: Any) -> Dims | Array:
     value = np.asarray(asked)
     if value.dtype != info.dtype:
         raise InvalidInput(
-            f"The signature fixes '{info.name}' to a value of {value.dtype}; it is a {info.dtype}."
+            f"The signature fixes '{info.name}' to a value of {value.dtype}, but it must be "
+            f"{info.dtype}."
         )
     return value
 
@@ -132,7 +135,7 @@ def _given(info: ValueInfo, asked: Any) -> Dims | Array:
 def _declared(info: ValueInfo) -> Dims:
     if info.shape is None:
         raise InvalidInput(
-            f"The model does not declare the rank of '{info.name}': give its shape in the "
+            f"The model does not declare the rank of '{info.name}': pass its shape in the "
             f'signature, as in {{"{info.name}": ("batch", 3)}}.'
         )
     return tuple(
@@ -142,7 +145,7 @@ def _declared(info: ValueInfo) -> Dims:
 
 
 def _symbol(name: str) -> str:
-    """A dimension's name, where need be in the letters that a symbol may have."""
+    """Return a symbol for a dimension's name, without characters that symbols cannot have."""
     if _NAME.fullmatch(name) and name not in _FUNCTIONS:
         return name
     names = dict.fromkeys(_NAME.findall(name), 2)
@@ -156,20 +159,20 @@ def _symbol(name: str) -> str:
 def _dims(info: ValueInfo, asked: Sequence[Any]) -> Dims:
     if info.shape is not None and len(asked) != len(info.shape):
         raise InvalidInput(
-            f"The signature gives '{info.name}' {len(asked)} dimensions, and it has "
+            f"The signature gives '{info.name}' {len(asked)} dimensions, but it has "
             f"{len(info.shape)} ({info})."
         )
     for axis, size in enumerate(asked):
         is_number = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
         if not isinstance(size, str) and not (is_number and size >= 0):
             raise InvalidInput(
-                f"The signature gives '{info.name}' the size {size!r} on axis {axis}: give a "
+                f"The signature gives '{info.name}' the size {size!r} on axis {axis}: pass a "
                 "number or a name."
             )
         fixed = info.shape[axis] if info.shape is not None else None
         if isinstance(fixed, int) and size != fixed:
             raise InvalidInput(
-                f"The signature gives '{info.name}' the size {size} on axis {axis}, and the model "
+                f"The signature gives '{info.name}' the size {size} on axis {axis}, but the model "
                 f"declares {fixed} ({info})."
             )
     return tuple(size if isinstance(size, str) else int(size) for size in asked)

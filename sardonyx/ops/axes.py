@@ -1,8 +1,10 @@
-"""Axis numbers as ONNX counts them: from the back when negative."""
+"""Checks of axes, which ONNX counts from the back when negative, and of shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+from sardonyx.backends.standard import Array
 
 
 def axis_within(axis: int, rank: int) -> int:
@@ -22,3 +24,9 @@ def axes_within(axes: Iterable[int], rank: int) -> tuple[int, ...]:
     if len(set(positive)) < len(positive):
         raise ValueError(f"axes {positive} contain an axis twice")
     return positive
+
+
+def require_shape(name: str, x: Array, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError unless the input called `name` has this shape."""
+    if x.shape != shape:
+        raise ValueError(f"{name} has shape {x.shape}, but must have shape {shape}")

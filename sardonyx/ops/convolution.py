@@ -6,6 +6,7 @@ from typing import Any
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.windows import (
     Windows,
@@ -191,6 +192,5 @@ def _check_filters(X: Array, W: Array, group: int, kernel_shape: Ints | None) ->
 def with_bias(xp: Backend, Y: Array, B: Array | None) -> Array:
     if B is None:
         return Y
-    if B.shape != (Y.shape[1],):
-        raise ValueError(f"B has shape {B.shape}, but must have shape {(Y.shape[1],)}")
+    require_shape("B", B, (Y.shape[1],))
     return Y + xp.reshape(B, (-1, *(1,) * (Y.ndim - 2)))

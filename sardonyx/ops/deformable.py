@@ -11,6 +11,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import require_shape
 from sardonyx.ops.convolution import windows_of_filters, with_bias
 from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.precision import at_least_float32
@@ -61,7 +62,7 @@ def DeformConv(
         raise ValueError(
             f"{channels} channels cannot be divided into offset_group {offset_group} equal groups"
         )
-    _check_shape("offset", offset, (batch, offset_group * taps * rank, *windows.sizes))
+    require_shape("offset", offset, (batch, offset_group * taps * rank, *windows.sizes))
     shifts = xp.reshape(offset, (batch, offset_group, taps, rank, places))
     # The channels of a group are contiguous, so that one gather reads them together.
     X = xp.reshape(X, (batch, offset_group, channels // offset_group, *spatial))
@@ -69,17 +70,12 @@ def DeformConv(
     at = [shifts[:, :, :, i, :] + base for i, base in enumerate(_unshifted(xp, windows, X.dtype))]
     sampled = _interpolated(xp, rows, at)
     if mask is not None:
-        _check_shape("mask", mask, (batch, offset_group * taps, *windows.sizes))
+        require_shape("mask", mask, (batch, offset_group * taps, *windows.sizes))
         sampled = sampled * xp.reshape(mask, (batch, offset_group, taps, places, 1))
     columns = xp.reshape(
         xp.moveaxis(sampled, -1, 2), (batch, channels, *windows.kernel, *windows.sizes)
     )
     return with_bias(xp, xp.product_of_columns(columns, W, group), B)
-
-
-def _check_shape(name: str, x: Array, shape: Ints) -> None:
-    if x.shape != shape:
-        raise ValueError(f"{name} has shape {x.shape}, but must have shape {shape}")
 
 
 def _unshifted(xp: Backend, windows: Windows, dtype: object) -> Iterator[Array]:

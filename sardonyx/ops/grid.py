@@ -11,6 +11,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.interpolation import cubic_far, cubic_near, narrowed, widened
 
@@ -186,8 +187,7 @@ def AffineGrid(xp: Backend, theta: Array, size: Ints, *, align_corners: int = 0)
     rank = len(lengths)
     if rank not in (2, 3) or min(size) < 0:
         raise ValueError(f"size {size} must be 4 or 5 numbers, none of them negative")
-    if theta.shape != (*batch, rank, rank + 1):
-        raise ValueError(f"theta has shape {theta.shape}, but must have {(*batch, rank, rank + 1)}")
+    require_shape("theta", theta, (*batch, rank, rank + 1))
     dtype = xp.numpy_dtype(theta.dtype)
     xp.allow((*batch, *lengths, rank), dtype, copies=4)
     theta = xp.reshape(widened(xp, theta), (*batch, *(1,) * rank, rank, rank + 1))

@@ -82,7 +82,7 @@ def _require_elements(size: int, indices: Array) -> None:
         raise BadData("'indices' refer to an axis of size 0, which has no elements")
 
 
-# -- by positions known before tracing ------------------------------------------------------------
+# -- by static positions --------------------------------------------------------------------------
 
 
 @op

@@ -9,6 +9,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Swish
+from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.precision import at_least_float32
 
@@ -128,8 +129,7 @@ def _first_state(xp: Backend, past: Array | None, shape: Ints) -> Array:
     wide = xp.dtype(FLOAT32)
     if past is None:
         return xp.zeros(shape, dtype=wide)
-    if past.shape != shape:
-        raise ValueError(f"past_state has shape {past.shape}, but must have shape {shape}")
+    require_shape("past_state", past, shape)
     return xp.astype(past, wide)
 
 
@@ -197,13 +197,12 @@ def CausalConvWithState(
             f"weight has shape {weight.shape}, but must have ({channels}, 1, size) for the "
             f"{channels} channels of input"
         )
-    if bias is not None and bias.shape != (channels,):
-        raise ValueError(f"bias has shape {bias.shape}, but must have shape {(channels,)}")
+    if bias is not None:
+        require_shape("bias", bias, (channels,))
     past = (batch, channels, kernel - 1)
     if past_state is None:
         past_state = xp.zeros(past, dtype=input.dtype)
-    elif past_state.shape != past:
-        raise ValueError(f"past_state has shape {past_state.shape}, but must have shape {past}")
+    require_shape("past_state", past_state, past)
     if not length:
         return input, past_state
     extended = xp.concat([past_state, input], axis=2)

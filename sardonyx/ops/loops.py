@@ -123,8 +123,8 @@ class _Loop:
         return self.ends_at_once()
 
     def ends_at_once(self) -> bool:
-        known = self.cond is not None and self.walk.knows(self.cond)
-        return known and not self.holds(self.cond)
+        is_static = self.cond is not None and self.walk.knows(self.cond)
+        return is_static and not self.holds(self.cond)
 
     # -- on the device ----------------------------------------------------------------------------
 
@@ -157,8 +157,8 @@ class _Loop:
 
     def is_unbounded(self) -> bool:
         """Return whether it is static that only the condition ends the loop."""
-        known = self.limit is None or self.walk.knows(self.limit)
-        return known and self.trips() >= ENDLESS
+        is_static = self.limit is None or self.walk.knows(self.limit)
+        return is_static and self.trips() >= ENDLESS
 
     def begins(self) -> bool:
         """Return whether it is static that the condition holds at first."""

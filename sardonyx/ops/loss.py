@@ -8,6 +8,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import LogSoftmax
+from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import op
 from sardonyx.ops.precision import wide
 
@@ -93,11 +94,8 @@ def _check(log_prob: Array, target: Array, weight: Array | None, reduction: str)
         )
     if not shape[1]:
         raise ValueError(f"predictions of shape {shape} have no classes on their second axis")
-    if weight is not None and weight.shape != (shape[1],):
-        raise ValueError(
-            f"weight has shape {weight.shape}, but must have shape {(shape[1],)}, one number per "
-            "class"
-        )
+    if weight is not None:
+        require_shape("weight", weight, (shape[1],))
 
 
 def _only(xp: Backend, counts: Array | None, x: Array) -> Array:

@@ -11,7 +11,8 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array, Operand
 from sardonyx.ops.activation import Elu, HardSigmoid, LeakyRelu, Relu, Sigmoid, Softplus, Softsign
-from sardonyx.ops.definition import Floats, Ints, Strings, op
+from sardonyx.ops.axes import require_shape
+from sardonyx.ops.definition import Floats, Strings, op
 from sardonyx.ops.elementwise import Tanh
 from sardonyx.ops.legacy_attributes import outputs_sequence
 from sardonyx.ops.precision import wide
@@ -180,7 +181,7 @@ def ReverseSequence(
             f"time_axis {time_axis} and batch_axis {batch_axis} must be the first two axes of "
             f"input, which has shape {input.shape}"
         )
-    _check_shape("sequence_lens", sequence_lens, (input.shape[batch_axis],))
+    require_shape("sequence_lens", sequence_lens, (input.shape[batch_axis],))
     rows, columns = (xp.arange(size, dtype=sequence_lens.dtype) for size in input.shape[:2])
     longest = input.shape[time_axis]
     xp.require(sequence_lens, Within("sequence_lens", 0, longest))
@@ -244,8 +245,8 @@ class _Network:
         if hidden_size not in (None, hidden):
             raise ValueError(f"hidden_size is {hidden_size}, but R has {hidden} units")
         count, rows = len(backwards), gates * hidden
-        _check_shape("W", W, (count, rows, X.shape[2]))
-        _check_shape("R", R, (count, rows, hidden))
+        require_shape("W", W, (count, rows, X.shape[2]))
+        require_shape("R", R, (count, rows, hidden))
         dtype = X.dtype
         # Rounding errors accumulate over steps: narrow floats are computed in float32.
         X, W, R = (wide(xp, x) for x in (xp.moveaxis(X, 0, 1) if layout else X, W, R))
@@ -256,7 +257,7 @@ class _Network:
         projected = xp.moveaxis(xp.reshape(products, (steps, batch, count, rows)), 1, 2)
         inner_bias: Operand = 0.0
         if B is not None:
-            _check_shape("B", B, (count, 2 * rows))
+            require_shape("B", B, (count, 2 * rows))
             outer = rows + hidden * (gates if hoisted is None else hoisted)
             B = xp.expand_dims(wide(xp, B), axis=1)
             inner_bias = B[..., outer:]
@@ -274,7 +275,7 @@ class _Network:
         """Return the peephole weights of the input, output and forget gates."""
         if P is None:
             return (None, None, None)
-        _check_shape("P", P, (len(self.backwards), 3 * self.hidden))
+        require_shape("P", P, (len(self.backwards), 3 * self.hidden))
         return self.split(self.xp.expand_dims(wide(self.xp, P), axis=1))
 
     def run(
@@ -318,7 +319,7 @@ class _Network:
     def _within(self, sequence_lens: Array) -> Array:
         """Return whether each step is within its sequence."""
         xp, (steps, count, batch, _) = self.xp, self.projected.shape
-        _check_shape("sequence_lens", sequence_lens, (batch,))
+        require_shape("sequence_lens", sequence_lens, (batch,))
         xp.require(sequence_lens, Within("sequence_lens", 0, steps))
         places = xp.reshape(xp.arange(steps, dtype=sequence_lens.dtype), (-1, 1, 1, 1))
         within = places < xp.reshape(sequence_lens, (-1, 1))
@@ -330,7 +331,7 @@ class _Network:
         if state is None:
             return xp.zeros(shape, dtype=self.projected.dtype)
         expected = (batch, count, self.hidden) if self.batch_first else shape
-        _check_shape("the initial state", state, expected)
+        require_shape("the initial state", state, expected)
         state = wide(xp, state)
         return xp.moveaxis(state, 0, 1) if self.batch_first else state
 
@@ -363,11 +364,6 @@ class _Network:
         if each[0] == each[-1]:
             return each[0](xp, x)
         return xp.concat([f(xp, x[i : i + 1, ...]) for i, f in enumerate(each)], axis=0)
-
-
-def _check_shape(name: str, x: Array, shape: Ints) -> None:
-    if x.shape != shape:
-        raise ValueError(f"{name} has shape {x.shape}, but must have shape {shape}")
 
 
 @dataclass(frozen=True, slots=True)

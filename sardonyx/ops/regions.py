@@ -12,6 +12,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.precision import wide
 
@@ -105,11 +106,7 @@ def _aligned(
     if not 0 <= sampling_ratio <= MOST_POINTS:
         raise ValueError(f"sampling_ratio is {sampling_ratio}, but must be 0 to {MOST_POINTS}")
     _check_regions(xp, X, rois, 4, bins)
-    if batch_indices.shape != rois.shape[:1]:
-        raise ValueError(
-            f"batch_indices has shape {batch_indices.shape}, but must have {rois.shape[:1]}, one "
-            "per region"
-        )
+    require_shape("batch_indices", batch_indices, rois.shape[:1])
     if not (rois.size and X.size):
         return xp.zeros((rois.shape[0], X.shape[1], *bins), dtype=X.dtype)
     corners = wide(xp, rois) * spatial_scale - shift

@@ -8,7 +8,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.axes import axis_within
+from sardonyx.ops.axes import axis_within, require_shape
 from sardonyx.ops.definition import DType, Host, op
 from sardonyx.ops.precision import wide
 
@@ -79,10 +79,8 @@ def STFT(
     batch, size, parts = signal.shape
     if frame_length is None:
         frame_length = size if window is None else window.size
-    if window is not None and window.shape != (frame_length,):
-        raise ValueError(
-            f"window has shape {window.shape}, but must have ({frame_length},), the frame_length"
-        )
+    if window is not None:
+        require_shape("window", window, (frame_length,))
     if not 1 <= frame_length <= size or frame_step < 1:
         raise ValueError(
             f"frame_length {frame_length} must be from 1 to {size}, the length of the signal, and "

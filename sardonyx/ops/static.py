@@ -1,4 +1,4 @@
-"""The operators that leave no trace in a program: their results are known, or there already."""
+"""Operators that add no step to a program: their results are static, or aliases of inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def Constant(
     value_string: str | None = None,
     value_strings: Strings | None = None,
 ) -> Host:
-    """Exactly one of the attributes holds the value; a sparse one has been made dense."""
+    """Return the value of the only attribute; a sparse one is dense already."""
     candidates = {
         "value": (value, None),
         "sparse_value": (sparse_value, None),
@@ -48,9 +48,9 @@ def Constant(
         "value_string": (value_string, object),
         "value_strings": (value_strings, object),
     }
-    given = {name: pair for name, pair in candidates.items() if pair[0] is not None}
-    if len(given) != 1:
-        names = " and ".join(given) or "none"
-        raise ValueError(f"it must have exactly one of {', '.join(candidates)}, and has {names}")
-    ((content, dtype),) = given.values()
+    present = {name: pair for name, pair in candidates.items() if pair[0] is not None}
+    if len(present) != 1:
+        names = " and ".join(present) or "none"
+        raise ValueError(f"it must have exactly one of {', '.join(candidates)}, but has {names}")
+    ((content, dtype),) = present.values()
     return np.asarray(content, dtype=dtype)

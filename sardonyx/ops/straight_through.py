@@ -1,7 +1,7 @@
-"""Quantization with the derivatives of no quantization at all, but for what is cut off.
+"""Quantization with straight-through derivatives.
 
-What is quantized and undone at once has the values of the standard, and a slope of one where no
-bound was met. Its scale learns from what rounding moved.
+A value that is quantized and at once dequantized has the standard's result, but a derivative of one
+where it lies within the bounds of the quantized dtype. The scale learns from the rounding errors.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """The attributes of a node."""
+class Settings:
+    """The attributes of a node that quantizes or dequantizes."""
 
     axis: int = 1
     block_size: int = 0
@@ -33,10 +33,10 @@ class Manner:
     precision: DType | None = None
     saturate: int = 1
 
-    def quantized(self, xp: Backend, *given: Array) -> Array:
+    def quantized(self, xp: Backend, *inputs: Array) -> Array:
         return quantization.QuantizeLinear(
             xp,
-            *given,
+            *inputs,
             axis=self.axis,
             block_size=self.block_size,
             output_dtype=self.output_dtype,
@@ -44,10 +44,10 @@ class Manner:
             saturate=self.saturate,
         )
 
-    def restored(self, xp: Backend, *given: Array) -> Array:
+    def restored(self, xp: Backend, *inputs: Array) -> Array:
         return quantization.DequantizeLinear(
             xp,
-            *given,
+            *inputs,
             axis=self.axis,
             block_size=self.block_size,
             output_dtype=self.output_dtype,
@@ -60,10 +60,10 @@ class Manner:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Quantized:
-    """What a value was before, and how it came to be quantized."""
+    """The inputs and settings that a value was quantized with."""
 
-    given: tuple[Value, ...]
-    manner: Manner
+    inputs: tuple[Value, ...]
+    settings: Settings
 
 
 @op
@@ -79,18 +79,18 @@ def QuantizeLinear(
     precision: DType | None = None,
     saturate: int = 1,
 ) -> Value:
-    manner = Manner(axis, block_size, output_dtype, precision, saturate)
-    given = _present(x, y_scale, y_zero_point)
-    made = walk.apply(_quantize, *given, manner=manner)
-    walk.note(made[0], Quantized(given, manner))
-    return made
+    settings = Settings(axis, block_size, output_dtype, precision, saturate)
+    inputs = _present(x, y_scale, y_zero_point)
+    results = walk.apply(_quantize, *inputs, settings=settings)
+    walk.note(results[0], Quantized(inputs, settings))
+    return results
 
 
 @op
 def DynamicQuantizeLinear(walk: Walk, x: Value) -> Value:
-    made = walk.apply(quantization.DynamicQuantizeLinear, x)
-    walk.note(made[0], Quantized((x, made[1], made[2]), Manner()))
-    return made
+    results = walk.apply(quantization.DynamicQuantizeLinear, x)
+    walk.note(results[0], Quantized((x, results[1], results[2]), Settings()))
+    return results
 
 
 @op
@@ -104,14 +104,18 @@ def DequantizeLinear(
     block_size: int = 0,
     output_dtype: DType | None = None,
 ) -> Value:
-    manner = Manner(axis, block_size, output_dtype)
-    before = walk.noted(x)
-    if before is None:
-        return walk.apply(_restore, *_present(x, x_scale, x_zero_point), manner=manner)
-    by = _present(x_scale, x_zero_point)
-    count = len(before.given)
-    manners = {"quantizing": before.manner, "restoring": manner}
-    return walk.apply(_straight, *before.given, *by, count=count, **manners)
+    settings = Settings(axis, block_size, output_dtype)
+    source = walk.noted(x)
+    if source is None:
+        return walk.apply(_restore, *_present(x, x_scale, x_zero_point), settings=settings)
+    return walk.apply(
+        _straight,
+        *source.inputs,
+        *_present(x_scale, x_zero_point),
+        count=len(source.inputs),
+        quantizing=source.settings,
+        restoring=settings,
+    )
 
 
 STRAIGHT_THROUGH: Mapping[tuple[str, str], Op[Any]] = MappingProxyType(
@@ -123,16 +127,16 @@ def _present(*values: Value) -> tuple[Value, ...]:
     return tuple(value for value in values if value is not None)
 
 
-def _quantize(xp: Backend, *given: Array, manner: Manner) -> Array:
-    return manner.quantized(xp, *given)
+def _quantize(xp: Backend, *inputs: Array, settings: Settings) -> Array:
+    return settings.quantized(xp, *inputs)
 
 
-def _restore(xp: Backend, *given: Array, manner: Manner) -> Array:
-    return manner.restored(xp, *given)
+def _restore(xp: Backend, *inputs: Array, settings: Settings) -> Array:
+    return settings.restored(xp, *inputs)
 
 
 def _straight(
-    xp: Backend, *arrays: Array, count: int, quantizing: Manner, restoring: Manner
+    xp: Backend, *arrays: Array, count: int, quantizing: Settings, restoring: Settings
 ) -> Array:
     (x, *by), (scale, *zero) = arrays[:count], arrays[count:]
     quantized = quantizing.quantized(xp, x, *by)
@@ -141,23 +145,23 @@ def _straight(
     if zero:
         smooth = smooth - xp.detached(restoring.spread(xp, zero[0], x))
     smooth = xp.astype(smooth * restoring.spread(xp, scale, x), exact.dtype)
-    # To the last bit what the standard says, with the other's derivatives.
+    # The value is exactly that of `exact`, the derivative that of `smooth`.
     return xp.detached(exact) + (smooth - xp.detached(smooth))
 
 
-def _smooth(xp: Backend, x: Array, by: list[Array], quantized: Array, manner: Manner) -> Array:
-    """The quantized numbers as floats, which move with `x` where no bound was met."""
-    found = xp.detached(xp.astype(quantized, xp.dtype(FLOAT32)))
-    place = xp.astype(x, xp.dtype(FLOAT32)) / manner.spread(xp, by[0], x)
+def _smooth(xp: Backend, x: Array, by: list[Array], quantized: Array, settings: Settings) -> Array:
+    """Return the quantized numbers as floats that follow `x` where it is within the bounds."""
+    rounded = xp.detached(xp.astype(quantized, xp.dtype(FLOAT32)))
+    exact = xp.astype(x, xp.dtype(FLOAT32)) / settings.spread(xp, by[0], x)
     if len(by) > 1:
-        place = place + xp.detached(manner.spread(xp, by[1], x))
-    least, greatest = _bounds(xp.numpy_dtype(quantized.dtype))
-    is_within = xp.logical_and(place >= least, place <= greatest)
-    return xp.where(is_within, place + xp.detached(found - place), found)
+        exact = exact + xp.detached(settings.spread(xp, by[1], x))
+    low, high = _bounds(xp.numpy_dtype(quantized.dtype))
+    is_within = xp.logical_and(exact >= low, exact <= high)
+    return xp.where(is_within, exact + xp.detached(rounded - exact), rounded)
 
 
 def _bounds(dtype: DType) -> tuple[float, float]:
-    """Between which numbers rounding leads to this type, and nothing is cut off."""
+    """Return the bounds between which numbers are rounded to this dtype without saturation."""
     if isdtype(dtype, "integral"):
         whole = ml_dtypes.iinfo(dtype)
         return float(whole.min) - 0.5, float(whole.max) + 0.5

@@ -1,4 +1,4 @@
-"""Operators on strings. They work on the host, where strings are NumPy arrays of Python's."""
+"""Operators on strings. They run on the host, on NumPy arrays of Python strings."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def StringConcat(xp: Backend, X: Array, Y: Array) -> Array:
     except ValueError:
         raise ValueError(f"shapes {first.shape} and {second.shape} do not broadcast") from None
     _allow(xp, shape, OBJECT)
-    # What is joined to itself again and again soon takes more memory than there is.
+    # Text that is repeatedly joined to itself soon exceeds the memory.
     _allow(xp, (int(np.sum(_lengths(first) + _lengths(second))),), BYTE)
     return xp.asarray(np.asarray(first + second, OBJECT))
 
 
 def _allow(xp: Backend, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse too much text at each call, since its size depends on what is passed."""
+    """Refuse too much text at each call, since its size depends on the inputs."""
     xp.allow(shape, dtype)
     refuse_huge(shape, dtype, xp.largest_value or largest_value())
 
@@ -46,7 +46,7 @@ def _lengths(words: Host) -> Host:
 
 def _words(xp: Backend, X: Array) -> Host:
     if xp.numpy_dtype(X.dtype) != OBJECT:
-        raise ValueError("it takes strings, and its input holds numbers")
+        raise ValueError("its input must contain strings, but contains numbers")
     return np.asarray(X)
 
 
@@ -57,7 +57,7 @@ def _words(xp: Backend, X: Array) -> Host:
 def StringSplit(
     xp: Backend, X: Array, *, delimiter: str | None = None, maxsplit: int | None = None
 ) -> tuple[Unsized, Unsized]:
-    """The parts of each string, filled up with empty ones, and how many they are."""
+    """Split each string; return the parts, padded with empty strings, and their counts."""
     words = _words(xp, X)
     most = -1 if maxsplit is None else maxsplit
     parts = [_parts(word, delimiter, most) for word in words.reshape(-1)]
@@ -71,7 +71,7 @@ def StringSplit(
 
 
 def _parts(word: str, delimiter: str | None, most: int) -> list[str]:
-    # White space at the end is not kept, not even behind the last split.
+    # ONNX drops white space at the end, even after the last split.
     return word.split(delimiter, most) if delimiter else word.strip().split(None, most)
 
 
@@ -88,7 +88,7 @@ def StringNormalizer(
     locale: str | None = None,
     stopwords: Strings | None = None,
 ) -> Unsized:
-    """Without the stop words, in upper or lower case; where none is left, one empty string."""
+    """Remove stop words and change the case; if no word is left, return one empty string."""
     words = _words(xp, X)
     if words.shape[:-1] not in ((), (1,)) or not words.ndim:
         raise ValueError(f"X has shape {words.shape}, but must be [C] or [1, C]")
@@ -96,25 +96,27 @@ def StringNormalizer(
     changes: dict[str, Callable[[str], str]]
     changes = {"NONE": str, "LOWER": casing.lower, "UPPER": casing.upper}
     if case_change_action not in changes:
-        raise ValueError(f"case_change_action is {case_change_action!r}, not NONE, LOWER or UPPER")
+        raise ValueError(
+            f"case_change_action is {case_change_action!r}, but must be NONE, LOWER or UPPER"
+        )
     compared = str if is_case_sensitive else casing.folded
     stops = {compared(word) for word in stopwords or ()}
-    kept = [word for word in words.reshape(-1) if compared(word) not in stops]
-    changed = [changes[case_change_action](word) for word in kept]
+    remaining = [word for word in words.reshape(-1) if compared(word) not in stops]
+    changed = [changes[case_change_action](word) for word in remaining]
     return xp.asarray(np.asarray(changed or [""], OBJECT).reshape(*words.shape[:-1], -1))
 
 
 class Casing(NamedTuple):
-    """What upper and lower case are in a language."""
+    """The rules for upper and lower case in a language."""
 
     lower: Callable[[str], str]
     upper: Callable[[str], str]
-    # What is the same for words that differ in case alone.
+    # Returns the same text for words that differ only in case.
     folded: Callable[[str], str]
 
 
 def _casing(locale: str) -> Casing:
-    """By the language that a locale such as `tr_TR.UTF-8` begins with."""
+    """Return the rules of the language that a locale such as `tr_TR.UTF-8` begins with."""
     named = re.fullmatch(r"([A-Za-z]+)([-_.@].*)?", locale)
     if named is None:
         raise ValueError(f"locale is {locale!r}, but must begin with a language, as in 'en_US'")
@@ -150,5 +152,5 @@ def RegexFullMatch(xp: Backend, X: Array, *, pattern: str | None = None) -> Arra
     if pattern is None:
         raise ValueError("the attribute 'pattern' is missing")
     match, words = matcher(pattern), _words(xp, X)
-    found = np.fromiter(map(match, words.reshape(-1)), np.bool_, words.size)
-    return xp.asarray(found.reshape(words.shape))
+    matches = np.fromiter(map(match, words.reshape(-1)), np.bool_, words.size)
+    return xp.asarray(matches.reshape(words.shape))

@@ -1,4 +1,4 @@
-"""TfIdfVectorizer: how often each n-gram of a pool occurs in rows of tokens."""
+"""TfIdfVectorizer: it counts the n-grams of a pool in rows of tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def TfIdfVectorizer(
     pool_strings: Strings | None = None,
     weights: Floats | None = None,
 ) -> Array:
-    """The tokens of an n-gram may lie apart, all with the same number of others between them."""
+    """Count n-grams, whose tokens may be separated by equal numbers of skipped tokens."""
     _check(mode, min_gram_length, max_gram_length, max_skip_count)
     if X.ndim not in (1, 2):
         raise ValueError(f"X of shape {X.shape} is neither a row of tokens nor a batch of rows")
@@ -57,7 +57,7 @@ def TfIdfVectorizer(
     return Y if X.ndim == 2 else Y[0, :]
 
 
-# -- what the attributes say ----------------------------------------------------------------------
+# -- parsing the attributes -----------------------------------------------------------------------
 
 
 def _check(mode: str, shortest: int, longest: int, skips: int) -> None:
@@ -65,13 +65,14 @@ def _check(mode: str, shortest: int, longest: int, skips: int) -> None:
         raise ValueError(f"mode is {mode!r}, but must be TF, IDF or TFIDF")
     if not 1 <= shortest <= longest or skips < 0:
         raise ValueError(
-            f"n-grams of {shortest} to {longest} tokens with up to {skips} skipped make no sense"
+            f"min_gram_length {shortest}, max_gram_length {longest} and max_skip_count {skips} "
+            "must satisfy 1 <= min <= max and 0 <= skips"
         )
 
 
 def _pool_of(numbers: Ints, words: Strings, *, has_words: bool) -> Tokens:
     if bool(numbers) == bool(words):
-        raise ValueError("exactly one of pool_int64s and pool_strings must hold n-grams")
+        raise ValueError("exactly one of pool_int64s and pool_strings must contain n-grams")
     if has_words != bool(words):
         raise ValueError("X and the pool must both be integers or both be strings")
     return words or numbers
@@ -79,36 +80,38 @@ def _pool_of(numbers: Ints, words: Strings, *, has_words: bool) -> Tokens:
 
 @lru_cache(maxsize=16)
 def _grams(pool: Tokens, starts: Ints) -> tuple[Tokens, ...]:
-    """The pool's n-grams; those of n tokens begin at `starts[n - 1]`."""
+    """Return the n-grams of the pool; those of n tokens begin at `starts[n - 1]`."""
     bounds = list(pairwise((*starts, len(pool))))
     if starts[:1] != (0,) or any(
         (end - at) % n or end < at for n, (at, end) in enumerate(bounds, 1)
     ):
-        raise ValueError(f"ngram_counts {starts} do not cut a pool of {len(pool)} into n-grams")
+        raise ValueError(
+            f"ngram_counts {starts} do not divide a pool of {len(pool)} tokens into n-grams"
+        )
     return tuple(
         pool[i : i + n] for n, (at, end) in enumerate(bounds, 1) for i in range(at, end, n)
     )
 
 
 def _per_gram(count: int, indexes: Ints, weights: Floats) -> tuple[Host, Host]:
-    """Column and factor of each n-gram."""
+    """Return the column and the factor of each n-gram."""
     if len(indexes) != count or len(weights) != count or min(indexes) < 0:
         raise ValueError(
-            f"{count} n-grams need as many ngram_indexes, none of them negative, and weights; "
+            f"{count} n-grams need as many non-negative ngram_indexes and as many weights, but "
             f"there are {len(indexes)} and {len(weights)}"
         )
     return np.asarray(indexes, INT64), np.asarray(weights, FLOAT32)
 
 
 class Trie(NamedTuple):
-    """The n-grams sought, as a tree of tokens."""
+    """A tree of tokens that contains the n-grams to count."""
 
-    # The number of a token is its place here; what is not here has the next number.
+    # A token's number is its position here; unknown tokens have the next number.
     tokens: Tokens
-    # Node i + 1 hangs on node `keys[i] // (tokens + 1)` by token `keys[i] % (tokens + 1)`. Node 0
-    # is the root. The keys ascend.
+    # Node 0 is the root. The parent of node i + 1 is `keys[i] // (tokens + 1)`, and its token is
+    # `keys[i] % (tokens + 1)`. The keys ascend.
     keys: Host
-    # The n-grams that are in the tree, and the nodes at which they end.
+    # The n-grams in the tree, and the nodes at which they end.
     grams: Host
     ends: Host
     sizes: frozenset[int]
@@ -125,7 +128,7 @@ def _trie(grams: tuple[Tokens, ...], shortest: int, longest: int) -> Trie:
     for depth in range(max((len(grams[i]) for i in chosen), default=0)):
         longer = [i for i in longer if len(grams[chosen[i]]) > depth]
         steps = np.asarray([number[grams[chosen[i]][depth]] for i in longer], INT64)
-        # Nodes are numbered level by level, so that the keys of deeper ones are greater.
+        # Nodes are numbered level by level, so that deeper nodes have greater keys.
         keys, places = np.unique(ends[longer] * (len(tokens) + 1) + steps, return_inverse=True)
         ends[longer] = places + nodes + 1
         levels.append(keys)
@@ -141,22 +144,22 @@ def _numbered(xp: Backend, rows: Array, tokens: Tokens) -> Array:
     if isinstance(tokens[0], str):
         number = {token: place for place, token in enumerate(tokens)}
         words = np.asarray(rows).reshape(-1).tolist()
-        found = [number.get(word, len(tokens)) for word in words]
-        return xp.asarray(np.reshape(np.asarray(found, INT64), rows.shape))
+        numbers = [number.get(word, len(tokens)) for word in words]
+        return xp.asarray(np.reshape(np.asarray(numbers, INT64), rows.shape))
     return _places(xp, np.asarray(tokens, INT64), xp.astype(rows, xp.dtype(INT64)))
 
 
 def _places(xp: Backend, table: Host, x: Array) -> Array:
-    """Where each of `x` stands in an ascending table; behind its end if it does not."""
-    known, flat = xp.asarray(table), xp.reshape(x, (-1,))
-    last = xp.asarray(table.size - 1, dtype=known.dtype)
-    at = xp.minimum(xp.astype(xp.searchsorted(known, flat), known.dtype), last)
-    at = xp.where(xp.equal(xp.take(known, at, axis=0), flat), at, last + 1)
+    """Return the position of each `x` in an ascending table; its length for missing ones."""
+    keys, flat = xp.asarray(table), xp.reshape(x, (-1,))
+    last = xp.asarray(table.size - 1, dtype=keys.dtype)
+    at = xp.minimum(xp.astype(xp.searchsorted(keys, flat), keys.dtype), last)
+    at = xp.where(xp.equal(xp.take(keys, at, axis=0), flat), at, last + 1)
     return xp.reshape(at, x.shape)
 
 
 def _counts(xp: Backend, rows: Array, trie: Trie, skips: int) -> Array:
-    """How often each n-gram of the tree occurs in each row of numbered tokens."""
+    """Count the n-grams of the tree in each row of numbered tokens."""
     batch, length = rows.shape
     base, beyond = len(trie.tokens) + 1, trie.keys.size + 1
     ones = xp.ones(rows.shape, dtype=xp.dtype(INT32))
@@ -189,6 +192,6 @@ def _counts(xp: Backend, rows: Array, trie: Trie, skips: int) -> Array:
 
 
 def _cells(xp: Backend, table: Array, columns: Array | Host) -> tuple[Array, Array]:
-    """The places of `columns` in each row of a table."""
+    """Return the indices of `columns` in all rows of a table."""
     row = xp.arange(table.shape[0], dtype=xp.dtype(INT64))
     return xp.expand_dims(row, axis=1), xp.asarray(columns)

@@ -1,4 +1,4 @@
-"""Operators as they are in training, whatever their nodes say: by batch, and at random."""
+"""Operators in training mode, regardless of the attributes of their nodes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def BatchNormalization(
     spatial: int = 1,
     training_mode: int = 0,
 ) -> Value:
-    """Normalised by the batch, from which the running mean and variance learn."""
-    made = walk.apply(
+    """Normalise by the statistics of the batch, and update the running mean and variance."""
+    results = walk.apply(
         normalization.batch_normalization_with_is_test,
         X,
         scale,
@@ -40,9 +40,9 @@ def BatchNormalization(
         momentum=momentum,
         spatial=spatial,
     )
-    walk.renew(mean, made[1])
-    walk.renew(var, made[2])
-    return made
+    walk.renew(mean, results[1])
+    walk.renew(var, results[2])
+    return results
 
 
 @op
@@ -58,7 +58,7 @@ def Dropout(
     outputs: Outputs,
     key: Key,
 ) -> Array | tuple[Array, Array]:
-    """Drawn anew for each key, also where the node has a seed."""
+    """Draw a new mask for each key, even if the node has a seed."""
     return random.Dropout(xp, data, ratio, True, outputs=outputs, key=key)
 
 
@@ -68,5 +68,5 @@ IN_TRAINING: Mapping[tuple[str, str], Op[Any]] = MappingProxyType(
 
 
 def is_statistic(parameter: Parameter) -> bool:
-    """Whether it is what training changes without gradients."""
+    """Return whether training updates this parameter without gradients."""
     return bool(parameter.type == Statistic)

@@ -1,4 +1,4 @@
-"""What is made of weights alone, once, so that less is left to do at each call."""
+"""Functions of weights alone, which run once so that each call has less to do."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sardonyx.ops.precision import wide
 def batch_factor(
     xp: Backend, scale: Array, variance: Array, *, epsilon: float, dtype: DType
 ) -> Array:
-    """By what a normalisation over a batch multiplies each channel."""
+    """Return the factor by which a batch normalisation multiplies each channel."""
     scale, variance = (xp.astype(v, xp.dtype(dtype)) for v in (scale, variance))
     return scale / xp.sqrt(variance + epsilon)
 
 
 def batch_shift(xp: Backend, bias: Array, mean: Array, factor: Array) -> Array:
-    """What it then adds."""
+    """Return the shift that a batch normalisation then adds to each channel."""
     return xp.astype(bias, factor.dtype) - xp.astype(mean, factor.dtype) * factor
 
 
 def scaled_and_shifted(xp: Backend, X: Array, factor: Array, shift: Array) -> Array:
-    """`X` times a factor, plus a shift, both by channel and in float32 or wider."""
+    """Return `X * factor + shift` for each channel, computed in float32 or wider."""
     by_channel = (-1, *(1,) * (X.ndim - 2))
     x = wide(xp, X)
     return xp.astype(x * xp.reshape(factor, by_channel) + xp.reshape(shift, by_channel), X.dtype)
@@ -35,9 +35,9 @@ def scaled_and_shifted(xp: Backend, X: Array, factor: Array, shift: Array) -> Ar
 def scaled_outputs(
     xp: Backend, weight: Array, factor: Array, *, axis: int, groups: int = 1
 ) -> Array:
-    """A weight times a factor for each of its outputs.
+    """Multiply a weight by a factor for each of its outputs, which lie along `axis`.
 
-    These lie along `axis`; and where the first axis is divided into groups, each has its own.
+    If the first axis is divided into groups, each group has its own outputs.
     """
     shape = weight.shape
     grouped = (groups, shape[0] // groups, *shape[1:])
@@ -50,5 +50,5 @@ def scaled_outputs(
 
 
 def by_output(xp: Backend, x: Array, *, outputs: int) -> Array:
-    """A scalar, or what varies along a single axis, as a vector of one element per output."""
+    """Flatten a scalar, or an array that varies along one axis, to one element per output."""
     return xp.broadcast_to(xp.reshape(x, (math.prod(x.shape),)), (outputs,))

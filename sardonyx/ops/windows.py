@@ -1,4 +1,4 @@
-"""Where windows stand over the spatial axes: what convolution and pooling share."""
+"""The windows of convolution and pooling over the spatial axes."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from sardonyx.ops.definition import Host, Ints
 
 
 class Windows(NamedTuple):
-    """How windows lie over an input, axis by axis."""
+    """The layout of windows over an input, axis by axis."""
 
     spatial: Ints
     kernel: Ints
     strides: Ints
     dilations: Ints
     pads: tuple[tuple[int, int], ...]
-    # How many windows there are, and how far the last one reaches past the padding.
+    # The number of windows, and how far the last one extends beyond the padding.
     sizes: Ints
     overhang: Ints
 
     def padded(self, xp: Backend, x: Array, value: Operand) -> Array:
-        """`x` with `value` wherever a window reaches past its border."""
+        """Return `x` padded with `value` wherever a window extends beyond its border."""
         past = zip(self.pads, self.overhang, strict=True)
         widths = [(head, tail + more) for (head, tail), more in past]
         outer = [(0, 0)] * (x.ndim - len(widths))
         return xp.pad(x, [*outer, *widths], value) if any(map(any, widths)) else x
 
     def without_idle_taps(self) -> Windows:
-        """The same windows, less what lies in padding whichever window one looks at.
+        """Return the same windows without the taps that lie in padding in every window.
 
-        Only for reductions to which padding adds nothing. A kernel far larger than its input, with
-        which some networks average all there is, then costs no more than the input.
+        This is only valid for reductions that ignore padding. A kernel far larger than its input,
+        with which some networks average the whole input, then costs no more than the input.
         """
         layout = (self.spatial, self.kernel, self.strides, self.dilations, self.pads, self.sizes)
         axes = [_without_idle_taps(*along) for along in zip(*layout, strict=True)]
@@ -43,7 +43,7 @@ class Windows(NamedTuple):
         return self._replace(kernel=kernel, pads=pads, overhang=(0,) * len(kernel))
 
     def counts(self, *, include_pads: bool) -> Host:
-        """Of how many elements of the input each window consists, padding counted or not."""
+        """Return the number of elements in each window, with or without padding."""
         per_axis = []
         for size, side, stride, dilation, (head, tail), length in zip(
             self.sizes,
@@ -66,7 +66,7 @@ class Windows(NamedTuple):
 def _without_idle_taps(
     length: int, side: int, stride: int, dilation: int, pads: tuple[int, int], size: int
 ) -> tuple[int, tuple[int, int]]:
-    """How many taps of a kernel's side ever meet the input, and the padding that they need."""
+    """Return the number of taps that ever meet the input, and the padding that they need."""
     head, _ = pads
     before = min(max(head - (size - 1) * stride, 0) // dilation, side - 1)
     after = max((side - 1) * dilation + 1 - head - max(length, 1), 0) // dilation
@@ -78,7 +78,7 @@ def _without_idle_taps(
 def _steps_below(
     distance: np.ndarray[Any, np.dtype[np.int64]], step: int, most: int
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """How many of 0, step, 2 * step, ... (`most` of them) are less than each distance."""
+    """Count those of 0, step, 2 * step, ... (`most` terms) that are less than each distance."""
     below: np.ndarray[Any, np.dtype[np.int64]] = np.clip(-(-distance // step), 0, most)
     return below
 
@@ -93,7 +93,7 @@ def windows_over(
     auto_pad: str,
     ceil_mode: int = 0,
 ) -> Windows:
-    """Lay windows over axes of the lengths `spatial`, as ONNX's attributes say."""
+    """Return the windows over axes of the lengths `spatial` for ONNX's attributes."""
     rank = len(spatial)
     kernel = positive("kernel_shape", kernel, rank)
     strides = positive("strides", strides, rank)
@@ -111,13 +111,13 @@ def windows_over(
 def _along_axis(
     length: int, extent: int, stride: int, pads: tuple[int, int], *, auto_pad: str, ceil: bool
 ) -> tuple[tuple[int, int], int, int]:
-    """Padding, number of windows and overhang along one axis."""
+    """Return the padding, the number of windows and the overhang along one axis."""
     if auto_pad.startswith("SAME"):
         size = -(-length // stride)
         pads = split_padding(max((size - 1) * stride + extent - length, 0), auto_pad)
         return pads, size, 0
     if auto_pad == "VALID":
-        # Without padding ONNX counts whole windows only, also where ceil_mode is set.
+        # Without padding, ONNX counts only whole windows, even with ceil_mode.
         pads, ceil = (0, 0), False
     room = length + sum(pads) - extent
     size = (-(-room // stride) if ceil else room // stride) + 1
@@ -131,13 +131,13 @@ def _along_axis(
 
 
 def split_padding(total: int, auto_pad: str) -> tuple[int, int]:
-    """`total` before and after; of an odd one the greater part where `auto_pad` says."""
+    """Split `total` into head and tail; `auto_pad` says which is larger if it is odd."""
     less, more = total // 2, total - total // 2
     return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
 
 
 def positive(name: str, values: Ints | None, rank: int) -> Ints:
-    """One positive number per spatial axis, 1 where nothing is said."""
+    """Return one positive number per spatial axis; 1 by default."""
     if rank < 1:
         raise ValueError("the input has no spatial axes; it needs at least three axes in all")
     values = (1,) * rank if values is None else values
@@ -147,7 +147,7 @@ def positive(name: str, values: Ints | None, rank: int) -> Ints:
 
 
 def pad_pairs(pads: Ints | None, rank: int) -> list[tuple[int, int]]:
-    """ONNX's list of all beginnings and then all ends as pairs."""
+    """Return ONNX's list of all heads and then all tails as pairs."""
     pads = (0,) * (2 * rank) if pads is None else pads
     if len(pads) != 2 * rank or min(pads) < 0:
         raise ValueError(f"pads {pads} must be {2 * rank} numbers, none of them negative")

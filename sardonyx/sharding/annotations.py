@@ -1,8 +1,8 @@
-"""ONNX's own annotations of devices, as layouts over the axes of a mesh.
+"""ONNX's device annotations, converted to layouts over the axes of a mesh.
 
-An annotation says for each device which shard it has. Devices are numbered, and a mesh writes such
-a number in digits, one for each of its axes; so an axis of a tensor lies along those axes of the
-mesh whose digits make the number of its shard.
+An annotation assigns a shard to each numbered device. The position of a device in a mesh has one
+coordinate per axis of the mesh, like the digits of its number. So an axis of a tensor is divided
+along those axes of the mesh whose coordinates are the digits of the shard's number.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Annotated:
 
     @classmethod
     def of(cls, source: Source, name: str | None) -> Annotated | None:
-        """What the model says under the configuration of this name, or under its only one."""
-        known = source.configurations
-        if name is not None and name not in known:
+        """Return the placements of the configuration with this name, or of the only one."""
+        declared = source.configurations
+        if name is not None and name not in declared:
             raise InvalidInput(
                 f"The model declares no device configuration '{name}'; it declares "
-                f"{', '.join(known) or 'none'}."
+                f"{', '.join(declared) or 'none'}."
             )
         placed = [
             (node, placement) for node, _ in all_nodes(source) for placement in node.placements
@@ -42,14 +42,14 @@ class Annotated:
         used = dict.fromkeys(placement.configuration for _, placement in placed)
         if name is None and len(used) > 1:
             raise InvalidInput(
-                f"The model is annotated for several device configurations: say which to follow, "
+                "The model has annotations for several device configurations: pass "
                 f"configuration= one of {', '.join(used)}."
             )
         chosen = name or next(iter(used), None)
         if chosen is None:
             return None
-        found = [(node, p) for node, p in placed if p.configuration == chosen]
-        return cls(known[chosen], tuple(found))
+        nodes = [(node, p) for node, p in placed if p.configuration == chosen]
+        return cls(declared[chosen], tuple(nodes))
 
     @property
     def divisions(self) -> list[Division]:
@@ -57,15 +57,15 @@ class Annotated:
 
     @property
     def stages(self) -> int:
-        """How many stages of a pipeline the nodes are assigned to."""
+        """The number of pipeline stages that the nodes are assigned to."""
         return len({placement.stage for _, placement in self.nodes} - {None})
 
-    def mesh_axes(self, given: MeshAxes | None) -> dict[str, int]:
-        """The axes of a mesh along which all tensors lie as annotated, or as many as can be.
+    def mesh_axes(self, preferred: MeshAxes | None) -> dict[str, int]:
+        """Return the axes of a mesh along which most annotated tensors can be divided.
 
-        Those of the mesh that was given are taken if they serve; its devices stay in their order.
+        The preferred axes win a tie.
         """
-        candidates = ([dict(given)] if given else []) + [
+        candidates = ([dict(preferred)] if preferred else []) + [
             named(sizes) for sizes in factorisations(self.configuration.devices)
         ]
         divisions = set(self.divisions)
@@ -83,9 +83,8 @@ def named(sizes: Sequence[int]) -> dict[str, int]:
 
 
 def factorisations(count: int) -> list[tuple[int, ...]]:
-    """The ways to write a number of devices as a product, with few factors first."""
-    found = sorted(_factors(count), key=len)
-    return found or [(1,)]
+    """Return all ordered factorisations of a number of devices, those with few factors first."""
+    return sorted(_factors(count), key=len) or [(1,)]
 
 
 def _factors(count: int) -> Iterator[tuple[int, ...]]:
@@ -105,7 +104,7 @@ def _maps(division: Division, axes: MeshAxes) -> bool:
 
 
 def layout_of(division: Division, axes: MeshAxes) -> Layout:
-    """The annotated layout along the axes of a mesh; `Misfit` where it has no such form."""
+    """Return the annotated layout along the axes of a mesh; raise `Misfit` if there is none."""
     for axis in division.axes:
         _require_contiguous(axis)
     shards = _shards(division, math.prod(axes.values()))
@@ -119,31 +118,33 @@ def layout_of(division: Division, axes: MeshAxes) -> Layout:
 
 
 def _shards(division: Division, count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """For each device the number of its shard."""
+    """Return the shard number of each device."""
     shards = np.full(count, -1, np.int64)
     for number, group in enumerate(division.groups):
         shards[list(group)] = number
     if division.groups and np.any(shards < 0):
         held = ", ".join(str(device) for device in np.flatnonzero(shards >= 0).tolist())
-        raise Misfit(f"it is on the devices {held} alone, of {count}")
+        raise Misfit(f"it is only on the devices {held} of {count}")
     return np.maximum(shards, 0)
 
 
 def _require_contiguous(axis: DividedAxis) -> None:
-    """Each shard must be one stretch of the axis: what is divided further must be so wholly."""
+    """Raise `Misfit` unless each shard is one contiguous part of the axis."""
     for outer, inner in pairwise(axis.parts):
         whole = outer.blocks is not None and outer.blocks == outer.count
         if inner.count > 1 and not whole:
             raise Misfit(f"its shards on axis {axis.axis} are not contiguous")
     for part in axis.parts:
         if part.blocks is not None and part.blocks % part.count:
-            raise Misfit(f"{part.blocks} blocks on axis {axis.axis} make no {part.count} shards")
+            raise Misfit(
+                f"{part.blocks} blocks on axis {axis.axis} cannot form {part.count} equal shards"
+            )
 
 
 def _digits(
     place: np.ndarray[tuple[int, ...], np.dtype[np.int64]], axes: MeshAxes, count: int
 ) -> tuple[str, ...]:
-    """The axes of the mesh whose digits, the first counting most, are the number of the shard."""
+    """Return the axes of the mesh whose coordinates, most significant first, number the shards."""
     places = place.reshape(tuple(axes.values()))
     origin = (0,) * places.ndim
     weights = {}

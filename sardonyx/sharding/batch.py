@@ -1,4 +1,4 @@
-"""Data parallelism: every device has all weights, and its part of the batch."""
+"""Data parallelism: every device has all weights and a part of the batch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from sardonyx.graph.ir import ValueInfo
 
 
 def batch_axes(inputs: Sequence[ValueInfo]) -> dict[str, int]:
-    """For each input that has one its axis of the batch: the first axis of the first input.
+    """Return the batch axis of each input that has one; for the first input it is axis 0.
 
-    Others have it where they declare the same name for an axis; if there is no name, where they
-    declare the same size, or none, for their first one.
+    Other inputs have their batch axis where they declare the same name. If it has no name, it is
+    axis 0 of inputs that declare the same size there, or none.
     """
     shapes = {info.name: info.shape for info in inputs if info.shape}
     if not shapes:

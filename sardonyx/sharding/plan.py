@@ -1,4 +1,4 @@
-"""From rules to a plan: the layout of each weight, input and output, and why it is so."""
+"""Plans: the layout of each weight, input and output by the rules, with the reason for it."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ TENSOR_NAMES = ("model", "tensor", "tp", "mp")
 
 @dataclass(eq=False)
 class Plan:
-    """What is to lie where. What is not named is whole on every device."""
+    """The layouts of a model's arrays; an array without one is whole on every device."""
 
     mesh: MeshAxes
     weights: dict[str, Choice] = field(default_factory=dict)
     inputs: dict[str, Choice] = field(default_factory=dict)
     outputs: dict[str, Choice] = field(default_factory=dict)
-    # The tensors of nodes that are given a layout where the node reads or makes them.
+    # For nodes, the layouts of tensors that they read or compute.
     pins: dict[Node, dict[str, Layout]] = field(default_factory=lambda: defaultdict(dict))
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Remember what a person should be told, once."""
+        """Add a note to the report, once."""
         if text not in self.notes:
             self.notes.append(text)
 
 
 def plan(source: Source, mesh: MeshAxes, rules: Rules, annotated: Annotated | None) -> Plan:
-    """The plan for a model's arrays over a mesh with these axes. The first rule that fits holds."""
-    made = Plan(mesh)
+    """Return the plan for a model's arrays on a mesh; the first rule that matches an array wins."""
+    result = Plan(mesh)
     weights = {n: a for n, a in source.graph.initializers.items() if not is_static(a)}
     for rule in _in_order(rules, annotated):
         if isinstance(rule, str):
-            _preset(rule)(made, source, annotated)
+            _preset(rule)(result, source, annotated)
         else:
-            _follow(made, source, rule)
-    for name, choice in made.weights.items():
+            _follow(result, source, rule)
+    for name, choice in result.weights.items():
         _require_fit(choice, weights[name].shape, name, mesh)
-    return made
+    return result
 
 
 def presets(rules: Rules) -> list[str]:
-    """The presets among the rules, by name."""
+    """Return the names of the presets among the rules."""
     return [rule for rule in _in_order(rules, None) if isinstance(rule, str)]
 
 
@@ -87,31 +87,31 @@ def _preset(name: str) -> Callable[[Plan, Source, Annotated | None], None]:
     return _PRESETS[name]
 
 
-# -- rules of a caller's own --------------------------------------------------------------------
+# -- the caller's own rules ---------------------------------------------------------------------
 
 
-def _follow(made: Plan, source: Source, rule: Any) -> None:
+def _follow(result: Plan, source: Source, rule: Any) -> None:
     if not isinstance(rule, Sequence) or len(rule) != 2:
         raise InvalidInput(f"A rule is a pattern and a PartitionSpec, not {rule!r}.")
     pattern, spec = rule
     matches = _matcher(pattern)
-    told = f"The rule for {_text(pattern)!r}"
-    layout = Layout.of_spec(spec, made.mesh, told)
+    origin = f"The rule for {_text(pattern)!r}"
+    layout = Layout.of_spec(spec, result.mesh, origin)
     graph = source.graph
     places: list[tuple[dict[str, Choice], Sequence[str]]] = [
-        (made.weights, [n for n, array in graph.initializers.items() if not is_static(array)]),
-        (made.inputs, [info.name for info in graph.required_inputs]),
-        (made.outputs, [info.name for info in graph.outputs]),
+        (result.weights, [n for n, array in graph.initializers.items() if not is_static(array)]),
+        (result.inputs, [info.name for info in graph.required_inputs]),
+        (result.outputs, [info.name for info in graph.outputs]),
     ]
-    found = False
+    has_match = False
     for chosen, names in places:
         for name in filter(matches, names):
-            found = True
+            has_match = True
             chosen.setdefault(name, Choice(layout, f"by the rule for {_text(pattern)!r}"))
-    if not found and not any(map(matches, graph.initializers)):
+    if not has_match and not any(map(matches, graph.initializers)):
         example = next((n for _, names in places for n in names), "none")
         raise InvalidInput(
-            f"{told} matches no weight, input or output of the model; names are like '{example}'."
+            f"{origin} matches no weight, input or output of the model; names are like '{example}'."
         )
 
 
@@ -136,62 +136,62 @@ def _require_fit(choice: Choice, shape: tuple[int, ...], name: str, mesh: MeshAx
     except Misfit as reason:
         raise InvalidInput(
             f"The weight '{name}' of shape {list(shape)} cannot be divided {choice.reason}: "
-            f"{reason}. Put a rule for it before that one, with PartitionSpec() to keep it whole."
+            f"{reason}. Put a rule for it first, such as PartitionSpec() to keep it whole."
         ) from None
 
 
 # -- presets ------------------------------------------------------------------------------------
 
 
-def _data(made: Plan, source: Source, _: Annotated | None) -> None:
-    axis = axis_named(made.mesh, DATA_NAMES, "the batch")
+def _data(result: Plan, source: Source, _: Annotated | None) -> None:
+    axis = axis_named(result.mesh, DATA_NAMES, "the batch")
     for name, place in batch_axes(source.graph.required_inputs).items():
-        made.inputs.setdefault(name, Choice(Layout.along(place, axis), "the batch"))
+        result.inputs.setdefault(name, Choice(Layout.along(place, axis), "the batch"))
 
 
-def _tensor(made: Plan, source: Source, annotated: Annotated | None) -> None:
-    axis = axis_named(made.mesh, TENSOR_NAMES, "matrices")
-    found = choices(source, axis, made.mesh[axis])
-    made.weights = {**found.weights, **made.weights}
-    for node, layouts in found.made.items():
-        made.pins[node] = {**layouts, **made.pins[node]}
-    if any(name in made.mesh for name in DATA_NAMES if name != axis):
-        _data(made, source, annotated)
+def _tensor(result: Plan, source: Source, annotated: Annotated | None) -> None:
+    axis = axis_named(result.mesh, TENSOR_NAMES, "matrices")
+    tensor = choices(source, axis, result.mesh[axis])
+    result.weights = {**tensor.weights, **result.weights}
+    for node, layouts in tensor.results.items():
+        result.pins[node] = {**layouts, **result.pins[node]}
+    if any(name in result.mesh for name in DATA_NAMES if name != axis):
+        _data(result, source, annotated)
 
 
-def _annotations(made: Plan, source: Source, annotated: Annotated | None) -> None:
-    """What the file itself says; what has no such form is left whole, and told."""
+def _annotations(result: Plan, source: Source, annotated: Annotated | None) -> None:
+    """Follow the file's annotations; a tensor that they cannot divide stays whole, with a note."""
     if annotated is None:
-        raise InvalidInput("The model has no device annotations to follow: pass other rules.")
+        raise InvalidInput("The model has no device annotations: pass other rules=.")
     own = frozenset(id(node) for node in source.graph.nodes)
     for node, placement in annotated.nodes:
         for division in placement.divisions:
-            # Inside of functions and subgraphs names may mean other values.
-            placed = _placed_by(made, source, division.tensor) if id(node) in own else None
+            # Inside functions and subgraphs, the same name may mean another value.
+            placed = _placed_by(result, source, division.tensor) if id(node) in own else None
             try:
-                layout = layout_of(division, made.mesh)
-                if placed is made.weights:
-                    layout.on(source.graph.initializers[division.tensor].shape, made.mesh)
+                layout = layout_of(division, result.mesh)
+                if placed is result.weights:
+                    layout.on(source.graph.initializers[division.tensor].shape, result.mesh)
             except Misfit as reason:
-                made.note(f"'{division.tensor}' of {node.label} stays whole: {reason}.")
+                result.note(f"'{division.tensor}' of {node.label} stays whole: {reason}.")
                 continue
             choice = Choice(layout, f"as annotated at {node.label}")
             first = choice if placed is None else placed.setdefault(division.tensor, choice)
             if placed is None or first.layout != layout:
-                made.pins[node][division.tensor] = layout
+                result.pins[node][division.tensor] = layout
     if annotated.stages > 1:
-        made.note(
+        result.note(
             f"The {annotated.stages} stages of the pipeline run one after the other, on all "
             "devices."
         )
 
 
-def _placed_by(made: Plan, source: Source, name: str) -> dict[str, Choice] | None:
-    """Where the layout of a weight or input is noted; of other values there is none."""
+def _placed_by(result: Plan, source: Source, name: str) -> dict[str, Choice] | None:
+    """Return the plan's layouts that include this weight or input; None for other values."""
     if any(info.name == name for info in source.graph.required_inputs):
-        return made.inputs
+        return result.inputs
     array = source.graph.initializers.get(name)
-    return None if array is None or is_static(array) else made.weights
+    return None if array is None or is_static(array) else result.weights
 
 
 _PRESETS = {"data": _data, "tensor": _tensor, "annotations": _annotations}

@@ -1,4 +1,4 @@
-"""`Report`: the layout of a model's arrays on a mesh, for people to read."""
+"""The report on how a model's arrays are divided on a mesh."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The layouts of weights and inputs, and notes on rules that could not be followed."""
+    """The layouts of all weights and inputs, and notes on requests that could not be met."""
 
     mesh: MeshAxes
     rows: tuple[Row, ...]

@@ -1,9 +1,9 @@
-"""Tensor parallelism: matrices divided by columns and by rows in turn, following the graph.
+"""Tensor parallelism: matrices are divided by columns and by rows in turn along the graph.
 
-After a product with a matrix divided by columns each device has some features of the result, and
-what is element-wise leaves them there; the next matrix is divided by rows, and one sum over the
-devices makes the result whole again. Wherever that is not so XLA moves the data, so that a layout
-decides what a call costs and never what it computes.
+After a product with a matrix divided by columns, each device has some features of the result, and
+element-wise operators leave them there. The next matrix is divided by rows, and one sum over the
+devices makes the result whole again. Everywhere else XLA moves the data: a layout changes the cost
+of a call, never its result.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sardonyx.graph.ir import AttributeReference, Function, Graph, Node, Source
 from sardonyx.graph.values.params import is_static
 from sardonyx.sharding.layout import Layout
 
-# Results that say nothing of their arguments' features.
+# Operators whose results do not depend on their inputs' features.
 _FORGETFUL = frozenset({"Shape", "Size"})
 _MOVED = frozenset({"Identity", "Cast", "CastLike", "DequantizeLinear", "Transpose"})
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A weight's layout, and why."""
+    """A weight's layout and the reason for it."""
 
     layout: Layout
     reason: str
@@ -32,7 +32,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Value:
-    """What is known of a value: whether its features are divided, or which weight's axes it has."""
+    """Facts about a value: whether its features are divided, or which weight's axes it has."""
 
     divided: bool = False
     weight: str | None = None
@@ -41,14 +41,14 @@ class _Value:
 
 @dataclass(frozen=True)
 class Choices:
-    """The layouts of weights, and of the values that nodes make."""
+    """The layouts of weights, and of the results of nodes."""
 
     weights: Mapping[str, Choice]
-    made: Mapping[Node, Mapping[str, Layout]]
+    results: Mapping[Node, Mapping[str, Layout]]
 
 
 def choices(source: Source, axis: str, size: int) -> Choices:
-    """What is divided over the mesh's `axis`, which has `size` devices."""
+    """Return the layouts that divide matrices along the mesh's `axis` of `size` devices."""
     follower = _Follower(source, axis, size)
     values = {
         name: _Value(weight=name, axes=tuple(range(array.ndim)))
@@ -57,7 +57,7 @@ def choices(source: Source, axis: str, size: int) -> Choices:
     }
     follower.walk(source.graph, values)
     agreed = {n: c for n, c in follower.added.items() if n not in follower.whole}
-    return Choices({**agreed, **follower.chosen}, follower.made)
+    return Choices({**agreed, **follower.chosen}, follower.results)
 
 
 class _Follower:
@@ -66,17 +66,17 @@ class _Follower:
         self.axis = axis
         self.size = size
         self.chosen: dict[str, Choice] = {}
-        # What is added to divided features; and what is used where features are whole, as exporters
-        # let several nodes share weights that are equal.
+        # Weights added to divided features, and weights used where features are whole. One weight
+        # may be in both: exporters let several nodes share equal weights.
         self.added: dict[str, Choice] = {}
         self.whole: set[str] = set()
-        self.made: dict[Node, dict[str, Layout]] = {}
+        self.results: dict[Node, dict[str, Layout]] = {}
 
     def walk(self, graph: Graph | Function, values: dict[str, _Value]) -> None:
         for node in graph.nodes:
             inputs = [values.get(name, _Value()) for name in node.inputs]
-            made = self.node(node, inputs)
-            values.update(zip(node.outputs, made, strict=False))
+            results = self.node(node, inputs)
+            values.update(zip(node.outputs, results, strict=False))
 
     def node(self, node: Node, inputs: Sequence[_Value]) -> Sequence[_Value]:
         called = self.source.functions.get((node.domain, node.op_type, node.overload))
@@ -84,7 +84,7 @@ class _Follower:
             return self.call(called, inputs)
         kind = node.op_type
         if any(isinstance(value, AttributeReference) for value in node.attributes.values()):
-            kind = ""  # What it does is up to the caller of a function.
+            kind = ""  # The caller of the function decides what the node does.
         if kind in _MOVED:
             return [_moved(node, inputs[0])]
         if kind in ("MatMul", "Gemm") and inputs[1].weight:
@@ -101,7 +101,7 @@ class _Follower:
         return [values.get(name, _Value()) for name in function.outputs]
 
     def product(self, node: Node, x: _Value, matrix: _Value, *others: _Value) -> _Value:
-        """By rows where the features of `x` are divided, and otherwise by columns."""
+        """Divide the matrix by rows if the features of `x` are divided, else by columns."""
         if len(matrix.axes) < 2:
             return _Value(x.divided)
         rows, columns = matrix.axes[-2:]
@@ -120,12 +120,12 @@ class _Follower:
         if len(table.axes) == 2 and node.attributes.get("axis", 0) == 0:
             entries, features = table.axes
             self.divide(table.weight or "", {"entries": entries, "features": features}, node)
-            # What is gathered is added to and normalised as a whole.
-            self.made[node] = {node.made: Layout(((-1, ()),), open=True)}
+            # The next nodes add to the embeddings and normalise them: their features stay whole.
+            self.results[node] = {node.made: Layout(((-1, ()),), open=True)}
         return _Value()
 
     def biases(self, values: Sequence[_Value], node: Node, *, divided: bool) -> None:
-        """What is added to divided features is divided as they are."""
+        """Divide weights that are added to divided features in the same way."""
         for value in values:
             name = value.weight
             if name is None or name in self.chosen:
@@ -140,13 +140,13 @@ class _Follower:
             self.chosen[name] = self.choice(name, axes, node)
 
     def choice(self, name: str, axes: Mapping[str, int], node: Node) -> Choice:
-        """The first of these axes of a weight that is a multiple of the size is divided."""
-        sizes = {way: self.shape(name)[axis] for way, axis in axes.items()}
-        way = next((way for way, size in sizes.items() if size and size % self.size == 0), None)
-        if way is not None:
-            layout = Layout.along(axes[way], self.axis)
-            return Choice(layout, f"by {way}, for {node.label}")
-        counts = " and ".join(f"{size} {way}" for way, size in sizes.items())
+        """Divide the first of these axes of a weight whose size is a multiple of the devices."""
+        sizes = {label: self.shape(name)[axis] for label, axis in axes.items()}
+        divided = next((n for n, size in sizes.items() if size and size % self.size == 0), None)
+        if divided is not None:
+            layout = Layout.along(axes[divided], self.axis)
+            return Choice(layout, f"by {divided}, for {node.label}")
+        counts = " and ".join(f"{size} {label}" for label, size in sizes.items())
         return Choice(Layout(), f"{counts} are no multiple of {self.size}")
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -155,7 +155,7 @@ class _Follower:
 
 
 def _moved(node: Node, value: _Value) -> _Value:
-    """A transpose or a cast of a value: which axes of the weight it has, where it is one."""
+    """Return the facts about a cast or transposed value, with a weight's axes permuted."""
     if node.op_type != "Transpose" or not value.weight:
         return value
     order = node.attributes.get("perm") or range(len(value.axes))[::-1]

@@ -1,4 +1,4 @@
-"""Tracing with values held to layouts where a node reads or makes them."""
+"""A tracer that constrains values to layouts where a node reads or computes them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sardonyx.graph.tracing.tracer import Tracer
 from sardonyx.graph.values.kinds import Device, Value
 from sardonyx.sharding.layout import Layout
 
-# What gives a traced array a layout: a function of a backend and of both.
+# A function of a backend, an array and a layout, which constrains the array to the layout.
 Hold = Callable[..., Any]
 
 
 class PinningTracer(Tracer):
-    """A tracer that adds a step for each value that has a layout."""
+    """A tracer that adds a step for each value with a required layout."""
 
     def __init__(
         self,

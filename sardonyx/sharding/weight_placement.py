@@ -1,4 +1,4 @@
-"""Weights placed part by part: each process reads of the file what its own devices hold."""
+"""Placing weights shard by shard: each process reads only the shards of its own devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sardonyx.graph.values.mmap import mapping_of
 
 @dataclass
 class Reading:
-    """How many bytes of the weights this process has read, of how many there are.
+    """The bytes of the weights that this process has read, and their total.
 
     >>> print(Reading(read=1_000, total=4_000))
     1,000 of 4,000 bytes of weights read by this process
@@ -28,17 +28,17 @@ class Reading:
 
 
 def placed(host: np.ndarray[Any, Any], sharding: NamedSharding, reading: Reading) -> jax.Array:
-    """A weight on the mesh. What is mapped from a file is read where it is needed, and once."""
-    found: dict[Any, np.ndarray[Any, Any]] = {}
+    """Put a weight on the mesh; each shard of a memory-mapped weight is read at most once."""
+    shards: dict[Any, np.ndarray[Any, Any]] = {}
 
     def part(index: Any) -> np.ndarray[Any, Any]:
         key = tuple(piece.indices(size) for piece, size in zip(index, host.shape, strict=True))
-        if key not in found:
-            found[key] = host[index]
-        return found[key]
+        if key not in shards:
+            shards[key] = host[index]
+        return shards[key]
 
-    made = jax.make_array_from_callback(host.shape, sharding, part, dtype=host.dtype)
+    array = jax.make_array_from_callback(host.shape, sharding, part, dtype=host.dtype)
     reading.total += host.nbytes
     is_partial = mapping_of(host) is not None
-    reading.read += sum(each.nbytes for each in found.values()) if is_partial else host.nbytes
-    return made
+    reading.read += sum(shard.nbytes for shard in shards.values()) if is_partial else host.nbytes
+    return array

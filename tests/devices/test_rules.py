@@ -223,11 +223,11 @@ def test_a_zero_batch_and_a_rank_of_zero_pass() -> None:
     ("rules", "complaint"),
     [
         ("both", "There are no rules called 'both'"),
-        ({"*.up": P(None, "modal")}, "names the axis 'modal', and the mesh has 'model' \\(4\\)"),
+        ({"*.up": P(None, "modal")}, "names the axis 'modal', but the mesh has 'model' \\(4\\)"),
         ({"*.up": P("model", "model")}, "uses an axis of the mesh twice"),
         ({"nothing*": P("model")}, "matches no weight, input or output"),
         ({"*": P(None, "model")}, "cannot be divided by the rule for '\\*'"),
-        ({"l0.scale": P(None, "model")}, "it has 1 axes, and axis 1"),
+        ({"l0.scale": P(None, "model")}, "it has 1 axes, but axis 1"),
         ({3: P()}, "pattern is a string"),
         ({"*.up": "model"}, "a str: pass a jax.sharding.PartitionSpec"),
         ([("a",)], "A rule is a pattern and a PartitionSpec"),

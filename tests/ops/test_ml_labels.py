@@ -86,13 +86,17 @@ def test_CategoryMapper_is_that_of_onnxruntime(xp: Backend, x: np.ndarray) -> No
         ("LabelEncoder", {"keys_int64s": [1, 2], "values_int64s": [1]}, "2 keys, but 1 values"),
         ("LabelEncoder", {"keys_int64s": [1]}, r"0 of the lists values_\*"),
         ("LabelEncoder", {"keys_int64s": [1], "keys_floats": [1.0], **VALUES}, r"2 of .* keys_\*"),
-        ("LabelEncoder", {"keys_strings": ["1"], "values_int64s": [1]}, "keys are of type string"),
+        (
+            "LabelEncoder",
+            {"keys_strings": ["1"], "values_int64s": [1]},
+            "the type of the keys, string",
+        ),
         (
             "LabelEncoder",
             {"keys_int64s": [1], "values_int64s": [1], "default_tensor": np.zeros(2, np.int64)},
             "single value",
         ),
-        ("CategoryMapper", {}, "no categories"),
+        ("CategoryMapper", {}, "list of categories is empty"),
         ("CategoryMapper", {"cats_int64s": [1], "cats_strings": ["a", "b"]}, "1 keys, but 2"),
     ],
 )

@@ -189,21 +189,21 @@ def test_support_vectors_far_from_zero_keep_their_distances(xp: Backend) -> None
 @pytest.mark.parametrize(
     ("op", "changed", "told"),
     [
-        ("LinearRegressor", {"targets": 0}, "targets are 0"),
-        ("LinearRegressor", {"targets": 2**62}, "are needed"),
-        ("LinearRegressor", {"coefficients": [1.0]}, "1 x 4 are needed"),
+        ("LinearRegressor", {"targets": 0}, "targets is 0"),
+        ("LinearRegressor", {"targets": 2**62}, "but must have"),
+        ("LinearRegressor", {"coefficients": [1.0]}, "must have 1 x 4"),
         ("LinearRegressor", {"intercepts": [1.0, 2.0]}, "2 intercepts"),
         ("LinearRegressor", {"post_transform": "logistic"}, "'logistic'"),
-        ("LinearClassifier", {}, "either as integers or as strings"),
+        ("LinearClassifier", {}, "either integers or strings"),
         (
             "LinearClassifier",
             {"classlabels_ints": [1, 2, 3], "coefficients": [1.0] * 8},
             "3 labels",
         ),
         ("SVMRegressor", {}, "rho is missing"),
-        ("SVMRegressor", {"rho": [0.0], "n_supports": 3}, "3 x 4 are needed"),
+        ("SVMRegressor", {"rho": [0.0], "n_supports": 3}, "must have 3 x 4"),
         ("SVMRegressor", {"rho": [0.0], "n_supports": 1, "kernel_type": "COSINE"}, "COSINE"),
-        ("SVMRegressor", {"rho": [0.0], "n_supports": 1, "kernel_params": [1.0]}, "must be 3"),
+        ("SVMRegressor", {"rho": [0.0], "n_supports": 1, "kernel_params": [1.0]}, "must have 3"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(op: str, changed: dict[str, Any], told: str) -> None:
@@ -216,12 +216,12 @@ def test_numbers_that_do_not_fit_are_refused(op: str, changed: dict[str, Any], t
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"vectors_per_class": [2, 3]}, "do not fit 3 classes"),
-        ({"vectors_per_class": [2, 7, -3]}, "do not fit 3 classes"),
-        ({"rho": [0.0]}, "rho has 1 numbers for 3 pairs"),
+        ({"vectors_per_class": [2, 3]}, "one for each of 3 classes"),
+        ({"vectors_per_class": [2, 7, -3]}, "one for each of 3 classes"),
+        ({"rho": [0.0]}, "rho has 1 numbers, but must have 3"),
         ({"prob_a": [0.0] * 3}, "prob_b has 0 numbers"),
-        ({"coefficients": [1.0]}, "coefficients are 1 numbers"),
-        ({"support_vectors": [1.0] * 5}, "support_vectors are 5 numbers"),
+        ({"coefficients": [1.0]}, "coefficients has 1 numbers"),
+        ({"support_vectors": [1.0] * 5}, "support_vectors has 5 numbers"),
     ],
 )
 def test_support_vectors_that_do_not_fit_are_refused(changed: dict[str, Any], told: str) -> None:

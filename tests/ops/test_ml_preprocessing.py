@@ -136,9 +136,9 @@ def test_ArrayFeatureExtractor_is_that_of_onnxruntime(xp: Backend, shape: tuple[
         ("Imputer", {"imputed_value_int64s": [1, 2]}, "2 numbers, but X 3 features"),
         ("OneHotEncoder", {}, "0 of the lists"),
         ("OneHotEncoder", {"cats_int64s": [1], "cats_strings": ["a"]}, "2 of the lists"),
-        ("OneHotEncoder", {"cats_strings": ["a"]}, "the keys are of type string"),
-        ("FeatureVectorizer", {"inputdimensions": [1, 2]}, "do not fit 1 inputs"),
-        ("FeatureVectorizer", {"inputdimensions": [-1]}, "do not fit 1 inputs"),
+        ("OneHotEncoder", {"cats_strings": ["a"]}, "the type of the keys, string"),
+        ("FeatureVectorizer", {"inputdimensions": [1, 2]}, "1 non-negative numbers"),
+        ("FeatureVectorizer", {"inputdimensions": [-1]}, "1 non-negative numbers"),
     ],
 )
 def test_attributes_that_do_not_fit_are_refused(op: str, known: dict[str, Any], told: str) -> None:
@@ -149,5 +149,5 @@ def test_attributes_that_do_not_fit_are_refused(op: str, known: dict[str, Any], 
 def test_what_is_too_large_is_refused() -> None:
     with pytest.raises(sardonyx.LimitExceeded):
         run_ml(HOST, "FeatureVectorizer", TABLE, inputdimensions=[2**60])
-    with pytest.raises(sardonyx.InvalidInput, match="do not fit the type int32"):
+    with pytest.raises(sardonyx.InvalidInput, match="exceeds int32"):
         run_ml(HOST, "Imputer", TABLE.astype(np.int32), imputed_value_int64s=[2**40])

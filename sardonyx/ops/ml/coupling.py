@@ -1,7 +1,7 @@
-"""From the probabilities of pairs of classes to those of the classes.
+"""Pairwise coupling: the probabilities of classes from those of pairs of classes.
 
 T.-F. Wu, C.-J. Lin, R. C. Weng, "Probability estimates for multi-class classification by pairwise
-coupling", JMLR 5 (2004): the probabilities p that make p' Q p least, one class after the other.
+coupling", JMLR 5 (2004): it minimises p' Q p, one class after the other.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ Two = tuple[Array, Array]
 
 
 def pair_places(classes: int) -> tuple[Host, Host]:
-    """The first and the second class of each pair, in the order in which models list them."""
+    """Return the first and the second class of each pair, in the order of models."""
     first, second = np.triu_indices(classes, 1)
     return first, second
 
 
 def square(xp: Backend, of_first: Array, classes: int) -> Array:
-    """For each row a matrix of what the one class has against the other: of both together 1."""
+    """Return for each row a matrix whose entry (i, j) is the share of class i against class j."""
     first, second = pair_places(classes)
     places = np.full((classes, classes), 2 * len(first))
     places[first, second] = np.arange(len(first))
     places[second, first] = np.arange(len(first)) + len(first)
-    known = xp.concat([of_first, 1 - of_first, xp.zeros_like(of_first[:, :1])], axis=1)
-    flat = xp.take(known, xp.put(places.reshape(-1)), axis=1)
+    shares = xp.concat([of_first, 1 - of_first, xp.zeros_like(of_first[:, :1])], axis=1)
+    flat = xp.take(shares, xp.put(places.reshape(-1)), axis=1)
     return xp.reshape(flat, (of_first.shape[0], classes, classes))
 
 
 def coupled(xp: Backend, likely: Array, classes: int) -> Array:
-    """`likely` has in each row, for each pair, the probability of the first of the two."""
+    """Return class probabilities; `likely` has the probability of each pair's first class."""
     likely = xp.minimum(xp.maximum(likely, 1e-7), 1 - 1e-7)
     Q, start = _form(xp, square(xp, likely, classes))
     slices = (xp.moveaxis(Q, 1, 0), xp.eye(classes, dtype=Q.dtype))
     closeness, limit = 0.005 / classes, max(100, classes)
 
     def step(carry: Two, inputs: Two) -> tuple[Two, tuple[()]]:
-        """Bring one class's probability to where its gradient vanishes, and scale all to one."""
+        """Set one class's probability so that its gradient vanishes, and rescale the sum to one."""
         (p, Qp), (row, one) = carry, inputs
         pQp = xp.sum(p * Qp, axis=1, keepdims=True)
         diagonal, here = (xp.sum(v * one, axis=1, keepdims=True) for v in (row, Qp))
@@ -66,7 +66,7 @@ def coupled(xp: Backend, likely: Array, classes: int) -> Array:
 
 
 def _form(xp: Backend, r: Array) -> tuple[Array, Array]:
-    """Q, and probabilities to start from."""
+    """Return Q and the initial probabilities."""
     classes = r.shape[1]
     one = xp.eye(classes, dtype=r.dtype)
     squares = xp.sum(xp.square(r), axis=1, keepdims=True)

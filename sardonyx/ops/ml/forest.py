@@ -1,4 +1,4 @@
-"""Decision trees laid out as arrays, and the walk of all rows down all of them at once."""
+"""Decision trees as arrays, and the traversal of all trees by all rows at once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sardonyx.ops.definition import DType, Host
 INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
 
-# On which side of its split a node leads to its second child: bit 0 where the feature is less,
-# bit 1 where it is equal, bit 2 where it is greater, bit 3 where it is missing.
+# The cases in which a node leads to its second child: bit 0 if the feature is less than the split,
+# bit 1 if it is equal, bit 2 if it is greater, bit 3 if it is missing.
 SIDES = {
     "BRANCH_LEQ": 0b011,
     "BRANCH_LT": 0b001,
@@ -31,14 +31,14 @@ SIDE_BITS = 4
 
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
-# Of so many places in trees the walk keeps track; trees beyond that take turns.
+# Maximum number of positions in trees that are tracked at once; further trees take turns.
 AT_ONCE = 2**19
 
 LARGEST_TABLE = 2**32
 
 
 class Trees(NamedTuple):
-    """Trees as a model describes them. Children from `len(features)` on are leaves."""
+    """Trees as a model describes them; children with numbers from `len(features)` on are leaves."""
 
     features: Host
     splits: Host
@@ -46,7 +46,7 @@ class Trees(NamedTuple):
     # Pairs of a node and a member of its set.
     member_nodes: Host
     members: Host
-    # Where each node leads if its comparison is false, and if it is true.
+    # The children of each node: if its comparison is false, and if it is true.
     children: Host
     roots: Host
     leaves: int
@@ -58,40 +58,40 @@ class Trees(NamedTuple):
 
 
 class Sets(NamedTuple):
-    """For each node a bit for each value that is in any set, after one for those in none."""
+    """Sets of nodes as bits: one per distinct member, after a bit for values in no set."""
 
     members: Host
     bits: Host
-    # Which row of the bits is the node's, and of how many words it is.
+    # The row of bits for each node, and the number of words per row.
     rows: Host
     words: int
 
 
 class Forest(NamedTuple):
-    """Tables for the walk: inner nodes, then leaves, which lead to themselves, then a blank one."""
+    """Tables for the walk: inner nodes, leaves, which lead to themselves, and one blank leaf."""
 
     # The feature and the sides of each node in one number.
     tests: Host
     splits: Host
     children: Host
     sets: Sets | None
-    # The sides, where they are those of all nodes.
+    # The sides, if they are the same for all nodes.
     common: int | None
     inner: int
     depth: int
     features: int
-    # A column for each target, if each tree votes for one; otherwise a single column.
+    # One column per target if each tree votes for only one; otherwise a single column.
     roots: Host
-    # What a leaf votes, for its tree's target or for each.
+    # The votes of each leaf: for its tree's target, or for all targets.
     votes: Host
     trees: int
 
 
-# -- from trees to tables -------------------------------------------------------------------------
+# -- building the tables --------------------------------------------------------------------------
 
 
 def planted(trees: Trees, aggregate: str, dtype: DType) -> Forest:
-    """The tables of trees, once they are found to be trees."""
+    """Return the tables of trees; raise a ValueError if the nodes form a cycle."""
     levels = _levels(trees.children)
     inner, blank = len(trees.features), len(trees.features) + trees.leaves
     behind = np.arange(inner, blank + 1)
@@ -121,7 +121,7 @@ def _pairs(first: Host, second: Host) -> Host:
 
 
 def _levels(children: Host) -> list[Host]:
-    """The nodes, each after all that lead to it."""
+    """Return the nodes by level, each after all nodes that lead to it."""
     count = len(children)
     parents = np.bincount(children[children < count], minlength=count)
     levels = [np.flatnonzero(parents == 0)]
@@ -132,7 +132,7 @@ def _levels(children: Host) -> list[Host]:
         below = np.unique(below)
         levels.append(below[parents[below] == 0])
     if sum(map(len, levels)) < count:
-        raise ValueError("the nodes lead in a circle, so that some rows would never reach a leaf")
+        raise ValueError("the nodes form a cycle, in which a row would never reach a leaf")
     return levels[:-1]
 
 
@@ -140,7 +140,7 @@ NO_TARGET, SEVERAL = -1, -2
 
 
 def _targets(trees: Trees, levels: Sequence[Host]) -> Host:
-    """For which target each node's leaves vote."""
+    """Return the target that the leaves below each node vote for."""
     inner = len(trees.features)
     targets = np.full(inner + trees.leaves, NO_TARGET)
     leaves = inner + trees.vote_leaves
@@ -154,7 +154,7 @@ def _targets(trees: Trees, levels: Sequence[Host]) -> Host:
 
 
 def _by_target(trees: Trees, targets: Host, blank: int) -> Host | None:
-    """The roots, those that vote for the same target in one column; None if they do not fit."""
+    """Return the roots with one column per target; None if trees vote for several or unevenly."""
     if SEVERAL in targets:
         return None
     targets = np.maximum(targets, 0)
@@ -198,10 +198,10 @@ def _sets(trees: Trees, nodes: int, dtype: DType) -> Sets:
 
 
 def walked(xp: Backend, forest: Forest, X: Array, aggregate: str) -> Array:
-    """The votes of the leaves that each row reaches, aggregated for each target."""
+    """Return the aggregated votes of the leaves that each row reaches, per target."""
     rows = X.shape[0]
     if forest.features > X.shape[1]:
-        raise ValueError(f"the trees read {forest.features} features, but X has {X.shape[1]}")
+        raise ValueError(f"X has {X.shape[1]} features, but the trees read {forest.features}")
     turns = _turns(forest, rows)
     leaves_of = _Walk(xp, forest, X, turns.shape[1])
     votes = xp.put(forest.votes)
@@ -210,8 +210,8 @@ def walked(xp: Backend, forest: Forest, X: Array, aggregate: str) -> Array:
     xp.allow(shape, xp.numpy_dtype(X.dtype))
 
     def turn(carry: tuple[Array], roots: tuple[Array]) -> tuple[tuple[Array], tuple[()]]:
-        found = xp.take(votes, leaves_of(roots[0]), axis=0)
-        together = xp.reshape(found, (turns.shape[1] // columns, *shape))
+        leaf_votes = xp.take(votes, leaves_of(roots[0]), axis=0)
+        together = xp.reshape(leaf_votes, (turns.shape[1] // columns, *shape))
         return (_combined(xp, aggregate, carry[0], together),), ()
 
     start = (xp.full(shape, neutral(aggregate), dtype=X.dtype),)
@@ -224,12 +224,12 @@ def walked(xp: Backend, forest: Forest, X: Array, aggregate: str) -> Array:
         return total / forest.trees
     if aggregate == "SUM":
         return total
-    # No leaf has voted for these targets.
+    # Targets without any vote are zero.
     return xp.where(xp.equal(total, neutral(aggregate)), xp.zeros_like(total), total)
 
 
 def _turns(forest: Forest, rows: int) -> Host:
-    """The roots, in as many rows of equal length as it takes to walk not too many at once."""
+    """Return the roots in rows of equal length, one per turn, so that few are walked at once."""
     count, columns = forest.roots.shape
     width = max(rows, 1) * columns * forest.votes[0].size
     together = min(max(AT_ONCE // width, 1), count)
@@ -249,7 +249,7 @@ def _combined(xp: Backend, aggregate: str, before: Array, votes: Array) -> Array
 
 
 class _Walk:
-    """From the roots of some trees to the leaves where all rows arrive: first tree, first row."""
+    """A walk of all rows from the roots of some trees to their leaves, tree by tree."""
 
     def __init__(self, xp: Backend, forest: Forest, X: Array, trees: int) -> None:
         self.xp = xp
@@ -290,7 +290,7 @@ class _Walk:
         return (xp.take(self.children, 2 * nodes + goes, axis=0),), ()
 
     def _side(self, x: Array, split: Array) -> Array:
-        """0 for less, 1 for equal, 2 for greater, 3 for missing."""
+        """Return 0 for less, 1 for equal, 2 for greater, 3 for missing."""
         missing = self._number(self.xp.isnan(x)) * 3
         return self._number(x >= split) + self._number(x > split) + missing
 
@@ -302,19 +302,19 @@ class _Walk:
         return (xp.take(self.bits, word, axis=0) >> (member & 31)) & 1
 
     def _member_places(self, members: Host) -> Array:
-        """Which of the members each value of X is, counted from 1; 0 if it is none."""
+        """Return the index from 1 of each value of X among the members; 0 if it is not one."""
         xp = self.xp
-        found = xp.searchsorted(xp.put(members), self.flat)
-        found = xp.minimum(xp.astype(found, xp.dtype(INT32)), len(members) - 1)
-        is_one = xp.equal(xp.take(xp.put(members), found, axis=0), self.flat)
-        return xp.where(is_one, found + 1, xp.zeros_like(found))
+        index = xp.searchsorted(xp.put(members), self.flat)
+        index = xp.minimum(xp.astype(index, xp.dtype(INT32)), len(members) - 1)
+        is_member = xp.equal(xp.take(xp.put(members), index, axis=0), self.flat)
+        return xp.where(is_member, index + 1, xp.zeros_like(index))
 
     def _number(self, truth: Array) -> Array:
         return self.xp.astype(truth, self.xp.dtype(INT32))
 
 
 def _compare(xp: Backend, sides: int, x: Array, split: Array) -> Array:
-    """Whether `x` is on one of the sides, where all nodes have the same."""
+    """Return whether `x` is on one of the sides, which are the same for all nodes."""
     comparisons: dict[int, Any] = {
         SIDES["BRANCH_LEQ"]: xp.less_equal,
         SIDES["BRANCH_LT"]: xp.less,

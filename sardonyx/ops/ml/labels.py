@@ -1,4 +1,4 @@
-"""Labels out of other labels: integers, floats and strings, looked up in tables."""
+"""Operators that map labels to other labels: integers, floats and strings."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ def LabelEncoder(
     values_strings: Strings | None = None,
     values_tensor: Host | None = None,
 ) -> Array:
-    """Of keys that are repeated the last counts. NaN equals NaN, and zeros differ by no sign."""
+    """Map keys to values; the last of equal keys wins, NaN equals NaN, and -0.0 equals 0.0."""
     keys = one_of("keys_*", keys_floats, keys_int64s, keys_strings, keys_tensor)
     values = one_of("values_*", values_floats, values_int64s, values_strings, values_tensor)
     defaults = {"f": default_float, "i": default_int64, "O": default_string}
     if values.dtype.kind not in defaults:
-        raise ValueError(f"its values are of type {values.dtype}, for which it has no default")
+        raise ValueError(
+            f"its values are {values.dtype}, but must be floats, signed integers or strings"
+        )
     fallback = defaults[values.dtype.kind]
     default = np.asarray(fallback, values.dtype) if default_tensor is None else default_tensor
     if default.size != 1 or default.dtype != values.dtype:
@@ -51,7 +53,7 @@ def label_encoder_of_classes(
     default_int64: int = -1,
     default_string: str = "_Unused",
 ) -> Array:
-    """Between the names of classes and their positions, in whichever direction `X` demands."""
+    """Map names of classes to their positions, or positions to names, as `X` requires."""
     names = np.asarray(classes_strings or (), STRING)
     places = np.arange(len(names), dtype=INT64)
     return _between(xp, X, places, names, default_int64, default_string)
@@ -67,7 +69,7 @@ def CategoryMapper(
     default_int64: int = -1,
     default_string: str = "_Unused",
 ) -> Array:
-    """Between integers and strings, in whichever direction `X` demands."""
+    """Map integers to strings, or strings to integers, as `X` requires."""
     integers = np.asarray(cats_int64s or (), INT64)
     strings = np.asarray(cats_strings or (), STRING)
     return _between(xp, X, integers, strings, default_int64, default_string)
@@ -77,7 +79,7 @@ def _between(
     xp: Backend, X: Array, integers: Host, strings: Host, integer: int, string: str
 ) -> Array:
     if not len(integers) or not len(strings):
-        raise ValueError("there are no categories to map")
+        raise ValueError("the list of categories is empty or missing")
     if are_strings(xp, X):
         return looked_up(xp, X, strings, integers, np.asarray(integer, INT64))
     return looked_up(xp, X, integers, strings, np.asarray(string, STRING))

@@ -1,4 +1,4 @@
-"""Linear models: a product and a sum per score."""
+"""LinearClassifier and LinearRegressor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def LinearClassifier(
     multi_class: int = 0,
     post_transform: str = "NONE",
 ) -> tuple[Array, Array]:
-    """A single score for two labels is the second's; the first's is its negative."""
+    """Return labels and scores; a single score for two labels is that of the second label."""
     labels = rows.class_labels(classlabels_ints, classlabels_strings)
     rows.require_strings(xp, labels)
     x = rows.rows_of(xp, X)
@@ -45,7 +45,7 @@ def LinearRegressor(
     targets: int = 1,
 ) -> Array:
     if targets < 1:
-        raise ValueError(f"targets are {targets}, but must be at least 1")
+        raise ValueError(f"targets is {targets}, but must be at least 1")
     scores = _linear(xp, rows.rows_of(xp, X), coefficients or (), intercepts, targets)
     return rows.to_float32(xp, rows.transformed(xp, scores, post_transform))
 

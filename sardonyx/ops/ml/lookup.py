@@ -1,4 +1,4 @@
-"""Finding numbers or strings among those that a model knows."""
+"""Lookup of numbers or strings in tables of keys."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sardonyx.ops.ml.tables import once
 
 
 def looked_up(xp: Backend, X: Array, keys: Host, values: Host, default: Host) -> Array:
-    """`values[i]` for what is `keys[i]`, the last of several; `default` for what is no key."""
+    """Return `values[i]` for elements equal to `keys[i]`, the last such key; else `default`."""
     if len(keys) != len(values):
         raise ValueError(f"there are {len(keys)} keys, but {len(values)} values")
     return rows.chosen(xp, np.append(values, default), places_among(xp, X, keys))
 
 
 def places_among(xp: Backend, X: Array, keys: Host) -> Array:
-    """Where each element stands among the keys; behind them, if it is none. NaN equals NaN."""
+    """Return the index of each element among the keys, or their count; NaN equals NaN."""
     if xp.numpy_dtype(X.dtype) != keys.dtype:
-        raise ValueError(f"the keys are of type {_named(keys)}, but X is not")
+        raise ValueError(f"X must have the type of the keys, {_named(keys)}")
     if rows.are_strings(xp, X):
         return _places_of_strings(X, keys)
     return _places_of_numbers(xp, X, keys)
@@ -34,18 +34,18 @@ def _named(keys: Host) -> str:
 
 
 def _places_of_strings(X: Any, keys: Host) -> Array:
-    known = {key: place for place, key in enumerate(keys.tolist())}
-    found: Any = np.asarray([known.get(x, len(keys)) for x in X.reshape(-1).tolist()], rows.INT64)
-    places: Array = found.reshape(X.shape)
+    index = {key: place for place, key in enumerate(keys.tolist())}
+    flat: Any = np.asarray([index.get(x, len(keys)) for x in X.reshape(-1).tolist()], rows.INT64)
+    places: Array = flat.reshape(X.shape)
     return places
 
 
 def _places_of_numbers(xp: Backend, X: Array, keys: Host) -> Array:
     ordered, places = _ordered(keys)
-    flat, known = xp.reshape(X, (-1,)), xp.put(ordered)
-    near = xp.astype(xp.searchsorted(known, flat), xp.dtype(rows.INT64))
+    flat, ascending = xp.reshape(X, (-1,)), xp.put(ordered)
+    near = xp.astype(xp.searchsorted(ascending, flat), xp.dtype(rows.INT64))
     near = xp.minimum(near, len(ordered) - 1)
-    key = xp.take(known, near, axis=0)
+    key = xp.take(ascending, near, axis=0)
     same = xp.equal(key, flat)
     if xp.isdtype(X.dtype, "real floating"):
         same = same | (xp.isnan(key) & xp.isnan(flat))
@@ -55,18 +55,18 @@ def _places_of_numbers(xp: Backend, X: Array, keys: Host) -> Array:
 
 @once
 def _ordered(keys: Host) -> tuple[Host, Host]:
-    """The different keys in ascending order, and where each stands last."""
+    """Return the distinct keys in ascending order, and the last index of each."""
     ordered, first = np.unique(keys[::-1], return_index=True)
     return ordered, len(keys) - 1 - first.astype(rows.INT64)
 
 
 @once
 def one_of(name: str, *lists: tuple[float | str, ...] | Host | None) -> Host:
-    """The only list that is given: of floats, of integers, of strings, or a tensor."""
-    given = [(i, one) for i, one in enumerate(lists) if one is not None and np.size(one)]
-    if len(given) != 1:
-        raise ValueError(f"{len(given)} of the lists {name} are given, but must be exactly one")
-    ((kind, values),) = given
+    """Return the only list that is present: floats, integers, strings or a tensor."""
+    present = [(i, one) for i, one in enumerate(lists) if one is not None and np.size(one)]
+    if len(present) != 1:
+        raise ValueError(f"{len(present)} of the lists {name} are present, but must be exactly one")
+    ((kind, values),) = present
     if isinstance(values, np.ndarray):
         return values.reshape(-1)
     return np.asarray(values, dtype=_KINDS[kind])

@@ -1,4 +1,4 @@
-"""From maps to arrays and back. The keys of a map are known before its values."""
+"""Operators that convert maps to arrays and back. The keys of a map are static."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ from sardonyx.ops.ml.rows import (
 def CastMap(
     xp: Backend, X: Map, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
 ) -> Array:
-    """The values as one row in the order of their keys, or each at the place that its key says."""
+    """Return the values as one row, ordered by their keys or placed at them."""
     if map_form not in ("DENSE", "SPARSE") or cast_to not in _CASTS:
-        raise ValueError(f"map_form {map_form!r} with cast_to {cast_to!r} is unknown")
+        raise ValueError(
+            f"map_form is {map_form!r} and cast_to is {cast_to!r}, but must be DENSE or SPARSE, "
+            f"and one of {', '.join(_CASTS)}"
+        )
     keys = np.asarray(X.keys, INT64)
     values = _CASTS[cast_to](xp, X.values)
     if map_form == "DENSE":
@@ -48,7 +51,7 @@ def DictVectorizer(
     int64_vocabulary: Ints | None = None,
     string_vocabulary: Strings | None = None,
 ) -> Array:
-    """The values in the order of the vocabulary, and zeros, or empty strings, for missing keys."""
+    """Return the values in the order of the vocabulary; missing keys become zero or empty."""
     vocabulary = one_of("*_vocabulary", None, int64_vocabulary, string_vocabulary).tolist()
     place = {key: i for i, key in enumerate(X.keys)}
     unknown = [key for key in X.keys if key not in set(vocabulary)]
@@ -66,20 +69,22 @@ def ZipMap(
     classlabels_int64s: Ints | None = None,
     classlabels_strings: Strings | None = None,
 ) -> Value:
-    """A map for each row, with the labels as its keys; a vector is one row."""
+    """Return a map for each row, with the labels as keys; a vector is one row."""
     labels = class_labels(classlabels_int64s, classlabels_strings)
     if len(X.shape) not in (1, 2) or X.shape[-1] != len(labels):
-        raise ValueError(f"X of shape {X.shape} must have a column for each of {len(labels)} keys")
+        raise ValueError(
+            f"X has shape {X.shape}, but must have one column for each of {len(labels)} labels"
+        )
     return MapRows(tuple(labels.tolist()), X)
 
 
 def _placed(xp: Backend, values: Array, places: Host, blank: str) -> Array:
-    """The values at some places, one behind the last being a zero, or `blank`."""
+    """Return the values at some places; the place after the last value is a zero, or `blank`."""
     nothing = np.asarray([blank if are_strings(xp, values) else 0], xp.numpy_dtype(values.dtype))
     return xp.take(xp.concat([values, xp.put(nothing)], axis=0), xp.put(places), axis=0)
 
 
-# -- casts, in which strings are numbers as C++ writes them ---------------------------------------
+# -- casts, with strings formatted as in C++ ------------------------------------------------------
 
 
 def _to_float(xp: Backend, values: Array) -> Array:

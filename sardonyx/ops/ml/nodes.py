@@ -1,4 +1,4 @@
-"""The lists of nodes and votes by which models describe trees, of either kind, checked."""
+"""Validation of the lists of nodes and votes with which models describe trees."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def forest_of_nodes(
     aggregate: str,
     dtype: DType,
 ) -> Forest:
-    """Inner nodes and leaves are numbered apart, and each node says what its children are."""
+    """Return the forest of a model that numbers inner nodes and leaves separately."""
     count, leaves = len(features), len(targets)
     _require_length("nodes_*", count, splits, modes, false_nodes, false_leaves)
     _require_length("nodes_*", count, true_nodes, true_leaves)
@@ -71,21 +71,21 @@ def forest_of_nodes(
 
 def _integers(modes: Host) -> Host:
     if modes.dtype.kind not in "iu":
-        raise ValueError(f"nodes_modes must be integers, not of type {modes.dtype}")
+        raise ValueError(f"nodes_modes is {modes.dtype}, but must be integers")
     return modes
 
 
 def _children(name: str, places: Ints, are_leaves: Ints, leaves: int) -> Host:
-    """Leaves are counted on from the nodes."""
+    """Return the children of all nodes; leaves are numbered after the nodes."""
     count, is_leaf = len(places), np.asarray(are_leaves, bool)
-    found = np.asarray(places, INT64)
-    _within(name, found[is_leaf], leaves)
-    _within(name, found[~is_leaf], count)
-    return np.where(is_leaf, found + count, found)
+    children = np.asarray(places, INT64)
+    _within(name, children[is_leaf], leaves)
+    _within(name, children[~is_leaf], count)
+    return np.where(is_leaf, children + count, children)
 
 
 def _memberships(codes: Host, values: Host | None) -> tuple[Host, Host]:
-    """Each node of sets with each member of its set; NaNs stand behind each."""
+    """Return pairs of a node and a member of its set; each set in `values` ends with a NaN."""
     nodes = np.flatnonzero(codes == MEMBER)
     members = np.asarray(() if values is None else values, FLOAT64).ravel()
     is_end = np.isnan(members)
@@ -93,8 +93,8 @@ def _memberships(codes: Host, values: Host | None) -> tuple[Host, Host]:
         members, is_end = np.append(members, np.nan), np.append(is_end, True)
     if np.count_nonzero(is_end) != len(nodes):
         raise ValueError(
-            f"membership_values hold {np.count_nonzero(is_end)} sets, each with a NaN behind it, "
-            f"but {len(nodes)} nodes test for membership"
+            f"membership_values has {np.count_nonzero(is_end)} sets, each ended by a NaN, but "
+            f"{len(nodes)} nodes test for membership"
         )
     which = np.cumsum(is_end)[~is_end]
     return nodes[which], members[~is_end]
@@ -118,7 +118,7 @@ def forest_of_ids(
     aggregate: str,
     dtype: DType,
 ) -> Forest:
-    """Each node has an id within its tree, whose root is its first node; leaves are nodes too."""
+    """Return the forest of a model whose nodes, also leaves, have ids within their trees."""
     count = len(tree_ids or ())
     _require_length("nodes_*", count, node_ids, modes, features, values, false_ids, true_ids)
     _require_length("class_* or target_*", np.size(weights), vote_trees, vote_nodes, targets)
@@ -129,7 +129,7 @@ def forest_of_ids(
     find = _Finder(tree_ids, node_ids, is_leaf)
     trees = find.trees
     voters = find("class_nodeids or target_nodeids", vote_trees, vote_nodes) - len(inner)
-    # Some converters give weights to inner nodes too, where no row ends.
+    # Some converters also give weights to inner nodes; no row ends there.
     counts = voters >= 0
     return planted(
         Trees(
@@ -158,16 +158,16 @@ def forest_of_ids(
 
 
 def _sides(modes: Strings) -> Host:
-    known = {"LEAF": 0, **SIDES}
-    del known["BRANCH_MEMBER"]
-    unknown = sorted(set(modes) - set(known))
+    sides = {"LEAF": 0, **SIDES}
+    del sides["BRANCH_MEMBER"]
+    unknown = sorted(set(modes) - set(sides))
     if unknown:
-        raise ValueError(f"nodes_modes has {unknown[0]!r}, but must be of {', '.join(known)}")
-    return np.asarray([known[mode] for mode in modes], INT64)
+        raise ValueError(f"nodes_modes has {unknown[0]!r}, but must be of {', '.join(sides)}")
+    return np.asarray([sides[mode] for mode in modes], INT64)
 
 
 class _Finder:
-    """The place of a node, where the inner ones come before the leaves, by its tree and id."""
+    """Finds the place of a node by its tree and id; inner nodes come before leaves."""
 
     def __init__(self, tree_ids: Any, node_ids: Any, is_leaf: Host) -> None:
         self.trees, nodes = _list(tree_ids), _list(node_ids)
@@ -181,30 +181,32 @@ class _Finder:
         twice = self.order[1:][self.sorted[1:] == self.sorted[:-1]]
         if twice.size:
             at = twice[0]
-            raise ValueError(f"node {nodes[at]} of tree {self.trees[at]} is there twice")
+            raise ValueError(f"node {nodes[at]} of tree {self.trees[at]} is defined twice")
 
     def __call__(self, name: str, trees: Any, nodes: Any) -> Host:
         keys = self._keys(_list(trees), _list(nodes))
-        found = _rank(self.sorted, keys)
-        missing = np.flatnonzero(found < 0)
+        rank = _rank(self.sorted, keys)
+        missing = np.flatnonzero(rank < 0)
         if missing.size:
             at = missing[0]
-            raise ValueError(f"{name} has node {nodes[at]} of tree {trees[at]}, which is not there")
-        return self.place[self.order[found]]
+            raise ValueError(
+                f"{name} has node {nodes[at]} of tree {trees[at]}, which is not defined"
+            )
+        return self.place[self.order[rank]]
 
     def roots(self) -> Host:
         return self.place[self.first]
 
     def _keys(self, trees: Host, nodes: Host) -> Host:
-        """One number for each pair of ids that may be there, and -1 for others."""
+        """Return one number per pair of ids, or -1 if an id is not in the model."""
         tree, node = _rank(self.tree_ids, trees), _rank(self.node_ids, nodes)
         return np.where((tree < 0) | (node < 0), -1, tree * len(self.node_ids) + node)
 
 
 def _rank(ordered: Host, values: Host) -> Host:
-    """Where the values stand in ascending numbers; -1 for those that are not among them."""
-    found = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return np.where(ordered[found] == values, found, -1)
+    """Return the index of each value among ascending numbers; -1 if it is missing."""
+    index = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.where(ordered[index] == values, index, -1)
 
 
 # -- checks ---------------------------------------------------------------------------------------
@@ -217,17 +219,15 @@ def _list(values: Any) -> Host:
 def _require_length(name: str, length: int, *lists: Sequence[Any] | Host | None) -> None:
     sizes = [0 if one is None else np.size(one) for one in lists]
     if any(size != length for size in sizes):
-        raise ValueError(
-            f"the lists {name} are of {length} and {sizes} elements, not of one length"
-        )
+        raise ValueError(f"the lists {name} must have {length} elements each, but have {sizes}")
 
 
 def _within(name: str, values: Any, end: int) -> Host:
-    found = _list(values)
-    wrong = found[(found < 0) | (found >= end)]
+    numbers = _list(values)
+    wrong = numbers[(numbers < 0) | (numbers >= end)]
     if wrong.size:
         raise ValueError(f"{name} has {wrong[0]}, but must be from 0 to {end - 1}")
-    return found
+    return numbers
 
 
 def _missing(tracks_true: Ints | None, count: int) -> Host:
@@ -239,7 +239,7 @@ def _missing(tracks_true: Ints | None, count: int) -> Host:
 
 def _require_trees(trees: Ints | None) -> None:
     if not trees:
-        raise ValueError("there are no trees")
+        raise ValueError("there are no trees, but must be at least one")
 
 
 def _targets(targets: Ints | None, count: int | None) -> Host:
@@ -249,5 +249,5 @@ def _targets(targets: Ints | None, count: int | None) -> Host:
 def _count_of_targets(targets: Ints | None, count: int | None) -> int:
     count = max(targets or (), default=0) + 1 if count is None else count
     if count < 1:
-        raise ValueError(f"there must be at least one target, not {count}")
+        raise ValueError(f"the number of targets is {count}, but must be at least 1")
     return count

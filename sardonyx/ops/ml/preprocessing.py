@@ -1,4 +1,4 @@
-"""What is done to features before a model sees them."""
+"""Operators that preprocess features."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sardonyx.ops.ml.rows import FLOAT32, INT64, STRING, in_float, to_float32, v
 
 @op(domain="ai.onnx.ml")
 def ArrayFeatureExtractor(xp: Backend, X: Array, Y: Array) -> Array:
-    """Elements of the last axis; a vector is taken for one row."""
+    """Select elements of the last axis; a vector is one row."""
     if not X.ndim:
-        raise ValueError("X is a scalar, which has no features to extract")
+        raise ValueError("X is a scalar, but must have an axis of features")
     if Y.size and not X.shape[-1]:
         raise ValueError("the last axis of X has no elements to extract")
     rows = X if X.ndim > 1 else xp.expand_dims(X, axis=0)
@@ -33,21 +33,23 @@ def Binarizer(xp: Backend, X: Array, *, threshold: float = 0.0) -> Array:
 
 @op(domain="ai.onnx.ml")
 def FeatureVectorizer(xp: Backend, *X: Array, inputdimensions: Ints | None = None) -> Array:
-    """Each input has as many columns as is said: others are cut off, and zeros make up for none."""
+    """Concatenate inputs, each truncated or zero-padded to its number of columns."""
     matrices = [x if x.ndim == 2 else xp.reshape(x, (1, -1)) for x in X if x.ndim in (1, 2)]
     rows = {x.shape[0] for x in matrices}
     if len(matrices) < len(X) or len(rows) != 1:
-        raise ValueError("the inputs must be matrices, or vectors, with the same number of rows")
+        raise ValueError("the inputs must be matrices or vectors with the same number of rows")
     widths = inputdimensions or tuple(x.shape[1] for x in matrices)
     if len(widths) != len(X) or min(widths) < 0:
-        raise ValueError(f"inputdimensions {widths} do not fit {len(X)} inputs")
+        raise ValueError(
+            f"inputdimensions {widths} must be {len(X)} non-negative numbers, one per input"
+        )
     fitted = (_columns(xp, x, width) for x, width in zip(matrices, widths, strict=True))
     return xp.concat([*fitted], axis=1)
 
 
 def _columns(xp: Backend, x: Array, width: int) -> Array:
-    kept = to_float32(xp, x[:, : min(width, x.shape[1])])
-    return xp.pad(kept, [(0, 0), (0, width - kept.shape[1])], 0.0)
+    truncated = to_float32(xp, x[:, : min(width, x.shape[1])])
+    return xp.pad(truncated, [(0, 0), (0, width - truncated.shape[1])], 0.0)
 
 
 @op(domain="ai.onnx.ml")
@@ -60,15 +62,15 @@ def Imputer(
     replaced_value_float: float = 0.0,
     replaced_value_int64: int = 0,
 ) -> Array:
-    """What equals the replaced value becomes the imputed one, of all features or each its own."""
+    """Replace a value by the imputed one, which is common to all features or one per feature."""
     is_float = xp.isdtype(X.dtype, "real floating")
     imputed = imputed_value_floats if is_float else imputed_value_int64s
     replaced = replaced_value_float if is_float else replaced_value_int64
     kind = "imputed_value_floats" if is_float else "imputed_value_int64s"
     _require_fitting(kind, imputed, X)
-    known = xp.numpy_dtype(X.dtype)
-    if not is_float and not _holds(known, (replaced, *(imputed or ()))):
-        raise ValueError(f"{kind} {imputed} and what they replace do not fit the type {known}")
+    dtype = xp.numpy_dtype(X.dtype)
+    if not is_float and not _holds(dtype, (replaced, *(imputed or ()))):
+        raise ValueError(f"{kind} {imputed} or replaced_value_int64 {replaced} exceeds {dtype}")
     missing = xp.isnan(X) if is_float and np.isnan(replaced) else xp.equal(X, replaced)
     return xp.where(missing, vector(xp, imputed or (), X), X)
 
@@ -79,13 +81,10 @@ def _holds(dtype: Any, values: Any) -> bool:
 
 @op(domain="ai.onnx.ml")
 def Normalizer(xp: Backend, X: Array, *, norm: str = "MAX") -> Array:
-    """Rows divided by their greatest element, their sum of sizes, or their length.
-
-    A row for which that is zero stays as it is.
-    """
+    """Divide each row by its maximum, its L1 norm or its L2 norm, unless that is zero."""
     if norm not in ("MAX", "L1", "L2") or X.ndim not in (1, 2):
         raise ValueError(
-            f"norm is {norm!r} and X has {X.ndim} axes: MAX, L1 or L2, and 1 or 2, fit"
+            f"norm is {norm!r} and X has {X.ndim} axes, but must be MAX, L1 or L2, and 1 or 2"
         )
     x = in_float(xp, X)
     if norm == "L1":
@@ -110,7 +109,7 @@ def OneHotEncoder(
     cats_strings: Strings | None = None,
     zeros: int = 1,
 ) -> Array:
-    """Where a category must be known, one that is not is an error; unchecked devices make NaN."""
+    """Encode categories; without `zeros` an unknown one is an error, or NaN if unchecked."""
     categories = one_of("cats_*", None, cats_int64s, cats_strings)
     x = X if categories.dtype == STRING else xp.astype(X, xp.dtype(INT64))
     xp.allow((*X.shape, len(categories)), FLOAT32)
@@ -127,7 +126,7 @@ def OneHotEncoder(
 def Scaler(
     xp: Backend, X: Array, *, offset: Floats | None = None, scale: Floats | None = None
 ) -> Array:
-    """First shifted, then scaled: all features alike, or each as its own numbers say."""
+    """Shift, then scale; the numbers are common to all features or one per feature."""
     x = in_float(xp, X)
     if offset:
         x = x - _fitting("offset", offset, xp, x)
@@ -140,7 +139,7 @@ def _fitting(name: str, values: Floats, xp: Backend, x: Array) -> Array:
 
 
 def _require_fitting(name: str, values: Any, X: Array) -> None:
-    """One number for all features, or one for each."""
+    """Require one number for all features, or one for each."""
     features = X.shape[-1] if X.ndim else 1
     if len(values or ()) not in (1, features):
         raise ValueError(f"{name} has {len(values or ())} numbers, but X {features} features")

@@ -1,4 +1,4 @@
-"""What a model of rows of features takes and gives: features in, scores and labels out."""
+"""Inputs and outputs of models on rows of features: features, scores and labels."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ STRING = np.dtype(object)
 
 
 def rows_of(xp: Backend, X: Array) -> Array:
-    """`X` as a matrix; a vector is one row. Integers, too, in float64, which holds them."""
+    """Return `X` as a matrix of floats; a vector is one row, and integers become float64."""
     if X.ndim not in (1, 2):
-        raise ValueError(f"X of shape {X.shape} must have one axis or two: rows of features")
+        raise ValueError(f"X has shape {X.shape}, but must have one axis or two: rows of features")
     rows = X if X.ndim == 2 else xp.expand_dims(X, axis=0)
     return in_float(xp, rows)
 
 
 def in_float(xp: Backend, X: Array) -> Array:
-    """`X` as a float32 or float64, the narrowest that holds its values."""
+    """Return `X` in float32 if it is a float of at most 32 bits, else in float64."""
     if X.dtype in (xp.dtype(FLOAT32), xp.dtype(FLOAT64)):
         return X
     is_half = xp.isdtype(X.dtype, "real floating")
@@ -35,15 +35,15 @@ def in_float(xp: Backend, X: Array) -> Array:
 
 
 def vector(xp: Backend, values: Floats | Ints | Host, like: Array) -> Array:
-    """Numbers of an attribute in the dtype of `like`."""
+    """Return the numbers of an attribute as a vector in the dtype of `like`."""
     return xp.put(np.asarray(values, xp.numpy_dtype(like.dtype)).reshape(-1))
 
 
 def matrix(xp: Backend, name: str, values: Floats, rows: int, like: Array) -> Array:
-    """Numbers of an attribute as a matrix with as many columns as `like` has features."""
+    """Return the numbers of an attribute as a matrix with one column per feature of `like`."""
     columns = like.shape[1]
     if len(values) != rows * columns:
-        raise ValueError(f"{name} are {len(values)} numbers, but {rows} x {columns} are needed")
+        raise ValueError(f"{name} has {len(values)} numbers, but must have {rows} x {columns}")
     return xp.reshape(vector(xp, values, like), (rows, columns))
 
 
@@ -55,9 +55,11 @@ def to_float32(xp: Backend, scores: Array) -> Array:
 
 
 def class_labels(integers: Ints | None, strings: Strings | None) -> Host:
-    """The labels of the classes, of which a model has either integers or strings."""
+    """Return the labels of the classes, which are either integers or strings."""
     if bool(integers) == bool(strings):
-        raise ValueError("give the labels of the classes either as integers or as strings")
+        raise ValueError(
+            "the labels of the classes must be either integers or strings, and not be empty"
+        )
     return np.asarray(integers, INT64) if integers else np.asarray(strings, STRING)
 
 
@@ -66,20 +68,20 @@ def are_strings(xp: Backend, x: Array) -> bool:
 
 
 def require_strings(xp: Backend, values: Host) -> None:
-    """Leave strings to a backend that can hold them."""
+    """Raise `HoldsNoStrings`, so that a backend with strings takes over, if `values` has any."""
     if values.dtype == STRING and not xp.holds_strings:
         raise HoldsNoStrings
 
 
 def chosen(xp: Backend, values: Host, places: Array) -> Array:
-    """`values[places]`."""
+    """Return `values[places]`."""
     require_strings(xp, values)
     flat = xp.take(xp.put(values), xp.reshape(places, (-1,)), axis=0)
     return xp.reshape(flat, places.shape)
 
 
 def top_labels(xp: Backend, scores: Array, labels: Host) -> Array:
-    """The label of each row's highest score; of a single score, whether it is positive."""
+    """Return the label of each row's highest score; a single score is tested for its sign."""
     if scores.shape[1] == 1:
         truth = np.asarray(["0", "1"] if labels.dtype == STRING else [0, 1], labels.dtype)
         return chosen(xp, truth, xp.astype(scores[:, 0] > 0, xp.dtype(INT64)))
@@ -90,12 +92,12 @@ def top_labels(xp: Backend, scores: Array, labels: Host) -> Array:
 
 
 def two_sided(xp: Backend, score: Array, *, is_probability: bool) -> Array:
-    """Scores of both classes, out of that of the second alone."""
+    """Return the scores of both classes, computed from that of the second."""
     return xp.stack([1 - score if is_probability else -score, score], axis=1)
 
 
 def transformed(xp: Backend, scores: Array, post_transform: str) -> Array:
-    """Each row of the scores after a `post_transform`."""
+    """Return the scores after a `post_transform` of each row."""
     if post_transform not in _TRANSFORMS:
         raise ValueError(
             f"post_transform is {post_transform!r}, but must be one of {', '.join(_TRANSFORMS)}"
@@ -104,12 +106,12 @@ def transformed(xp: Backend, scores: Array, post_transform: str) -> Array:
 
 
 def logistic(xp: Backend, scores: Array) -> Array:
-    """Without an overflow on either side."""
+    """Return the logistic function, computed without overflow for either sign."""
     small = xp.exp(-xp.abs(scores))
     return xp.where(scores < 0, small, xp.ones_like(small)) / (1 + small)
 
 
-def _as_they_are(xp: Backend, scores: Array) -> Array:
+def _unchanged(xp: Backend, scores: Array) -> Array:
     return scores
 
 
@@ -119,7 +121,7 @@ def _softmax(xp: Backend, scores: Array) -> Array:
 
 
 def _softmax_of_others_than_zero(xp: Backend, scores: Array) -> Array:
-    """What is zero stays it, and does not count; where all are, each is 0.5 by convention."""
+    """Return the softmax of nonzero scores; zeros stay zero, and a row of zeros becomes 0.5."""
     is_zero = xp.abs(scores) <= 1e-7
     powers = xp.exp(scores - xp.max(scores, axis=1, keepdims=True))
     powers = xp.where(is_zero, xp.zeros_like(powers), powers)
@@ -130,19 +132,19 @@ def _softmax_of_others_than_zero(xp: Backend, scores: Array) -> Array:
 
 
 def _probit(xp: Backend, scores: Array) -> Array:
-    """By Winitzki's formula for the inverse error function, as every runtime has it."""
+    """Return the probit by Winitzki's formula for the inverse error function, as runtimes do."""
     x = 2 * scores - 1
     log = xp.where(xp.abs(x) < 0.5, xp.log1p(-x * x), xp.log((1 - x) * (1 + x)))
     half, rest = 2 / (math.pi * 0.147) + 0.5 * log, log / 0.147
     root = xp.sqrt(half * half - rest)
-    # Of two forms of the same the one in which nothing cancels.
+    # Of two equivalent forms, choose the one without cancellation.
     return math.sqrt(2) * xp.copysign(
         xp.sqrt(xp.where(half > 0, -rest / (root + half), root - half)), x
     )
 
 
 _TRANSFORMS: dict[str, Callable[[Backend, Array], Array]] = {
-    "NONE": _as_they_are,
+    "NONE": _unchanged,
     "SOFTMAX": _softmax,
     "LOGISTIC": logistic,
     "SOFTMAX_ZERO": _softmax_of_others_than_zero,

@@ -1,4 +1,4 @@
-"""Support vector machines: one score per pair of classes, or one in all."""
+"""SVMClassifier and SVMRegressor."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def SVMClassifier(
     support_vectors: Floats | None = None,
     vectors_per_class: Ints | None = None,
 ) -> tuple[Array, Array]:
-    """With support vectors each pair of classes has a score and a vote; otherwise each class has.
+    """Return labels and scores; with support vectors, each pair of classes has a score and a vote.
 
-    The scores are those of the pairs, or the classes' probabilities if the model can tell them.
+    The scores are those of the pairs, or the probabilities of the classes if `prob_a` is present.
     """
     labels = rows.class_labels(classlabels_ints, classlabels_strings)
     rows.require_strings(xp, labels)
@@ -74,7 +74,7 @@ def SVMRegressor(
     rho: Floats | None = None,
     support_vectors: Floats | None = None,
 ) -> Array:
-    """With one class, 1 for what belongs to it and -1 for what does not."""
+    """Return scores; with `one_class`, 1 for members of the class and -1 for others."""
     x = rows.rows_of(xp, X)
     if n_supports > 0:
         kernels = _kernels(xp, x, support_vectors, n_supports, kernel_type, kernel_params)
@@ -88,7 +88,7 @@ def SVMRegressor(
 
 def _bias(rho: Floats | None) -> float:
     if not rho:
-        raise ValueError("rho is missing")
+        raise ValueError("rho is missing, but must have at least one number")
     return rho[0]
 
 
@@ -108,11 +108,11 @@ def _kernels(
     kernel_type: str,
     kernel_params: Floats | None,
 ) -> Array:
-    """How alike each row is to each support vector."""
+    """Return the kernel of each row and each support vector."""
     if kernel_type not in KERNELS:
         raise ValueError(f"kernel_type is {kernel_type!r}, but must be one of {', '.join(KERNELS)}")
     if kernel_params and len(kernel_params) != 3:
-        raise ValueError(f"kernel_params are {len(kernel_params)} numbers, but must be 3")
+        raise ValueError(f"kernel_params has {len(kernel_params)} numbers, but must have 3")
     gamma, offset, degree = kernel_params or (0.0, 0.0, 0.0)
     vectors = rows.matrix(xp, "support_vectors", support_vectors or (), count, x)
     if kernel_type == "RBF":
@@ -125,7 +125,7 @@ def _kernels(
 
 
 def _squared_distances(xp: Backend, x: Array, vectors: Array) -> Array:
-    """In float64, in which the squares may be subtracted from each other."""
+    """Return squared distances, computed in float64, as the squares cancel."""
     x, vectors = (xp.astype(v, xp.dtype(FLOAT64)) for v in (x, vectors))
     squares = xp.sum(xp.square(x), axis=1, keepdims=True)
     others = xp.sum(xp.square(vectors), axis=1)
@@ -139,12 +139,15 @@ def _squared_distances(xp: Backend, x: Array, vectors: Array) -> Array:
 def _counts(vectors_per_class: Ints | None, classes: int) -> Ints:
     counts = vectors_per_class or ()
     if classes < 2 or len(counts) != classes or min(counts) < 0:
-        raise ValueError(f"vectors_per_class {counts} do not fit {classes} classes")
+        raise ValueError(
+            f"vectors_per_class {counts} must be non-negative numbers, one for each of {classes} "
+            "classes, at least two"
+        )
     return counts
 
 
 def _pair_scores(xp: Backend, kernels: Array, coefficients: Floats, counts: Ints) -> Array:
-    """Each support vector has a coefficient against each of the other classes."""
+    """Return the score of each pair; support vectors have a coefficient per other class."""
     others = len(counts) - 1
     weights = xp.matrix_transpose(rows.matrix(xp, "coefficients", coefficients, others, kernels))
     ends = np.cumsum(counts).tolist()
@@ -163,5 +166,7 @@ def _pair_scores(xp: Backend, kernels: Array, coefficients: Floats, counts: Ints
 
 def _of_pairs(xp: Backend, name: str, values: Floats | None, pairs: Array) -> Array:
     if len(values or ()) != pairs.shape[1]:
-        raise ValueError(f"{name} has {len(values or ())} numbers for {pairs.shape[1]} pairs")
+        raise ValueError(
+            f"{name} has {len(values or ())} numbers, but must have {pairs.shape[1]}, one per pair"
+        )
     return rows.vector(xp, values or (), pairs)

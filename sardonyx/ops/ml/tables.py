@@ -1,4 +1,4 @@
-"""Tables made of an operator's attributes: once for a model, not at each call."""
+"""Tables computed from an operator's attributes once per model, not at each call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Same:
-    """Equal to what holds the very same object, however large that is."""
+    """A key that compares an object by identity, so that large ones are not compared."""
 
     __slots__ = ("value",)
 
@@ -27,15 +27,15 @@ class _Same:
 
 
 def once(build: F) -> F:
-    """`build`, called once for the same objects; nobody may change them, nor what it makes."""
+    """Cache `build` for the same argument objects; arguments and results must not be mutated."""
 
     @lru_cache(maxsize=32)
-    def remembered(*given: Any) -> Any:
-        return build(*(one.value if isinstance(one, _Same) else one for one in given))
+    def cached(*keys: Any) -> Any:
+        return build(*(key.value if isinstance(key, _Same) else key for key in keys))
 
     @wraps(build)
-    def built(*given: Any) -> Any:
+    def cached_build(*arguments: Any) -> Any:
         large = (tuple, np.ndarray)
-        return remembered(*(_Same(one) if isinstance(one, large) else one for one in given))
+        return cached(*(_Same(x) if isinstance(x, large) else x for x in arguments))
 
-    return built  # type: ignore[return-value]
+    return cached_build  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Ensembles of decision trees: as targets since version 5, as classes and as regression before."""
+"""Tree ensembles: TreeEnsemble since version 5, and the older classifier and regressor."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def TreeEnsemble(
     post_transform: int = 0,
     tree_roots: Ints,
 ) -> Array:
-    """A missing feature goes where its node says, whatever the comparison."""
+    """Return scores; missing features (NaN) follow `nodes_missing_value_tracks_true`."""
     numbers = (nodes_splits, leaf_weights, membership_values)
     x = _at_least_as_exact(xp, rows.rows_of(xp, X), *numbers)
     aggregate = _named("aggregate_function", aggregate_function, AGGREGATES)
@@ -91,7 +91,7 @@ def TreeEnsembleClassifier(
     nodes_values_as_tensor: Host | None = None,
     post_transform: str = "NONE",
 ) -> tuple[Array, Array]:
-    """Of two classes, the weights may be for one alone: then it is the second's score."""
+    """Return labels and scores; if only one of two classes has weights, its score decides."""
     labels = rows.class_labels(classlabels_int64s, classlabels_strings)
     rows.require_strings(xp, labels)
     thresholds = _either("nodes_values", nodes_values, nodes_values_as_tensor)
@@ -118,7 +118,7 @@ def TreeEnsembleClassifier(
     scores = _based(xp, walked(xp, forest, x, "SUM"), base)
     sole, are_positive = _sole_class(class_ids, weights)
     if len(labels) == 2 and sole is not None:
-        # Weights that are all positive are taken for probabilities.
+        # Without negative weights, the score is a probability.
         likely = post_transform == "PROBIT" or (post_transform == "NONE" and are_positive)
         scores = rows.two_sided(xp, scores[:, sole], is_probability=likely)
     top = rows.top_labels(xp, scores, labels)
@@ -127,7 +127,7 @@ def TreeEnsembleClassifier(
 
 @once
 def _sole_class(class_ids: Ints | None, weights: Any) -> tuple[int | None, bool]:
-    """The only class with weights, if there is only one, and whether none of them is negative."""
+    """Return the class with weights if there is only one, and whether no weight is negative."""
     classes = set(class_ids or ())
     return classes.pop() if len(classes) == 1 else None, bool(np.min(weights, initial=0) >= 0)
 
@@ -159,9 +159,12 @@ def TreeEnsembleRegressor(
     target_weights: Floats | None = None,
     target_weights_as_tensor: Host | None = None,
 ) -> Array:
-    """The base values are added to what the trees have aggregated."""
+    """Return the trees' aggregated votes plus the base values."""
     if aggregate_function not in AGGREGATES:
-        raise ValueError(f"aggregate_function is {aggregate_function!r}, not one of {AGGREGATES}")
+        raise ValueError(
+            f"aggregate_function is {aggregate_function!r}, but must be one of "
+            f"{', '.join(AGGREGATES)}"
+        )
     thresholds = _either("nodes_values", nodes_values, nodes_values_as_tensor)
     weights = _either("target_weights", target_weights, target_weights_as_tensor)
     base = _either("base_values", base_values, base_values_as_tensor)
@@ -190,19 +193,21 @@ def TreeEnsembleRegressor(
 
 def _named(name: str, number: int, names: tuple[str, ...]) -> str:
     if not 0 <= number < len(names):
-        raise ValueError(f"{name} is {number}, but must be one of 0 to {len(names) - 1}")
+        raise ValueError(f"{name} is {number}, but must be from 0 to {len(names) - 1}")
     return names[number]
 
 
 def _either(name: str, floats: Floats | None, tensor: Host | None) -> Any:
-    """Numbers that are given as floats, or as a tensor for the sake of float64."""
+    """Return numbers that are either floats or, to allow float64, a tensor."""
     if floats and tensor is not None and tensor.size:
-        raise ValueError(f"give {name} or {name}_as_tensor, not both")
+        raise ValueError(
+            f"{name} and {name}_as_tensor are both present, but only one of them may be"
+        )
     return tensor if not floats and tensor is not None else floats or ()
 
 
 def _at_least_as_exact(xp: Backend, x: Array, *numbers: Any) -> Array:
-    """`x`, in float64 if it shall be compared with or lead to numbers that are."""
+    """Return `x`, in float64 if any of the numbers is."""
     exact = any(isinstance(n, np.ndarray) and n.dtype == FLOAT64 for n in numbers)
     return xp.astype(x, xp.dtype(FLOAT64)) if exact else x
 
@@ -210,5 +215,7 @@ def _at_least_as_exact(xp: Backend, x: Array, *numbers: Any) -> Array:
 def _based(xp: Backend, scores: Array, base: Any) -> Array:
     size = np.size(base)
     if size not in (0, 1, scores.shape[1]):
-        raise ValueError(f"base_values are {size} numbers for {scores.shape[1]} scores")
+        raise ValueError(
+            f"base_values has {size} numbers, but must have 1 or {scores.shape[1]}, one per score"
+        )
     return scores + rows.vector(xp, base, scores) if size else scores
