@@ -23,13 +23,13 @@ from sardonyx.graph.programs.stages import output_of
 from sardonyx.graph.values.kinds import Device, Value, digest, leaves
 from sardonyx.graph.values.params import Constants, Weights
 
-# Of more buckets than this the oldest is forgotten, though calls that are known go on to use it.
-MOST_BUCKETS = 256
+# The oldest bucket is dropped beyond this number; recorded calls go on to use it.
+MAX_BUCKETS = 256
 
 
 @dataclass(eq=False, slots=True)
 class PaddedProgram:
-    """What runs for all calls of a bucket that differ in nothing but what they tell it."""
+    """The program for all calls of a bucket that differ in their runtime arguments only."""
 
     shown: Program
     # The registers of the runtime arguments.
@@ -39,12 +39,12 @@ class PaddedProgram:
 
 @dataclass(eq=False, slots=True)
 class Bucket:
-    """Calls whose arrays have the same shapes once they are padded."""
+    """Calls whose arrays have the same shapes after padding."""
 
     recorder: PieceRecorder
-    # Without what is done about the padding.
+    # The program without masks.
     plain: Program
-    # What was found to differ for any sizes so far.
+    # The decisions of all proofs so far: what differs for any sizes.
     template: Sequence[bool] = ()
     traces: dict[Any, Any] = field(default_factory=dict)
     programs: dict[tuple[bool, ...], PaddedProgram] = field(default_factory=dict)
@@ -80,11 +80,11 @@ class Buckets:
     trace: Callable[[PieceRecorder, Sequence[Any]], Program]
     lock: Lock
     known: dict[Any, Bucket] = field(default_factory=dict)
-    # Whether any two sizes could be shown to share a program.
+    # Whether there was a proof for any two different sizes.
     is_proved: bool = False
-    # Those of the call that is being fitted.
+    # The weights of the call that is being planned.
     weights: Weights | None = None
-    # Of the weights that were read while tracing.
+    # The version of the weights that tracing read.
     version: int = -1
 
     def run(self, plan: PaddedCallPlan, inputs: Sequence[Any], weights: Weights) -> list[Any]:
@@ -102,10 +102,10 @@ class Buckets:
         return [output_of(value, own, weights, program.backend) for value in plan.outputs]
 
     def plan(self, given: Given, weights: Weights) -> tuple[PaddedCallPlan | None, set[int]]:
-        """Where a call goes, and the arrays for whose values this was found.
+        """How a call runs, and the arrays whose values decided it.
 
-        None stands for a program of its own, where the graph is another one for just these sizes.
-        To be called by one thread at a time.
+        None stands for a program of its own, if the graph has another form for exactly these sizes.
+        One thread at a time may call this.
         """
         self.weights = weights
         if self.version != weights.static_version:
@@ -131,22 +131,22 @@ class Buckets:
                 raise _refusal(given, error) from error
             self._probe(bucket, given)
             self.known[key] = bucket
-            if len(self.known) > MOST_BUCKETS:
+            if len(self.known) > MAX_BUCKETS:
                 del self.known[next(iter(self.known))]
         return self.known[key]
 
     def _probe(self, bucket: Bucket, given: Given) -> None:
-        """Find out what differs between sizes, so that the first program serves all of them."""
+        """Collect what differs between sizes, so that the first program serves all of them."""
         for sizes in self.sizes.probes(given.changed):
             try:
                 true, _ = self._traced(given, sizes)
             except SardonyxError:
-                continue  # The model itself does not run for these sizes.
-            with suppress(OfAnotherForm):  # Perhaps for just these sizes.
+                continue  # The model does not run for these sizes.
+            with suppress(OfAnotherForm):  # It may be so for these sizes only.
                 self._compared(bucket, given, true, sizes)
 
     def _prove_at_all(self, given: Given, reason: OfAnotherForm) -> None:
-        """Tell a graph that is another one for a few sizes from one that is for each."""
+        """Raise `InvalidInput` if the graph has another form for every size, not for a few."""
         if self.is_proved:
             return
         wide = replace(given, changed={name: 2 * size for name, size in given.changed.items()})
@@ -213,5 +213,5 @@ def _refusal(given: Given, reason: Exception) -> InvalidInput:
     )
     return InvalidInput(
         f"A call cannot be padded to its bucket ({sizes}) and stay exact: "
-        f"{str(reason).rstrip('.')}. Leave such a dimension out of the buckets."
+        f"{str(reason).rstrip('.')}. Leave this dimension out of the buckets."
     )

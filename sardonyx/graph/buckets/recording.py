@@ -1,4 +1,4 @@
-"""What is kept for calls of one signature where their arrays are padded."""
+"""The recording for calls of one signature whose arrays are padded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bucketed(
     infos: Sequence[ValueInfo],
     weights: Weights,
 ) -> Recording:
-    """The recording for calls with inputs like these; the plain one where none is padded."""
+    """The recording for calls with inputs like these; the plain one if nothing is padded."""
     given = Given.of(values, infos)
     given = replace(given, changed=buckets.sizes.padded(given.sizes))
     if plain.inline or not given.changed:
@@ -36,13 +36,13 @@ def bucketed(
 class PaddedRecording(Recording):
     """A recording for calls of one signature, whose arrays are padded.
 
-    Where that cannot be, because the graph is another one for just these sizes, it is its own.
+    Calls run their own program if the graph has another form for exactly their sizes.
     """
 
     buckets: Buckets = field(kw_only=True)
     # The arrays of a call, but not their data.
     given: Given = field(kw_only=True)
-    # The arrays whose values decide which program runs, and where they have led to.
+    # The arrays whose values decide which program runs, and the plans by these values.
     read: set[int] = field(default_factory=set)
     plans: dict[Any, PaddedCallPlan | None] = field(default_factory=dict)
 
@@ -55,20 +55,20 @@ class PaddedRecording(Recording):
         return self.buckets.run(plan, inputs, weights)
 
     def plan(self, inputs: Sequence[Any], weights: Weights) -> PaddedCallPlan | None:
-        """The program for these arrays; which one it is may depend on the values of some."""
+        """How these arrays run, which may depend on the values of some."""
         key = self._key_of(inputs)
         if key in self.plans:
             return self.plans[key]
         with self.buckets.lock:
             plan, read = self.buckets.plan(replace(self.given, arrays=inputs), weights)
         self.read |= read
-        if len(self.plans) >= MOST_PLANS:
+        if len(self.plans) >= MAX_PLANS:
             self.plans.clear()
         self.plans[self._key_of(inputs)] = plan
         return plan
 
     def shown(self, inputs: Sequence[Any], weights: Weights) -> Program | None:
-        """What these arrays run; None where it is a program of their own."""
+        """The program that these arrays run; None if it is their own."""
         plan = self.plan(inputs, weights)
         return None if plan is None else plan.program.shown
 
@@ -80,5 +80,5 @@ class PaddedRecording(Recording):
         return tuple(digest(backend.fetch(v) if backend.owns(v) else v) for v in values)
 
 
-# For how many values of its arrays a call of one signature keeps programs.
-MOST_PLANS = 64
+# Maximum number of plans per signature.
+MAX_PLANS = 64
