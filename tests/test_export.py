@@ -426,8 +426,8 @@ def test_each_platform_gets_its_own_form() -> None:
 @pytest.mark.parametrize(
     ("signature", "options", "complaint"),
     [
-        ({"z": (1, 4)}, {}, "has 'z', and the model takes x"),
-        ({"x": (1, 4, 2)}, {}, "3 dimensions, and it has 2"),
+        ({"z": (1, 4)}, {}, "has 'z', but the model takes x"),
+        ({"x": (1, 4, 2)}, {}, "3 dimensions, but it has 2"),
         ({"x": (1, 5)}, {}, "the size 5 on axis 1, but the model declares 4"),
         ({"x": (1.5, 4)}, {}, "the size 1.5 on axis 0"),
         ({"x": (-1, 4)}, {}, "the size -1 on axis 0"),
