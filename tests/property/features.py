@@ -169,7 +169,7 @@ def crops_an_axis_away(case: Case) -> bool:
 
 
 def reflects_too_far(case: Case) -> bool:
-    """Whether a Pad reflects more elements than there are, after negative pads have removed some."""
+    """Whether a Pad reflects more elements than there are, once negative pads removed some."""
     is_reflected = case.attributes.get("mode") == "reflect"
     return is_reflected and any(
         max(pads) >= size + sum(pad for pad in pads if pad < 0) for size, *pads in pads_of(case)
