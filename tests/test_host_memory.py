@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from sardonyx.backends.host_memory import ALIGNMENT, SMALLEST, aligned
-from sardonyx.graph.values.mmap import let_go, mapping_of
+from sardonyx.graph.values.mmap import drop_pages, mapping_of
 from tests.support.onnx_builders import model, node, value, weight
 
 SIDE, COUNT = 2048, 16
@@ -68,7 +68,7 @@ def test_what_is_let_go_can_be_read_again(tmp_path: Path) -> None:
     mapped = np.memmap(tmp_path / "data", np.float32, "r")
     for part in (mapped, mapped[1000:], mapped[3:5], mapped[:0], mapped[::2], content):
         expected = np.array(part)
-        let_go(part)
+        drop_pages(part)
         np.testing.assert_array_equal(part, expected)
     assert mapping_of(mapped) is not None
     assert mapping_of(content) is None

@@ -123,7 +123,7 @@ class ExportedModel(CompiledModel):
                 # What was compiled is found by `jit`, which also takes arrays of other devices.
                 outputs = self._jitted(*arguments)
         except Exception as error:
-            node_errors.raise_told(error, "The program could not run", self._backend)
+            node_errors.raise_translated(error, "The program could not run", self._backend)
         return outputs
 
     def _arguments(self, given: Sequence[Any], key: Any) -> tuple[Any, ...]:

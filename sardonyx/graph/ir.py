@@ -106,14 +106,14 @@ class Node:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     @property
-    def made(self) -> str:
+    def first_output(self) -> str:
         """The first output with a name, which identifies the node in its graph."""
         return next((name for name in self.outputs if name), "")
 
     @property
     def label(self) -> str:
         """The node in the middle of a message: by name, or by its first output."""
-        return f"node '{self.name}'" if self.name else f"the node with output '{self.made}'"
+        return f"node '{self.name}'" if self.name else f"the node with output '{self.first_output}'"
 
     def title(self, opset: int | None = None) -> str:
         """Return the node, its operator and opset as the beginning of a message."""

@@ -19,7 +19,7 @@ from sardonyx.backends.jax.portable import PortableBackend
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import taken
-from sardonyx.graph.errors.node_errors import raise_told
+from sardonyx.graph.errors.node_errors import raise_translated
 from sardonyx.graph.ir import Node, Source, ValueInfo
 from sardonyx.graph.model.compiled_model import CompiledModel
 from sardonyx.graph.programs.whole_program import Pure, pure
@@ -143,7 +143,7 @@ class ShardedModel(CompiledModel):
             if on_host and not is_traced:
                 outputs = [_fetched(output) for output in outputs]
         except Exception as error:
-            raise_told(error, "The call could not run", self._backend)
+            raise_translated(error, "The call could not run", self._backend)
         values: Sequence[Any] = outputs
         return values
 

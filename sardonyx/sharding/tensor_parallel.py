@@ -121,7 +121,7 @@ class _Follower:
             entries, features = table.axes
             self.divide(table.weight or "", {"entries": entries, "features": features}, node)
             # The next nodes add to the embeddings and normalise them: their features stay whole.
-            self.results[node] = {node.made: Layout(((-1, ()),), open=True)}
+            self.results[node] = {node.first_output: Layout(((-1, ()),), open=True)}
         return _Value()
 
     def biases(self, values: Sequence[_Value], node: Node, *, divided: bool) -> None:

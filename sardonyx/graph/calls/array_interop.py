@@ -16,7 +16,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.dtypes import kind_of
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput, LimitExceeded
-from sardonyx.graph.errors.node_errors import raise_told
+from sardonyx.graph.errors.node_errors import raise_translated
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.standard.types import dtype_of_type, short_name
 from sardonyx.graph.values.kinds import spec_text
@@ -230,7 +230,7 @@ def fetched(array: Any, backend: Backend) -> Any:
                 f"A result has {array.ndim} axes, but NumPy arrays have at most {MOST_AXES}: "
                 f"pass arrays of {backend.name}, so that results are not converted to NumPy."
             ) from None
-        raise_told(error, "A result could not be computed or converted to NumPy", backend)
+        raise_translated(error, "A result could not be computed or converted to NumPy", backend)
 
 
 def _library_of(foreign: Any) -> Any:

@@ -15,7 +15,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import TooLarge
 from sardonyx.backends.operations.library import HoldsNoStrings
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded, SardonyxError
-from sardonyx.graph.errors.translation import own_opset, reason, translated
+from sardonyx.graph.errors.translation import reason, translated, user_op_opset
 from sardonyx.graph.ir import Node
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.values.kinds import Device, Static, Value
@@ -76,7 +76,7 @@ def raise_at_node(
     place = where(node, opset, inputs)
     if isinstance(error, SardonyxError):
         _raise_located(error, place, node)
-    if isinstance(error, RecursionError) and own_opset(error) is None:
+    if isinstance(error, RecursionError) and user_op_opset(error) is None:
         raise _located(LimitExceeded(f"{place} is nested too deep: flatten it.")) from None
     translation = translated(error, f"{place} cannot run on these inputs", backend)
     if translation is error:
@@ -116,7 +116,7 @@ def note_step(error: Exception, node: Node, arrays: Sequence[Any], xp: Backend) 
     if _is_located(error) or isinstance(error, _SIGNALS):
         return
     if translated(error, "", xp) is error:
-        _noted(error, where(node, own_opset(error), [xp.spec(array) for array in arrays]))
+        _noted(error, where(node, user_op_opset(error), [xp.spec(array) for array in arrays]))
 
 
 def raise_from_call(error: Exception, backend: Backend, retrace: Callable[[], object]) -> NoReturn:
@@ -135,13 +135,13 @@ def raise_from_call(error: Exception, backend: Backend, retrace: Callable[[], ob
     else:
         notes = ()
     if not notes:
-        raise_told(error, "The call could not run", backend)
+        raise_translated(error, "The call could not run", backend)
     for note in notes:
         _add_note(error, note)
     raise error
 
 
-def raise_told(error: Exception, summary: str, backend: Backend) -> NoReturn:
+def raise_translated(error: Exception, summary: str, backend: Backend) -> NoReturn:
     """Raise a library's error, translated, where the node is unknown. Call it in an except block.
 
     `summary` is the beginning of the message.

@@ -50,12 +50,12 @@ _OF_OTHERS = ("callback", "UNAVAILABLE", "CANCELLED", "ABORTED", "DEADLINE_EXCEE
 _USER_OPSET = "sardonyx_opset"
 
 
-def mark_own(error: Exception, opset: int) -> None:
+def mark_user_op(error: Exception, opset: int) -> None:
     """Mark an error as raised in a user's own operator."""
     error.__dict__.setdefault(_USER_OPSET, opset)
 
 
-def own_opset(error: Exception) -> int | None:
+def user_op_opset(error: Exception) -> int | None:
     """Return the opset of the user's own operator that raised the error, or None."""
     opset: int | None = error.__dict__.get(_USER_OPSET)
     return opset
@@ -65,7 +65,7 @@ def translated(error: Exception, summary: str, backend: Backend) -> Exception:
     """Return a `SardonyxError` that begins with `summary`, or the error itself if not ours."""
     if isinstance(error, (SardonyxError, Warning, FloatingPointError)):
         return error
-    if own_opset(error) is not None:
+    if user_op_opset(error) is not None:
         return _about_inputs(error, summary, backend) if isinstance(error, ValueError) else error
     text = reason(error, backend)
     if isinstance(error, MemoryError) or "out of memory" in text or "too large" in text:

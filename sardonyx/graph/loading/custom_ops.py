@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.errors.translation import mark_own
+from sardonyx.graph.errors.translation import mark_user_op
 from sardonyx.graph.ir import Source
 from sardonyx.ops.definition import Definition, Op
 
@@ -42,7 +42,7 @@ class Own:
         try:
             return self.function(*arguments, **attributes)
         except Exception as error:
-            mark_own(error, self.opset)
+            mark_user_op(error, self.opset)
             raise
 
 

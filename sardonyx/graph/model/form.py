@@ -119,7 +119,7 @@ class Form:
             for stage in program.stages:
                 stage.compile(self._shared.compiler, weights)
         except Exception as error:
-            node_errors.raise_told(error, "The program could not be compiled", self.backend)
+            node_errors.raise_translated(error, "The program could not be compiled", self.backend)
         return program
 
     def release(self) -> None:

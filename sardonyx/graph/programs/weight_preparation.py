@@ -179,7 +179,7 @@ class Binding:
                 step.run(xp, frame, releases)
                 if xp is HOST:
                     frame.update({r: np.asarray(frame[r]) for r in step.results if r in frame})
-                weights.let_go(self.weights[r] for r in step.reads if r in self.weights)
+                weights.drop_pages(self.weights[r] for r in step.reads if r in self.weights)
             return {r: frame[r] for r in steps.results}
 
     def _input(self, register: int, weights: Weights, xp: Backend) -> Any:

@@ -192,7 +192,7 @@ class Tracer:
             path=path,
             attributes={**function.defaults, **attributes},
             depth=scope.depth + 1,
-            place=f"{scope.place}/{node.made}",
+            place=f"{scope.place}/{node.first_output}",
         )
         for i, name in enumerate(function.inputs):
             inner.bind(name, inputs[i] if i < len(inputs) else None)
@@ -246,7 +246,7 @@ class Tracer:
             made = definition.function(walk, *values, **{**bound.attributes, **bodies})
             return [as_value(value) for value in made]
         if definition.draws:
-            place = f"{scope.place}/{node.made}"
+            place = f"{scope.place}/{node.first_output}"
             definition, arguments = self._drawing(definition, arguments, place)
         arrays = _arrays(arguments)
         if bodies:
@@ -312,7 +312,7 @@ class Tracer:
         path = f"{node.name or node.op_type}/{name}"
 
         def walk(arguments: Sequence[Value], iteration: Value) -> tuple[Value, ...]:
-            inner = scope.inner(path, f"{scope.place}/{node.made}/{name}")
+            inner = scope.inner(path, f"{scope.place}/{node.first_output}/{name}")
             return self._inlined(graph, inner, arguments, iteration)
 
         def record(arguments: Sequence[Any], iteration: Any) -> Block:

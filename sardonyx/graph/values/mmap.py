@@ -17,7 +17,7 @@ def mapping_of(array: np.ndarray[Any, Any]) -> mmap.mmap | None:
     return base if isinstance(base, mmap.mmap) else None
 
 
-def let_go(array: np.ndarray[Any, Any]) -> None:
+def drop_pages(array: np.ndarray[Any, Any]) -> None:
     """Drop the array's pages from memory; they are read from the file again when needed."""
     mapping = mapping_of(array)
     if mapping is None or not hasattr(mmap, "MADV_DONTNEED") or not array.flags.c_contiguous:

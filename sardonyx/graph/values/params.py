@@ -19,7 +19,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.standard.types import is_string
 from sardonyx.graph.values.kinds import digest, is_finite, spec_text, static
-from sardonyx.graph.values.mmap import let_go
+from sardonyx.graph.values.mmap import drop_pages
 
 # Integer initializers of at most this many elements are static: shapes, axes, indices.
 LARGEST_STATIC = 1024
@@ -168,7 +168,7 @@ class Params(MutableMapping[str, Any]):
                 assert cell.host is not None
                 with self._backend.scope():
                     cell.device = self._backend.put(cell.host)
-                self.let_go(cell)
+                self.drop_pages(cell)
             return cell.device
 
     def to_host(self, cell: _Cell) -> np.ndarray[Any, Any]:
@@ -179,10 +179,10 @@ class Params(MutableMapping[str, Any]):
                 cell.host = static(self._backend.fetch(device)).value
             return cell.host
 
-    def let_go(self, cell: _Cell) -> None:
+    def drop_pages(self, cell: _Cell) -> None:
         """Drop the pages of a mapped file, unless the backend computes with them."""
         if cell.host is not None and not self._backend.owns(cell.host):
-            let_go(cell.host)
+            drop_pages(cell.host)
 
     def _cell(self, name: str) -> _Cell:
         if name not in self._cells:
@@ -239,10 +239,10 @@ class Weights:
         cell = self._cell(name)
         return self.params.to_host(cell) if cell.host is None else cell.host
 
-    def let_go(self, names: Iterable[str]) -> None:
+    def drop_pages(self, names: Iterable[str]) -> None:
         """Drop the pages of mapped files, unless the backend computes with them."""
         for name in names:
-            self.params.let_go(self._cell(name))
+            self.params.drop_pages(self._cell(name))
 
     def note_read(self, name: str) -> None:
         """Remember that a program depends on this value of the initializer."""
