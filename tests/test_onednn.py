@@ -356,7 +356,7 @@ def test_empty_matrices_are_left_to_xla() -> None:
         assert onednn.matrix_product((rows, inner), (inner, columns), np.float32) is None
 
 
-SAYS_STATUS = "from sardonyx.backends import onednn; print(onednn.status())"
+SAYS_STATUS = "from sardonyx.backends.jax import onednn; print(onednn.status())"
 
 
 def started(cache: Path, **environment: str) -> subprocess.Popen[str]:

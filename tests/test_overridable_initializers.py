@@ -56,7 +56,7 @@ def test_a_default_is_overridden_by_what_fits(xp: Backend) -> None:
         loaded(X, scale=B)
     with refused(InvalidInput, "4"):
         loaded(X, [3, 2], B[:1], B)
-    with refused(InvalidInput, "'shape'", "twice"):
+    with refused(InvalidInput, "'shape'", "by position and by name"):
         loaded(X, [3, 2], shape=[3, 2])
     with refused(InvalidInput, "needs", "x: tensor(float)[2, 3]"):
         loaded(scale=B[:1])

@@ -70,7 +70,7 @@ def test_equal_keys_have_one_name() -> None:
 
 
 def test_a_name_is_the_same_in_another_process() -> None:
-    program = "from tests.test_naming import KEYS, name_of; print(name_of(tuple(KEYS)))"
+    program = "from tests.test_stable_keys import KEYS, name_of; print(name_of(tuple(KEYS)))"
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

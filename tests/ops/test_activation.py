@@ -107,7 +107,7 @@ def test_prelu_before_7_has_a_slope_per_channel(xp: Backend) -> None:
     assert_same(run(xp, ops.PRelu, x, slope, opset=6), expected)
     one = np.array([0.5], F32)
     assert_same(run(xp, ops.PRelu, x, one, opset=1), np.where(x < 0, one * x, x))
-    with pytest.raises(ValueError, match="is no part of"):
+    with pytest.raises(ValueError, match="does not match"):
         run(xp, ops.PRelu, x, np.ones(4, F32), opset=6)
 
 
