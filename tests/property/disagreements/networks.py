@@ -125,12 +125,16 @@ ENTRIES = (
     ),
     Disagreement(
         ("MatMul",),
-        "An inner axis of size 0 with batches that broadcast: onnxruntime returns a batch that is "
-        "too small.",
-        "The operator behaves like numpy.matmul, which broadcasts the batches.",
+        "An inner axis of size 0: with batches that broadcast, onnxruntime returns a batch that is "
+        "too small; with a vector, it leaves the result unset.",
+        "The operator behaves like numpy.matmul, which broadcasts the batches and returns zeros.",
         SARDONYX,
         lambda case: (
-            0 in case.inputs[0].shape[-1:] and shape_of(case)[:-2] != shape_of(case, 1)[:-2]
+            0 in case.inputs[0].shape[-1:]
+            and (
+                1 in (len(shape_of(case)), len(shape_of(case, 1)))
+                or shape_of(case)[:-2] != shape_of(case, 1)[:-2]
+            )
         ),
         Case("MatMul", 13, (np.zeros((1, 1, 0), np.int64), np.zeros((2, 0, 1), np.int64))),
     ),
