@@ -40,12 +40,12 @@ def demo(backend: str | None, device: str | None) -> int:
         "onnxruntime (stored)": _difference(y, expected),
     }
     _print_model(console, model, path)
-    console.print(f"\nWhat became of the values, for x: {x.dtype}{list(x.shape)}", style="bold")
+    console.print(f"\nThe values of the graph, for x: {x.dtype}{list(x.shape)}", style="bold")
     put(console, _kinds(program, model.inputs))
     console.print(_extent(program, path))
-    console.print("\nThe result, and how far others are from it", style="bold")
-    put(console, _table((name, f"{value:.1e}", "at most") for name, value in differences.items()))
-    console.print("\nThe time of a call", style="bold")
+    console.print("\nThe largest difference from other backends", style="bold")
+    put(console, _table((name, f"{value:.1e}", "") for name, value in differences.items()))
+    console.print("\nThe time of one call", style="bold")
     how = "traced, compiled and run" if program.backend.compiled else "traced and run"
     put(console, _times((first, how), _repeated(model, x)))
     return int(max(differences.values()) > LARGEST_DIFFERENCE)
@@ -61,7 +61,7 @@ def _print_model(console: Console, model: Model, path: Path) -> None:
     placement = next(iter(model.params.values())).device
     device = getattr(placement, "device_kind", placement)
     producer = model.metadata.get("producer", "an unnamed exporter")
-    console.print(f"{path.name}, made by {producer}, on {model.backend} ({device})", style="bold")
+    console.print(f"{path.name}, exported by {producer}, on {model.backend} ({device})", style="bold")
     console.print(f"{model.inputs[0]} -> {model.outputs[0]}")
 
 
@@ -71,7 +71,7 @@ def _kinds(program: Program, inputs: Sequence[ValueInfo]) -> Table:
     computed = [n for n, v in program.names.items() if v.kind == "device" and n not in not_computed]
     rows = {
         "static": ("known while tracing", [f"{n} = {_text(v)}" for n, v in program.static.items()]),
-        "alias": ("another's buffer", [f"{n} is {of}" for n, of in program.aliases.items()]),
+        "alias": ("the same buffer as another", [f"{n} is {of}" for n, of in program.aliases.items()]),
         "constant": ("static, used on the device", list(program.constants)),
         "weight": ("placed on the device once", weights),
         "device": ("computed at each call", computed),
