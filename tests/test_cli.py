@@ -124,5 +124,5 @@ def test_python_m_sardonyx_takes_the_example_from_anywhere(tmp_path: Path) -> No
         text=True,
         check=True,
     )
-    assert run.stdout.startswith("encoder.onnx, made by pytorch")
+    assert run.stdout.startswith("encoder.onnx, exported by pytorch")
     assert not run.stderr

@@ -61,7 +61,8 @@ def _print_model(console: Console, model: Model, path: Path) -> None:
     placement = next(iter(model.params.values())).device
     device = getattr(placement, "device_kind", placement)
     producer = model.metadata.get("producer", "an unnamed exporter")
-    console.print(f"{path.name}, exported by {producer}, on {model.backend} ({device})", style="bold")
+    where = f"{model.backend} ({device})"
+    console.print(f"{path.name}, exported by {producer}, on {where}", style="bold")
     console.print(f"{model.inputs[0]} -> {model.outputs[0]}")
 
 
@@ -71,7 +72,7 @@ def _kinds(program: Program, inputs: Sequence[ValueInfo]) -> Table:
     computed = [n for n, v in program.names.items() if v.kind == "device" and n not in not_computed]
     rows = {
         "static": ("known while tracing", [f"{n} = {_text(v)}" for n, v in program.static.items()]),
-        "alias": ("the same buffer as another", [f"{n} is {of}" for n, of in program.aliases.items()]),
+        "alias": ("shares another's buffer", [f"{n} is {of}" for n, of in program.aliases.items()]),
         "constant": ("static, used on the device", list(program.constants)),
         "weight": ("placed on the device once", weights),
         "device": ("computed at each call", computed),
