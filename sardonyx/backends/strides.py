@@ -1,4 +1,4 @@
-"""Where elements lie in memory, told by strides: the distance of neighbours on each axis.
+"""Strides: how far apart in memory neighbours on each axis lie.
 
 Strides are counted in elements. The stride of an axis of size 1 says nothing, and no element of an
 empty array lies anywhere.

@@ -114,7 +114,7 @@ class Walk(Protocol):
     def renew(self, old: Value, new: Value) -> None:
         """Replace an input of the model by a new value for the following nodes."""
 
-    def note(self, value: Value, told: Any) -> None:
+    def note(self, value: Value, fact: Any) -> None:
         """Attach a note to a value, for later nodes."""
 
     def noted(self, value: Value) -> Any:

@@ -245,9 +245,9 @@ class ShardedModel(CompiledModel):
         try:
             return self._sharding(choice.layout if choice else Layout(), shape)
         except Misfit as reason:
-            told = choice.reason if choice else ""
+            rule = choice.reason if choice else ""
             raise InvalidInput(
-                f"The input '{info.name}' of shape {list(shape)} cannot be divided ({told}): "
+                f"The input '{info.name}' of shape {list(shape)} cannot be divided ({rule}): "
                 f"{reason}. Pad it, or give a rule that keeps it whole."
             ) from None
 

@@ -1,4 +1,4 @@
-"""The part of a GPU's memory that JAX takes, which it is told before it starts."""
+"""The part of a GPU's memory that JAX may take, set before JAX starts."""
 
 from __future__ import annotations
 

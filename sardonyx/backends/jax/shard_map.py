@@ -41,8 +41,8 @@ def alike(*branches: Callable[[], Any]) -> list[Callable[[], Any]]:
 def _axes(value: Any) -> frozenset[str]:
     """The axes along which a value, or what has its type, may differ."""
     kind = value if isinstance(value, jax.ShapeDtypeStruct) else jax.typeof(value)
-    told = getattr(kind, "manual_axis_type", None)
-    axes: frozenset[str] = getattr(kind, "vma", frozenset()) if told is None else told.varying
+    manual = getattr(kind, "manual_axis_type", None)
+    axes: frozenset[str] = getattr(kind, "vma", frozenset()) if manual is None else manual.varying
     return axes
 
 

@@ -52,8 +52,10 @@ class Form:
         backend, shared = self.backend, self._shared
         if backend.folder is None:
             return None
-        manner = f"{backend.identity} {shared.options.strict}"
-        return KeptRecordings(backend.folder, self.source, shared.params, shared.constants, manner)
+        identity = f"{backend.identity} {shared.options.strict}"
+        return KeptRecordings(
+            backend.folder, self.source, shared.params, shared.constants, identity
+        )
 
     def overriding(self, names: Sequence[str]) -> Form:
         """The form in which these initializers are inputs."""

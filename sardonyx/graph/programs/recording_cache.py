@@ -34,13 +34,13 @@ class KeptRecordings:
     """The recordings of one model, by the kinds of calls."""
 
     def __init__(
-        self, folder: Folder, source: Source, params: Params, constants: Constants, manner: str
+        self, folder: Folder, source: Source, params: Params, constants: Constants, identity: str
     ) -> None:
         self._folder = folder
         self._source = source
         self._params = params
         self._constants = constants
-        self._manner = manner
+        self._identity = identity
         self._classes = folder.dataclasses
 
     def recall(self, recording: Recording, kind: Any) -> bool:
@@ -106,12 +106,12 @@ class KeptRecordings:
 
     @cached_property
     def _model(self) -> str | None:
-        """A name for all that tracing knows of the model; None if it cannot be told."""
+        """A name for all that tracing knows of the model; None if it has no stable name."""
         graph = self._source.graph
         shapes = [(name, a.shape, a.dtype) for name, a in graph.initializers.items()]
         static = [a for a in graph.initializers.values() if is_static(a)]
         bare = replace(self._source, graph=replace(graph, initializers={}), metadata={})
-        return name_of((bare, shapes, static, self._manner, onnx.__version__))
+        return name_of((bare, shapes, static, self._identity, onnx.__version__))
 
     def _name(self, kind: Any) -> str | None:
         name = name_of(kind)

@@ -34,7 +34,7 @@ _KNOWN = ("builtins", "ml_dtypes", "numpy", "sardonyx")
 
 
 class _Unnamed(Exception):  # noqa: N818  (a signal, not an error)
-    """Something whose meaning cannot be told by a name."""
+    """An object without a stable name."""
 
 
 class _Writer(pickle.Pickler):

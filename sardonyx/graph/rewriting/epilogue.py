@@ -222,7 +222,7 @@ def epilogue_of(product: Step) -> Epilogue:
 
 
 def layout_of(product: Step) -> dict[str, Any]:
-    """How a product is told to go, its epilogue included."""
+    """The options of a product, with its epilogue."""
     return dict(call_of(product).attributes)
 
 

@@ -93,9 +93,9 @@ class NodeWalk:
     def renew(self, old: Value, new: Value) -> None:
         self._tracer.renew(old, new)
 
-    def note(self, value: Value, told: Any) -> None:
+    def note(self, value: Value, fact: Any) -> None:
         if isinstance(value, Device):
-            self._tracer.notes[value.register] = told
+            self._tracer.notes[value.register] = fact
 
     def noted(self, value: Value) -> Any:
         return self._tracer.notes.get(value.register) if isinstance(value, Device) else None

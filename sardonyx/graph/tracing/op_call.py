@@ -88,7 +88,7 @@ class OpCall:
 
     @property
     def key(self) -> tuple[Any, ...] | None:
-        """Equal for two calls that do the same to equal arrays; None where that cannot be told."""
+        """Equal for two calls that do the same to equal arrays; None if that is unknown."""
         try:
             known = tuple(_key_of(v) for v in (*self.arguments, *self.attributes.values()))
             hash(known)
@@ -117,9 +117,12 @@ class Drawing:
 
 
 def makes_strings(call: OpCall) -> bool:
-    """Whether the call is told to make strings, which only the host can hold."""
-    told = [*call.attributes.values(), *(a.dtype for a in call.arguments if isinstance(a, Spec))]
-    return any(isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in told)
+    """Whether an attribute or a dtype asks for strings, which only the host can hold."""
+    requested = [
+        *call.attributes.values(),
+        *(a.dtype for a in call.arguments if isinstance(a, Spec)),
+    ]
+    return any(isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in requested)
 
 
 class Probe:

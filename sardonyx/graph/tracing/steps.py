@@ -22,7 +22,7 @@ class Call(Protocol):
 
     @property
     def key(self) -> tuple[Any, ...] | None:
-        """Equal for two calls that do the same to equal arrays; None where that cannot be told."""
+        """Equal for two calls that do the same to equal arrays; None if that is unknown."""
 
     @property
     def is_unsized(self) -> bool:
@@ -165,7 +165,7 @@ class Segment:
 
 
 def key_of(segment: Segment) -> Any:
-    """Equal for segments that do the same to equal arguments; None where that cannot be told."""
+    """Equal for segments that do the same to equal arguments; None if that is unknown."""
     numbers = {register: i for i, register in enumerate(segment.arguments)}
     keys = []
     for step in segment.steps:
