@@ -26,7 +26,7 @@ from sardonyx.graph.model.entries import Entries, Entry
 from sardonyx.graph.model.shared import Shared
 from sardonyx.graph.programs.call_recorder import CallRecorder
 from sardonyx.graph.programs.program import Program
-from sardonyx.graph.programs.recording_cache import KeptRecordings
+from sardonyx.graph.programs.recording_cache import RecordingCache
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.tracing.recorder import Recorder
 from sardonyx.graph.tracing.tape import Tape
@@ -47,13 +47,13 @@ class Form:
         self._padding_lock = Lock()
 
     @cached_property
-    def recordings(self) -> KeptRecordings | None:
+    def recordings(self) -> RecordingCache | None:
         """The recordings of other processes, where the model has a cache."""
         backend, shared = self.backend, self._shared
         if backend.folder is None:
             return None
         identity = f"{backend.identity} {shared.options.strict}"
-        return KeptRecordings(
+        return RecordingCache(
             backend.folder, self.source, shared.params, shared.constants, identity
         )
 

@@ -30,7 +30,7 @@ LARGEST = 2**24
 MOST_WAYS = 16
 
 
-class KeptRecordings:
+class RecordingCache:
     """The recordings of one model, by the kinds of calls."""
 
     def __init__(
