@@ -24,14 +24,14 @@ class Limits:
     function_depth: int = 100
     """How deep the model's functions may call each other."""
 
-    nodes: int = 2**18
-    """Nodes of the model with all functions inlined."""
+    inlined_nodes: int = 2**18
+    """Nodes of a model that has functions, with all of them inlined."""
 
     traced_nodes: int = 2**20
     """Nodes that one trace may visit in loops that are traced iteration by iteration."""
 
     def __post_init__(self) -> None:
-        for name in ("function_depth", "nodes", "traced_nodes"):
+        for name in ("function_depth", "inlined_nodes", "traced_nodes"):
             check_count(getattr(self, name), f"The limit {name} is at least 1")
         if self.value_bytes is not None:
             check_count(self.value_bytes, "The limit value_bytes is at least 1")

@@ -84,7 +84,7 @@ def test_a_wrong_argument_is_a_value_error() -> None:
         {"strict": False},
         {"max_signatures": 3},
         {"checked": True},
-        {"limits": sardonyx.Limits(nodes=5)},
+        {"limits": sardonyx.Limits(inlined_nodes=5)},
         {"backend": "numpy"},
     ],
     ids=lambda option: next(iter(option)),
@@ -154,6 +154,17 @@ def test_one_bind_takes_a_key_and_inputs_to_donate() -> None:
     assert "donates x" in repr(step)
     with refused(InvalidInput, "no input 'donate'"):
         noisy(X, donate="x")
+
+
+def test_what_is_bound_can_be_bound_again() -> None:
+    noisy = sardonyx.load(NOISE, backend="jax")
+    in_steps = noisy.bind(key=7).bind(donate="x").bind()
+    x = jnp.asarray(X)
+    np.testing.assert_array_equal(in_steps(x), noisy.bind(key=7)(X))
+    assert x.is_deleted()
+    np.testing.assert_array_equal(in_steps.bind(key=8)(jnp.asarray(X)), noisy.bind(key=8)(X))
+    with refused(InvalidInput, "'past'"):
+        in_steps.bind(donate="past")
 
 
 @pytest.mark.parametrize("load", [exported, sharded])
@@ -261,7 +272,7 @@ def nested(depth: int) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(
-    ("name", "enough", "too_small"), [("function_depth", 4, 3), ("nodes", 8, 7)]
+    ("name", "enough", "too_small"), [("function_depth", 4, 3), ("inlined_nodes", 8, 7)]
 )
 def test_the_limits_are_arguments(name: str, enough: int, too_small: int) -> None:
     proto = nested(4)
@@ -274,10 +285,11 @@ def test_the_limits_are_arguments(name: str, enough: int, too_small: int) -> Non
 def test_limits_hold_for_a_model_that_a_cache_knows(tmp_path: Path) -> None:
     sardonyx.load(nested(4), backend="jax", cache=tmp_path)(X)
     with refused(LimitExceeded, "nodes"):
-        sardonyx.load(nested(4), backend="jax", cache=tmp_path, limits=sardonyx.Limits(nodes=7))
+        few = sardonyx.Limits(inlined_nodes=7)
+        sardonyx.load(nested(4), backend="jax", cache=tmp_path, limits=few)
 
 
-@pytest.mark.parametrize("name", ["function_depth", "nodes", "traced_nodes", "value_bytes"])
+@pytest.mark.parametrize("name", ["function_depth", "inlined_nodes", "traced_nodes", "value_bytes"])
 def test_a_limit_is_a_whole_number(name: str) -> None:
     for wrong in (0, -1, 1.5, "4", True):
         with refused(InvalidInput, name):

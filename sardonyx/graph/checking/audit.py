@@ -207,11 +207,11 @@ def _refuse_expansion(source: Source, callees_first: list[FunctionKey]) -> None:
     for key in callees_first:
         sizes[key] = size(source.functions[key].nodes)
     total = size(source.graph.nodes)
-    if sizes and total > source.limits.nodes:
+    if sizes and total > source.limits.inlined_nodes:
         raise LimitExceeded(
             f"With its functions inlined the model has {total:,} nodes; at most "
-            f"{source.limits.nodes:,} are allowed. Call functions fewer times, or pass "
-            "limits=sardonyx.Limits(nodes=...)."
+            f"{source.limits.inlined_nodes:,} are allowed. Call functions fewer times, or pass "
+            "limits=sardonyx.Limits(inlined_nodes=...)."
         )
 
 

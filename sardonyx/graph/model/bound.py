@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ PLAIN = CallOptions()
 
 class Bindable(Protocol):
     """A model that can be called with options."""
+
+    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel: ...
 
     def _called(self, options: CallOptions, /, *inputs: Any, **named_inputs: Any) -> Any: ...
 
@@ -44,6 +46,17 @@ class BoundModel:
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """Run the model on inputs by name, as `Model.run` does."""
         return self._model._ran(self._options, output_names, feeds)
+
+    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
+        """The model with these options; those that are left out stay as they are."""
+        options = self._model.bind(key=key, donate=donate)._options
+        return BoundModel(
+            self._model,
+            CallOptions(
+                self._options.key if options.key is None else options.key,
+                options.donated or self._options.donated,
+            ),
+        )
 
     def __repr__(self) -> str:
         key = "" if self._options.key is None else ", with a key"
