@@ -102,6 +102,7 @@ class InterruptedJax(Interrupted, JaxBackend):
 
 
 @pytest.mark.parametrize("library", [InterruptedNumpy, InterruptedJax])
+@pytest.mark.slow
 def test_an_interrupted_model_is_as_good_as_new(library: Any) -> None:
     backend = library()
     calls = [(X, [3, 2]), (-X, [6]), (X, [6])]

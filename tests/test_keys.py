@@ -138,6 +138,7 @@ print(loaded(np.float32([-1, -2])).tolist())
 """
 
 
+@pytest.mark.slow
 def test_the_sign_of_zero_across_processes(tmp_path: Path) -> None:
     said = []
     for turn, zero in enumerate((PLUS, MINUS, PLUS, MINUS)):

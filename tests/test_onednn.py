@@ -392,6 +392,7 @@ def test_why_it_is_not_used_is_said(
     assert reason in said
 
 
+@pytest.mark.slow
 def test_a_library_is_loaded_if_it_is_whole_and_nobody_else_wrote_it(tmp_path: Path) -> None:
     """Without a compiler, so that what is not loaded is not made again either."""
     kernels = build._cache_folder() / onednn.identity()

@@ -324,6 +324,7 @@ def test_thousands_of_operands_are_joined(xp: Backend) -> None:
         sardonyx.load(wrong, backend=xp)(ORDERED)
 
 
+@pytest.mark.slow
 def test_the_time_to_trace_grows_with_the_number_of_nodes() -> None:
     taken: dict[int, list[float]] = {2000: [], 8000: []}
     for length in (2000, 8000) * 3:  # The least counts: the machine may be busy.

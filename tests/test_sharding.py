@@ -17,7 +17,7 @@ FILES = [
 
 
 @pytest.mark.parametrize("path", FILES)
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 def test_on_eight_devices(path: Path) -> None:
     flags = "--xla_force_host_platform_device_count=8"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist"]

@@ -23,7 +23,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 W = np.arange(9, dtype=np.float32).reshape(3, 3)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 def test_anything_at_once(xp: Backend) -> None:
     done = Stress(xp, seconds=4, threads=8).run()
     assert not done.errors, done.errors[:5]
