@@ -83,7 +83,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 def _section(title: str, values: dict[str, Any]) -> str:
     rows = [f"| `{name}` | {_line(name, value)} |" for name, value in sorted(values.items())]
-    return "\n".join([f"## {title}", "", "| name | what it is |", "|---|---|", *rows, ""])
+    return "\n".join([f"## {title}", "", "| name | description |", "|---|---|", *rows, ""])
 
 
 def _line(name: str, value: Any) -> str:

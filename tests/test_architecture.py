@@ -14,7 +14,7 @@ import pytest
 
 import sardonyx
 from sardonyx.backends.operations import Operations
-from sardonyx.backends.operations.library import Library
+from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Standard
 
 PACKAGE = Path(sardonyx.__file__).parent

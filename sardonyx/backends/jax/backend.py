@@ -248,7 +248,7 @@ class JaxBackend(JaxOperations):
         return held, said.get("bytes_limit", 0)
 
     @cached_property
-    def fuses(self) -> bool:  # type: ignore[override]
+    def fuses(self) -> bool:  # type: ignore[override]  # an attribute of the base
         # The kernels take factors as they are.
         return self.compiled and self._is_on_cpu and self.settings.precision != "bfloat16"
 

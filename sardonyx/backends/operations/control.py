@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from sardonyx.backends.operations.library import Library
+from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from sardonyx.backends import windows
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import Epilogue
-from sardonyx.backends.operations.library import Library
+from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.operations.products import PackedProduct
 from sardonyx.backends.standard import Array, Operand
 

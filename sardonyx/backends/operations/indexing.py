@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.operations.library import Library
+from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array
 
 

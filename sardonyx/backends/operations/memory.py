@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.operations.library import Library
+from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array
 from sardonyx.backends.strides import dense_strides, same_layout
 
@@ -43,5 +43,5 @@ class Memory(Library):
         """
         value = function(self, *arguments)
         if value is not out:
-            out[...] = value  # type: ignore[index]
+            out[...] = value  # type: ignore[index]  # arrays can change here
         return out

@@ -8,7 +8,7 @@ import numpy as np
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import Epilogue
-from sardonyx.backends.operations.library import Library
+from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array
 
 

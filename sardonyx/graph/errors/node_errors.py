@@ -13,7 +13,7 @@ from sardonyx import errors
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import TooLarge
-from sardonyx.backends.operations.library import HoldsNoStrings
+from sardonyx.backends.operations.array_library import HoldsNoStrings
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded, SardonyxError
 from sardonyx.graph.errors.translation import reason, translated, user_op_opset
 from sardonyx.graph.ir import Node

@@ -15,7 +15,7 @@ import numpy as np
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST
-from sardonyx.backends.operations.library import HoldsNoStrings
+from sardonyx.backends.operations.array_library import HoldsNoStrings
 from sardonyx.backends.size_limits import hold
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Node

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.operations.library import HoldsNoStrings
+from sardonyx.backends.operations.array_library import HoldsNoStrings
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Floats, Host, Ints, Strings
 

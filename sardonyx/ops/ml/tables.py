@@ -38,4 +38,4 @@ def once(build: F) -> F:
         large = (tuple, np.ndarray)
         return cached(*(_Same(x) if isinstance(x, large) else x for x in arguments))
 
-    return cached_build  # type: ignore[return-value]
+    return cached_build  # type: ignore[return-value]  # same signature
