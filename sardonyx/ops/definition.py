@@ -5,12 +5,16 @@ shape and dtype are read; `Ints`, `int`, `Host` and their like are known before 
 is handed through unseen, be it an array, a sequence, an optional or strings. What is returned says
 what may be assumed of it: an `Alias` is the input or a view of it, of what is `Unsized` the shape
 depends on data. Whoever calls an op reads this from its `Definition`, and needs no other knowledge.
+
+`**others: Annotated[Any, f]` stands for the attributes of `f`, a function or an op to which they
+are passed on. So an older version of an op states only the attributes in which it differs.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -226,7 +230,8 @@ class Definition:
         for name in (*(parameter.name for parameter in (first, *rest)), "return"):
             if name not in hints:
                 raise TypeError(_untold(function, name))
-        inputs, attributes = [], {}
+        inputs: list[Parameter] = []
+        attributes: dict[str, Parameter] = {}
         special = set()
         for parameter in rest:
             described = _describe(parameter, hints[parameter.name])
@@ -234,6 +239,8 @@ class Definition:
                 special.add(described.type)
             elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 attributes[parameter.name] = described
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                attributes = {**_shared_attributes(function, described), **attributes}
             else:
                 inputs.append(described)
         is_view = hints["return"] == Alias and any(p.need is Need.ARRAY for p in inputs)
@@ -392,6 +399,19 @@ def _untold(function: Callable[..., Any], name: str) -> str:
         "lives: an Array on the device, a Host value known before, a Shaped of which no data is "
         "read; sardonyx.types has them all."
     )
+
+
+def _shared_attributes(function: Callable[..., Any], rest: Parameter) -> Mapping[str, Parameter]:
+    """Return the attributes of the function `f` in `**rest: Annotated[Any, f]`."""
+    source = get_args(rest.type)[-1] if get_origin(rest.type) is Annotated else None
+    if isinstance(source, Op):
+        return source.at(sys.maxsize).attributes
+    if not callable(source):
+        raise TypeError(
+            f"'**{rest.name}' of the operator '{function.__name__}' stands for no attributes: "
+            "annotate it as Annotated[Any, f], where f is the function that has them."
+        )
+    return Definition.of(source).attributes
 
 
 _NEEDS = {
