@@ -71,9 +71,9 @@ def grid_sample_of_images(
     names = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
     if mode not in names:
         raise ValueError(f"mode {mode!r} is not one of {', '.join(names)}")
-    options = {"align_corners": align_corners, "padding_mode": padding_mode}
-    Y: Array = GridSample(xp, X, grid, mode=names[mode], **options)
-    return Y
+    return GridSample(
+        xp, X, grid, align_corners=align_corners, mode=names[mode], padding_mode=padding_mode
+    )
 
 
 def _shape_of_sample(X: Array, grid: Array) -> tuple[int, ...]:
@@ -193,10 +193,8 @@ def AffineGrid(xp: Backend, theta: Array, size: Ints, *, align_corners: int = 0)
     theta = xp.reshape(widened(xp, theta), (*batch, *(1,) * rank, rank, rank + 1))
     grid = theta[..., rank]
     for axis, length in enumerate(lengths):
-        first, last = (
-            (-1.0, 1.0) if align_corners else (1 / max(length, 1) - 1, 1 - 1 / max(length, 1))
-        )
-        along = np.linspace(first, last, length, dtype=xp.numpy_dtype(theta.dtype))
+        end = 1.0 if align_corners else 1 - 1 / max(length, 1)
+        along = np.linspace(-end, end, length, dtype=xp.numpy_dtype(theta.dtype))
         along = along.reshape(-1, *(1,) * (rank - axis))
         # The coordinates of a grid start with the innermost axis.
         grid = grid + theta[..., rank - 1 - axis] * xp.asarray(along)
