@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -18,16 +19,15 @@ from sardonyx.ops.precision import at_least_float32, is_narrow
 # -- tensors of numbers ---------------------------------------------------------------------------
 
 
-@op
-def RandomUniform(
+def _uniform(
     xp: Backend,
-    *,
+    key: Key,
     shape: Ints,
-    dtype: DType = FLOAT32,
+    dtype: DType,
+    *,
     high: float = 1.0,
     low: float = 0.0,
     seed: float | None = None,
-    key: Key,
 ) -> Array:
     """Draw from [low, high); `high` itself only if the dtype has no number below it."""
     if not low <= high or math.isinf(high - low):
@@ -42,16 +42,15 @@ def RandomUniform(
     return xp.astype(bounded, xp.dtype(dtype))
 
 
-@op
-def RandomNormal(
+def _normal(
     xp: Backend,
-    *,
+    key: Key,
     shape: Ints,
-    dtype: DType = FLOAT32,
+    dtype: DType,
+    *,
     mean: float = 0.0,
     scale: float = 1.0,
     seed: float | None = None,
-    key: Key,
 ) -> Array:
     _check_drawn(xp, shape, dtype)
     wide = dtype if dtype.itemsize >= 4 else FLOAT32
@@ -59,36 +58,37 @@ def RandomNormal(
     return xp.astype(_affine(xp, drawn, scale, mean), xp.dtype(dtype))
 
 
+# The attributes of a distribution, and the seed.
+Uniform: TypeAlias = Annotated[Any, _uniform]
+Normal: TypeAlias = Annotated[Any, _normal]
+
+
+@op
+def RandomUniform(
+    xp: Backend, *, shape: Ints, dtype: DType = FLOAT32, key: Key, **attributes: Uniform
+) -> Array:
+    return _uniform(xp, key, shape, dtype, **attributes)
+
+
+@op
+def RandomNormal(
+    xp: Backend, *, shape: Ints, dtype: DType = FLOAT32, key: Key, **attributes: Normal
+) -> Array:
+    return _normal(xp, key, shape, dtype, **attributes)
+
+
 @op
 def RandomUniformLike(
-    xp: Backend,
-    input: Shaped,
-    *,
-    dtype: DType | None = None,
-    high: float = 1.0,
-    low: float = 0.0,
-    seed: float | None = None,
-    key: Key,
+    xp: Backend, input: Shaped, *, dtype: DType | None = None, key: Key, **attributes: Uniform
 ) -> Array:
-    kind = _kind_like(xp, input, dtype)
-    return RandomUniform(xp, shape=input.shape, dtype=kind, high=high, low=low, seed=seed, key=key)
+    return _uniform(xp, key, input.shape, dtype or xp.numpy_dtype(input.dtype), **attributes)
 
 
 @op
 def RandomNormalLike(
-    xp: Backend,
-    input: Shaped,
-    *,
-    dtype: DType | None = None,
-    mean: float = 0.0,
-    scale: float = 1.0,
-    seed: float | None = None,
-    key: Key,
+    xp: Backend, input: Shaped, *, dtype: DType | None = None, key: Key, **attributes: Normal
 ) -> Array:
-    kind = _kind_like(xp, input, dtype)
-    return RandomNormal(
-        xp, shape=input.shape, dtype=kind, mean=mean, scale=scale, seed=seed, key=key
-    )
+    return _normal(xp, key, input.shape, dtype or xp.numpy_dtype(input.dtype), **attributes)
 
 
 def _seeded(xp: Backend, seed: float | None, key: Key) -> Array:
@@ -105,10 +105,6 @@ def _check_drawn(xp: Backend, shape: Ints, dtype: DType) -> None:
     if not isdtype(dtype, "real floating"):
         raise ValueError(f"dtype is {dtype}, but must be a floating-point type")
     xp.allow(shape, dtype)
-
-
-def _kind_like(xp: Backend, input: Shaped, dtype: DType | None) -> DType:
-    return xp.numpy_dtype(input.dtype) if dtype is None else dtype
 
 
 def _affine(xp: Backend, drawn: Array, scale: float, shift: float) -> Array:
