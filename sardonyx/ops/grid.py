@@ -13,6 +13,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.indexing import along
 from sardonyx.ops.interpolation import cubic_far, cubic_near, narrowed, widened
 
 INT64 = np.dtype(np.int64)
@@ -160,8 +161,7 @@ def _weighted_sum(
     xp: Backend, values: Array, taps: Sequence[Sequence[Tap]], *, zeros: bool
 ) -> Array:
     """Sum `values` (N, *lengths, C) at the taps, whose arrays have shape (N, *sizes)."""
-    batch = xp.arange(values.shape[0], dtype=xp.dtype(INT64))
-    batch = xp.reshape(batch, (-1, *(1,) * len(taps)))
+    batch = along(xp, values.shape[0], 0, rank=1 + len(taps))
     dtype = xp.numpy_dtype(values.dtype)
     zero = xp.asarray(np.array("" if dtype.kind == "O" else 0, dtype))
     parts = []
@@ -194,8 +194,8 @@ def AffineGrid(xp: Backend, theta: Array, size: Ints, *, align_corners: int = 0)
     grid = theta[..., rank]
     for axis, length in enumerate(lengths):
         end = 1.0 if align_corners else 1 - 1 / max(length, 1)
-        along = np.linspace(-end, end, length, dtype=xp.numpy_dtype(theta.dtype))
-        along = along.reshape(-1, *(1,) * (rank - axis))
+        coordinates = np.linspace(-end, end, length, dtype=xp.numpy_dtype(theta.dtype))
+        coordinates = coordinates.reshape(-1, *(1,) * (rank - axis))
         # The coordinates of a grid start with the innermost axis.
-        grid = grid + theta[..., rank - 1 - axis] * xp.asarray(along)
+        grid = grid + theta[..., rank - 1 - axis] * xp.asarray(coordinates)
     return narrowed(xp, grid, dtype)
