@@ -5,12 +5,16 @@ and the like are static. A `Value` is any value (an array, a sequence, an option
 the op passes on without reading it. The annotation of the result says what the graph may assume: an
 `Alias` is the input or a view of it; the shape of an `Unsized` result depends on data. `Definition`
 holds all this, and the graph asks nothing else about an op.
+
+`**others: Annotated[Any, f]` stands for the attributes of `f`, a function or an op that gets them.
+So ops of one family, or an older version of an op, state only the attributes in which they differ.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -256,21 +260,29 @@ class Definition:
                     "it with a type of sardonyx.types: Array on the device, Host if it is static."
                 )
         first, *rest = signature.values()
-        described = [Parameter.of(parameter, hints[parameter.name]) for parameter in rest]
-        types, result = {parameter.type for parameter in described}, hints["return"]
-        own = [parameter for parameter in described if parameter.type not in (Outputs, Key)]
-        keywords = {p.name for p in rest if p.kind is inspect.Parameter.KEYWORD_ONLY}
-        inputs = tuple(parameter for parameter in own if parameter.name not in keywords)
+        inputs: list[Parameter] = []
+        attributes: dict[str, Parameter] = {}
+        for parameter in rest:
+            annotation = hints[parameter.name]
+            if annotation in (Outputs, Key):
+                continue
+            if parameter.kind is parameter.VAR_KEYWORD:
+                attributes = _shared_attributes(function, parameter.name, annotation) | attributes
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                attributes[parameter.name] = Parameter.of(parameter, annotation)
+            else:
+                inputs.append(Parameter.of(parameter, annotation))
+        result = hints["return"]
         return cls(
             function,
-            inputs,
-            {parameter.name: parameter for parameter in own if parameter.name in keywords},
+            tuple(inputs),
+            attributes,
             is_view=result == Alias and any(p.need is Need.ARRAY for p in inputs),
             is_static=result == Host and not inputs,
-            counts_outputs=Outputs in types,
+            counts_outputs=Outputs in hints.values(),
             is_unsized=Unsized in (result, *get_args(result)),
             makes_sequence=result == Arrays,
-            draws=Key in types,
+            draws=Key in hints.values(),
             walks=hints[first.name] is Walk,
         )
 
@@ -401,3 +413,18 @@ def op(
     if function is None:
         return lambda f: Op(f, domain)
     return Op(function, domain)
+
+
+def _shared_attributes(
+    function: Callable[..., Any], name: str, annotation: Any
+) -> dict[str, Parameter]:
+    """Return the attributes of the function `f` in `**name: Annotated[Any, f]`."""
+    source = get_args(annotation)[-1] if get_origin(annotation) is Annotated else None
+    if isinstance(source, Op):
+        return dict(source.at(sys.maxsize).attributes)
+    if not callable(source):
+        raise TypeError(
+            f"'**{name}' of the operator '{function.__name__}' stands for no attributes. Annotate "
+            "it as Annotated[Any, f], where f is the function that has them."
+        )
+    return dict(Definition.of(source).attributes)

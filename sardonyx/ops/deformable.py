@@ -47,7 +47,7 @@ def DeformConv(
             f"X has shape {X.shape}; it must not be empty, and must have 1 to {MOST_AXES} spatial "
             "axes"
         )
-    layout = {"auto_pad": "NOTSET", "dilations": dilations, "pads": pads, "strides": strides}
+    layout = {"dilations": dilations, "pads": pads, "strides": strides}
     windows = windows_of_filters(X, W, group=group, kernel_shape=kernel_shape, **layout)
     batch, channels, *spatial = X.shape
     rank, taps, places = len(spatial), math.prod(windows.kernel), math.prod(windows.sizes)

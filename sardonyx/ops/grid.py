@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from itertools import product
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -64,17 +64,14 @@ def grid_sample_of_images(
     X: Array,
     grid: Array,
     *,
-    align_corners: int = 0,
     mode: str = "bilinear",
-    padding_mode: str = "zeros",
+    **others: Annotated[Any, GridSample],
 ) -> Array:
     """Sample with the older names of modes; volumes are allowed too, since exporters write them."""
     names = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
     if mode not in names:
         raise ValueError(f"mode {mode!r} is not one of {', '.join(names)}")
-    return GridSample(
-        xp, X, grid, align_corners=align_corners, mode=names[mode], padding_mode=padding_mode
-    )
+    return GridSample(xp, X, grid, mode=names[mode], **others)
 
 
 def _shape_of_sample(X: Array, grid: Array) -> tuple[int, ...]:
