@@ -267,7 +267,7 @@ class Definition:
             if annotation in (Outputs, Key):
                 continue
             if parameter.kind is parameter.VAR_KEYWORD:
-                attributes = _shared_attributes(function, parameter.name, annotation) | attributes
+                attributes = {**_attributes_for(function, annotation), **attributes}
             elif parameter.kind is parameter.KEYWORD_ONLY:
                 attributes[parameter.name] = Parameter.of(parameter, annotation)
             else:
@@ -415,16 +415,14 @@ def op(
     return Op(function, domain)
 
 
-def _shared_attributes(
-    function: Callable[..., Any], name: str, annotation: Any
-) -> dict[str, Parameter]:
-    """Return the attributes of the function `f` in `**name: Annotated[Any, f]`."""
+def _attributes_for(function: Callable[..., Any], annotation: Any) -> Mapping[str, Parameter]:
+    """Return the attributes of `f` for the annotation `Annotated[Any, f]`."""
     source = get_args(annotation)[-1] if get_origin(annotation) is Annotated else None
     if isinstance(source, Op):
-        return dict(source.at(sys.maxsize).attributes)
+        return source.at(sys.maxsize).attributes
     if not callable(source):
         raise TypeError(
-            f"'**{name}' of the operator '{function.__name__}' stands for no attributes. Annotate "
-            "it as Annotated[Any, f], where f is the function that has them."
+            f"the operator '{function.__name__}' takes any keyword. Annotate its ** parameter as "
+            "Annotated[Any, f], where f is the function whose attributes it takes."
         )
-    return dict(Definition.of(source).attributes)
+    return Definition.of(source).attributes
