@@ -170,16 +170,12 @@ def Swish(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
 
 
 @op
+@at_least_float32
 def SwiGLU(xp: Backend, A: Array, B: Array, *, alpha: float = 1.0) -> Array:
     """Swish of the gate `A`, times `B`."""
     if A.shape != B.shape:
-        raise ValueError(f"A has shape {A.shape} and B {B.shape}; they must have the same")
-    return _gated(xp, A, B, alpha=alpha)
-
-
-@at_least_float32
-def _gated(xp: Backend, gate: Array, x: Array, *, alpha: float) -> Array:
-    return Swish(xp, gate, alpha=alpha) * x
+        raise ValueError(f"A has shape {A.shape} and B {B.shape}; they must be equal")
+    return Swish(xp, A, alpha=alpha) * B
 
 
 # -- along an axis --------------------------------------------------------------------------------
@@ -194,16 +190,26 @@ def Softmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
 
 
 @op
+@at_least_float32
 def LogSoftmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
     axis = axis_within(axis, input.ndim)
-    return _log_softmax(xp, input, axis=axis) if input.size else input
+    if not input.size:
+        return input
+    x = xp.below_top(input, xp.max(input, axis=axis, keepdims=True))
+    return x - xp.log(xp.sum(xp.exp(x), axis=axis, keepdims=True))
 
 
 @op
+@at_least_float32
 def Hardmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
-    """1 for the first maximum, 0 for the others."""
+    """Return 1 for the first maximum, 0 for the others."""
     axis = axis_within(axis, input.ndim)
-    return _hardmax(xp, input, axis=axis) if input.size else input
+    if not input.size:
+        return input
+    greatest = xp.argmax(input, axis=axis, keepdims=True)
+    places = xp.arange(input.shape[axis], dtype=greatest.dtype)
+    places = xp.reshape(places, (-1, *(1,) * (input.ndim - axis - 1)))
+    return xp.astype(xp.equal(places, greatest), input.dtype)
 
 
 @Softmax.before(13)
@@ -249,17 +255,3 @@ def softmax_below(xp: Backend, x: Array, top: Array, *, axis: int) -> Array:
     total = wide(xp, xp.sum(e, axis=axis, keepdims=True))
     weights = wide(xp, e) / xp.where(xp.equal(total, 0), xp.ones_like(total), total)
     return weights if weights.dtype == dtype else xp.astype(weights, dtype)
-
-
-@at_least_float32
-def _log_softmax(xp: Backend, x: Array, *, axis: int) -> Array:
-    x = xp.below_top(x, xp.max(x, axis=axis, keepdims=True))
-    return x - xp.log(xp.sum(xp.exp(x), axis=axis, keepdims=True))
-
-
-@at_least_float32
-def _hardmax(xp: Backend, x: Array, *, axis: int) -> Array:
-    greatest = xp.argmax(x, axis=axis, keepdims=True)
-    places = xp.arange(x.shape[axis], dtype=greatest.dtype)
-    places = xp.reshape(places, (-1, *(1,) * (x.ndim - axis - 1)))
-    return xp.astype(xp.equal(places, greatest), x.dtype)

@@ -78,7 +78,7 @@ def _converted(xp: Backend, x: Array, to: DType, saturate: bool, round_mode: str
     if to == FLOAT8E8M0:
         return _to_power_of_two(xp, x, saturate, round_mode)
     if to.name.startswith("float8") and saturate:
-        greatest = _greatest(to)
+        greatest = float(ml_dtypes.finfo(to).max)
         x = xp.minimum(xp.maximum(_widened(xp, x), -greatest), greatest)
     elif is_low_precision(to) and isdtype(to, "integral"):
         # Convert to int32 first: libraries differ when they narrow a float directly.
@@ -87,10 +87,6 @@ def _converted(xp: Backend, x: Array, to: DType, saturate: bool, round_mode: str
         # Convert to float32 first: not every library converts between narrow dtypes.
         x = _widened(xp, x)
     return xp.astype(x, xp.dtype(to))
-
-
-def _greatest(dtype: DType) -> float:
-    return float(ml_dtypes.finfo(dtype).max)
 
 
 def _widened(xp: Backend, x: Array) -> Array:

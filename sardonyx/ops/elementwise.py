@@ -203,41 +203,28 @@ def _as(xp: Backend, x: Array, dtype: type[np.generic]) -> Array:
 @consumes_inputs
 @op
 def Max(xp: Backend, *data_0: Array) -> Array:
-    return reduce(xp.maximum, _some(data_0))
+    return reduce(xp.maximum, data_0)
 
 
 @consumes_inputs
 @op
 def Min(xp: Backend, *data_0: Array) -> Array:
-    return reduce(xp.minimum, _some(data_0))
+    return reduce(xp.minimum, data_0)
 
 
 @consumes_inputs
 @op
+@at_least_float32
 def Sum(xp: Backend, *data_0: Array) -> Array:
-    return data_0[0] if len(data_0) == 1 else _sum(xp, *_some(data_0))
+    return reduce(xp.add, data_0)
 
 
 @consumes_inputs
 @op
+@at_least_float32
 def Mean(xp: Backend, *data_0: Array) -> Array:
-    return data_0[0] if len(data_0) == 1 else _mean(xp, *_some(data_0))
-
-
-@at_least_float32
-def _sum(xp: Backend, *inputs: Array) -> Array:
-    return reduce(xp.add, inputs)
-
-
-@at_least_float32
-def _mean(xp: Backend, *inputs: Array) -> Array:
-    return reduce(xp.add, inputs) / len(inputs)
-
-
-def _some(inputs: tuple[Array, ...]) -> tuple[Array, ...]:
-    if not inputs:
-        raise ValueError("there must be at least one input")
-    return inputs
+    total = reduce(xp.add, data_0)
+    return total / len(data_0) if len(data_0) > 1 else total
 
 
 # -- selection ------------------------------------------------------------------------------------
