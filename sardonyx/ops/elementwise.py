@@ -12,7 +12,7 @@ from sardonyx.backends.conditions import NonZero
 from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Ints, op
-from sardonyx.ops.legacy_attributes import aligned, broadcasts_by_axis, consumes_inputs
+from sardonyx.ops.legacy_attributes import broadcasts_by_axis, consumes_inputs
 from sardonyx.ops.precision import at_least_float32
 from sardonyx.ops.short_forms import binary, unary, unary_of_floats
 
@@ -156,12 +156,13 @@ def _infer_mod(
 
 @at_least_float32
 def _floored_modulo(xp: Backend, A: Array, B: Array) -> Array:
-    """Return the floored remainder: not every library's own is exact and keeps signed zeros."""
+    """Return the floored remainder. In some libraries, `remainder` rounds or loses signed zeros."""
     rest = xp.fmod(A, B)
     across = xp.not_equal(rest, 0) & ((rest < 0) ^ (B < 0))
     return xp.where(across, rest + B, xp.copysign(rest, B))
 
 
+@broadcasts_by_axis
 @op
 def Pow(xp: Backend, X: Array, Y: Array) -> Array:
     """Raise to a power in the wider of both dtypes; the result has the dtype of the base."""
@@ -173,18 +174,10 @@ def Pow(xp: Backend, X: Array, Y: Array) -> Array:
     return xp.astype(xp.pow(_as(xp, X, wide), _as(xp, Y, wide)), X.dtype)
 
 
-@Pow.before(7)
-def pow_with_axis(
-    xp: Backend, X: Array, Y: Array, *, axis: int | None = None, broadcast: int = 0
-) -> Array:
-    return Pow(xp, X, aligned(xp, X, Y, axis, broadcast))
-
-
 def _integer_power(xp: Backend, X: Array, Y: Array) -> Array:
     """Raise integers exactly, modulo their range; a negative power is 0 unless X is 1 or -1."""
-    fits = Y.dtype == X.dtype or (
-        xp.numpy_dtype(Y.dtype).itemsize < xp.numpy_dtype(X.dtype).itemsize
-    )
+    to, of_power = xp.numpy_dtype(X.dtype), xp.numpy_dtype(Y.dtype)
+    fits = of_power == to or of_power.itemsize < to.itemsize
     # Only the parity of a negative exponent matters; its absolute value may overflow.
     exponent = xp.where(Y < 0, Y & 1, Y)
     base, exponent = (x if fits else _as(xp, x, np.int64) for x in (X, exponent))
