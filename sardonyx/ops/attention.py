@@ -6,16 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Softmax, softmax_below
+from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Body, DType, Ints, op
+from sardonyx.ops.dtypes import FLOAT32, FLOAT64
 from sardonyx.ops.precision import at_least_float32, is_narrow
 
-FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 # Longer than any sequence, and small enough to add to a position without overflow.
 UNBOUNDED = 2**40
 
@@ -41,10 +40,9 @@ def Attention(
     softcap: float = 0.0,
     softmax_precision: DType | None = None,
 ) -> tuple[Array, Array, Array, Array]:
-    """A row of queries that may see no key at all gives zeros.
+    """Return zeros for queries that may see no key.
 
-    What is disallowed is out, whatever its score: NaN and infinities do not come back through the
-    mask.
+    A masked score does not count, even if it is NaN or infinite.
     """
     if not 0 <= qk_matmul_output_mode <= 3:
         raise ValueError(f"qk_matmul_output_mode is {qk_matmul_output_mode}, not 0, 1, 2 or 3")
@@ -151,22 +149,22 @@ def RotaryEmbedding(
     by_head = X.ndim == 4
     x = X if by_head else _split_in_heads(xp, X, num_heads, "num_heads")
     heads_axis, size = 1 if by_head else 2, x.shape[3]
-    turned = rotary_embedding_dim or size
-    if turned % 2 or not 0 < turned <= size:
-        raise ValueError(f"{turned} elements of a head of {size} cannot be turned in pairs")
-    angles = (x.shape[0], x.shape[3 - heads_axis], turned // 2)
+    rotated = rotary_embedding_dim or size
+    if rotated % 2 or not 0 < rotated <= size:
+        raise ValueError(f"{rotated} elements of a head of {size} cannot be rotated in pairs")
+    angles = (x.shape[0], x.shape[3 - heads_axis], rotated // 2)
     cos, sin = (
         xp.expand_dims(_at_positions(xp, cache, position_ids, angles), axis=heads_axis)
         for cache in (cos_cache, sin_cache)
     )
-    y = _turned(xp, x[..., :turned], cos, sin, interleaved=interleaved)
-    if turned < size:
-        y = xp.concat([y, x[..., turned:]], axis=-1)
+    y = _rotated(xp, x[..., :rotated], cos, sin, interleaved=interleaved)
+    if rotated < size:
+        y = xp.concat([y, x[..., rotated:]], axis=-1)
     return xp.reshape(y, X.shape)
 
 
 @at_least_float32
-def _turned(xp: Backend, x: Array, cos: Array, sin: Array, *, interleaved: int) -> Array:
+def _rotated(xp: Backend, x: Array, cos: Array, sin: Array, *, interleaved: int) -> Array:
     half = x.shape[-1] // 2
     if interleaved:
         a, b = x[..., 0::2], x[..., 1::2]
@@ -194,18 +192,9 @@ def _at_positions(xp: Backend, cache: Array, position_ids: Array | None, shape: 
     return cache
 
 
-def attended(
-    xp: Backend,
-    q: Array,
-    k: Array,
-    v: Array,
-    bias: Array | None = None,
-    *,
-    scale: float,
-    is_guarded: bool = False,
-) -> Array:
-    """The backend's own attention, for a rewrite that finds it written in other operators."""
-    return xp.attention(q, k, v, bias, scale=scale, is_guarded=is_guarded)
+def attended(xp: Backend, *arrays: Array, scale: float, is_guarded: bool = False) -> Array:
+    """Run the backend's attention, for a rewrite that finds it written in other operators."""
+    return xp.attention(*arrays, scale=scale, is_guarded=is_guarded)
 
 
 # -- heads ----------------------------------------------------------------------------------------
@@ -298,8 +287,7 @@ def _floating(xp: Backend, precision: DType) -> Any:
 
 
 def _by_sample(xp: Backend, lengths: Array, batch: int, longest: int) -> Array:
-    if lengths.shape != (batch,):
-        raise ValueError(f"nonpad_kv_seqlen has shape {lengths.shape}, but must have {(batch,)}")
+    require_shape("nonpad_kv_seqlen", lengths, (batch,))
     xp.require(lengths, Within("nonpad_kv_seqlen", 0, longest))
     lengths = xp.minimum(xp.maximum(lengths, 0), longest)
     return xp.reshape(lengths, (batch, 1, 1, 1))

@@ -1,4 +1,4 @@
-"""Checks of axes, which ONNX counts from the back when negative, and of shapes."""
+"""Axes, which ONNX counts from the back when negative, and checks of shapes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,19 @@ def axes_within(axes: Iterable[int], rank: int) -> tuple[int, ...]:
     return positive
 
 
+def sliced(x: Array, axis: int, start: int, end: int | None) -> Array:
+    """Return the elements of `x` from `start` to `end` along one axis, counted from the front."""
+    return x[(*(slice(None),) * axis, slice(start, end), ...)]
+
+
 def require_shape(name: str, x: Array, shape: tuple[int, ...]) -> None:
     """Raise a ValueError unless the input called `name` has this shape."""
     if x.shape != shape:
         raise ValueError(f"{name} has shape {x.shape}, but must have shape {shape}")
+
+
+def require_broadcasts(name: str, x: Array, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError unless the input called `name` broadcasts to this very shape."""
+    pairs = zip(x.shape[::-1], shape[::-1], strict=False)
+    if x.ndim > len(shape) or any(size not in (1, length) for size, length in pairs):
+        raise ValueError(f"{name} of shape {x.shape} does not broadcast to {shape}")

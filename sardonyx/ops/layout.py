@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.axes import axes_within, axis_within
+from sardonyx.ops.axes import axes_within, axis_within, sliced
 from sardonyx.ops.definition import Alias, Ints, Outputs, op
 
 # -- the same elements under another shape --------------------------------------------------------
@@ -36,11 +37,11 @@ def _filled(old: Sequence[int], new: Sequence[int], allow_zero: bool) -> tuple[i
         if any(size == 0 for size in new[len(old) :]):
             raise ValueError(f"shape {tuple(new)} keeps an axis that rank {len(old)} does not have")
         new = [old[axis] if size == 0 else size for axis, size in enumerate(new)]
-    known = math.prod(size for size in new if size != -1)
+    product = math.prod(size for size in new if size != -1)
     total = math.prod(old)
-    if known != total if -1 not in new else known == 0 or total % known != 0:
+    if product != total if -1 not in new else product == 0 or total % product != 0:
         raise ValueError(f"{total} elements of shape {tuple(old)} do not fill shape {tuple(new)}")
-    return tuple(total // known if size == -1 else size for size in new)
+    return tuple(total // product if size == -1 else size for size in new)
 
 
 def _reshaped(xp: Backend, x: Array, shape: tuple[int, ...]) -> Array:
@@ -81,15 +82,6 @@ def Unsqueeze(xp: Backend, data: Array, axes: Ints) -> Alias:
 
 @op
 def Concat(xp: Backend, *inputs: Array, axis: int) -> Array:
-    return _joined(xp, inputs, axis)
-
-
-@Concat.before(4)
-def concat_along_channels_by_default(xp: Backend, *inputs: Array, axis: int = 1) -> Array:
-    return _joined(xp, inputs, axis)
-
-
-def _joined(xp: Backend, inputs: Sequence[Array], axis: int) -> Array:
     if not inputs:
         raise ValueError("there is nothing to concatenate")
     axis = axis_within(axis, inputs[0].ndim)
@@ -97,6 +89,11 @@ def _joined(xp: Backend, inputs: Sequence[Array], axis: int) -> Array:
         shapes = ", ".join(str(x.shape) for x in inputs)
         raise ValueError(f"shapes {shapes} differ on another axis than {axis}")
     return inputs[0] if len(inputs) == 1 else xp.concat(list(inputs), axis=axis)
+
+
+@Concat.before(4)
+def concat_along_channels_by_default(xp: Backend, *inputs: Array, axis: int = 1) -> Array:
+    return Concat(xp, *inputs, axis=axis)
 
 
 @op
@@ -115,19 +112,18 @@ def Split(
         # Only a node with num_outputs may have a smaller last part.
         if num_outputs not in (None, outputs):
             raise ValueError(f"num_outputs is {num_outputs}, but there are {outputs} outputs")
-        split = _parts(size, outputs, uneven=num_outputs is not None)
+        split = _even_parts(size, outputs, uneven=num_outputs is not None)
     if len(split) != outputs or sum(split) != size or min(split) < 0:
         raise ValueError(f"parts {split} do not make {outputs} outputs of an axis of size {size}")
-    if len(split) == 1:
-        return (input,)
-    lead = (slice(None),) * axis
-    ends = np.cumsum(split).tolist()
-    return tuple(
-        input[(*lead, slice(end - part, end), ...)] for part, end in zip(split, ends, strict=True)
-    )
+    return (input,) if len(split) == 1 else tuple(parts_along(input, axis, split))
 
 
-def _parts(size: int, count: int, uneven: bool) -> tuple[int, ...]:
+def parts_along(x: Array, axis: int, sizes: Sequence[int]) -> list[Array]:
+    """Divide `x` along an axis into parts of these sizes."""
+    return [sliced(x, axis, a, b) for a, b in pairwise(np.cumsum([0, *sizes]).tolist())]
+
+
+def _even_parts(size: int, count: int, uneven: bool) -> tuple[int, ...]:
     if count < 1 or (size % count and not uneven):
         raise ValueError(f"an axis of size {size} does not split into {count} equal parts")
     part = -(-size // count)
@@ -143,19 +139,15 @@ def Expand(xp: Backend, input: Array, shape: Ints) -> Array:
 
 @op
 def Tile(xp: Backend, input: Array, repeats: Ints) -> Array:
-    return _tiled(xp, input, repeats)
+    if len(repeats) != input.ndim or min(repeats, default=0) < 0:
+        raise ValueError(f"repeats {repeats} are not one count per axis of shape {input.shape}")
+    return input if set(repeats) <= {1} else xp.tile(input, repeats)
 
 
 @Tile.before(6)
 def tile_of_one_axis(xp: Backend, input: Array, tiles: int, axis: int) -> Array:
     axis = axis_within(axis, input.ndim)
-    return _tiled(xp, input, tuple(tiles if i == axis else 1 for i in range(input.ndim)))
-
-
-def _tiled(xp: Backend, x: Array, repeats: Ints) -> Array:
-    if len(repeats) != x.ndim or min(repeats, default=0) < 0:
-        raise ValueError(f"repeats {repeats} are not one count per axis of shape {x.shape}")
-    return x if set(repeats) <= {1} else xp.tile(x, repeats)
+    return Tile(xp, input, tuple(tiles if i == axis else 1 for i in range(input.ndim)))
 
 
 # -- padding --------------------------------------------------------------------------------------
@@ -172,9 +164,8 @@ def Pad(
     mode: str = "constant",
 ) -> Array:
     axes = axes_within(range(data.ndim) if axes is None else axes, data.ndim)
-    if constant_value is None:
-        return _padded(xp, data, _widths(data, pads, axes), mode, _blank(xp, data))
-    return _padded(xp, data, _widths(data, pads, axes), mode, xp.reshape(constant_value, ()))
+    value = _blank(xp, data) if constant_value is None else xp.reshape(constant_value, ())
+    return _padded(xp, data, _widths(data, pads, axes), mode, value)
 
 
 @Pad.before(11)
@@ -280,11 +271,10 @@ def DepthToSpace(xp: Backend, input: Array, *, blocksize: int, mode: str = "DCR"
     if depth * blocksize**2 != c:
         raise ValueError(f"blocks of {blocksize} by {blocksize} do not divide {c} channels")
     if mode == "DCR":
-        x = xp.reshape(input, (n, blocksize, blocksize, depth, h, w))
-        x = xp.permute_dims(x, (0, 3, 4, 1, 5, 2))
+        blocks, order = (blocksize, blocksize, depth), (0, 3, 4, 1, 5, 2)
     else:
-        x = xp.reshape(input, (n, depth, blocksize, blocksize, h, w))
-        x = xp.permute_dims(x, (0, 1, 4, 2, 5, 3))
+        blocks, order = (depth, blocksize, blocksize), (0, 1, 4, 2, 5, 3)
+    x = xp.permute_dims(xp.reshape(input, (n, *blocks, h, w)), order)
     return xp.reshape(x, (n, depth, h * blocksize, w * blocksize))
 
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import require_broadcasts
 from sardonyx.ops.definition import op
+from sardonyx.ops.dtypes import FLOAT64
 from sardonyx.ops.precision import at_least_float32
 
 
 @op
 def MatMul(xp: Backend, A: Array, B: Array) -> Array:
+    require_factors(A, B)
+    return xp.matmul(A, B)
+
+
+def require_factors(A: Array, B: Array) -> None:
+    """Raise a ValueError unless the sizes over which a product sums agree."""
     if A.ndim == 0 or B.ndim == 0:
         raise ValueError(
             f"shapes {A.shape} and {B.shape} cannot be multiplied: a scalar is not a matrix"
@@ -23,7 +29,6 @@ def MatMul(xp: Backend, A: Array, B: Array) -> Array:
             f"shapes {A.shape} and {B.shape} cannot be multiplied: the last axis of A must have "
             "the size of the second to last axis of B"
         )
-    return xp.matmul(A, B)
 
 
 @op
@@ -45,26 +50,20 @@ def Gemm(
         )
     dtype = A.dtype
     if xp.isdtype(dtype, "integral") and not (alpha.is_integer() and beta.is_integer()):
-        wide = xp.dtype(np.dtype(np.float64))
+        wide = xp.dtype(FLOAT64)
         A, B = xp.astype(A, wide), xp.astype(B, wide)
         C = None if C is None else xp.astype(C, wide)
     Y = MatMul(xp, xp.matrix_transpose(A) if transA else A, xp.matrix_transpose(B) if transB else B)
     Y = _times(xp, Y, alpha)
     if C is not None:
-        _check_broadcasts(C, Y)
+        require_broadcasts("C", C, Y.shape)
         Y = Y + _times(xp, C, beta) if beta != 0 else Y
     return xp.astype(Y, dtype)
 
 
 @Gemm.before(7)
 def gemm_that_broadcasts_on_request(
-    xp: Backend,
-    A: Array,
-    B: Array,
-    C: Array,
-    *,
-    broadcast: int = 0,
-    **others: Annotated[Any, Gemm],
+    xp: Backend, A: Array, B: Array, C: Array, *, broadcast: int = 0, **others: Annotated[Any, Gemm]
 ) -> Array:
     Y: Array = Gemm(xp, A, B, C, **others)
     if not broadcast and C.shape != Y.shape:
@@ -76,12 +75,6 @@ def _times(xp: Backend, x: Array, factor: float) -> Array:
     if factor == 1:
         return x
     return x * (int(factor) if xp.isdtype(x.dtype, "integral") else factor)
-
-
-def _check_broadcasts(C: Array, Y: Array) -> None:
-    tail = Y.shape[Y.ndim - C.ndim :]
-    if C.ndim > Y.ndim or any(n not in (1, m) for n, m in zip(C.shape, tail, strict=True)):
-        raise ValueError(f"C of shape {C.shape} does not broadcast to {Y.shape}")
 
 
 @op

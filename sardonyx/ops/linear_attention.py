@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Swish
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.dtypes import FLOAT32
+from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import at_least_float32
 
-FLOAT32 = np.dtype(np.float32)
 # For each update rule, whether it has the inputs `decay` and `beta`.
 RULES = {
     "linear": (False, False),
@@ -134,8 +133,7 @@ def _first_state(xp: Backend, past: Array | None, shape: Ints) -> Array:
 
 
 def _check_gates(update_rule: str, decay: Array | None, beta: Array | None) -> None:
-    if update_rule not in RULES:
-        raise ValueError(f"update_rule is {update_rule!r}, but must be one of {', '.join(RULES)}")
+    require_one_of("update_rule", update_rule, RULES)
     gates = {"decay": decay, "beta": beta}
     for (name, gate), wanted in zip(gates.items(), RULES[update_rule], strict=True):
         if (gate is not None) != wanted:
@@ -184,8 +182,7 @@ def CausalConvWithState(
     activation: str = "none",
 ) -> tuple[Array, Array]:
     """Convolve each channel with its own causal filter; return also the state for the next call."""
-    if activation not in ("none", "silu", "swish"):
-        raise ValueError(f"activation is {activation!r}, but must be 'none', 'silu' or 'swish'")
+    require_one_of("activation", activation, ("none", "silu", "swish"))
     if input.ndim != 3 or weight.ndim != 3:
         raise ValueError(
             f"input has {input.ndim} axes and weight {weight.ndim}, but both must have three"

@@ -152,7 +152,7 @@ class _Loop:
             body=self.body,
             ignored=ignored,
             limits=len(limits),
-            begins=self.begins(),
+            is_endless=self.begins() and not limits,
         )
 
     def is_unbounded(self) -> bool:
@@ -205,7 +205,7 @@ class _Loop:
             count, goes_on = self.walk.read(status).tolist()
             state, buffers = rest[: len(state)], rest[len(state) :]
             for i, buffer in enumerate(buffers):
-                pieces[i] += self.walk.apply(_first, buffer, count=count)
+                pieces[i] += self.walk.apply(first_rows, buffer, count=count)
             done, size = done + count, 2 * size
             if not goes_on or done >= trips:
                 break
@@ -242,7 +242,7 @@ class _Loop:
 
     def no_rows(self) -> list[Value]:
         specs = self.body.specs(np.asarray(0), YES, *self.state)[1 + len(self.state) :]
-        return [np.zeros((0, *spec.shape), spec.dtype) for spec in specs]
+        return [no_rows(spec) for spec in specs]
 
 
 def _spec(value: Value) -> Spec | None:
@@ -256,7 +256,7 @@ def _while(
     body: Body,
     ignored: bool,
     limits: int,
-    begins: bool,
+    is_endless: bool,
 ) -> tuple[Array, ...]:
     state = limit_and_state[limits:]
     start = xp.zeros((), dtype=xp.dtype(NUMBER.dtype))
@@ -267,18 +267,19 @@ def _while(
 
     def iterate(number: Array, going: Array, *carried: Array) -> tuple[Array, ...]:
         still, *results = body(number, going, *carried, iteration=number)
-        if begins and not limits and (ignored or _stays_true(still, going)):
-            raise LimitExceeded(_NEVER_ENDS)
-        still = going if ignored else xp.reshape(xp.asarray(still), ())
+        still = _condition(xp, still, going, ignored=ignored, is_endless=is_endless)
         return (number + 1, still, *map(xp.asarray, results))
 
     _, _, *last = xp.loop(goes_on, iterate, (start, xp.reshape(going, ()), *state))
     return tuple(last)
 
 
-def _stays_true(still: Any, going: Any) -> bool:
-    """Return whether a body's condition is constantly true, or the unchanged initial one."""
-    return still is going or (isinstance(still, np.ndarray) and bool(still.all()))
+def _condition(xp: Backend, still: Any, going: Array, *, ignored: bool, is_endless: bool) -> Array:
+    """Return the condition after an iteration; refuse one that can never end an endless loop."""
+    is_constant = isinstance(still, np.ndarray) and bool(still.all())
+    if is_endless and (ignored or still is going or is_constant):
+        raise LimitExceeded(_NEVER_ENDS)
+    return going if ignored else xp.reshape(xp.asarray(still), ())
 
 
 _NEVER_ENDS = (
@@ -328,9 +329,7 @@ def _chunk(
     def iterate(count: Array, going: Array, *carried: Array) -> tuple[Array, ...]:
         number = done + count
         still, *results = body(number, going, *carried[:states], iteration=number)
-        if is_endless and (ignored or _stays_true(still, going)):
-            raise LimitExceeded(_NEVER_ENDS)
-        still = going if ignored else xp.reshape(xp.asarray(still), ())
+        still = _condition(xp, still, going, ignored=ignored, is_endless=is_endless)
         written = (
             xp.scatter(buffer, (count,), xp.asarray(row))
             for buffer, row in zip(carried[states:], results[states:], strict=True)
@@ -342,7 +341,7 @@ def _chunk(
     return (xp.stack([count, xp.astype(going, count.dtype)]), going, *final)
 
 
-def _first(xp: Backend, buffer: Array, *, count: int) -> Array:
+def first_rows(xp: Backend, buffer: Array, *, count: int) -> Array:
     return buffer if buffer.shape[0] == count else buffer[:count, ...]
 
 
@@ -357,3 +356,9 @@ def stacked(xp: Backend, *rows: Array, axis: int = 0) -> Array:
         one, other, *_ = shapes
         raise ValueError(f"its iterations return results of different shapes, {one} and {other}")
     return xp.stack(rows, axis=axis_within(axis, rows[0].ndim + 1))
+
+
+def no_rows(spec: Any, axis: int = 0) -> Value:
+    """Stack the results of no iterations, each of which would be like `spec`."""
+    axis = axis_within(axis, len(spec.shape) + 1)
+    return np.zeros((*spec.shape[:axis], 0, *spec.shape[axis:]), spec.dtype)

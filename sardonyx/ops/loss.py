@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import LogSoftmax
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import op
+from sardonyx.ops.dtypes import INT64
+from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import wide
 
 
@@ -58,7 +58,7 @@ def _loss(
 ) -> Array:
     """Return the reduced loss; an ignored class has loss and weight 0, and so counts nowhere."""
     _check(log_prob, target, weight, reduction)
-    target = xp.astype(target, xp.dtype(np.dtype(np.int64)))
+    target = xp.astype(target, xp.dtype(INT64))
     counts = None if ignore_index is None else xp.not_equal(target, ignore_index)
     # An ignored class need not exist; a negative class must not count from the end.
     target = target if counts is None else xp.where(counts, target, 0)
@@ -84,8 +84,7 @@ def _require_classes(
 
 
 def _check(log_prob: Array, target: Array, weight: Array | None, reduction: str) -> None:
-    if reduction not in ("none", "sum", "mean"):
-        raise ValueError(f"reduction {reduction!r} is not one of none, sum and mean")
+    require_one_of("reduction", reduction, ("none", "sum", "mean"))
     shape = log_prob.shape
     if len(shape) < 2 or target.shape != (shape[0], *shape[2:]):
         raise ValueError(

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.axes import axes_within, axis_within
+from sardonyx.ops.axes import axes_within, axis_within, require_broadcasts, require_shape
 from sardonyx.ops.definition import DType, Ints, Outputs, op
+from sardonyx.ops.dtypes import FLOAT32
 from sardonyx.ops.legacy_attributes import consumes_inputs
 from sardonyx.ops.precision import at_least_float32, wide
-
-FLOAT32 = np.dtype(np.float32)
 
 # -- over axes of one input -----------------------------------------------------------------------
 
@@ -139,20 +136,14 @@ def _standardized(xp: Backend, x: Array, axes: Ints, epsilon: float) -> tuple[Ar
 
 def _fitting(parameter: Array, X: Array) -> Array:
     """Return `parameter`, which must broadcast to the shape of `X`."""
-    tail = X.shape[X.ndim - parameter.ndim :]
-    pairs = zip(parameter.shape, tail, strict=False)
-    if parameter.ndim > X.ndim or any(size not in (1, length) for size, length in pairs):
-        raise ValueError(f"shape {parameter.shape} does not broadcast to {X.shape}")
+    require_broadcasts("a parameter", parameter, X.shape)
     return parameter
 
 
 def _per_channel(xp: Backend, parameter: Array, X: Array) -> Array:
     """Return a vector reshaped to broadcast along the channels of `X`."""
     channels = X.shape[1] if X.ndim > 1 else 1
-    if parameter.shape != (channels,):
-        raise ValueError(
-            f"a parameter has shape {parameter.shape}, but must have {(channels,)}, one per channel"
-        )
+    require_shape("a parameter (one number per channel)", parameter, (channels,))
     return xp.reshape(parameter, (channels, *(1,) * (X.ndim - 2)))
 
 
@@ -233,14 +224,7 @@ def batch_normalization_training_if_it_has_outputs(
 
 
 def _normalized(
-    xp: Backend,
-    X: Array,
-    scale: Array,
-    B: Array,
-    mean: Array,
-    variance: Array,
-    *,
-    epsilon: float,
+    xp: Backend, X: Array, scale: Array, B: Array, mean: Array, variance: Array, *, epsilon: float
 ) -> Array:
     """Normalise with one product and one sum per element; the rest is done once per channel."""
     x = wide(xp, X)

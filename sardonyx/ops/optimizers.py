@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import op
+from sardonyx.ops.dtypes import FLOAT64
+from sardonyx.ops.options import require_one_of
 
 TRAINING = "ai.onnx.preview.training"
 
@@ -27,11 +27,10 @@ def Adagrad(
     rate = _number(xp, R) / (1 + _number(xp, T) * decay_factor)
 
     def step(X: Array, G: Array, H: Array) -> Sequence[Array]:
-        regularized = norm_coefficient * X + G
-        H_new = H + xp.square(regularized)
-        return X - _like(xp, rate, X) * regularized / (xp.sqrt(H_new) + epsilon), H_new
+        H_new = H + xp.square(G)
+        return X - _like(xp, rate, X) * G / (xp.sqrt(H_new) + epsilon), H_new
 
-    return _stepped(step, inputs, 3)
+    return _stepped(step, inputs, 3, norm_coefficient)
 
 
 @op(domain=TRAINING)
@@ -55,13 +54,12 @@ def Adam(
     rate = xp.where(count > 0, rate * xp.sqrt(square_correction) / correction, rate)
 
     def step(X: Array, G: Array, V: Array, H: Array) -> Sequence[Array]:
-        regularized = norm_coefficient * X + G
-        V_new = alpha * V + (1 - alpha) * regularized
-        H_new = beta * H + (1 - beta) * xp.square(regularized)
+        V_new = alpha * V + (1 - alpha) * G
+        H_new = beta * H + (1 - beta) * xp.square(G)
         X_new = X - _like(xp, rate, X) * V_new / (xp.sqrt(H_new) + epsilon)
         return (1 - norm_coefficient_post) * X_new, V_new, H_new
 
-    return _stepped(step, inputs, 4)
+    return _stepped(step, inputs, 4, norm_coefficient)
 
 
 @op(domain=TRAINING)
@@ -76,18 +74,16 @@ def Momentum(
     norm_coefficient: float,
 ) -> tuple[Array, ...]:
     """Update tensors and their momenta."""
-    if mode not in ("standard", "nesterov"):
-        raise ValueError(f"mode is {mode!r}, but must be standard or nesterov")
+    require_one_of("mode", mode, ("standard", "nesterov"))
     rate, count = _number(xp, R), _number(xp, T)
     factor = xp.where(count > 0, xp.full_like(count, beta), xp.ones_like(count))
 
     def step(X: Array, G: Array, V: Array) -> Sequence[Array]:
-        regularized = norm_coefficient * X + G
-        V_new = alpha * V + _like(xp, factor, X) * regularized
-        direction = V_new if mode == "standard" else regularized + alpha * V_new
+        V_new = alpha * V + _like(xp, factor, X) * G
+        direction = V_new if mode == "standard" else G + alpha * V_new
         return X - _like(xp, rate, X) * direction, V_new
 
-    return _stepped(step, inputs, 3)
+    return _stepped(step, inputs, 3, norm_coefficient)
 
 
 def _number(xp: Backend, value: Array) -> Array:
@@ -97,7 +93,7 @@ def _number(xp: Backend, value: Array) -> Array:
             f"R and T must have one element each, but one has shape {value.shape} with "
             f"{value.size} elements"
         )
-    return xp.astype(xp.reshape(value, ()), xp.dtype(np.dtype(np.float64)))
+    return xp.astype(xp.reshape(value, ()), xp.dtype(FLOAT64))
 
 
 def _like(xp: Backend, number: Array, X: Array) -> Array:
@@ -105,9 +101,12 @@ def _like(xp: Backend, number: Array, X: Array) -> Array:
 
 
 def _stepped(
-    step: Callable[..., Sequence[Array]], inputs: Sequence[Array], kinds: int
+    step: Callable[..., Sequence[Array]], inputs: Sequence[Array], kinds: int, decay: float
 ) -> tuple[Array, ...]:
-    """Apply `step` to each tensor; inputs and results are grouped by kind, not by tensor."""
+    """Apply `step` to each tensor and its gradient, to which `decay` times the tensor is added.
+
+    Inputs and results are grouped by kind, not by tensor.
+    """
     count = len(inputs) // kinds
     if not count or count * kinds != len(inputs):
         raise ValueError(
@@ -120,5 +119,5 @@ def _stepped(
             raise ValueError(
                 f"a tensor has shape {X.shape}, but its gradient and state have shapes {shapes}"
             )
-    results = [step(*each) for each in zip(*groups, strict=True)]
+    results = [step(X, decay * X + G, *state) for X, G, *state in zip(*groups, strict=True)]
     return tuple(value for kind in zip(*results, strict=True) for value in kind)

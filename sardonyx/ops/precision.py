@@ -6,10 +6,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.ops.dtypes import FLOAT32
 
 
 def at_least_float32(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -23,7 +22,7 @@ def at_least_float32(function: Callable[..., Array]) -> Callable[..., Array]:
         dtype = inputs[0].dtype
         if not is_narrow(xp, dtype):
             return function(xp, *inputs, **attributes)
-        float32 = xp.dtype(np.dtype(np.float32))
+        float32 = xp.dtype(FLOAT32)
         wider = (None if x is None else xp.astype(x, float32) for x in inputs)
         return xp.astype(function(xp, *wider, **attributes), dtype)
 
@@ -32,7 +31,7 @@ def at_least_float32(function: Callable[..., Array]) -> Callable[..., Array]:
 
 def wide(xp: Backend, x: Array) -> Array:
     """Return `x` in float32 if it is a narrower float, and unchanged otherwise."""
-    return xp.astype(x, xp.dtype(np.dtype(np.float32))) if is_narrow(xp, x.dtype) else x
+    return xp.astype(x, xp.dtype(FLOAT32)) if is_narrow(xp, x.dtype) else x
 
 
 def is_narrow(xp: Backend, dtype: Any) -> bool:

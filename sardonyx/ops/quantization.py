@@ -11,18 +11,15 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
-from sardonyx.ops.axes import axis_within
+from sardonyx.ops.axes import axis_within, require_broadcasts, sliced
 from sardonyx.ops.casting import Cast
 from sardonyx.ops.convolution import windows_of_filters, with_bias
 from sardonyx.ops.definition import DType, Ints, op
+from sardonyx.ops.dtypes import FLOAT32, FLOAT64, INT32, UINT8
 from sardonyx.ops.fused_products import convolution_by_finite
+from sardonyx.ops.linalg import require_factors
 from sardonyx.ops.precision import wide
 from sardonyx.ops.windows import Layout, Windows
-
-INT32 = np.dtype(np.int32)
-UINT8 = np.dtype(np.uint8)
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
 
 # -- element by element ---------------------------------------------------------------------------
 
@@ -100,22 +97,22 @@ QUANTIZED_TYPES = frozenset(
 )
 
 
-def _quantized_type(xp: Backend, zero_point: Array | None, asked: DType | None) -> DType:
-    dtype = asked or UINT8 if zero_point is None else xp.numpy_dtype(zero_point.dtype)
-    if asked not in (None, dtype):
-        raise ValueError(f"output_dtype is {asked}, but the zero point is {dtype}")
+def _quantized_type(xp: Backend, zero_point: Array | None, output_dtype: DType | None) -> DType:
+    dtype = output_dtype or UINT8 if zero_point is None else xp.numpy_dtype(zero_point.dtype)
+    if output_dtype not in (None, dtype):
+        raise ValueError(f"output_dtype is {output_dtype}, but the zero point is {dtype}")
     if dtype not in QUANTIZED_TYPES:
         raise ValueError(f"{dtype} is not a quantized type")
     return dtype
 
 
-def _dtype_of_division(xp: Backend, x: Array, scale: Array, asked: DType | None) -> DType:
+def _dtype_of_division(xp: Backend, x: Array, scale: Array, precision: DType | None) -> DType:
     """Return the scale's dtype, or a wider one if that is too narrow to divide in."""
-    dtype = asked or xp.numpy_dtype(scale.dtype)
+    dtype = precision or xp.numpy_dtype(scale.dtype)
     if _is_precise(dtype):
         return dtype
-    if asked is not None:
-        raise ValueError(f"precision is {asked}, but must be a float of 16 bits or more")
+    if precision is not None:
+        raise ValueError(f"precision is {precision}, but must be a float of 16 bits or more")
     return FLOAT64 if xp.isdtype(x.dtype, "integral") else FLOAT32
 
 
@@ -174,7 +171,7 @@ def spread(xp: Backend, value: Array, shape: Ints, axis: int, block_size: int) -
             f"{block_size} along axis {axis}: it needs shape {blocks}"
         )
     repeated = xp.repeat(value, min(block_size, max(length, 1)), axis=axis)
-    return repeated[(slice(None),) * axis + (slice(0, length), ...)]
+    return sliced(repeated, axis, 0, length)
 
 
 # -- products of matrices -------------------------------------------------------------------------
@@ -222,17 +219,9 @@ def QLinearMatMul(
 
 def _matrices(xp: Backend, a: Array, b: Array) -> tuple[Array, Array]:
     """Return both factors as matrices: a vector is a row on the left, a column on the right."""
-    if a.ndim == 0 or b.ndim == 0:
-        raise ValueError(
-            f"shapes {a.shape} and {b.shape} cannot be multiplied: a scalar is not a matrix"
-        )
+    require_factors(a, b)
     rows = xp.reshape(a, (1, -1)) if a.ndim == 1 else a
     columns = xp.reshape(b, (-1, 1)) if b.ndim == 1 else b
-    if rows.shape[-1] != columns.shape[-2]:
-        raise ValueError(
-            f"shapes {a.shape} and {b.shape} cannot be multiplied: the last axis of the first must "
-            "have the size of the second to last axis of the second"
-        )
     stacks = zip(rows.shape[-3::-1], columns.shape[-3::-1], strict=False)
     if any(n != m and 1 not in (n, m) for n, m in stacks):
         raise ValueError(f"shapes {a.shape} and {b.shape} do not broadcast before their last axes")
@@ -258,11 +247,9 @@ def _per_column(xp: Backend, value: Any, matrices: Array) -> Any:
 def _along(xp: Backend, value: Any, shape: Ints, *, vector: Ints) -> Any:
     if value is None:
         return None
-    shaped = xp.reshape(value, vector) if value.ndim < 2 else value
-    pairs = zip(shaped.shape[::-1], shape[::-1], strict=False)
-    if shaped.ndim > len(shape) or any(n not in (1, m) for n, m in pairs):
-        raise ValueError(f"a scale or zero point of shape {value.shape} does not fit {shape}")
-    return shaped
+    value = xp.reshape(value, vector) if value.ndim < 2 else value
+    require_broadcasts("a scale or zero point", value, shape)
+    return value
 
 
 def _centred_product(

@@ -12,12 +12,8 @@ from sardonyx.backends.conditions import Within
 from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Ints, Key, Outputs, Shaped, op
+from sardonyx.ops.dtypes import BOOL, FLOAT32, FLOAT64, INT32, INT64
 from sardonyx.ops.precision import at_least_float32, is_narrow
-
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
-INT32 = np.dtype(np.int32)
-INT64 = np.dtype(np.int64)
 
 # -- tensors of numbers ---------------------------------------------------------------------------
 
@@ -255,7 +251,7 @@ def _drops(ratio: float) -> bool:
 
 
 def _full_mask(xp: Backend, data: Array) -> Array:
-    return xp.ones(data.shape, dtype=xp.dtype(np.dtype(bool)))
+    return xp.ones(data.shape, dtype=xp.dtype(BOOL))
 
 
 def _drawn_mask(xp: Backend, data: Array, ratio: float, seed: int | None, key: Key) -> Array:

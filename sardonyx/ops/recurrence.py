@@ -14,6 +14,7 @@ from sardonyx.ops.activation import Elu, HardSigmoid, LeakyRelu, Relu, Sigmoid, 
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Floats, Strings
 from sardonyx.ops.elementwise import Tanh
+from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import wide
 
 _BACKWARDS: Mapping[str, tuple[bool, ...]] = {
@@ -61,10 +62,8 @@ class Network:
         layout: int = 0,
     ) -> Network:
         """Build the network; the cell adds the recurrent biases of gates that are not `hoisted`."""
-        if direction not in _BACKWARDS:
-            raise ValueError(f"direction {direction!r} is not one of {', '.join(_BACKWARDS)}")
-        if layout not in (0, 1):
-            raise ValueError(f"layout is {layout}, but must be 0 or 1")
+        require_one_of("direction", direction, _BACKWARDS)
+        require_one_of("layout", layout, (0, 1))
         if clip is not None and not clip > 0:
             raise ValueError(f"clip is {clip}, but must be positive")
         if X.ndim != 3 or R.ndim != 3 or not R.shape[-1]:
@@ -205,8 +204,7 @@ class _Activation:
 
 def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> _Activation:
     """Build an activation; it takes its scales from the lists, else its operator's defaults."""
-    if name.lower() not in _ACTIVATIONS:
-        raise ValueError(f"activation {name!r} is not one of {', '.join(_ACTIVATIONS)}")
+    require_one_of("an activation", name.lower(), _ACTIVATIONS)
     function, names = _ACTIVATIONS[name.lower()]
     lists = {"alpha": alphas, "beta": betas}
     scales = {scale: next(lists[scale], None) for scale in names}

@@ -9,11 +9,10 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.axes import axes_within, axis_within
+from sardonyx.ops.axes import axes_within, axis_within, sliced
 from sardonyx.ops.definition import Ints, Op, op
+from sardonyx.ops.dtypes import FLOAT64, INT64
 from sardonyx.ops.precision import at_least_float32, wide
-
-FLOAT64 = np.dtype(np.float64)
 
 Reduction = Callable[..., Array]
 
@@ -163,22 +162,18 @@ def _bounds(xp: Backend, x: Array) -> tuple[float, float]:
 def ArgMax(
     xp: Backend, data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Array:
-    return _position(
-        xp, xp.argmax, data, axis, keepdims=bool(keepdims), last=bool(select_last_index)
-    )
+    return _position(xp, xp.argmax, data, axis, keepdims, select_last_index)
 
 
 @op
 def ArgMin(
     xp: Backend, data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
 ) -> Array:
-    return _position(
-        xp, xp.argmin, data, axis, keepdims=bool(keepdims), last=bool(select_last_index)
-    )
+    return _position(xp, xp.argmin, data, axis, keepdims, select_last_index)
 
 
 def _position(
-    xp: Backend, function: Reduction, x: Array, axis: int, *, keepdims: bool, last: bool
+    xp: Backend, function: Reduction, x: Array, axis: int, keepdims: int, last: int
 ) -> Array:
     axis = axis_within(axis, x.ndim)
     size = x.shape[axis]
@@ -186,8 +181,8 @@ def _position(
         raise ValueError(
             f"axis {axis} of shape {x.shape} has no elements, but must have at least one"
         )
-    place = function(xp.flip(x, axis=axis) if last else x, axis=axis, keepdims=keepdims)
-    place = xp.astype(place, xp.dtype(np.dtype(np.int64)))
+    place = function(xp.flip(x, axis=axis) if last else x, axis=axis, keepdims=bool(keepdims))
+    place = xp.astype(place, xp.dtype(INT64))
     return size - 1 - place if last else place
 
 
@@ -196,24 +191,20 @@ def _position(
 
 @op
 def CumSum(xp: Backend, x: Array, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    return _cumulative(
-        xp, xp.cumulative_sum, x, axis, exclusive=bool(exclusive), reverse=bool(reverse)
-    )
+    return _cumulative(xp, xp.cumulative_sum, x, axis, exclusive, reverse)
 
 
 @op
 def CumProd(xp: Backend, x: Array, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    return _cumulative(
-        xp, xp.cumulative_prod, x, axis, exclusive=bool(exclusive), reverse=bool(reverse)
-    )
+    return _cumulative(xp, xp.cumulative_prod, x, axis, exclusive, reverse)
 
 
 def _cumulative(
-    xp: Backend, function: Reduction, x: Array, axis: int, *, exclusive: bool, reverse: bool
+    xp: Backend, function: Reduction, x: Array, axis: int, exclusive: int, reverse: int
 ) -> Array:
     axis = axis_within(axis, x.ndim)
     wider = wide(xp, xp.flip(x, axis=axis) if reverse else x)
-    result = function(wider, axis=axis, dtype=wider.dtype, include_initial=exclusive)
+    result = function(wider, axis=axis, dtype=wider.dtype, include_initial=bool(exclusive))
     if exclusive:
-        result = result[(*(slice(None),) * axis, slice(0, x.shape[axis]), ...)]
+        result = sliced(result, axis, 0, x.shape[axis])
     return xp.astype(xp.flip(result, axis=axis) if reverse else result, x.dtype)

@@ -7,17 +7,14 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.dtypes import FLOAT32, INT64
+from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import wide
-
-FLOAT32 = np.dtype(np.float32)
-INT64 = np.dtype(np.int64)
 
 # -- interpolated points --------------------------------------------------------------------------
 
@@ -44,13 +41,11 @@ def RoiAlign(
     In mode "max", take the maximum of the pixels, each times its weight. If `sampling_ratio` is 0,
     the size of the region determines the number of points.
     """
-    if coordinate_transformation_mode not in ("half_pixel", "output_half_pixel"):
-        raise ValueError(
-            f"coordinate_transformation_mode is {coordinate_transformation_mode!r}, but must be "
-            "half_pixel or output_half_pixel"
-        )
-    if mode not in ("avg", "max"):
-        raise ValueError(f"mode is {mode!r}, but must be avg or max")
+    transformation = coordinate_transformation_mode
+    require_one_of(
+        "coordinate_transformation_mode", transformation, ("half_pixel", "output_half_pixel")
+    )
+    require_one_of("mode", mode, ("avg", "max"))
     if not 0 <= sampling_ratio <= MOST_POINTS:
         raise ValueError(f"sampling_ratio is {sampling_ratio}, but must be 0 to {MOST_POINTS}")
     bins = (output_height, output_width)
@@ -58,7 +53,7 @@ def RoiAlign(
     require_shape("batch_indices", batch_indices, rois.shape[:1])
     if not (rois.size and X.size):
         return xp.zeros((rois.shape[0], X.shape[1], *bins), dtype=X.dtype)
-    shift = 0.5 if coordinate_transformation_mode == "half_pixel" else 0.0
+    shift = 0.5 if transformation == "half_pixel" else 0.0
     corners = wide(xp, rois) * spatial_scale - shift
     down, across = (
         _points(
@@ -78,14 +73,7 @@ def RoiAlign(
 
     def visit(i: Array, j: Array, pooled: Array) -> Array:
         y, x = _neighbours(xp, down, i), _neighbours(xp, across, j)
-        products = [
-            xp.gather(pixels, (image, row, column)) * xp.expand_dims(weight * share, axis=-1)
-            for row, weight in ((y.lower, 1 - y.fraction), (y.upper, y.fraction))
-            for column, share in ((x.lower, 1 - x.fraction), (x.upper, x.fraction))
-        ]
-        # A point outside counts as zero, whatever the pixels at the border are.
-        is_inside = xp.expand_dims(y.is_inside & x.is_inside, axis=-1)
-        value = xp.where(is_inside, reduce(combine, products), 0.0)
+        value = _interpolated(xp, pixels, image, y, x, combine)
         is_there = xp.expand_dims(y.is_there & x.is_there, axis=-1)
         return xp.where(is_there, combine(pooled, value), pooled)
 
@@ -165,6 +153,25 @@ def _neighbours(xp: Backend, points: _Points, i: Array) -> _Neighbours:
     place = xp.astype(lower, xp.dtype(INT64))
     upper = xp.minimum(place + 1, last)
     return _Neighbours(place, upper, at - lower, is_inside, number < points.visits)
+
+
+def _interpolated(
+    xp: Backend,
+    pixels: Array,
+    image: Array,
+    y: _Neighbours,
+    x: _Neighbours,
+    combine: Callable[[Array, Array], Array],
+) -> Array:
+    """Combine the four pixels around each point, each times its weight."""
+    products = [
+        xp.gather(pixels, (image, row, column)) * xp.expand_dims(weight * share, axis=-1)
+        for row, weight in ((y.lower, 1 - y.fraction), (y.upper, y.fraction))
+        for column, share in ((x.lower, 1 - x.fraction), (x.upper, x.fraction))
+    ]
+    # A point outside counts as zero, even if pixels at the border are NaN or infinite.
+    is_inside = xp.expand_dims(y.is_inside & x.is_inside, axis=-1)
+    return xp.where(is_inside, reduce(combine, products), 0.0)
 
 
 # -- whole pixels ---------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from sardonyx.ops.interpolation import (
     resampled,
     widened,
 )
+from sardonyx.ops.options import require_one_of
 
 
 class Span(NamedTuple):
@@ -55,6 +56,7 @@ def Resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Array:
+    transformation = coordinate_transformation_mode
     axes = axes_within(range(X.ndim) if axes is None else axes, X.ndim)
     lengths = [X.shape[axis] for axis in axes]
     if scales and sizes:
@@ -63,14 +65,14 @@ def Resize(
         spans = _sized(lengths, sizes, keep_aspect_ratio_policy)
     else:
         spans = _scaled(lengths, scales or ())
-    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    crops = transformation == "tf_crop_and_resize"
     if crops and roi:
         spans = _cropped(spans, roi)
     if not np.isfinite(cubic_coeff_a):
         raise ValueError(f"cubic_coeff_a is {cubic_coeff_a}, but must be a finite number")
-    positions = _one_of(_POSITIONS, coordinate_transformation_mode)
-    to_nearest = _one_of(_NEAREST, nearest_mode)
-    interpolates = _one_of({"nearest": False, "linear": True, "cubic": True}, mode)
+    positions = _chosen("coordinate_transformation_mode", transformation, _POSITIONS)
+    to_nearest = _chosen("nearest_mode", nearest_mode, _NEAREST)
+    interpolates = _chosen("mode", mode, {"nearest": False, "linear": True, "cubic": True})
 
     def taps(span: Span) -> Taps:
         if not interpolates:
@@ -95,7 +97,7 @@ def resize_from_the_corner(
     Where an axis shrinks it is the one after, as in the test cases of the standard at the time.
     """
     spans = _scaled(X.shape, scales)
-    interpolates = _one_of({"nearest": False, "linear": True}, mode)
+    interpolates = _chosen("mode", mode, {"nearest": False, "linear": True})
 
     def taps(span: Span) -> Taps:
         positions = _asymmetric(span)
@@ -121,7 +123,7 @@ def upsample_height_and_width(
 ) -> Array:
     if X.ndim != 4:
         raise ValueError(f"X has {X.ndim} axes, but must have four")
-    mode = _one_of({"nearest": "nearest", "bilinear": "linear"}, mode)
+    mode = _chosen("mode", mode, {"nearest": "nearest", "bilinear": "linear"})
     Y: Array = Upsample(xp, X, (1.0, 1.0, height_scale, width_scale), mode=mode)
     return Y
 
@@ -196,7 +198,8 @@ def _simplest_fraction(scale: float) -> Fraction:
 def _sized(lengths: Sequence[int], sizes: Ints, policy: str) -> list[Span]:
     if len(sizes) != len(lengths) or min(sizes) < 0:
         raise ValueError(f"sizes {sizes} must be {len(lengths)} numbers, none of them negative")
-    choose = _one_of({"stretch": None, "not_larger": min, "not_smaller": max}, policy)
+    policies = {"stretch": None, "not_larger": min, "not_smaller": max}
+    choose = _chosen("keep_aspect_ratio_policy", policy, policies)
     ratios = [
         Fraction(size, n) if n else Fraction(0) for n, size in zip(lengths, sizes, strict=True)
     ]
@@ -288,7 +291,6 @@ _NEAREST: Mapping[str, Callable[[Host], Host]] = {
 Choice = TypeVar("Choice")
 
 
-def _one_of(choices: Mapping[str, Choice], name: str) -> Choice:
-    if name not in choices:
-        raise ValueError(f"{name!r} is not one of {', '.join(choices)}")
-    return choices[name]
+def _chosen(name: str, value: str, choices: Mapping[str, Choice]) -> Choice:
+    require_one_of(name, value, choices)
+    return choices[value]

@@ -12,7 +12,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Body, Ints, Value, Walk, op
-from sardonyx.ops.loops import FEW_ITERATIONS, stacked
+from sardonyx.ops.loops import FEW_ITERATIONS, NUMBER, first_rows, no_rows, stacked
 
 
 @op
@@ -98,8 +98,7 @@ def _keeps_shape(
         Spec((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype)
         for x, (axis, _) in zip(values[states:], in_axes, strict=True)
     ]
-    number = Spec((), np.dtype(np.int64))
-    results = walk.shapes(body, *state, *slices, iteration=number)
+    results = walk.shapes(body, *state, *slices, iteration=NUMBER)
     return results is not None and [*results[:states]] == state
 
 
@@ -117,7 +116,7 @@ def _scanned(
         _in_order(xp, xp.moveaxis(x, axis, 0), backwards)
         for x, (axis, backwards) in zip(values[states:], in_axes, strict=True)
     ]
-    numbers = xp.arange(length, dtype=xp.dtype(np.dtype(np.int64)))
+    numbers = xp.arange(length, dtype=xp.dtype(NUMBER.dtype))
 
     def step(carried: Any, slices: Any) -> Any:
         number, *elements = slices
@@ -146,7 +145,14 @@ def _scan_by_steps(
 ) -> tuple[Value, ...]:
     states = len(values) - len(in_axes)
     state, inputs = list(values[:states]), values[states:]
-    rows: list[list[Value]] = [[] for _ in out_axes]
+    if not length:
+        slices = [
+            walk.apply(_blank, x, axis=axis)[0]
+            for x, (axis, _) in zip(inputs, in_axes, strict=True)
+        ]
+        specs = body.specs(*state, *slices)[states:]
+        return (*state, *(no_rows(s, axis) for s, (axis, _) in zip(specs, out_axes, strict=True)))
+    rows = []
     for i in range(length):
         slices = [
             walk.apply(_slice, x, axis=axis, place=length - 1 - i if backwards else i)[0]
@@ -154,22 +160,12 @@ def _scan_by_steps(
         ]
         results = body(*state, *slices, iteration=np.asarray(i))
         state = list(results[:states])
-        for row, result in zip(rows, results[states:], strict=True):
-            row.append(result)
-    if not length:
-        slices = [
-            walk.apply(_blank, x, axis=axis)[0]
-            for x, (axis, _) in zip(inputs, in_axes, strict=True)
-        ]
-        specs = body.specs(*state, *slices)[states:]
-        return (*state, *(_no_rows(s, axis) for s, (axis, _) in zip(specs, out_axes, strict=True)))
-    ordered = (
-        r[::-1] if backwards else r for r, (_, backwards) in zip(rows, out_axes, strict=True)
+        rows.append(results[states:])
+    stacks = (
+        walk.apply(stacked, *(column[::-1] if backwards else column), axis=axis)[0]
+        for column, (axis, backwards) in zip(zip(*rows, strict=True), out_axes, strict=True)
     )
-    return (
-        *state,
-        *(walk.apply(stacked, *r, axis=a)[0] for r, (a, _) in zip(ordered, out_axes, strict=True)),
-    )
+    return (*state, *stacks)
 
 
 def _slice(xp: Backend, x: Array, *, axis: int, place: int) -> Array:
@@ -178,11 +174,6 @@ def _slice(xp: Backend, x: Array, *, axis: int, place: int) -> Array:
 
 def _blank(xp: Backend, x: Array, *, axis: int) -> Array:
     return xp.zeros((*x.shape[:axis], *x.shape[axis + 1 :]), dtype=x.dtype)
-
-
-def _no_rows(spec: Any, axis: int) -> Any:
-    axis = axis_within(axis, len(spec.shape) + 1)
-    return np.zeros((*spec.shape[:axis], 0, *spec.shape[axis:]), spec.dtype)
 
 
 @Scan.before(9)
@@ -213,7 +204,7 @@ def scan_of_batch(
     rows = []
     for i, length in enumerate(lengths):
         inputs = [walk.apply(_slice, value, axis=0, place=i)[0] for value in values]
-        inputs[states:] = [walk.apply(_first, x, count=length)[0] for x in inputs[states:]]
+        inputs[states:] = [walk.apply(first_rows, x, count=length)[0] for x in inputs[states:]]
         results = Scan(
             walk,
             *inputs,
@@ -224,10 +215,6 @@ def scan_of_batch(
         padded = (walk.apply(_padded, x, length=longest)[0] for x in results[states:])
         rows.append((*results[:states], *padded))
     return tuple(walk.apply(stacked, *column)[0] for column in zip(*rows, strict=True))
-
-
-def _first(xp: Backend, x: Array, *, count: int) -> Array:
-    return x[:count, ...]
 
 
 def _padded(xp: Backend, rows: Array, *, length: int) -> Array:

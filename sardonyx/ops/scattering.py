@@ -10,10 +10,12 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
-from sardonyx.ops.axes import axis_within
-from sardonyx.ops.definition import DType, op
+from sardonyx.ops.axes import axis_within, require_shape, sliced
+from sardonyx.ops.definition import op
+from sardonyx.ops.dtypes import UINT8
 from sardonyx.ops.indexing import along, require_within, require_within_axes
-from sardonyx.ops.precision import is_narrow
+from sardonyx.ops.options import require_one_of
+from sardonyx.ops.precision import wide
 
 # -- at any indices -------------------------------------------------------------------------------
 
@@ -59,9 +61,7 @@ def ScatterND(
             f"indices have shape {indices.shape}, but the last size must be from 1 to {data.ndim}"
         )
     count = indices.shape[-1]
-    expected = (*indices.shape[:-1], *data.shape[count:])
-    if updates.shape != expected:
-        raise ValueError(f"updates have shape {updates.shape}, but must have shape {expected}")
+    require_shape("updates", updates, (*indices.shape[:-1], *data.shape[count:]))
     require_within_axes(xp, indices, data.shape[:count])
     places = [indices[..., i] for i in range(count)]
     return _combined(xp, data, places, updates, reduction)
@@ -71,25 +71,17 @@ def _combined(
     xp: Backend, data: Array, places: Sequence[Array], updates: Array, reduction: str
 ) -> Array:
     """Return `data` with the updates written, or combined with the elements by `reduction`."""
-    if reduction not in ("none", "add", "mul", "max", "min"):
-        raise ValueError(f"reduction is {reduction!r}, but must be none, add, mul, max or min")
+    require_one_of("reduction", reduction, ("none", "add", "mul", "max", "min"))
     if reduction == "none":
         return xp.scatter(data, places, updates)
     _require_combinable(xp, data.dtype, reduction)
     if xp.isdtype(data.dtype, "bool"):
         # The sum of booleans is their maximum, and their product is their minimum.
         reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
-        return _combined_as(xp, np.dtype(np.uint8), data, places, updates, reduction)
-    if is_narrow(xp, data.dtype):
-        return _combined_as(xp, np.dtype(np.float32), data, places, updates, reduction)
-    return xp.scatter(data, places, updates, reduction)
-
-
-def _combined_as(
-    xp: Backend, dtype: DType, data: Array, places: Sequence[Array], updates: Array, reduction: str
-) -> Array:
-    wide, others = (xp.astype(x, xp.dtype(dtype)) for x in (data, updates))
-    return xp.astype(xp.scatter(wide, places, others, reduction), data.dtype)
+        elements, updates = (xp.astype(x, xp.dtype(UINT8)) for x in (data, updates))
+    else:
+        elements, updates = wide(xp, data), wide(xp, updates)
+    return xp.astype(xp.scatter(elements, places, updates, reduction), data.dtype)
 
 
 def _require_combinable(xp: Backend, dtype: Any, reduction: str) -> None:
@@ -112,8 +104,7 @@ def TensorScatter(
     axis: int = -2,
     mode: str = "linear",
 ) -> Array:
-    if mode not in ("linear", "circular"):
-        raise ValueError(f"mode is {mode!r}, but must be linear or circular")
+    require_one_of("mode", mode, ("linear", "circular"))
     axis = axis_within(axis, past_cache.ndim)
     if axis == 0:
         raise ValueError("axis is 0, the batch; it must be the axis of the sequence")
@@ -124,12 +115,8 @@ def TensorScatter(
             f"{axis} may differ, and must not be longer"
         )
     if write_indices is None:
-        rest = past_cache[(*(slice(None),) * axis, slice(length, None), ...)]
-        return xp.concat([update, rest], axis=axis)
-    if write_indices.shape != shape[:1]:
-        raise ValueError(
-            f"write_indices have shape {write_indices.shape}, but must have {shape[:1]}"
-        )
+        return xp.concat([update, sliced(past_cache, axis, length, None)], axis=axis)
+    require_shape("write_indices", write_indices, shape[:1])
     if not update.size:
         return past_cache
     if mode == "linear":
@@ -167,8 +154,7 @@ def _one_hot(
 ) -> Array:
     rank = indices.ndim + 1
     axis = axis_within(axis, rank)
-    if values.shape != (2,):
-        raise ValueError(f"values have shape {values.shape}, but must be two numbers: off and on")
+    require_shape("values (off and on)", values, (2,))
     if depth < 0:
         raise ValueError(f"depth is {depth}, but must not be negative")
     shape = (*indices.shape[:axis], depth, *indices.shape[axis:])

@@ -10,7 +10,9 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Host, Unsized, op
-from sardonyx.ops.precision import is_narrow
+from sardonyx.ops.dtypes import INT64, UINT8
+from sardonyx.ops.options import require_one_of
+from sardonyx.ops.precision import wide
 
 # -- the largest or smallest elements -------------------------------------------------------------
 
@@ -38,11 +40,7 @@ def top_k_of_an_attribute(xp: Backend, X: Array, *, k: int, axis: int = -1) -> t
 
 def _comparable(xp: Backend, x: Array) -> Array:
     """Return `x` in a dtype that every library can sort; the order stays the same."""
-    if is_narrow(xp, x.dtype):
-        return xp.astype(x, xp.dtype(np.dtype(np.float32)))
-    if xp.isdtype(x.dtype, "bool"):
-        return xp.astype(x, xp.dtype(np.dtype(np.uint8)))
-    return x
+    return xp.astype(x, xp.dtype(UINT8)) if xp.isdtype(x.dtype, "bool") else wide(xp, x)
 
 
 # -- true or nonzero elements ---------------------------------------------------------------------
@@ -65,7 +63,7 @@ def Compress(xp: Backend, input: Array, condition: Array, *, axis: int | None = 
 
 @op
 def NonZero(xp: Backend, X: Array) -> Unsized:
-    int64 = xp.dtype(np.dtype(np.int64))
+    int64 = xp.dtype(INT64)
     places = xp.nonzero(X if X.ndim else xp.reshape(X, (1,)))
     if X.ndim:
         return xp.astype(xp.stack(places), int64)
@@ -93,7 +91,7 @@ def Unique(
         by_place = xp.argsort(first)
         first, counts = (xp.take(x, by_place, axis=0) for x in (first, counts))
         inverse = xp.take(xp.argsort(by_place), inverse, axis=0)
-    int64 = xp.dtype(np.dtype(np.int64))
+    int64 = xp.dtype(INT64)
     first, inverse, counts = (xp.astype(x, int64) for x in (first, inverse, counts))
     return xp.take(X, first, axis=axis), first, inverse, counts
 
@@ -110,7 +108,7 @@ def _in_order(xp: Backend, keys: Array) -> tuple[Array, Array]:
 
 def _ranks(xp: Backend, order: Array, is_new: Array) -> Array:
     """Return the rank of each element among the distinct values, from 0 in ascending order."""
-    counted = xp.cumulative_sum(xp.astype(is_new, xp.dtype(np.dtype(np.int64))))
+    counted = xp.cumulative_sum(xp.astype(is_new, xp.dtype(INT64)))
     return xp.scatter(counted, (order,), counted - 1)
 
 
@@ -122,7 +120,7 @@ def _ranks_of_slices(xp: Backend, x: Array, axis: int) -> Array:
     rows = x.shape[axis]
     columns = x.size // rows if rows else 0
     x = xp.reshape(_comparable(xp, xp.moveaxis(x, axis, 0)), (rows, columns))
-    ranks = xp.zeros((rows, 1), dtype=xp.dtype(np.dtype(np.int64)))
+    ranks = xp.zeros((rows, 1), dtype=xp.dtype(INT64))
     if columns:
         ranks = _ranked(xp, x)
     while ranks.shape[1] > 1:
@@ -188,8 +186,7 @@ def _number(xp: Backend, x: Array | None, name: str, default: Any) -> Any:
 
 def _edges(xp: Backend, boxes: Array, center_point_box: int) -> Array:
     """Return the lower and upper edges of the boxes, and their areas, as five rows per batch."""
-    if center_point_box not in (0, 1):
-        raise ValueError(f"center_point_box is {center_point_box}, but must be 0 or 1")
+    require_one_of("center_point_box", center_point_box, (0, 1))
     one, other = (xp.permute_dims(part, (0, 2, 1)) for part in (boxes[..., :2], boxes[..., 2:]))
     if center_point_box:
         low, high = one - other / 2, one + other / 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Arrays, DType, Host, Value, op
-from sardonyx.ops.layout import Concat
-
-FLOAT = np.dtype(np.float32)
+from sardonyx.ops.dtypes import FLOAT32
+from sardonyx.ops.layout import Concat, parts_along
 
 
 @op
@@ -24,7 +22,7 @@ def SequenceConstruct(xp: Backend, *inputs: Value) -> Value:
 
 
 @op
-def SequenceEmpty(xp: Backend, *, dtype: DType = FLOAT) -> Value:
+def SequenceEmpty(xp: Backend, *, dtype: DType = FLOAT32) -> Value:
     return []
 
 
@@ -93,9 +91,7 @@ def SplitToSequence(
             f"split {parts} must be non-negative numbers whose sum is {size}, the size of axis "
             f"{axis}"
         )
-    ends = np.cumsum([0, *parts]).tolist()
-    cut = (slice(None),) * axis
-    pieces = [input[(*cut, slice(a, b), ...)] for a, b in pairwise(ends)]
+    pieces = parts_along(input, axis, parts)
     if split is None and not keepdims:
         return [xp.squeeze(piece, axis=axis) for piece in pieces]
     return pieces

@@ -9,12 +9,10 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.axes import axis_within, require_shape
-from sardonyx.ops.definition import DType, Host, op
+from sardonyx.ops.axes import axis_within, require_shape, sliced
+from sardonyx.ops.definition import DType, Floats, Host, op
+from sardonyx.ops.dtypes import FLOAT32, FLOAT64
 from sardonyx.ops.precision import wide
-
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
 
 # -- spectra --------------------------------------------------------------------------------------
 
@@ -111,7 +109,7 @@ def _signal_axis(x: Array, axis: int) -> int:
 
 
 def _complex(xp: Backend, x: Array, *, double: bool) -> Array:
-    """Combine the parts to complex numbers, in double precision if asked, else as exact as `x`.
+    """Combine the parts to complex numbers: in double precision if `double`, else in that of `x`.
 
     ONNX's published cases show that spectra were computed in double precision, as elements near
     zero are exact; signals have the rounding errors of single precision.
@@ -138,49 +136,24 @@ def _resized(xp: Backend, x: Array, axis: int, size: int) -> Array:
     missing = size - x.shape[axis]
     if missing > 0:
         return xp.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)], 0)
-    return _cut(x, axis, 0, size)
+    return sliced(x, axis, 0, size)
 
 
 def _one_side(x: Array, axis: int) -> Array:
-    return _cut(x, axis, 0, x.shape[axis] // 2 + 1)
+    return sliced(x, axis, 0, x.shape[axis] // 2 + 1)
 
 
 def _both_sides(xp: Backend, half: Array, axis: int, length: int) -> Array:
     """Return the full spectrum of a real signal, whose second half mirrors the first."""
-    mirrored = xp.flip(_cut(half, axis, 1, (length + 1) // 2), axis=axis)
+    mirrored = xp.flip(sliced(half, axis, 1, (length + 1) // 2), axis=axis)
     return xp.concat([half, xp.conj(mirrored)], axis=axis)
-
-
-def _cut(x: Array, axis: int, start: int, end: int) -> Array:
-    return x[(*(slice(None),) * axis, slice(start, end), ...)]
 
 
 # -- windows --------------------------------------------------------------------------------------
 
 
-@op
-def HannWindow(
-    xp: Backend, size: int, *, output_datatype: DType = FLOAT32, periodic: int = 1
-) -> Array:
-    return _window(xp, size, (0.5, -0.5), output_datatype, periodic=bool(periodic))
-
-
-@op
-def HammingWindow(
-    xp: Backend, size: int, *, output_datatype: DType = FLOAT32, periodic: int = 1
-) -> Array:
-    return _window(xp, size, (25 / 46, -21 / 46), output_datatype, periodic=bool(periodic))
-
-
-@op
-def BlackmanWindow(
-    xp: Backend, size: int, *, output_datatype: DType = FLOAT32, periodic: int = 1
-) -> Array:
-    return _window(xp, size, (0.42, -0.5, 0.08), output_datatype, periodic=bool(periodic))
-
-
 def _window(
-    xp: Backend, size: int, cosines: tuple[float, ...], dtype: DType, *, periodic: bool
+    xp: Backend, size: int, cosines: Floats, *, output_datatype: DType = FLOAT32, periodic: int = 1
 ) -> Array:
     """Return a sum of cosines over one period, which ends with the window or one element later."""
     if size < 0:
@@ -189,11 +162,26 @@ def _window(
     period = size if periodic else size - 1
     if period == 0:
         # A single element is the middle of its window.
-        return xp.ones(size, dtype=xp.dtype(dtype))
+        return xp.ones(size, dtype=xp.dtype(output_datatype))
     angles = np.arange(size) * (2 * math.pi / period)
     # Summed from the smallest on, so that the middle is exactly 1.
     values = sum(weight * np.cos(k * angles) for k, weight in reversed([*enumerate(cosines)]))
-    return xp.astype(xp.asarray(values), xp.dtype(dtype))
+    return xp.astype(xp.asarray(values), xp.dtype(output_datatype))
+
+
+@op
+def HannWindow(xp: Backend, size: int, **options: Annotated[Any, _window]) -> Array:
+    return _window(xp, size, (0.5, -0.5), **options)
+
+
+@op
+def HammingWindow(xp: Backend, size: int, **options: Annotated[Any, _window]) -> Array:
+    return _window(xp, size, (25 / 46, -21 / 46), **options)
+
+
+@op
+def BlackmanWindow(xp: Backend, size: int, **options: Annotated[Any, _window]) -> Array:
+    return _window(xp, size, (0.42, -0.5, 0.08), **options)
 
 
 # -- the mel scale --------------------------------------------------------------------------------

@@ -12,15 +12,13 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import ml_dtypes
-import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops import quantization
 from sardonyx.ops.definition import DType, Op, Value, Walk, op
-
-FLOAT32 = np.dtype(np.float32)
+from sardonyx.ops.dtypes import FLOAT32
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +36,7 @@ class Settings:
 
     def restored(self, xp: Backend, *inputs: Array) -> Array:
         return quantization.DequantizeLinear(
-            xp,
-            *inputs,
-            axis=self.axis,
-            block_size=self.block_size,
-            output_dtype=self.output_dtype,
+            xp, *inputs, axis=self.axis, block_size=self.block_size, output_dtype=self.output_dtype
         )
 
     def spread(self, xp: Backend, value: Array, x: Array) -> Array:

@@ -14,10 +14,11 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.size_limits import largest_value, refuse_huge
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Host, Strings, Unsized, op
+from sardonyx.ops.dtypes import UINT8
+from sardonyx.ops.options import require_one_of
 from sardonyx.ops.regex import matcher
 
 OBJECT = np.dtype(object)
-BYTE = np.dtype(np.uint8)
 
 
 @op
@@ -29,7 +30,7 @@ def StringConcat(xp: Backend, X: Array, Y: Array) -> Array:
         raise ValueError(f"shapes {first.shape} and {second.shape} do not broadcast") from None
     _allow(xp, shape, OBJECT)
     # Text that is repeatedly joined to itself soon exceeds the memory.
-    _allow(xp, (int(np.sum(_lengths(first) + _lengths(second))),), BYTE)
+    _allow(xp, (int(np.sum(_lengths(first) + _lengths(second))),), UINT8)
     return xp.asarray(np.asarray(first + second, OBJECT))
 
 
@@ -95,10 +96,7 @@ def StringNormalizer(
     casing = _casing(locale or "en_US")
     changes: dict[str, Callable[[str], str]]
     changes = {"NONE": str, "LOWER": casing.lower, "UPPER": casing.upper}
-    if case_change_action not in changes:
-        raise ValueError(
-            f"case_change_action is {case_change_action!r}, but must be NONE, LOWER or UPPER"
-        )
+    require_one_of("case_change_action", case_change_action, changes)
     compared = str if is_case_sensitive else casing.folded
     stops = {compared(word) for word in stopwords or ()}
     remaining = [word for word in words.reshape(-1) if compared(word) not in stops]

@@ -11,10 +11,8 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Floats, Host, Ints, Strings, op
-
-INT32 = np.dtype(np.int32)
-INT64 = np.dtype(np.int64)
-FLOAT32 = np.dtype(np.float32)
+from sardonyx.ops.dtypes import FLOAT32, INT32, INT64
+from sardonyx.ops.options import require_one_of
 
 # Integers, or strings.
 Tokens: TypeAlias = tuple[Any, ...]
@@ -61,8 +59,7 @@ def TfIdfVectorizer(
 
 
 def _check(mode: str, shortest: int, longest: int, skips: int) -> None:
-    if mode not in ("TF", "IDF", "TFIDF"):
-        raise ValueError(f"mode is {mode!r}, but must be TF, IDF or TFIDF")
+    require_one_of("mode", mode, ("TF", "IDF", "TFIDF"))
     if not 1 <= shortest <= longest or skips < 0:
         raise ValueError(
             f"min_gram_length {shortest}, max_gram_length {longest} and max_skip_count {skips} "

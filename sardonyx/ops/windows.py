@@ -10,6 +10,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array, Operand
 from sardonyx.ops.definition import Host, Ints
+from sardonyx.ops.options import require_one_of
 
 
 class Windows(NamedTuple):
@@ -45,15 +46,8 @@ class Windows(NamedTuple):
     def counts(self, *, include_pads: bool) -> Host:
         """Return the number of elements in each window, with or without padding."""
         per_axis = []
-        for size, side, stride, dilation, (head, tail), length in zip(
-            self.sizes,
-            self.kernel,
-            self.strides,
-            self.dilations,
-            self.pads,
-            self.spatial,
-            strict=True,
-        ):
+        layout = (self.sizes, self.kernel, self.strides, self.dilations, self.pads, self.spatial)
+        for size, side, stride, dilation, (head, tail), length in zip(*layout, strict=True):
             at = np.arange(size) * stride - head
             first, end = (-head, length + tail) if include_pads else (0, length)
             per_axis.append(
@@ -159,7 +153,4 @@ def pad_pairs(pads: Ints | None, rank: int) -> list[tuple[int, int]]:
 
 
 def check_auto_pad(auto_pad: str) -> None:
-    if auto_pad not in ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"):
-        raise ValueError(
-            f"auto_pad is {auto_pad!r}, but must be NOTSET, SAME_UPPER, SAME_LOWER or VALID"
-        )
+    require_one_of("auto_pad", auto_pad, ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))

@@ -310,9 +310,9 @@ X, CACHE = drawn(2, 4, 3, 6), drawn(2, 3, 3)
 @pytest.mark.parametrize(
     ("inputs", "attributes", "message"),
     [
-        ([X, CACHE, CACHE], {"rotary_embedding_dim": 5}, "cannot be turned in pairs"),
-        ([X, CACHE, CACHE], {"rotary_embedding_dim": 8}, "cannot be turned in pairs"),
-        ([X, CACHE, CACHE], {"rotary_embedding_dim": -2}, "cannot be turned in pairs"),
+        ([X, CACHE, CACHE], {"rotary_embedding_dim": 5}, "cannot be rotated in pairs"),
+        ([X, CACHE, CACHE], {"rotary_embedding_dim": 8}, "cannot be rotated in pairs"),
+        ([X, CACHE, CACHE], {"rotary_embedding_dim": -2}, "cannot be rotated in pairs"),
         ([X, CACHE, CACHE], {"rotary_embedding_dim": 4}, "does not fit angles"),
         ([X[0], CACHE, CACHE], {}, "need the attribute num_heads"),
         ([X[0], CACHE, CACHE], {"num_heads": 0}, "does not divide"),

@@ -99,7 +99,7 @@ def test_narrow_floats_are_summed_in_float32(backend: Backend, op: Any, dtype: A
         ([(5, 4, 3), (5,)], {}, "do not fit predictions"),
         ([(5, 0), (5,)], {}, "have no classes"),
         ([(5, 4), (5,), (5,)], {}, "weight has shape"),
-        ([(5, 4), (5,)], {"reduction": "median"}, "not one of none"),
+        ([(5, 4), (5,)], {"reduction": "median"}, "but must be none, sum or mean"),
     ],
 )
 def test_refuses(xp: Backend, op: Any, shapes: Any, options: Any, message: str) -> None:

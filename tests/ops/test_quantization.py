@@ -387,7 +387,7 @@ BYTE, ONE = np.zeros((), np.int8), np.ones((), np.float32)
             MatMulInteger,
             (integers(np.int8, 2, 3), integers(np.int8, 3, 4), np.zeros(3, np.int8)),
             {},
-            "does not fit",
+            "does not broadcast",
         ),
         (
             ConvInteger,

@@ -251,7 +251,7 @@ def test_old_opsets(xp: Backend, op: Op, opset: int, options: dict[str, Any]) ->
         (3, np.ones((1, 3)), {}, "B has shape"),
         (4, np.ones(3, np.int32), {}, "sequence_lens has shape"),
         (5, np.ones((4, 1, 2)), {}, "initial state has shape"),
-        (0, None, {"direction": "sideways"}, "not one of forward"),
+        (0, None, {"direction": "sideways"}, "but must be forward, reverse or"),
         (0, None, {"hidden_size": 3}, "hidden_size is 3"),
         (0, None, {"layout": 2}, "layout is 2"),
         (0, None, {"clip": -1.0}, "must be positive"),

@@ -272,10 +272,13 @@ def test_empty_axes(xp: Backend) -> None:
         ({"sizes": (2**62, 2**62)}, "would take"),
         ({"sizes": (2, 6), "axes": (0, 0)}, "contain an axis twice"),
         ({"sizes": (2, 6), "axes": (0, 2)}, "out of range"),
-        ({"sizes": (2, 6), "mode": "lanczos"}, "'lanczos' is not one of nearest, linear, cubic"),
-        ({"sizes": (2, 6), "nearest_mode": "up"}, "'up' is not one of"),
-        ({"sizes": (2, 6), "coordinate_transformation_mode": "corner"}, "'corner' is not one of"),
-        ({"sizes": (2, 6), "keep_aspect_ratio_policy": "keep"}, "'keep' is not one of"),
+        (
+            {"sizes": (2, 6), "mode": "lanczos"},
+            "mode is 'lanczos', but must be nearest, linear or cubic",
+        ),
+        ({"sizes": (2, 6), "nearest_mode": "up"}, "nearest_mode is 'up', but must be"),
+        ({"sizes": (2, 6), "coordinate_transformation_mode": "corner"}, "is 'corner', but must be"),
+        ({"sizes": (2, 6), "keep_aspect_ratio_policy": "keep"}, "policy is 'keep', but must be"),
     ],
     ids=str,
 )
