@@ -12,7 +12,9 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.dtypes import FLOAT64
 from sardonyx.ops.legacy_attributes import aligned, consumes_inputs
+from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import at_least_float32, wide
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -55,7 +57,7 @@ def ThresholdedRelu(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
 def Shrink(xp: Backend, input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     if not xp.isdtype(input.dtype, "integral"):
         return _shrink(xp, input, bias=bias, lambd=lambd)
-    float64 = xp.dtype(np.dtype(np.float64))
+    float64 = xp.dtype(FLOAT64)
     return xp.astype(_shrink(xp, xp.astype(input, float64), bias=bias, lambd=lambd), input.dtype)
 
 
@@ -150,11 +152,10 @@ def Softsign(xp: Backend, input: Array) -> Array:
 @op
 @at_least_float32
 def Gelu(xp: Backend, X: Array, *, approximate: str = "none") -> Array:
-    if approximate == "none":
-        return 0.5 * X * (1 + xp.erf(X * math.sqrt(0.5)))
+    require_one_of("approximate", approximate, ("none", "tanh"))
     if approximate == "tanh":
         return 0.5 * X * (1 + xp.tanh(math.sqrt(2 / math.pi) * (X + 0.044715 * X * X * X)))
-    raise ValueError(f"approximate is {approximate!r}, but must be 'none' or 'tanh'")
+    return 0.5 * X * (1 + xp.erf(X * math.sqrt(0.5)))
 
 
 @op

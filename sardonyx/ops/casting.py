@@ -11,11 +11,9 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.dtypes import is_low_precision, isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Shaped, op
+from sardonyx.ops.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT8
+from sardonyx.ops.options import require_one_of
 
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
-INT64 = np.dtype(np.int64)
-UINT8 = np.dtype(np.uint8)
 UINT32 = np.dtype(np.uint32)
 FLOAT8E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 
@@ -82,7 +80,7 @@ def _converted(xp: Backend, x: Array, to: DType, saturate: bool, round_mode: str
         x = xp.minimum(xp.maximum(_widened(xp, x), -greatest), greatest)
     elif is_low_precision(to) and isdtype(to, "integral"):
         # Convert to int32 first: libraries differ when they narrow a float directly.
-        x = xp.astype(x, xp.dtype(np.dtype(np.int32)))
+        x = xp.astype(x, xp.dtype(INT32))
     elif is_low_precision(to) and is_low_precision(xp.numpy_dtype(x.dtype)):
         # Convert to float32 first: not every library converts between narrow dtypes.
         x = _widened(xp, x)
@@ -95,8 +93,7 @@ def _widened(xp: Backend, x: Array) -> Array:
 
 def _to_power_of_two(xp: Backend, x: Array, saturate: bool, round_mode: str) -> Array:
     """Convert to float8e8m0: the exponent of a float32, without sign, zero or fraction."""
-    if round_mode not in ("up", "down", "nearest"):
-        raise ValueError(f"round_mode {round_mode!r} is not one of up, down and nearest")
+    require_one_of("round_mode", round_mode, ("up", "down", "nearest"))
     x = xp.astype(x, xp.dtype(FLOAT32))
     size = xp.bitcast(x, xp.dtype(UINT32)) & 0x7FFFFFFF
     exponent, fraction = size >> 23, size & 0x7FFFFF

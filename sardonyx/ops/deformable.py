@@ -14,11 +14,10 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.convolution import windows_of_filters, with_bias
 from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.dtypes import INT64
 from sardonyx.ops.indexing import along
 from sardonyx.ops.precision import at_least_float32
 from sardonyx.ops.windows import Windows
-
-INT64 = np.dtype(np.int64)
 
 # A position has 2**axes neighbours.
 MOST_AXES = 8

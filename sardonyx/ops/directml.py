@@ -7,6 +7,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, op
+from sardonyx.ops.dtypes import FLOAT64
 
 _MINORS = {1: 1, 2: 2, 3: 2, 4: 2, 5: 3, 6: 5}
 _LEVELS = tuple(f"{major}.{minor}" for major, count in _MINORS.items() for minor in range(count))
@@ -14,8 +15,6 @@ _LEVELS = tuple(f"{major}.{minor}" for major, count in _MINORS.items() for minor
 _HALF_AND_SINGLE = ("float32", "float16")
 _UP_TO_32_BITS = (*_HALF_AND_SINGLE, "int32", "int16", "int8", "uint32", "uint16", "uint8")
 _ALL = (*_UP_TO_32_BITS, "float64", "int64", "uint64")
-
-_FLOAT64 = np.dtype(np.float64)
 
 # The ranks and dtypes that DirectML supports from each feature level on.
 _TABLES = {
@@ -51,7 +50,7 @@ def scaled(xp: Backend, x: Array, scale: float, bias: float) -> Array:
         return x
     if xp.isdtype(x.dtype, "real floating"):
         return x * scale + bias
-    wide = xp.astype(x, xp.dtype(_FLOAT64)) * scale + bias
+    wide = xp.astype(x, xp.dtype(FLOAT64)) * scale + bias
     result = _limited(xp, wide, xp.numpy_dtype(x.dtype))
     whole = all(float(number).is_integer() and abs(number) < 2**63 for number in (scale, bias))
     if not whole or xp.numpy_dtype(x.dtype).itemsize < 8:

@@ -13,10 +13,10 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.dtypes import INT64
 from sardonyx.ops.indexing import along
 from sardonyx.ops.interpolation import cubic_far, cubic_near, narrowed, widened
-
-INT64 = np.dtype(np.int64)
+from sardonyx.ops.options import require_one_of
 
 
 class Tap(NamedTuple):
@@ -37,10 +37,8 @@ def GridSample(
     mode: str = "linear",
     padding_mode: str = "zeros",
 ) -> Array:
-    if mode not in ("nearest", "linear", "cubic"):
-        raise ValueError(f"mode {mode!r} is not one of nearest, linear and cubic")
-    if padding_mode not in ("zeros", "border", "reflection"):
-        raise ValueError(f"padding_mode {padding_mode!r} is not zeros, border or reflection")
+    require_one_of("mode", mode, ("nearest", "linear", "cubic"))
+    require_one_of("padding_mode", padding_mode, ("zeros", "border", "reflection"))
     shape = _shape_of_sample(X, grid)
     if 0 in shape:
         return xp.zeros(shape, dtype=X.dtype)
@@ -69,8 +67,7 @@ def grid_sample_of_images(
 ) -> Array:
     """Sample with the older names of modes; volumes are allowed too, since exporters write them."""
     names = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
-    if mode not in names:
-        raise ValueError(f"mode {mode!r} is not one of {', '.join(names)}")
+    require_one_of("mode", mode, names)
     return GridSample(xp, X, grid, mode=names[mode], **others)
 
 
