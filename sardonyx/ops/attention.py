@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Annotated, Any
 
 from sardonyx.backends.base import Backend
@@ -319,10 +320,8 @@ def _masked(xp: Backend, scores: Array, mask: Array | None, allowed: Sequence[Ar
         scores = scores + bias
     if not allowed:
         return scores
-    together = allowed[0]
-    for one in allowed[1:]:
-        together = together & one
-    return xp.where(together, scores, _constant(xp, -math.inf, scores))
+    is_allowed = reduce(xp.logical_and, allowed)
+    return xp.where(is_allowed, scores, _constant(xp, -math.inf, scores))
 
 
 def _filled(xp: Backend, mask: Array, shape: Ints, value: float) -> Array:

@@ -11,7 +11,9 @@ from sardonyx.ops.axes import axes_within, axis_within, require_broadcasts, requ
 from sardonyx.ops.definition import DType, Ints, Outputs, op
 from sardonyx.ops.dtypes import FLOAT32
 from sardonyx.ops.legacy_attributes import consumes_inputs
+from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import at_least_float32, wide
+from sardonyx.ops.reduction import ReduceL1, ReduceL2
 
 # -- over axes of one input -----------------------------------------------------------------------
 
@@ -30,13 +32,13 @@ def LayerNormalization(
     """Normalise in float32 or wider, then scale and shift in the dtype of `X`."""
     axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
     normalized, mean, inverse = _standardized(xp, wide(xp, X), axes, epsilon)
-    Y = xp.astype(normalized, X.dtype) * _fitting(Scale, X)
+    require_broadcasts("Scale", Scale, X.shape)
+    Y = xp.astype(normalized, X.dtype) * Scale
+    if B is not None:
+        require_broadcasts("B", B, X.shape)
+        Y = Y + B
     stash = xp.dtype(stash_type)
-    return (
-        Y if B is None else Y + _fitting(B, X),
-        xp.astype(mean, stash),
-        xp.astype(inverse, stash),
-    )
+    return Y, xp.astype(mean, stash), xp.astype(inverse, stash)
 
 
 @op
@@ -51,10 +53,11 @@ def RMSNormalization(
 ) -> Array:
     """Normalise in float32 or wider, round to the dtype of `X`, scale in that of `scale`."""
     axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
+    require_broadcasts("scale", scale, X.shape)
     x = wide(xp, X)
     mean_of_squares = xp.mean(xp.square(x), axis=axes, keepdims=True)
     normalized = xp.astype(x / xp.sqrt(mean_of_squares + epsilon), X.dtype)
-    return xp.astype(normalized, scale.dtype) * _fitting(scale, X)
+    return xp.astype(normalized, scale.dtype) * scale
 
 
 @consumes_inputs
@@ -115,13 +118,8 @@ def MeanVarianceNormalization(xp: Backend, X: Array, *, axes: Ints = (0, 2, 3)) 
 @at_least_float32
 def LpNormalization(xp: Backend, input: Array, *, axis: int = -1, p: int = 2) -> Array:
     """Divide by the norm; where it is zero, so are the elements, and they stay zero."""
-    if p not in (1, 2):
-        raise ValueError(f"p is {p}, but must be 1 or 2")
-    axis = axis_within(axis, input.ndim)
-    if p == 1:
-        norm = xp.sum(xp.abs(input), axis=axis, keepdims=True)
-    else:
-        norm = xp.sqrt(xp.sum(xp.square(input), axis=axis, keepdims=True))
+    require_one_of("p", p, (1, 2))
+    norm = (ReduceL1 if p == 1 else ReduceL2)(xp, input, (axis,))
     return input / xp.where(xp.equal(norm, 0), xp.ones_like(norm), norm)
 
 
@@ -132,12 +130,6 @@ def _standardized(xp: Backend, x: Array, axes: Ints, epsilon: float) -> tuple[Ar
     variance = xp.mean(xp.square(centred), axis=axes, keepdims=True)
     inverse = 1 / xp.sqrt(variance + epsilon)
     return centred * inverse, mean, inverse
-
-
-def _fitting(parameter: Array, X: Array) -> Array:
-    """Return `parameter`, which must broadcast to the shape of `X`."""
-    require_broadcasts("a parameter", parameter, X.shape)
-    return parameter
 
 
 def _per_channel(xp: Backend, parameter: Array, X: Array) -> Array:

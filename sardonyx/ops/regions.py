@@ -89,15 +89,9 @@ def RoiAlign(
 
 @RoiAlign.before(16)
 def roi_align_without_shift(
-    xp: Backend,
-    X: Array,
-    rois: Array,
-    batch_indices: Array,
-    *,
-    coordinate_transformation_mode: str = "output_half_pixel",
-    **others: Annotated[Any, RoiAlign],
+    xp: Backend, X: Array, rois: Array, batch_indices: Array, **others: Annotated[Any, RoiAlign]
 ) -> Array:
-    others["coordinate_transformation_mode"] = coordinate_transformation_mode
+    others["coordinate_transformation_mode"] = "output_half_pixel"
     return RoiAlign(xp, X, rois, batch_indices, **others)
 
 

@@ -60,10 +60,9 @@ def QuantizeLinear(
     y_zero_point: Value = None,
     **attributes: Annotated[Any, quantization.QuantizeLinear],
 ) -> Value:
-    settings = Settings(**attributes)
     inputs = _present(x, y_scale, y_zero_point)
-    results = walk.apply(_quantize, *inputs, settings=settings)
-    walk.note(results[0], Quantized(inputs, settings))
+    results = walk.apply(quantization.QuantizeLinear, *inputs, **attributes)
+    walk.note(results[0], Quantized(inputs, Settings(**attributes)))
     return results
 
 
@@ -82,17 +81,17 @@ def DequantizeLinear(
     x_zero_point: Value = None,
     **attributes: Annotated[Any, quantization.DequantizeLinear],
 ) -> Value:
-    settings = Settings(**attributes)
+    by = _present(x_scale, x_zero_point)
     source = walk.noted(x)
     if source is None:
-        return walk.apply(_restore, *_present(x, x_scale, x_zero_point), settings=settings)
+        return walk.apply(quantization.DequantizeLinear, x, *by, **attributes)
     return walk.apply(
         _straight,
         *source.inputs,
-        *_present(x_scale, x_zero_point),
+        *by,
         count=len(source.inputs),
         quantizing=source.settings,
-        restoring=settings,
+        restoring=Settings(**attributes),
     )
 
 
@@ -103,14 +102,6 @@ STRAIGHT_THROUGH: Mapping[tuple[str, str], Op[Any]] = MappingProxyType(
 
 def _present(*values: Value) -> tuple[Value, ...]:
     return tuple(value for value in values if value is not None)
-
-
-def _quantize(xp: Backend, *inputs: Array, settings: Settings) -> Array:
-    return settings.quantized(xp, *inputs)
-
-
-def _restore(xp: Backend, *inputs: Array, settings: Settings) -> Array:
-    return settings.restored(xp, *inputs)
 
 
 def _straight(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops import normalization, random
+from sardonyx.ops import random
 from sardonyx.ops.definition import Ints, Key, Op, Outputs, Parameter, Statistic, Value, Walk, op
+from sardonyx.ops.normalization import batch_normalization_with_is_test
 
 
 @op
@@ -22,24 +23,12 @@ def BatchNormalization(
     var: Statistic,
     *,
     consumed_inputs: Ints | None = None,
-    epsilon: float = 1e-5,
     is_test: int = 0,
-    momentum: float = 0.9,
-    spatial: int = 1,
     training_mode: int = 0,
+    **others: Annotated[Any, batch_normalization_with_is_test],
 ) -> Value:
     """Normalise by the statistics of the batch, and update the running mean and variance."""
-    results = walk.apply(
-        normalization.batch_normalization_with_is_test,
-        X,
-        scale,
-        B,
-        mean,
-        var,
-        epsilon=epsilon,
-        momentum=momentum,
-        spatial=spatial,
-    )
+    results = walk.apply(batch_normalization_with_is_test, X, scale, B, mean, var, **others)
     walk.renew(mean, results[1])
     walk.renew(var, results[2])
     return results
