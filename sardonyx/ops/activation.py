@@ -12,7 +12,9 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.dtypes import FLOAT64
 from sardonyx.ops.legacy_attributes import aligned, consumes_inputs
+from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import at_least_float32, wide
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -53,10 +55,10 @@ def ThresholdedRelu(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
 
 @op
 def Shrink(xp: Backend, input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
-    if xp.isdtype(input.dtype, "integral"):
-        wide = xp.dtype(np.dtype(np.float64))
-        return xp.astype(_shrink(xp, xp.astype(input, wide), bias=bias, lambd=lambd), input.dtype)
-    return _shrink(xp, input, bias=bias, lambd=lambd)
+    if not xp.isdtype(input.dtype, "integral"):
+        return _shrink(xp, input, bias=bias, lambd=lambd)
+    float64 = xp.dtype(FLOAT64)
+    return xp.astype(_shrink(xp, xp.astype(input, float64), bias=bias, lambd=lambd), input.dtype)
 
 
 @at_least_float32
@@ -120,7 +122,7 @@ def selu_with_rounded_defaults(
 
 
 def _expm1_below_zero(xp: Backend, x: Array) -> Array:
-    """expm1 without overflow in the branch that is not taken: gradients pass through both."""
+    """Return expm1 without overflow where `x` is positive: gradients pass through both branches."""
     return xp.expm1(xp.minimum(x, 0))
 
 
@@ -150,11 +152,10 @@ def Softsign(xp: Backend, input: Array) -> Array:
 @op
 @at_least_float32
 def Gelu(xp: Backend, X: Array, *, approximate: str = "none") -> Array:
-    if approximate == "none":
-        return 0.5 * X * (1 + xp.erf(X * math.sqrt(0.5)))
+    require_one_of("approximate", approximate, ("none", "tanh"))
     if approximate == "tanh":
         return 0.5 * X * (1 + xp.tanh(math.sqrt(2 / math.pi) * (X + 0.044715 * X * X * X)))
-    raise ValueError(f"approximate is {approximate!r}, but must be 'none' or 'tanh'")
+    return 0.5 * X * (1 + xp.erf(X * math.sqrt(0.5)))
 
 
 @op
@@ -170,16 +171,12 @@ def Swish(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
 
 
 @op
+@at_least_float32
 def SwiGLU(xp: Backend, A: Array, B: Array, *, alpha: float = 1.0) -> Array:
     """Swish of the gate `A`, times `B`."""
     if A.shape != B.shape:
-        raise ValueError(f"A has shape {A.shape} and B {B.shape}; they must have the same")
-    return _gated(xp, A, B, alpha=alpha)
-
-
-@at_least_float32
-def _gated(xp: Backend, gate: Array, x: Array, *, alpha: float) -> Array:
-    return Swish(xp, gate, alpha=alpha) * x
+        raise ValueError(f"A has shape {A.shape} and B {B.shape}; they must be equal")
+    return Swish(xp, A, alpha=alpha) * B
 
 
 # -- along an axis --------------------------------------------------------------------------------
@@ -194,16 +191,26 @@ def Softmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
 
 
 @op
+@at_least_float32
 def LogSoftmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
     axis = axis_within(axis, input.ndim)
-    return _log_softmax(xp, input, axis=axis) if input.size else input
+    if not input.size:
+        return input
+    x = xp.below_top(input, xp.max(input, axis=axis, keepdims=True))
+    return x - xp.log(xp.sum(xp.exp(x), axis=axis, keepdims=True))
 
 
 @op
+@at_least_float32
 def Hardmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
-    """1 for the first maximum, 0 for the others."""
+    """Return 1 for the first maximum, 0 for the others."""
     axis = axis_within(axis, input.ndim)
-    return _hardmax(xp, input, axis=axis) if input.size else input
+    if not input.size:
+        return input
+    greatest = xp.argmax(input, axis=axis, keepdims=True)
+    places = xp.arange(input.shape[axis], dtype=greatest.dtype)
+    places = xp.reshape(places, (-1, *(1,) * (input.ndim - axis - 1)))
+    return xp.astype(xp.equal(places, greatest), input.dtype)
 
 
 @Softmax.before(13)
@@ -237,10 +244,10 @@ COUNTABLE = 2**11
 
 
 def softmax_below(xp: Backend, x: Array, top: Array, *, axis: int) -> Array:
-    """The softmax, given the maxima to subtract; a row without any weight stays zero.
+    """Return the softmax after subtracting the maxima `top`; a row without any weight stays zero.
 
-    In float16 each step is rounded, as the standard's own body says, but the sum of a long row is
-    not exact, and bfloat16 has too few digits: these are computed in float32.
+    In float16 each step is rounded, as in the standard's function body. Long rows, whose sum would
+    not be exact, and bfloat16, which has too few digits, are computed in float32.
     """
     dtype = x.dtype
     if xp.numpy_dtype(dtype) == BFLOAT16 or x.shape[axis] > COUNTABLE:
@@ -249,17 +256,3 @@ def softmax_below(xp: Backend, x: Array, top: Array, *, axis: int) -> Array:
     total = wide(xp, xp.sum(e, axis=axis, keepdims=True))
     weights = wide(xp, e) / xp.where(xp.equal(total, 0), xp.ones_like(total), total)
     return weights if weights.dtype == dtype else xp.astype(weights, dtype)
-
-
-@at_least_float32
-def _log_softmax(xp: Backend, x: Array, *, axis: int) -> Array:
-    x = xp.below_top(x, xp.max(x, axis=axis, keepdims=True))
-    return x - xp.log(xp.sum(xp.exp(x), axis=axis, keepdims=True))
-
-
-@at_least_float32
-def _hardmax(xp: Backend, x: Array, *, axis: int) -> Array:
-    greatest = xp.argmax(x, axis=axis, keepdims=True)
-    places = xp.arange(x.shape[axis], dtype=greatest.dtype)
-    places = xp.reshape(places, (-1, *(1,) * (x.ndim - axis - 1)))
-    return xp.astype(xp.equal(places, greatest), x.dtype)

@@ -11,11 +11,9 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.dtypes import is_low_precision, isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Shaped, op
+from sardonyx.ops.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT8
+from sardonyx.ops.options import require_one_of
 
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
-INT64 = np.dtype(np.int64)
-UINT8 = np.dtype(np.uint8)
 UINT32 = np.dtype(np.uint32)
 FLOAT8E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 
@@ -24,13 +22,20 @@ FLOAT8E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 def Cast(
     xp: Backend, input: Array, *, to: DType, saturate: int = 1, round_mode: str = "up"
 ) -> Array:
-    return _cast(xp, input, to, saturate=bool(saturate), round_mode=round_mode)
+    source = xp.numpy_dtype(input.dtype)
+    if source == to:
+        return input
+    if to.kind == "O":
+        return _to_strings(xp.fetch(input))
+    if source.kind == "O":
+        input = xp.asarray(_from_strings(input, to))
+    return _converted(xp, input, to, bool(saturate), round_mode)
 
 
 @Cast.before(6)
 def cast_to_name(xp: Backend, input: Array, *, to: str) -> Array:
     name = {"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower())
-    return _cast(xp, input, np.dtype(name))
+    return Cast(xp, input, to=np.dtype(name))
 
 
 @op
@@ -38,7 +43,7 @@ def CastLike(
     xp: Backend, input: Array, target_type: Shaped, *, saturate: int = 1, round_mode: str = "up"
 ) -> Array:
     to = xp.numpy_dtype(target_type.dtype)
-    return _cast(xp, input, to, saturate=bool(saturate), round_mode=round_mode)
+    return Cast(xp, input, to=to, saturate=saturate, round_mode=round_mode)
 
 
 @op
@@ -62,20 +67,6 @@ def _bits(dtype: DType) -> int:
     return int(info(dtype).bits)
 
 
-def _cast(
-    xp: Backend, x: Any, to: DType, *, saturate: bool = True, round_mode: str = "up"
-) -> Array:
-    source = xp.numpy_dtype(x.dtype)
-    if source == to:
-        unchanged: Array = x
-        return unchanged
-    if to.kind == "O":
-        return _to_strings(xp.fetch(x))
-    if source.kind == "O":
-        x = xp.asarray(_from_strings(x, to))
-    return _converted(xp, x, to, saturate, round_mode)
-
-
 # -- numbers --------------------------------------------------------------------------------------
 
 
@@ -85,19 +76,15 @@ def _converted(xp: Backend, x: Array, to: DType, saturate: bool, round_mode: str
     if to == FLOAT8E8M0:
         return _to_power_of_two(xp, x, saturate, round_mode)
     if to.name.startswith("float8") and saturate:
-        greatest = _greatest(to)
+        greatest = float(ml_dtypes.finfo(to).max)
         x = xp.minimum(xp.maximum(_widened(xp, x), -greatest), greatest)
     elif is_low_precision(to) and isdtype(to, "integral"):
         # Convert to int32 first: libraries differ when they narrow a float directly.
-        x = xp.astype(x, xp.dtype(np.dtype(np.int32)))
+        x = xp.astype(x, xp.dtype(INT32))
     elif is_low_precision(to) and is_low_precision(xp.numpy_dtype(x.dtype)):
         # Convert to float32 first: not every library converts between narrow dtypes.
         x = _widened(xp, x)
     return xp.astype(x, xp.dtype(to))
-
-
-def _greatest(dtype: DType) -> float:
-    return float(ml_dtypes.finfo(dtype).max)
 
 
 def _widened(xp: Backend, x: Array) -> Array:
@@ -106,8 +93,7 @@ def _widened(xp: Backend, x: Array) -> Array:
 
 def _to_power_of_two(xp: Backend, x: Array, saturate: bool, round_mode: str) -> Array:
     """Convert to float8e8m0: the exponent of a float32, without sign, zero or fraction."""
-    if round_mode not in ("up", "down", "nearest"):
-        raise ValueError(f"round_mode {round_mode!r} is not one of up, down and nearest")
+    require_one_of("round_mode", round_mode, ("up", "down", "nearest"))
     x = xp.astype(x, xp.dtype(FLOAT32))
     size = xp.bitcast(x, xp.dtype(UINT32)) & 0x7FFFFFFF
     exponent, fraction = size >> 23, size & 0x7FFFFF

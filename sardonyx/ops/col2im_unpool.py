@@ -31,7 +31,7 @@ def Col2Im(
     image_shape = positive("image_shape", image_shape, rank)
     block_shape = positive("block_shape", block_shape, rank)
     windows = windows_over(
-        image_shape, block_shape, auto_pad="NOTSET", dilations=dilations, pads=pads, strides=strides
+        image_shape, block_shape, dilations=dilations, pads=pads, strides=strides
     )
     per_channel, blocks = math.prod(block_shape), math.prod(windows.sizes)
     if input.ndim != 3 or input.shape[2] != blocks:

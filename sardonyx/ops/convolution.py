@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.windows import (
+    Layout,
     Windows,
     check_auto_pad,
     pad_pairs,
@@ -25,14 +24,10 @@ def Conv(
     W: Array,
     B: Array | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
     group: int = 1,
     kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **layout: Layout,
 ) -> Array:
-    layout = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
     windows = windows_of_filters(X, W, group=group, kernel_shape=kernel_shape, **layout)
     Y = xp.convolution(
         X,
@@ -46,7 +41,7 @@ def Conv(
 
 
 def windows_of_filters(
-    X: Array, W: Array, *, group: int, kernel_shape: Ints | None, **layout: Any
+    X: Array, W: Array, *, group: int, kernel_shape: Ints | None, **layout: Layout
 ) -> Windows:
     """Return the windows of the filters `W` over `X`; their channels must fit."""
     _check_filters(X, W, group, kernel_shape, is_transposed=False)

@@ -7,6 +7,7 @@ the op passes on without reading it. The annotation of the result says what the 
 holds all this, and the graph asks nothing else about an op.
 
 `**others: Annotated[Any, f]` stands for the attributes of `f`, a function or an op that gets them.
+So ops of one family, or an older version of an op, state only the attributes in which they differ.
 """
 
 from __future__ import annotations
@@ -259,24 +260,29 @@ class Definition:
                     "it with a type of sardonyx.types: Array on the device, Host if it is static."
                 )
         first, *rest = signature.values()
-        others: Mapping[str, Parameter] = {}
-        if rest and rest[-1].kind is inspect.Parameter.VAR_KEYWORD:
-            others = _attributes_for(function, hints[rest.pop().name])
-        described = [Parameter.of(parameter, hints[parameter.name]) for parameter in rest]
-        types, result = {parameter.type for parameter in described}, hints["return"]
-        own = [parameter for parameter in described if parameter.type not in (Outputs, Key)]
-        keywords = {p.name for p in rest if p.kind is inspect.Parameter.KEYWORD_ONLY}
-        inputs = tuple(parameter for parameter in own if parameter.name not in keywords)
+        inputs: list[Parameter] = []
+        attributes: dict[str, Parameter] = {}
+        for parameter in rest:
+            annotation = hints[parameter.name]
+            if annotation in (Outputs, Key):
+                continue
+            if parameter.kind is parameter.VAR_KEYWORD:
+                attributes = {**_attributes_for(function, annotation), **attributes}
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                attributes[parameter.name] = Parameter.of(parameter, annotation)
+            else:
+                inputs.append(Parameter.of(parameter, annotation))
+        result = hints["return"]
         return cls(
             function,
-            inputs,
-            {**others, **{p.name: p for p in own if p.name in keywords}},
+            tuple(inputs),
+            attributes,
             is_view=result == Alias and any(p.need is Need.ARRAY for p in inputs),
             is_static=result == Host and not inputs,
-            counts_outputs=Outputs in types,
+            counts_outputs=Outputs in hints.values(),
             is_unsized=Unsized in (result, *get_args(result)),
             makes_sequence=result == Arrays,
-            draws=Key in types,
+            draws=Key in hints.values(),
             walks=hints[first.name] is Walk,
         )
 

@@ -14,10 +14,10 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.convolution import windows_of_filters, with_bias
 from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.dtypes import INT64
+from sardonyx.ops.indexing import along
 from sardonyx.ops.precision import at_least_float32
 from sardonyx.ops.windows import Windows
-
-INT64 = np.dtype(np.int64)
 
 # A position has 2**axes neighbours.
 MOST_AXES = 8
@@ -46,7 +46,7 @@ def DeformConv(
             f"X has shape {X.shape}; it must not be empty, and must have 1 to {MOST_AXES} spatial "
             "axes"
         )
-    layout = {"auto_pad": "NOTSET", "dilations": dilations, "pads": pads, "strides": strides}
+    layout = {"dilations": dilations, "pads": pads, "strides": strides}
     windows = windows_of_filters(X, W, group=group, kernel_shape=kernel_shape, **layout)
     batch, channels, *spatial = X.shape
     rank, taps, places = len(spatial), math.prod(windows.kernel), math.prod(windows.sizes)
@@ -82,8 +82,7 @@ def _unshifted(xp: Backend, windows: Windows, dtype: object) -> Iterator[Array]:
 
 def _interpolated(xp: Backend, rows: Array, at: list[Array]) -> Array:
     """Sample `rows` (batch, group, *spatial, channels) at `at` (batch, group, taps, windows)."""
-    outer = [xp.arange(n, dtype=xp.dtype(INT64)) for n in rows.shape[:2]]
-    outer = [xp.reshape(n, (-1, *(1,) * (3 - i))) for i, n in enumerate(outer)]
+    outer = [along(xp, size, i, rank=4) for i, size in enumerate(rows.shape[:2])]
     neighbours = [
         _neighbours(xp, x, length) for x, length in zip(at, rows.shape[2:-1], strict=True)
     ]

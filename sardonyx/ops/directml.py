@@ -7,6 +7,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, op
+from sardonyx.ops.dtypes import FLOAT64
 
 _MINORS = {1: 1, 2: 2, 3: 2, 4: 2, 5: 3, 6: 5}
 _LEVELS = tuple(f"{major}.{minor}" for major, count in _MINORS.items() for minor in range(count))
@@ -14,8 +15,6 @@ _LEVELS = tuple(f"{major}.{minor}" for major, count in _MINORS.items() for minor
 _HALF_AND_SINGLE = ("float32", "float16")
 _UP_TO_32_BITS = (*_HALF_AND_SINGLE, "int32", "int16", "int8", "uint32", "uint16", "uint8")
 _ALL = (*_UP_TO_32_BITS, "float64", "int64", "uint64")
-
-_FLOAT64 = np.dtype(np.float64)
 
 # The ranks and dtypes that DirectML supports from each feature level on.
 _TABLES = {
@@ -51,7 +50,7 @@ def scaled(xp: Backend, x: Array, scale: float, bias: float) -> Array:
         return x
     if xp.isdtype(x.dtype, "real floating"):
         return x * scale + bias
-    wide = xp.astype(x, xp.dtype(_FLOAT64)) * scale + bias
+    wide = xp.astype(x, xp.dtype(FLOAT64)) * scale + bias
     result = _limited(xp, wide, xp.numpy_dtype(x.dtype))
     whole = all(float(number).is_integer() and abs(number) < 2**63 for number in (scale, bias))
     if not whole or xp.numpy_dtype(x.dtype).itemsize < 8:
@@ -82,7 +81,7 @@ def check_support(dtype: DType, rank: int, feature_level: float | str) -> None:
     if allows(dtype, rank, level):
         return
     lowest = next((since for since in _TABLES if allows(dtype, rank, since)), None)
-    way_out = f"the lowest that does is {lowest}" if lowest else "nor does any other"
+    way_out = f"the lowest that does is {lowest}" if lowest else "and no other level does"
     ranks, names = _in_force(level)
     raise ValueError(
         f"DirectML's feature level {level} takes no {dtype.name} tensor of rank {rank}, {way_out}; "
@@ -105,12 +104,10 @@ def level_name(feature_level: float | str) -> str:
 
     ONNX's attributes are float32, in which 4.1 is 4.0999999.
     """
-    if isinstance(feature_level, str):
-        name = feature_level
-    else:
-        name = next(
-            (n for n in _LEVELS if abs(float(n) - feature_level) < 1e-6), str(feature_level)
-        )
+    name = str(feature_level)
+    if not isinstance(feature_level, str):
+        near = (level for level in _LEVELS if abs(float(level) - feature_level) < 1e-6)
+        name = next(near, name)
     if name not in _LEVELS:
         raise ValueError(f"DirectML has no feature level {name!r}; it has {', '.join(_LEVELS)}")
     return name

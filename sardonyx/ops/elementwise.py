@@ -12,7 +12,9 @@ from sardonyx.backends.conditions import NonZero
 from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Ints, op
-from sardonyx.ops.legacy_attributes import aligned, broadcasts_by_axis, consumes_inputs
+from sardonyx.ops.dtypes import FLOAT32, FLOAT64, INT64
+from sardonyx.ops.legacy_attributes import broadcasts_by_axis, consumes_inputs
+from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import at_least_float32
 from sardonyx.ops.short_forms import binary, unary, unary_of_floats
 
@@ -45,7 +47,7 @@ def Round(xp: Backend, X: Array) -> Array:
 def erf_of_integers_too(xp: Backend, input: Array) -> Array:
     if not xp.isdtype(input.dtype, "integral"):
         return Erf(xp, input)
-    return xp.astype(xp.erf(_as(xp, input, np.float64)), input.dtype)
+    return xp.astype(xp.erf(_as(xp, input, FLOAT64)), input.dtype)
 
 
 # -- tests of floats, and operations on bits ------------------------------------------------------
@@ -69,8 +71,7 @@ def IsInf(xp: Backend, X: Array, *, detect_negative: int = 1, detect_positive: i
 @op
 def BitShift(xp: Backend, X: Array, Y: Array, *, direction: str) -> Array:
     """Shift bits; an amount that is negative or at least the width leaves only the sign."""
-    if direction not in ("LEFT", "RIGHT"):
-        raise ValueError(f"direction is {direction!r}, but must be 'LEFT' or 'RIGHT'")
+    require_one_of("direction", direction, ("LEFT", "RIGHT"))
     width = 8 * xp.numpy_dtype(X.dtype).itemsize
     beyond = (Y < 0) | (Y >= width)
     amount = xp.where(beyond, width - 1, Y)
@@ -124,8 +125,7 @@ def _truncated_quotient(xp: Backend, A: Array, B: Array) -> Array:
 @op
 def Mod(xp: Backend, A: Array, B: Array, *, fmod: int = 0) -> Array:
     """Return the remainder with the sign of B, or with `fmod` that of A."""
-    if fmod not in (0, 1):
-        raise ValueError(f"fmod is {fmod}, but must be 0 or 1")
+    require_one_of("fmod", fmod, (0, 1))
     if xp.isdtype(A.dtype, "integral"):
         return _of_nonzero(xp, xp.fmod if fmod else xp.remainder, A, B)
     return xp.fmod(A, B) if fmod else _floored_modulo(xp, A, B)
@@ -156,45 +156,38 @@ def _infer_mod(
 
 @at_least_float32
 def _floored_modulo(xp: Backend, A: Array, B: Array) -> Array:
-    """Return the floored remainder: not every library's own is exact and keeps signed zeros."""
+    """Return the floored remainder. In some libraries, `remainder` rounds or loses signed zeros."""
     rest = xp.fmod(A, B)
     across = xp.not_equal(rest, 0) & ((rest < 0) ^ (B < 0))
     return xp.where(across, rest + B, xp.copysign(rest, B))
 
 
+@broadcasts_by_axis
 @op
 def Pow(xp: Backend, X: Array, Y: Array) -> Array:
     """Raise to a power in the wider of both dtypes; the result has the dtype of the base."""
     of_integers = xp.isdtype(X.dtype, "integral")
     if of_integers and xp.isdtype(Y.dtype, "integral"):
         return _integer_power(xp, X, Y)
-    has_double = np.float64 in (xp.numpy_dtype(X.dtype), xp.numpy_dtype(Y.dtype))
-    wide = np.float64 if of_integers or has_double else np.float32
+    has_double = FLOAT64 in (xp.numpy_dtype(X.dtype), xp.numpy_dtype(Y.dtype))
+    wide = FLOAT64 if of_integers or has_double else FLOAT32
     return xp.astype(xp.pow(_as(xp, X, wide), _as(xp, Y, wide)), X.dtype)
-
-
-@Pow.before(7)
-def pow_with_axis(
-    xp: Backend, X: Array, Y: Array, *, axis: int | None = None, broadcast: int = 0
-) -> Array:
-    return Pow(xp, X, aligned(xp, X, Y, axis, broadcast))
 
 
 def _integer_power(xp: Backend, X: Array, Y: Array) -> Array:
     """Raise integers exactly, modulo their range; a negative power is 0 unless X is 1 or -1."""
-    fits = Y.dtype == X.dtype or (
-        xp.numpy_dtype(Y.dtype).itemsize < xp.numpy_dtype(X.dtype).itemsize
-    )
+    to, of_power = xp.numpy_dtype(X.dtype), xp.numpy_dtype(Y.dtype)
+    fits = of_power == to or of_power.itemsize < to.itemsize
     # Only the parity of a negative exponent matters; its absolute value may overflow.
     exponent = xp.where(Y < 0, Y & 1, Y)
-    base, exponent = (x if fits else _as(xp, x, np.int64) for x in (X, exponent))
+    base, exponent = (x if fits else _as(xp, x, INT64) for x in (X, exponent))
     power = xp.pow(base, xp.astype(exponent, base.dtype))
     vanishes = (Y < 0) & xp.not_equal(xp.abs(X), 1)
     return xp.astype(xp.where(vanishes, 0, power), X.dtype)
 
 
-def _as(xp: Backend, x: Array, dtype: type[np.generic]) -> Array:
-    return xp.astype(x, xp.dtype(np.dtype(dtype)))
+def _as(xp: Backend, x: Array, dtype: DType) -> Array:
+    return xp.astype(x, xp.dtype(dtype))
 
 
 # -- any number of inputs -------------------------------------------------------------------------
@@ -203,41 +196,28 @@ def _as(xp: Backend, x: Array, dtype: type[np.generic]) -> Array:
 @consumes_inputs
 @op
 def Max(xp: Backend, *data_0: Array) -> Array:
-    return reduce(xp.maximum, _some(data_0))
+    return reduce(xp.maximum, data_0)
 
 
 @consumes_inputs
 @op
 def Min(xp: Backend, *data_0: Array) -> Array:
-    return reduce(xp.minimum, _some(data_0))
+    return reduce(xp.minimum, data_0)
 
 
 @consumes_inputs
 @op
+@at_least_float32
 def Sum(xp: Backend, *data_0: Array) -> Array:
-    return data_0[0] if len(data_0) == 1 else _sum(xp, *_some(data_0))
+    return reduce(xp.add, data_0)
 
 
 @consumes_inputs
 @op
+@at_least_float32
 def Mean(xp: Backend, *data_0: Array) -> Array:
-    return data_0[0] if len(data_0) == 1 else _mean(xp, *_some(data_0))
-
-
-@at_least_float32
-def _sum(xp: Backend, *inputs: Array) -> Array:
-    return reduce(xp.add, inputs)
-
-
-@at_least_float32
-def _mean(xp: Backend, *inputs: Array) -> Array:
-    return reduce(xp.add, inputs) / len(inputs)
-
-
-def _some(inputs: tuple[Array, ...]) -> tuple[Array, ...]:
-    if not inputs:
-        raise ValueError("there must be at least one input")
-    return inputs
+    total = reduce(xp.add, data_0)
+    return total / len(data_0) if len(data_0) > 1 else total
 
 
 # -- selection ------------------------------------------------------------------------------------

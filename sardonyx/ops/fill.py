@@ -11,13 +11,14 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Host, Ints, Shaped, op
+from sardonyx.ops.dtypes import FLOAT32
 
 
 @op
 def ConstantOfShape(xp: Backend, input: Ints, *, value: Host | None = None) -> Array:
     if min(input, default=0) < 0:
         raise ValueError(f"shape {input} has a negative size")
-    value = np.zeros((), np.float32) if value is None else np.asarray(value)
+    value = np.zeros((), FLOAT32) if value is None else np.asarray(value)
     if value.size != 1:
         raise ValueError(f"value has {value.size} elements, but must have one")
     return xp.broadcast_to(xp.asarray(value.reshape(())), input)
@@ -27,7 +28,7 @@ def ConstantOfShape(xp: Backend, input: Ints, *, value: Host | None = None) -> A
 def _infer_constant_of_shape(
     dtypes: Sequence[DType | None], outputs: int, *, value: Host | None = None
 ) -> list[DType | None]:
-    return [np.dtype(np.float32) if value is None else value.dtype]
+    return [FLOAT32 if value is None else value.dtype]
 
 
 @op
@@ -44,7 +45,7 @@ def Range(xp: Backend, start: Host, limit: Host, delta: Host, *, stash_type: int
         return xp.arange(first, end, step, dtype=xp.dtype(dtype))
     # Count the elements in float64, but compute their values in the dtype of the result.
     count = math.ceil((float(end) - float(first)) / float(step))
-    wide = np.dtype(np.float32) if stash_type == 1 and dtype.itemsize < 4 else dtype
+    wide = FLOAT32 if stash_type == 1 and dtype.itemsize < 4 else dtype
     steps = xp.astype(xp.arange(max(count, 0)), xp.dtype(wide))
     first, step = (xp.asarray(value.reshape(()).astype(wide)) for value in (start, delta))
     return xp.astype(first + steps * step, xp.dtype(dtype))

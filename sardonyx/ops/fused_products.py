@@ -20,13 +20,12 @@ def convolution_and_more(
     W: Array,
     *others: Array,
     epilogue: Epilogue,
-    strides: Ints,
-    pads: Sequence[tuple[int, int]],
-    dilations: Ints,
-    groups: int,
+    **layout: Any,
 ) -> Array:
-    """Convolve, then apply the epilogue with `others`, its bias and addend; `W` must be finite."""
-    layout = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
+    """Convolve, then apply the epilogue with `others`, its bias and addend; `W` must be finite.
+
+    `layout` holds the strides, pads, dilations and groups of the convolution.
+    """
     Y = convolution_by_finite(xp, X, W, **layout)
     return _with_epilogue(xp, Y, epilogue, others, (-1, *(1,) * (Y.ndim - 2)))
 
@@ -80,24 +79,20 @@ def _with_epilogue(
     return Y + rest.pop(0) if epilogue.addend == "after" else Y
 
 
-def _clipped(xp: Backend, x: Array, activation: Activation) -> Array:
-    return xp.minimum(xp.maximum(x, activation.alpha), activation.beta)
-
-
 def _hard_sigmoid(xp: Backend, x: Array, activation: Activation) -> Array:
     return HardSigmoid(xp, x, alpha=activation.alpha, beta=activation.beta)
 
 
 _ACTIVATIONS: Mapping[str, Callable[[Backend, Any, Activation], Array]] = {
     "relu": lambda xp, x, _: Relu(xp, x),
-    "leaky_relu": lambda xp, x, activation: LeakyRelu(xp, x, alpha=activation.alpha),
-    "clip": _clipped,
+    "leaky_relu": lambda xp, x, options: LeakyRelu(xp, x, alpha=options.alpha),
+    "clip": lambda xp, x, options: xp.minimum(xp.maximum(x, options.alpha), options.beta),
     "gelu": lambda xp, x, _: Gelu(xp, x),
     "gelu_tanh": lambda xp, x, _: Gelu(xp, x, approximate="tanh"),
-    "swish": lambda xp, x, activation: Swish(xp, x, alpha=activation.alpha),
+    "swish": lambda xp, x, options: Swish(xp, x, alpha=options.alpha),
     "tanh": lambda xp, x, _: Tanh(xp, x),
     "sigmoid": lambda xp, x, _: Sigmoid(xp, x),
-    "hard_swish": lambda xp, x, activation: x * _hard_sigmoid(xp, x, activation),
+    "hard_swish": lambda xp, x, options: x * _hard_sigmoid(xp, x, options),
     "hard_sigmoid": _hard_sigmoid,
-    "elu": lambda xp, x, activation: Elu(xp, x, alpha=activation.alpha),
+    "elu": lambda xp, x, options: Elu(xp, x, alpha=options.alpha),
 }

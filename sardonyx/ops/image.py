@@ -12,6 +12,8 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.errors import LimitExceeded
 from sardonyx.ops.definition import Host, Unsized, op
+from sardonyx.ops.dtypes import UINT8
+from sardonyx.ops.options import require_one_of
 
 # The formats that ONNX names. Pillow reads more, some of them by calling other programs.
 FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
@@ -21,14 +23,13 @@ CHANNELS = {"RGB": 3, "BGR": 3, "Grayscale": 1}
 @op
 def ImageDecoder(xp: Backend, encoded_stream: Array, *, pixel_format: str = "RGB") -> Unsized:
     """Decode to (height, width, channels); a stream that cannot be decoded has no pixels."""
-    if pixel_format not in CHANNELS:
-        raise ValueError(f"pixel_format is {pixel_format!r}, but must be RGB, BGR or Grayscale")
+    require_one_of("pixel_format", pixel_format, CHANNELS)
     if encoded_stream.ndim != 1:
         raise ValueError(f"encoded_stream has shape {encoded_stream.shape}, but must have one axis")
     stream = io.BytesIO(xp.fetch(encoded_stream).tobytes())
     decoded = _decoded(stream, "L" if pixel_format == "Grayscale" else "RGB")
     if decoded is None:
-        return xp.zeros((0, 0, CHANNELS[pixel_format]), dtype=xp.dtype(np.dtype(np.uint8)))
+        return xp.zeros((0, 0, CHANNELS[pixel_format]), dtype=xp.dtype(UINT8))
     pixels = decoded.reshape(*decoded.shape[:2], CHANNELS[pixel_format])
     return xp.put(pixels[..., ::-1].copy() if pixel_format == "BGR" else pixels)
 

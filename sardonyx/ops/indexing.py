@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import BadData, Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axes_within, axis_within
 from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.dtypes import INT64
 
 # -- by indices on the device ---------------------------------------------------------------------
 
@@ -61,7 +60,7 @@ def GatherND(xp: Backend, data: Array, indices: Array, *, batch_dims: int = 0) -
 def along(xp: Backend, size: int, axis: int, rank: int) -> Array:
     """Return 0, 1, 2, ... along one axis of an array with `rank` axes."""
     shape = tuple(size if i == axis else 1 for i in range(rank))
-    return xp.reshape(xp.arange(size, dtype=xp.dtype(np.dtype(np.int64))), shape)
+    return xp.reshape(xp.arange(size, dtype=xp.dtype(INT64)), shape)
 
 
 def require_within(xp: Backend, indices: Array, size: int) -> None:

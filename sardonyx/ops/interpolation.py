@@ -15,9 +15,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Host
-
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
+from sardonyx.ops.dtypes import FLOAT32, FLOAT64
 
 # More taps than this are summed in a loop, which runs slower but compiles faster.
 _MOST_UNROLLED = 32

@@ -13,8 +13,8 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axes_within
 from sardonyx.ops.definition import DType, Floats, Host, Ints, op
+from sardonyx.ops.dtypes import FLOAT64
 from sardonyx.ops.interpolation import (
-    FLOAT64,
     Taps,
     cubic_taps,
     linear_taps,

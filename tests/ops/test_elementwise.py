@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops import elementwise as ops
@@ -202,8 +203,8 @@ def test_any_number_of_inputs(xp: Backend, op: Any) -> None:
         low = [a.astype(dtype) for a in arrays]
         wide = [a.astype(np.float64) for a in low]
         assert_same(run(xp, op, *low), run(HOST, op, *wide).astype(dtype), ulps=1)
-    with pytest.raises(ValueError, match="at least one input"):
-        op(xp)
+    with pytest.raises(sardonyx.InvalidModel, match="0 inputs, but the operator takes at least 1"):
+        sardonyx.run_op(op.name, backend=xp)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint64, np.int64])
@@ -222,7 +223,7 @@ def test_shifts_of_any_amount(xp: Backend, dtype: Any) -> None:
         right = [[expected(int(v), n, direction) for n in amounts] for v in x.ravel()]
         actual = run(xp, ops.BitShift, x, np.array(amounts, dtype), direction=direction)
         assert_same(actual, np.array(right, dtype))
-    with pytest.raises(ValueError, match="must be 'LEFT' or 'RIGHT'"):
+    with pytest.raises(ValueError, match="must be LEFT or RIGHT"):
         run(xp, ops.BitShift, x, x, direction="UP")
 
 
