@@ -16,6 +16,7 @@ from sardonyx.ops.ml.rows import (
     STRING,
     are_strings,
     class_labels,
+    require_choice,
     require_strings,
     to_float32,
 )
@@ -26,11 +27,8 @@ def CastMap(
     xp: Backend, X: Map, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
 ) -> Array:
     """Return the values as one row, ordered by their keys or placed at them."""
-    if map_form not in ("DENSE", "SPARSE") or cast_to not in _CASTS:
-        raise ValueError(
-            f"map_form is {map_form!r} and cast_to is {cast_to!r}, but must be DENSE or SPARSE, "
-            f"and one of {', '.join(_CASTS)}"
-        )
+    require_choice("map_form", map_form, ("DENSE", "SPARSE"))
+    require_choice("cast_to", cast_to, _CASTS)
     keys = np.asarray(X.keys, INT64)
     values = _CASTS[cast_to](xp, X.values)
     if map_form == "DENSE":
@@ -87,28 +85,23 @@ def _placed(xp: Backend, values: Array, places: Host, blank: str) -> Array:
 # -- casts, with strings formatted as in C++ ------------------------------------------------------
 
 
-def _to_float(xp: Backend, values: Array) -> Array:
+def _to_float(xp: Backend, values: Any) -> Array:
     if are_strings(xp, values):
-        return xp.asarray([float(text) for text in _texts(values)], dtype=FLOAT32)
+        return xp.asarray([float(text) for text in values.tolist()], dtype=FLOAT32)
     return to_float32(xp, values)
 
 
-def _to_int64(xp: Backend, values: Array) -> Array:
+def _to_int64(xp: Backend, values: Any) -> Array:
     if are_strings(xp, values):
-        return xp.asarray([int(text) for text in _texts(values)], dtype=INT64)
+        return xp.asarray([int(text) for text in values.tolist()], dtype=INT64)
     return xp.astype(values, xp.dtype(INT64))
 
 
-def _to_string(xp: Backend, values: Array) -> Array:
+def _to_string(xp: Backend, values: Any) -> Any:
     if are_strings(xp, values):
         return values
     require_strings(xp, np.empty(0, STRING))
-    return xp.asarray([f"{number:f}" for number in _texts(values)], dtype=STRING)
-
-
-def _texts(values: Any) -> list[Any]:
-    texts: list[Any] = values.tolist()
-    return texts
+    return xp.asarray([f"{number:f}" for number in values.tolist()], dtype=STRING)
 
 
 _CASTS = {"TO_FLOAT": _to_float, "TO_INT64": _to_int64, "TO_STRING": _to_string}
