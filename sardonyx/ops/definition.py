@@ -179,7 +179,7 @@ class Parameter:
 
     def convert(self, value: Any) -> Any:
         """Convert a NumPy array or the value of an attribute to the annotated type."""
-        if value is None or self.type in (Host, DType, Body, Value):
+        if value is None or self.type in (Host, DType, Body, Value) or self._is_converted(value):
             return value
         found = np.asarray(value)
         if self.type in (int, Ints) and found.dtype.kind == "f":
@@ -191,6 +191,15 @@ class Parameter:
         if found.size != 1:
             raise ValueError(f"'{self.name}' has shape {found.shape}, but must be one element")
         return self.type(found.item())
+
+    def _is_converted(self, value: Any) -> bool:
+        """Whether it is a list of the annotated type; the elements of an attribute have one type.
+
+        Then ops get the same object at each trace, and find the tables that they built from it.
+        """
+        if self.type not in (Ints, Floats, Strings) or type(value) is not tuple or not value:
+            return False
+        return type(value[0]) is get_args(self.type)[0]
 
     def _refuse_parts(self, found: np.ndarray[Any, Any], *, is_cast: bool) -> None:
         for value in found.ravel().tolist():

@@ -122,7 +122,10 @@ def exact(value: Any) -> Any:
     if kind in _PLAIN:
         return value
     if isinstance(value, tuple):
-        return kind, *[exact(one) for one in value]
+        types = set(map(type, value))
+        if types == {float}:  # As in the splits of a forest: millions of them.
+            return kind, float, np.asarray(value).tobytes()
+        return kind, *(value if types <= _PLAIN else map(exact, value))
     if kind in _BITS:
         return kind, _BITS[kind](value)
     if isinstance(value, np.generic):
