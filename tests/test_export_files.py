@@ -111,7 +111,7 @@ OTHER = {"name": "v", "dtype": "float32", "shape": [4, 8], "offset": 0}
         ({"bounds": ["b <= 1"]}, "a bound of sizes is"),
         ({"bounds": ["floordiv(1, batch - 7) < 9"]}, "a bound of sizes is"),
         ({"platforms": ["cpu", "\x1b[31mtpu"]}, r"a platform is '\\x1b"),
-        ({"largest": {"batch": "9"}}, "its largest sizes are"),
+        ({"largest": {"batch": "9"}}, "its 'largest' are"),
         ({"inputs": [{"name": "x", "type": "tensor(thing)", "shape": []}]}, "type is 'tensor"),
         ({"inputs": [{"name": "x", "type": "tensor(float)", "shape": ["9^9^9"]}]}, "a size is"),
         ({"inputs": [{"name": "x", "type": "tensor(float)", "shape": ["f()"]}]}, "a size is"),

@@ -17,7 +17,8 @@ from sardonyx.exporting.artefact import Artefact
 from sardonyx.exporting.description import Description
 from sardonyx.exporting.range_search import Ranges, RangeSearch
 from sardonyx.exporting.signature import Signature, largest_sizes
-from sardonyx.exporting.size_formulas import Formulas, Sizes, probe_sizes
+from sardonyx.exporting.size_expressions import Sizes
+from sardonyx.exporting.size_formulas import Formulas, probe_sizes
 from sardonyx.exporting.symbolic_program import SymbolicProgram
 from sardonyx.exporting.symbols import with_bounds
 from sardonyx.exporting.thresholds import thresholds
@@ -27,6 +28,7 @@ from sardonyx.graph.ir import Source, ValueInfo
 from sardonyx.graph.programs.whole_program import Pure
 from sardonyx.graph.standard.types import type_name
 from sardonyx.graph.values.params import Params
+from sardonyx.printable import first_line
 
 R = TypeVar("R")
 
@@ -173,7 +175,7 @@ class Export:
         except SardonyxError:
             raise
         except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            reason = first_line(error)
             raise UnsupportedModel(
                 f"JAX cannot lower the program for {', '.join(self.platforms)}: {reason}."
             ) from error
@@ -249,6 +251,4 @@ def _serialised(program: Any) -> bytes:
             "pip install 'sardonyx[export]'."
         ) from None
     except ValueError as error:
-        raise UnsupportedModel(
-            f"JAX cannot serialise the program: {str(error).splitlines()[0].rstrip('.')}."
-        ) from error
+        raise UnsupportedModel(f"JAX cannot serialise the program: {first_line(error)}.") from error

@@ -14,14 +14,14 @@ from sardonyx.backends.jax.costs import costs_of
 from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel
 from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
-from sardonyx.exporting.size_formulas import evaluated, holds, names_in
+from sardonyx.exporting.size_expressions import evaluated, holds, names_in
 from sardonyx.graph.calls.arguments import by_name, taken
 from sardonyx.graph.calls.array_interop import exporter, stand_ins
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.model.compiled_model import CompiledModel
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.values.params import Params
-from sardonyx.printable import printable
+from sardonyx.printable import first_line, printable
 
 
 class ExportedModel(CompiledModel):
@@ -209,7 +209,7 @@ def _deserialised(content: Content) -> Any:
             "pip install 'sardonyx[export]'."
         ) from None
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise InvalidModel(
             f"The program in {content.origin} cannot be read by JAX {jax.__version__} ({reason}): "
             "it is damaged, or of a version that is too far away: export it again."

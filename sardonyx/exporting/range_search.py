@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from sardonyx.errors import LimitExceeded, UnsupportedModel
-from sardonyx.exporting.size_formulas import Sizes
+from sardonyx.exporting.size_expressions import Sizes
 from sardonyx.exporting.thresholds import candidates
 from sardonyx.exporting.tracing import Traces
 from sardonyx.exporting.value_formulas import ValueFormulas

@@ -11,7 +11,7 @@ import numpy as np
 
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
-from sardonyx.exporting.size_formulas import Sizes, evaluated
+from sardonyx.exporting.size_expressions import Sizes, evaluated, is_valid, names_in
 from sardonyx.graph.ir import ValueInfo
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -20,8 +20,6 @@ Dims: TypeAlias = tuple[int | str, ...]
 # The default for the largest size of a free dimension.
 LARGEST = 2**20
 MOST = 2**31 - 1
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -38,13 +36,14 @@ class Signature:
         asked = _named(infos, asked)
         given = tuple(_given(info, asked.get(info.name)) for info in infos)
         texts = [d for dims in given if isinstance(dims, tuple) for d in dims if isinstance(d, str)]
-        names = dict.fromkeys(name for text in texts for name in _NAME.findall(text))
-        signature = cls(
-            tuple(infos), given, tuple(name for name in names if name not in _FUNCTIONS)
-        )
-        for text in dict.fromkeys(texts):
-            signature._require_expression(text)
-        return signature
+        for text in texts:
+            if not is_valid(evaluated, text):
+                raise InvalidInput(
+                    f"The size {text!r} in the signature is neither a name nor an expression of "
+                    "names: pass a number or another name."
+                )
+        names = dict.fromkeys(name for text in texts for name in names_in(text))
+        return cls(tuple(infos), given, tuple(names))
 
     def at(self, sizes: Sizes) -> list[Spec | Array]:
         """Return the specs, or fixed values, of the inputs for these sizes."""
@@ -60,15 +59,6 @@ class Signature:
         """The inputs that a call passes, with their shapes."""
         pairs = zip(self.infos, self.given, strict=True)
         return [(info, dims) for info, dims in pairs if isinstance(dims, tuple)]
-
-    def _require_expression(self, text: str) -> None:
-        try:
-            evaluated(text, dict.fromkeys(self.symbols, 2))
-        except (ValueError, SyntaxError, ZeroDivisionError) as error:
-            raise InvalidInput(
-                f"The size {text!r} in the signature is neither a name nor an expression of names "
-                f"({error}): pass a number or another name."
-            ) from None
 
 
 def largest_sizes(names: Sequence[str], asked: int | Mapping[str, int] | None) -> Sizes:
@@ -94,9 +84,6 @@ def _largest(size: Any) -> int:
             'as in {"sequence": 65536}.'
         )
     return int(size)
-
-
-_FUNCTIONS = ("floordiv", "mod", "max", "min")
 
 
 def _named(infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -146,14 +133,7 @@ def _declared(info: ValueInfo) -> Dims:
 
 def _symbol(name: str) -> str:
     """Return a symbol for a dimension's name, without characters that symbols cannot have."""
-    if _NAME.fullmatch(name) and name not in _FUNCTIONS:
-        return name
-    names = dict.fromkeys(_NAME.findall(name), 2)
-    try:
-        evaluated(name, names)
-    except (ValueError, SyntaxError, ZeroDivisionError):
-        return "size_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return name
+    return name if is_valid(evaluated, name) else f"size_{re.sub('[^A-Za-z0-9_]', '_', name)}"
 
 
 def _dims(info: ValueInfo, asked: Sequence[Any]) -> Dims:

@@ -23,6 +23,7 @@ from sardonyx.exporting.tracing import Traces
 from sardonyx.graph.programs.whole_program import Array, Pure
 from sardonyx.graph.tracing.steps import Embedded, Operand, Step
 from sardonyx.graph.values.kinds import Device, Static
+from sardonyx.printable import first_line
 
 
 @dataclass(eq=False)
@@ -102,7 +103,7 @@ class SymbolicProgram:
                 raise self._refusal(extra, Different("it runs for some sizes only"))
 
     def _refusal(self, step: Step, error: Exception) -> UnsupportedModel:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         return UnsupportedModel(
             f"{step.node.label} ({step.title}) cannot be exported for every {self._symbols}: "
             f"{reason}. Give numbers in place of these names in the signature."

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from jax import export
 from jax.errors import InconclusiveDimensionOperation
 
-from sardonyx.exporting.size_formulas import Sizes, holds
+from sardonyx.exporting.size_expressions import Sizes, holds
 
 R = TypeVar("R")
 

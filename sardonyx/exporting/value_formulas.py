@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from sardonyx.errors import LimitExceeded, SardonyxError
-from sardonyx.exporting.size_formulas import Formulas, NoFormula, Sizes, evaluated
+from sardonyx.exporting.size_expressions import Sizes, evaluated
+from sardonyx.exporting.size_formulas import Formulas, NoFormula
 from sardonyx.exporting.tracing import LARGEST_SHAPE, Traces
 from sardonyx.graph.programs.whole_program import Pure
 from sardonyx.graph.tracing.names import Named
