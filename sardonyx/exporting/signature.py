@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from sardonyx.arguments import check_count
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
 from sardonyx.exporting.size_expressions import Sizes, evaluated, is_valid, names_in
@@ -27,23 +28,17 @@ class Signature:
     """The shape of each input, or its value if it is fixed; sizes may be expressions."""
 
     infos: tuple[ValueInfo, ...]
-    given: tuple[Dims | Array, ...]
+    inputs: tuple[Dims | Array, ...]
     symbols: tuple[str, ...]
 
     @classmethod
     def of(cls, infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Signature:
         """Build a signature from the caller's shapes; other inputs have their declared ones."""
         asked = _named(infos, asked)
-        given = tuple(_given(info, asked.get(info.name)) for info in infos)
-        texts = [d for dims in given if isinstance(dims, tuple) for d in dims if isinstance(d, str)]
-        for text in texts:
-            if not is_valid(evaluated, text):
-                raise InvalidInput(
-                    f"The size {text!r} in the signature is neither a name nor an expression of "
-                    "names: pass a number or another name."
-                )
-        names = dict.fromkeys(name for text in texts for name in names_in(text))
-        return cls(tuple(infos), given, tuple(names))
+        inputs = tuple(_input(info, asked.get(info.name)) for info in infos)
+        sizes = [size for dims in inputs if isinstance(dims, tuple) for size in dims]
+        names = dict.fromkeys(name for size in sizes for name in names_in(str(size)))
+        return cls(tuple(infos), inputs, tuple(names))
 
     def at(self, sizes: Sizes) -> list[Spec | Array]:
         """Return the specs, or fixed values, of the inputs for these sizes."""
@@ -51,13 +46,13 @@ class Signature:
             Spec(tuple(evaluated(d, sizes) for d in dims), _dtype(info))
             if isinstance(dims, tuple)
             else dims
-            for info, dims in zip(self.infos, self.given, strict=True)
+            for info, dims in zip(self.infos, self.inputs, strict=True)
         ]
 
     @property
     def free(self) -> list[tuple[ValueInfo, Dims]]:
         """The inputs that a call passes, with their shapes."""
-        pairs = zip(self.infos, self.given, strict=True)
+        pairs = zip(self.infos, self.inputs, strict=True)
         return [(info, dims) for info, dims in pairs if isinstance(dims, tuple)]
 
 
@@ -65,25 +60,16 @@ def largest_sizes(names: Sequence[str], asked: int | Mapping[str, int] | None) -
     """Return the largest requested size for each name."""
     if asked is None:
         return dict.fromkeys(names, LARGEST)
-    if not isinstance(asked, Mapping):
-        return dict.fromkeys(names, _largest(asked))
-    for name in asked:
+    largest = asked if isinstance(asked, Mapping) else dict.fromkeys(names, asked)
+    for name in largest:
         if name not in names:
             raise InvalidInput(
                 f"The largest sizes have '{name}', but the signature has the names "
                 f"{', '.join(names) or '(none)'}."
             )
-    return {name: _largest(asked.get(name, LARGEST)) for name in names}
-
-
-def _largest(size: Any) -> int:
-    is_number = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
-    if not is_number or not 1 <= size <= MOST:
-        raise InvalidInput(
-            f"The largest size is {size!r}: pass a number from 1 to 2**31 - 1, or a dict of these, "
-            'as in {"sequence": 65536}.'
-        )
-    return int(size)
+    for size in largest.values() if largest is asked else [asked]:
+        check_count(size, f"A largest size is from 1 to {MOST}", MOST)
+    return {name: int(largest.get(name, LARGEST)) for name in names}
 
 
 def _named(infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -103,7 +89,7 @@ def _named(infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Mappi
     return asked
 
 
-def _given(info: ValueInfo, asked: Any) -> Dims | Array:
+def _input(info: ValueInfo, asked: Any) -> Dims | Array:
     if info.dtype is None or info.dtype == object or not (info.type or "").startswith("tensor("):
         raise InvalidInput(f"The input '{info}' is no tensor of numbers and cannot be exported.")
     if asked is None:
@@ -148,6 +134,11 @@ def _dims(info: ValueInfo, asked: Sequence[Any]) -> Dims:
             raise InvalidInput(
                 f"The signature gives '{info.name}' the size {size!r} on axis {axis}: pass a "
                 "number or a name."
+            )
+        if isinstance(size, str) and not is_valid(evaluated, size):
+            raise InvalidInput(
+                f"The size {size!r} in the signature is neither a name nor an expression of names: "
+                "pass a number or another name."
             )
         fixed = info.shape[axis] if info.shape is not None else None
         if isinstance(fixed, int) and size != fixed:
