@@ -26,7 +26,7 @@ from sardonyx.graph.programs.whole_program import Pure, pure
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.values.params import Params, is_static
 from sardonyx.sharding.annotations import Annotated
-from sardonyx.sharding.layout import Layout, MeshAxes, Misfit, shown
+from sardonyx.sharding.layout import WHOLE, Layout, MeshAxes, Misfit, shown
 from sardonyx.sharding.plan import Plan, Rules, plan, presets
 from sardonyx.sharding.report import Report, Row
 from sardonyx.sharding.tracing import PinningTracer
@@ -103,16 +103,11 @@ class ShardedModel(CompiledModel):
         """How each weight and input is divided, and why; print it."""
         rows = []
         for name, array in self._params.items():
-            choice = self._plan.weights.get(name)
-            rows.append(
-                Row(
-                    name,
-                    f"{short_name(self._backend.numpy_dtype(array.dtype))}{list(array.shape)}",
-                    (choice.layout if choice else Layout()).on(array.shape, self._plan.mesh),
-                    array.nbytes,
-                    choice.reason if choice else "no rule names it",
-                )
-            )
+            choice = self._plan.weights.get(name, WHOLE)
+            dtype = short_name(self._backend.numpy_dtype(array.dtype))
+            divided = choice.layout.on(array.shape, self._plan.mesh)
+            text = f"{dtype}{list(array.shape)}"
+            rows.append(Row(name, text, divided, array.nbytes, choice.reason))
         inputs = tuple((info.name, self._input_layout(info)) for info in self._infos)
         return Report(self._plan.mesh, tuple(rows), inputs, tuple(self._plan.notes))
 
@@ -190,13 +185,11 @@ class ShardedModel(CompiledModel):
 
     def _run(self, made: Pure, *arguments: Any) -> list[Any]:
         outputs = made(*arguments)
-        return [
-            output if choice is None else self._hold(None, output, layout=choice.layout, node=None)
-            for output, choice in (
-                (output, self._plan.outputs.get(info.name))
-                for output, info in zip(outputs, self.outputs, strict=True)
-            )
-        ]
+        for i, info in enumerate(self.outputs):
+            if info.name in self._plan.outputs:
+                layout = self._plan.outputs[info.name].layout
+                outputs[i] = self._hold(None, outputs[i], layout=layout, node=None)
+        return outputs
 
     def _arguments(self, program: _Program, given: Sequence[Any], key: Any) -> tuple[Any, ...]:
         weights = {name: self._params[name] for name in program.pure.weights.values()}
@@ -228,8 +221,8 @@ class ShardedModel(CompiledModel):
             for name in self._host:
                 array = self._host.host(name)
                 if not is_static(array):
-                    choice = self._plan.weights.get(name)
-                    sharding = self._sharding(choice.layout if choice else Layout(), array.shape)
+                    layout = self._plan.weights.get(name, WHOLE).layout
+                    sharding = self._sharding(layout, array.shape)
                     made[name] = placed(array, sharding, self.reading)
         return made
 
@@ -241,23 +234,19 @@ class ShardedModel(CompiledModel):
         self._read |= names
 
     def _input_sharding(self, shape: Sequence[int], info: ValueInfo) -> NamedSharding:
-        choice = self._plan.inputs.get(info.name)
+        choice = self._plan.inputs.get(info.name, WHOLE)
         try:
-            return self._sharding(choice.layout if choice else Layout(), shape)
+            return self._sharding(choice.layout, shape)
         except Misfit as reason:
-            rule = choice.reason if choice else ""
             raise InvalidInput(
-                f"The input '{info.name}' of shape {list(shape)} cannot be divided ({rule}): "
-                f"{reason}. Pad it, or give a rule that keeps it whole."
+                f"The input '{info.name}' of shape {list(shape)} cannot be divided "
+                f"({choice.reason}): {reason}. Pad it, or pass a rule that keeps it whole."
             ) from None
 
     def _input_layout(self, info: ValueInfo) -> str:
-        choice = self._plan.inputs.get(info.name)
-        rank = len(info.shape or ())
-        if choice is None or not choice.layout:
-            return "replicated"
-        rank = max(rank, *(axis + 1 for axis, _ in choice.layout.axes))
-        names = {axis % rank: names for axis, names in choice.layout.axes}
+        axes = self._plan.inputs.get(info.name, WHOLE).layout.axes
+        rank = max([len(info.shape or ()), *(axis + 1 for axis, _ in axes)])
+        names = {axis % rank: names for axis, names in axes}
         return shown(tuple(names.get(axis, ()) for axis in range(rank)))
 
     def _spread(self, array: Any, sharding: NamedSharding | None = None) -> jax.Array:
