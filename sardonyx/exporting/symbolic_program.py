@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
@@ -116,19 +115,9 @@ class SymbolicProgram:
 
 def _jaxpr(step: Step, program: Pure) -> Any:
     """A step's computation, for the shapes of one of the programs."""
-    stand_ins = [jax.ShapeDtypeStruct(*_spec(operand, program)) for operand in step.operands]
-    return jax.make_jaxpr(partial(_call, step, program))(*stand_ins)
-
-
-def _call(step: Step, program: Pure, *arrays: Any) -> Sequence[Any]:
-    return step.call(program.backend, arrays)
-
-
-def _spec(operand: Operand, program: Pure) -> tuple[tuple[int, ...], Any]:
-    if isinstance(operand, Embedded):
-        return operand.value.shape, operand.value.dtype
-    spec = program.specs[operand]
-    return spec.shape, spec.dtype
+    values = [o.value if isinstance(o, Embedded) else program.specs[o] for o in step.operands]
+    stand_ins = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
+    return jax.make_jaxpr(lambda *arrays: step.call(program.backend, arrays))(*stand_ins)
 
 
 def _constant(operand: Operand, program: Pure) -> Array | None:

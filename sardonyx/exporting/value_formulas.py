@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jax import export
 
 from sardonyx.errors import LimitExceeded, SardonyxError
 from sardonyx.exporting.size_expressions import Sizes, evaluated
 from sardonyx.exporting.size_formulas import Formulas, NoFormula
+from sardonyx.exporting.symbols import symbols
 from sardonyx.exporting.tracing import LARGEST_SHAPE, Traces
 from sardonyx.graph.programs.whole_program import Pure
 from sardonyx.graph.tracing.names import Named
@@ -26,9 +28,7 @@ class ValueFormulas:
 
     @classmethod
     def of(cls, traces: Traces) -> ValueFormulas:
-        formulas = Formulas(
-            traces.sizes, {name: _Symbol(name) for name in traces.signature.symbols}
-        )
+        formulas = Formulas(traces.sizes, symbols(traces.signature.symbols, ()))
         all_names = [program.names for program in traces.programs]
         shapes, data = {}, {}
         for name in all_names[0]:
@@ -53,29 +53,6 @@ class ValueFormulas:
             and _agree(self.data[name], _numbers(names[name]), sizes)
             for name, shape in self.shapes.items()
         )
-
-
-class _Symbol:
-    """An expression of sizes, as text."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __add__(self, other: Any) -> _Symbol:
-        return _Symbol(f"({self} + {other})")
-
-    __radd__ = __add__
-
-    def __mul__(self, other: Any) -> _Symbol:
-        return _Symbol(f"({self} * {other})")
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: Any) -> _Symbol:
-        return _Symbol(f"floordiv({self}, {other})")
 
 
 def _shape(named: Named) -> tuple[int, ...]:
@@ -114,4 +91,4 @@ def _agree(formulas: tuple[Any, ...], values: tuple[Any, ...], sizes: Sizes) -> 
 
 
 def _value(formula: Any, sizes: Sizes) -> Any:
-    return evaluated(formula, sizes) if isinstance(formula, _Symbol) else formula
+    return evaluated(formula, sizes) if export.is_symbolic_dim(formula) else formula

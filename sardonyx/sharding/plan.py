@@ -144,9 +144,9 @@ def _data(result: Plan, _: Annotated | None) -> None:
 
 def _tensor(result: Plan, annotated: Annotated | None) -> None:
     axis = axis_named(result.mesh, TENSOR_NAMES, "matrices")
-    tensor = divided_matrices(result.source, axis, result.mesh[axis])
-    result.weights = {**tensor.weights, **result.weights}
-    for node, layouts in tensor.results.items():
+    weights, results = divided_matrices(result.source, axis, result.mesh[axis])
+    result.weights = {**weights, **result.weights}
+    for node, layouts in results.items():
         result.pins[node] = {**layouts, **result.pins[node]}
     if any(name in result.mesh for name in DATA_NAMES if name != axis):
         _data(result, annotated)

@@ -31,16 +31,13 @@ class _Value:
     axes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Choices:
-    """The layouts of weights, and of the results of nodes."""
+def divided_matrices(
+    source: Source, axis: str, size: int
+) -> tuple[dict[str, Choice], dict[Node, dict[str, Layout]]]:
+    """Divide matrices along an axis of the mesh: return layouts of weights and of nodes' results.
 
-    weights: Mapping[str, Choice]
-    results: Mapping[Node, Mapping[str, Layout]]
-
-
-def divided_matrices(source: Source, axis: str, size: int) -> Choices:
-    """Return the layouts that divide matrices along the mesh's `axis` of `size` devices."""
+    The mesh's `axis` has `size` devices.
+    """
     follower = _Follower(source, axis, size)
     values = {
         name: _Value(weight=name, axes=tuple(range(array.ndim)))
@@ -48,7 +45,7 @@ def divided_matrices(source: Source, axis: str, size: int) -> Choices:
     }
     follower.walk(source.graph, values)
     agreed = {n: c for n, c in follower.added.items() if n not in follower.whole}
-    return Choices({**agreed, **follower.chosen}, follower.results)
+    return {**agreed, **follower.chosen}, follower.results
 
 
 class _Follower:

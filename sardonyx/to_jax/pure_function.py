@@ -48,6 +48,8 @@ class PureFunction:
         self._renewed = sorted(self.statistics) if training else []
         form = with_weights_as_inputs(source, self.weights, self._renewed)
         self._form = PureModel(form, backend, Options(strict=strict, watch=compiling))
+        arguments = ("params", *self._infos, *self._defaults)
+        self._takes = f"it takes ({', '.join(map(str, arguments))})"
 
     # -- description ------------------------------------------------------------------------------
 
@@ -110,11 +112,10 @@ class PureFunction:
         """The inputs in order, and by name the values for inputs that have defaults."""
         infos = (*self._infos, *self._defaults)
         values = by_name(infos, inputs, named)
-        takes = f"it takes ({', '.join(map(str, ('params', *infos)))})"
         if unknown := values.keys() - {info.name for info in infos}:
-            raise InvalidInput(f"The function has no input '{min(unknown)}'; {takes}.")
+            raise InvalidInput(f"The function has no input '{min(unknown)}'; {self._takes}.")
         if missing := [i.name for i in self._infos if i.name not in values and not _may_lack(i)]:
-            raise InvalidInput(f"The function also needs {', '.join(missing)}; {takes}.")
+            raise InvalidInput(f"The function also needs {', '.join(missing)}; {self._takes}.")
         return [values.pop(info.name, None) for info in self._infos], values
 
     def _checked(self, params: Mapping[str, Any]) -> list[Any]:
