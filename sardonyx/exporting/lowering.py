@@ -56,16 +56,16 @@ PROBE_RANGES = (
 def exported(
     source: Source,
     params: Params,
-    asked: Mapping[str, Any] | None,
+    requested: Mapping[str, Any] | None,
     platforms: Sequence[str],
     *,
     largest: int | Mapping[str, int] | None,
     precision: str,
     strict: bool,
 ) -> Artefact:
-    """The model's program for the signature, lowered for all of the platforms."""
+    """Return the model's program for a signature, lowered for all of the platforms."""
     _require_platforms(platforms)
-    signature = Signature.of(source.graph.required_inputs, asked)
+    signature = Signature.of(source.graph.required_inputs, requested)
     one = Export(source, params, signature, tuple(platforms), precision, strict)
     return one.artefact(largest_sizes(signature.symbols, largest))
 
@@ -82,7 +82,7 @@ class Export:
     strict: bool
 
     def artefact(self, largest: Sizes) -> Artefact:
-        """The program for sizes up to these, or as far as its formulas hold."""
+        """Return the program for sizes up to these, or as far as its formulas hold."""
         if not self.signature.symbols:
             return self._lowered(self._traces(PROBE_RANGES[0]), {}, largest)
         nearby: tuple[Traces, Ranges] | None = None
@@ -105,7 +105,7 @@ class Export:
         return self._within_lower_limits(*nearby, largest)
 
     def _within_lower_limits(self, traces: Traces, ranges: Ranges, largest: Sizes) -> Artefact:
-        """The program if numbers within operators have no formula up to the largest sizes."""
+        """Return the program for smaller sizes: its formulas do not hold up to the largest ones."""
         for most in FALLBACK_LIMITS:
             closer = {name: (least, min(top, most)) for name, (least, top) in ranges.items()}
             try:
@@ -155,7 +155,7 @@ class Export:
         return {name: self.params.host(name) for name in program.weights.values()}
 
     def _built(self, traces: Traces, build: Callable[..., R], bounds: list[str]) -> R:
-        """Return `build(program, *arguments)`; `UnsupportedModel` if not one serves all sizes."""
+        """Return `build(program, *arguments)`; raise if no program serves all traced sizes."""
         first = traces.programs[0]
         weights = {name: _spec(array) for name, array in self._weights(first).items()}
         constants = list(map(_spec, first.constants.values()))
@@ -179,7 +179,7 @@ class Export:
 
 
 def _at_least(probe: ProbeRange, ranges: Ranges) -> Ranges:
-    """The ranges from the smallest traced size on; from 1 if that is 2, since 1 is probed."""
+    """Return the ranges from the smallest traced size on; from 1 if that is 2: 1 is probed."""
     start = probe.least if probe.least > 2 else 1
     return {name: (max(least, start), most) for name, (least, most) in ranges.items()}
 

@@ -32,10 +32,10 @@ class Signature:
     symbols: tuple[str, ...]
 
     @classmethod
-    def of(cls, infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Signature:
+    def of(cls, infos: Sequence[ValueInfo], requested: Mapping[str, Any] | None) -> Signature:
         """Build a signature from the caller's shapes; other inputs have their declared ones."""
-        asked = _named(infos, asked)
-        inputs = tuple(_input(info, asked.get(info.name)) for info in infos)
+        requested = _named(infos, requested)
+        inputs = tuple(_input(info, requested.get(info.name)) for info in infos)
         sizes = [size for dims in inputs if isinstance(dims, tuple) for size in dims]
         names = dict.fromkeys(name for size in sizes for name in names_in(str(size)))
         return cls(tuple(infos), inputs, tuple(names))
@@ -56,47 +56,47 @@ class Signature:
         return [(info, dims) for info, dims in pairs if isinstance(dims, tuple)]
 
 
-def largest_sizes(names: Sequence[str], asked: int | Mapping[str, int] | None) -> Sizes:
+def largest_sizes(names: Sequence[str], requested: int | Mapping[str, int] | None) -> Sizes:
     """Return the largest requested size for each name."""
-    if asked is None:
+    if requested is None:
         return dict.fromkeys(names, LARGEST)
-    largest = asked if isinstance(asked, Mapping) else dict.fromkeys(names, asked)
+    largest = requested if isinstance(requested, Mapping) else dict.fromkeys(names, requested)
     for name in largest:
         if name not in names:
             raise InvalidInput(
                 f"The largest sizes have '{name}', but the signature has the names "
                 f"{', '.join(names) or '(none)'}."
             )
-    for size in largest.values() if largest is asked else [asked]:
+    for size in largest.values() if largest is requested else [requested]:
         check_count(size, f"A largest size is from 1 to {MOST}", MOST)
     return {name: int(largest.get(name, LARGEST)) for name in names}
 
 
-def _named(infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if asked is None:
+def _named(infos: Sequence[ValueInfo], requested: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if requested is None:
         return {}
-    if not isinstance(asked, Mapping):
+    if not isinstance(requested, Mapping):
         raise InvalidInput(
-            f"The signature is a {type(asked).__name__}: pass a dict from inputs' names to shapes, "
-            'as in {"x": ("batch", 3, 224, 224)}.'
+            f"The signature is a {type(requested).__name__}: pass a dict from inputs' names to "
+            'shapes, as in {"x": ("batch", 3, 224, 224)}.'
         )
     inputs = [info.name for info in infos]
-    for name in asked:
+    for name in requested:
         if name not in inputs:
             raise InvalidInput(
                 f"The signature has '{name}', but the model takes {', '.join(inputs) or 'nothing'}."
             )
-    return asked
+    return requested
 
 
-def _input(info: ValueInfo, asked: Any) -> Dims | Array:
+def _input(info: ValueInfo, requested: Any) -> Dims | Array:
     if info.dtype is None or info.dtype == object or not (info.type or "").startswith("tensor("):
         raise InvalidInput(f"The input '{info}' is no tensor of numbers and cannot be exported.")
-    if asked is None:
+    if requested is None:
         return _declared(info)
-    if isinstance(asked, (tuple, list)):
-        return _dims(info, asked)
-    value = np.asarray(asked)
+    if isinstance(requested, (tuple, list)):
+        return _dims(info, requested)
+    value = np.asarray(requested)
     if value.dtype != info.dtype:
         raise InvalidInput(
             f"The signature fixes '{info.name}' to a value of {value.dtype}, but it must be "
@@ -122,13 +122,13 @@ def _symbol(name: str) -> str:
     return name if is_valid(evaluated, name) else f"size_{re.sub('[^A-Za-z0-9_]', '_', name)}"
 
 
-def _dims(info: ValueInfo, asked: Sequence[Any]) -> Dims:
-    if info.shape is not None and len(asked) != len(info.shape):
+def _dims(info: ValueInfo, requested: Sequence[Any]) -> Dims:
+    if info.shape is not None and len(requested) != len(info.shape):
         raise InvalidInput(
-            f"The signature gives '{info.name}' {len(asked)} dimensions, but it has "
+            f"The signature gives '{info.name}' {len(requested)} dimensions, but it has "
             f"{len(info.shape)} ({info})."
         )
-    for axis, size in enumerate(asked):
+    for axis, size in enumerate(requested):
         is_number = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
         if not isinstance(size, str) and not (is_number and size >= 0):
             raise InvalidInput(
@@ -146,7 +146,7 @@ def _dims(info: ValueInfo, asked: Sequence[Any]) -> Dims:
                 f"The signature gives '{info.name}' the size {size} on axis {axis}, but the model "
                 f"declares {fixed} ({info})."
             )
-    return tuple(size if isinstance(size, str) else int(size) for size in asked)
+    return tuple(size if isinstance(size, str) else int(size) for size in requested)
 
 
 def _dtype(info: ValueInfo) -> np.dtype[Any]:

@@ -45,13 +45,13 @@ _SIGNS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
 
 
 def names_in(text: str) -> list[str]:
-    """The names of sizes in an expression, in order of appearance."""
+    """Return the names of sizes in an expression, in order of appearance."""
     words = dict.fromkeys(_WORD.findall(text))
     return [word for word in words if word not in _FUNCTIONS]
 
 
 def is_valid(rule: Callable[[str, Sizes], object], text: str) -> bool:
-    """Whether `rule`, which is `evaluated` or `holds`, accepts a text with sizes for its names.
+    """Return whether `rule`, which is `evaluated` or `holds`, accepts a text.
 
     >>> is_valid(evaluated, "2*n"), is_valid(evaluated, "2 n"), is_valid(holds, "n <= m")
     (True, False, True)
@@ -64,7 +64,7 @@ def is_valid(rule: Callable[[str, Sizes], object], text: str) -> bool:
 
 
 def evaluated(expression: Any, sizes: Sizes) -> int:
-    """The value of an expression of sizes, or of its text.
+    """Return the value of an expression of sizes, or of its text.
 
     >>> evaluated("floordiv(n + 1, 2)", {"n": 8})
     4
@@ -79,7 +79,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 def holds(bound: str, sizes: Sizes) -> bool:
-    """Whether a comparison of two expressions is true for these sizes.
+    """Return whether a comparison of two expressions is true for these sizes.
 
     >>> holds("2*n <= m", {"n": 3, "m": 6})
     True

@@ -20,7 +20,7 @@ class NoFormula(Exception):  # noqa: N818  (a finding, not a fault)
 
 
 def probe_sizes(symbols: Sequence[str], least: int, most: int) -> list[dict[str, int]]:
-    """Sizes to trace, odd and even: more of them than a formula has coefficients.
+    """Return sizes to trace, odd and even: more of them than a formula has coefficients.
 
     The first entry has the largest sizes, the second the smallest.
 
@@ -56,7 +56,7 @@ class Formulas:
         self._expressions.setdefault(tuple(values), expression)
 
     def of(self, values: Sequence[int]) -> Any:
-        """The expression with these values; raises `NoFormula` if there is none."""
+        """Return the expression with these values; raise `NoFormula` if there is none."""
         key = tuple(values)
         if len(set(key)) == 1:
             return values[0]
@@ -73,7 +73,7 @@ class Formulas:
         return self._expressions[key]
 
     def _simple(self, values: tuple[int, ...]) -> Any:
-        """A known or linear expression, or a multiple, a fraction or a shift of a known one."""
+        """Find a linear expression, or a multiple, a fraction or a shift of a known one."""
         if values in self._expressions:
             return self._expressions[values]
         formula = self._linear(values)
@@ -85,7 +85,7 @@ class Formulas:
         return None
 
     def _combined(self, values: tuple[int, ...]) -> Any:
-        """A multiple, a fraction or a shift of a product or a sum of two known expressions."""
+        """Find a multiple, a fraction or a shift of a product or a sum of two known expressions."""
         pairs = combinations_with_replacement(self._expressions.items(), 2)
         for (numbers, first), (others, second) in pairs:
             for combine in (operator.mul, operator.add):
@@ -94,7 +94,7 @@ class Formulas:
         return None
 
     def _product(self, values: tuple[int, ...]) -> Any:
-        """A product of two known expressions and a simple one."""
+        """Find a product of two known expressions and a simple one."""
         for quotients, first in self._quotients(values):
             for rest, second in self._quotients(quotients):
                 last = rest[0] if len(set(rest)) == 1 else self._simple(rest)
@@ -103,13 +103,13 @@ class Formulas:
         return None
 
     def _quotients(self, values: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Any]]:
-        """The values divided by each known expression that divides them all, and the expression."""
+        """Yield the quotients of the values by each known expression, and the expression."""
         for numbers, expression in self._expressions.items():
             if all(n and v % n == 0 for v, n in zip(values, numbers, strict=True)):
                 yield tuple(map(operator.floordiv, values, numbers)), expression
 
     def _rounded(self, values: tuple[int, ...]) -> Any:
-        """A known expression, shifted and divided with rounding, if only one shift fits."""
+        """Find a known expression, shifted and divided with rounding, if only one shift fits."""
         for numbers, expression in self._expressions.items():
             pairs = list(zip(numbers, values, strict=True))
             for divisor in range(2, MAX_DIVISOR + 1):
@@ -123,7 +123,7 @@ class Formulas:
         return None
 
     def _linear(self, values: tuple[int, ...]) -> Any:
-        """A sum of multiples of the symbols and a constant."""
+        """Find a sum of multiples of the symbols and a constant."""
         names = list(self._symbols)
         rows = np.asarray([[1, *(sizes[name] for name in names)] for sizes in self._at], np.float64)
         numbers = np.round(np.linalg.lstsq(rows, np.asarray(values, np.float64))[0])

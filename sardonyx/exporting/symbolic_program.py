@@ -114,7 +114,7 @@ class SymbolicProgram:
 
 
 def _jaxpr(step: Step, program: Pure) -> Any:
-    """A step's computation, for the shapes of one of the programs."""
+    """Return the jaxpr of a step for the shapes of one of the programs."""
     values = [o.value if isinstance(o, Embedded) else program.specs[o] for o in step.operands]
     stand_ins = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
     return jax.make_jaxpr(lambda *arrays: step.call(program.backend, arrays))(*stand_ins)

@@ -67,7 +67,7 @@ class Traces:
     trace: Callable[[Sizes], Pure]
 
     def extended(self, more: Sequence[Sizes]) -> Traces:
-        """These traces, and those for more sizes."""
+        """Return these traces, and those for more sizes."""
         programs = [*self.programs, *map(self.trace, more)]
         return Traces(self.signature, [*self.sizes, *more], programs, self.trace)
 

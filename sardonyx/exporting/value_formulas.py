@@ -40,7 +40,7 @@ class ValueFormulas:
         return cls(traces.trace, shapes, data)
 
     def holds(self, sizes: Sizes) -> bool:
-        """Whether the formulas are right for these sizes."""
+        """Return whether the formulas are right for these sizes."""
         try:
             names = self.trace(sizes).names
         except LimitExceeded:
@@ -60,7 +60,7 @@ def _shape(named: Named) -> tuple[int, ...]:
 
 
 def _numbers(named: Named) -> tuple[Any, ...]:
-    """The elements of a static value that may be a shape."""
+    """Return the elements of a static value that may be a shape."""
     value = named.static
     if value is None or value.size > LARGEST_SHAPE or value.dtype == object:
         return ()
@@ -68,7 +68,7 @@ def _numbers(named: Named) -> tuple[Any, ...]:
 
 
 def _entries(formulas: Formulas, values: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The formula of each entry; None if it has none."""
+    """Return the formula of each entry; None if it has none."""
     if len(set(map(len, values))) != 1:
         return ()
     return tuple(_entry(formulas, column) for column in zip(*values, strict=True))

@@ -35,7 +35,7 @@ from sardonyx.sharding.weight_placement import Reading, placed
 
 @dataclass(eq=False)
 class _Program:
-    """What runs for inputs of one kind: to be traced, and compiled where it was called."""
+    """The program for inputs of one signature, and its compiled form after the first call."""
 
     pure: Pure
     constants: Sequence[Any]
@@ -166,13 +166,13 @@ class ShardedModel(CompiledModel):
 
     def _traced(self, specs: Sequence[Spec]) -> _Program:
         tracer = partial(PinningTracer, pins=self._plan.pins, hold=self._hold)
-        made = pure(
+        traced = pure(
             self._source, self._backend, self._host, specs, tracer=tracer, strict=self._strict
         )
-        self._count_read(made.read)
+        self._count_read(traced.read)
         with self._backend.scope():
-            constants = [self._spread(array) for array in made.constants.values()]
-        return _Program(made, constants, partial(self._run, made))
+            constants = [self._spread(array) for array in traced.constants.values()]
+        return _Program(traced, constants, partial(self._run, traced))
 
     def _compiled(self, program: _Program, given: Sequence[Any]) -> Any:
         with self._lock, self._backend.scope():
@@ -183,8 +183,8 @@ class ShardedModel(CompiledModel):
                 program.compiled = self._timed(lowered.compile)
         return program.compiled
 
-    def _run(self, made: Pure, *arguments: Any) -> list[Any]:
-        outputs = made(*arguments)
+    def _run(self, program: Pure, *arguments: Any) -> list[Any]:
+        outputs = program(*arguments)
         for i, info in enumerate(self.outputs):
             if info.name in self._plan.outputs:
                 layout = self._plan.outputs[info.name].layout
@@ -200,7 +200,7 @@ class ShardedModel(CompiledModel):
         return weights, program.constants, inputs, self._spread(key)
 
     def _fresh_key(self) -> np.ndarray[Any, Any]:
-        """A key that all processes have in common."""
+        """Return a random key that all processes have in common."""
         drawn = self._draws.integers(2**32, size=2, dtype=np.uint32)
         if jax.process_count() > 1 and any(p.pure.draws for p in self._programs.values()):
             drawn = np.asarray(multihost_utils.broadcast_one_to_all(drawn))
@@ -216,21 +216,21 @@ class ShardedModel(CompiledModel):
         return NamedSharding(self.mesh, PartitionSpec(*entries))
 
     def _placed_weights(self) -> dict[str, jax.Array]:
-        made = {}
+        weights = {}
         with self._backend.scope():
             for name in self._host:
                 array = self._host.host(name)
                 if not is_static(array):
                     layout = self._plan.weights.get(name, WHOLE).layout
                     sharding = self._sharding(layout, array.shape)
-                    made[name] = placed(array, sharding, self.reading)
-        return made
+                    weights[name] = placed(array, sharding, self.reading)
+        return weights
 
     def _count_read(self, names: frozenset[str]) -> None:
-        """Weights that decide what the program does are read as a whole by every process."""
+        """Count weights whose values the program depends on; every process reads all of them."""
         for name in names - self._read:
             self.reading.read += self._host.host(name).nbytes
-            self._plan.note(f"The weight '{name}' decides what the program does, and was read.")
+            self._plan.note(f"Every process reads '{name}', on whose values the program depends.")
         self._read |= names
 
     def _input_sharding(self, shape: Sequence[int], info: ValueInfo) -> NamedSharding:
@@ -250,26 +250,28 @@ class ShardedModel(CompiledModel):
         return shown(tuple(names.get(axis, ()) for axis in range(rank)))
 
     def _spread(self, array: Any, sharding: NamedSharding | None = None) -> jax.Array:
-        """An array on the mesh; each process takes its part of what it was given."""
+        """Put an array on the mesh; each process contributes its part."""
         sharding = sharding or NamedSharding(self.mesh, PartitionSpec())
-        made: jax.Array
+        result: jax.Array
         if isinstance(array, jax.core.Tracer):
-            made = jax.lax.with_sharding_constraint(array, sharding)
+            result = jax.lax.with_sharding_constraint(array, sharding)
         elif isinstance(array, jax.Array) and (
             sharding.is_fully_addressable or not array.is_fully_addressable
         ):
-            made = jax.device_put(array, sharding)
+            result = jax.device_put(array, sharding)
         else:
             host = np.asarray(array)
-            # A copy, since JAX may go on reading what it was given after the call.
-            made = jax.make_array_from_callback(host.shape, sharding, lambda at: np.array(host[at]))
-        return made
+            # A copy, since JAX may read the array after the call.
+            result = jax.make_array_from_callback(
+                host.shape, sharding, lambda at: np.array(host[at])
+            )
+        return result
 
     def _hold(self, xp: Any, x: Any, *, layout: Layout, node: Node | None) -> Any:
         try:
             sharding = self._sharding(layout, x.shape)
         except Misfit as reason:
-            where = f"What {node.label} reads or makes" if node else "An output"
+            where = f"A tensor of {node.label}" if node else "An output"
             self._plan.note(f"{where}, of shape {list(x.shape)}, stays whole: {reason}.")
             return x
         return jax.lax.with_sharding_constraint(x, sharding)
@@ -284,7 +286,7 @@ def _fetched(output: jax.Array) -> np.ndarray[Any, Any]:
     return whole
 
 
-# -- how one is made ----------------------------------------------------------------------------
+# -- shard ---------------------------------------------------------------------------------------
 
 
 def sharded(
@@ -297,7 +299,7 @@ def sharded(
     precision: str,
     strict: bool,
 ) -> ShardedModel:
-    """The model on the mesh; without one, on the devices that its annotations are for."""
+    """Return the model on the mesh; without one, on the devices of its annotations."""
     if mesh is not None and not isinstance(mesh, Mesh):
         raise InvalidInput(f"The mesh is a {type(mesh).__name__}: pass a jax.sharding.Mesh.")
     follows = rules is None or "annotations" in presets(rules)
@@ -309,24 +311,24 @@ def sharded(
     return ShardedModel(source, host, chosen, layouts, backend, strict=strict)
 
 
-def _mesh(given: Mesh | None, annotated: Annotated | None) -> Mesh:
-    """The mesh, with axes along which XLA decides; under JAX's explicit ones products raise."""
+def _mesh(mesh: Mesh | None, annotated: Annotated | None) -> Mesh:
+    """Return the mesh with axes along which XLA decides; JAX's explicit axes refuse products."""
     if annotated is None:
-        if given is None:
+        if mesh is None:
             raise InvalidInput(
                 "The model has no device annotations: pass a mesh, as in "
                 'jax.make_mesh((jax.device_count(),), ("data",)).'
             )
-        return _automatic(given.devices, given.axis_names)
+        return _automatic(mesh.devices, mesh.axis_names)
     name, count = annotated.configuration.name, annotated.configuration.devices
-    devices = np.asarray(jax.devices()[:count]) if given is None else given.devices
+    devices = np.asarray(jax.devices()[:count]) if mesh is None else mesh.devices
     if devices.size != count:
         raise InvalidInput(
-            f"The device configuration '{name}' is for {count} devices, and there are "
-            f"{devices.size}: pass a mesh of {count}, or other rules."
+            f"The device configuration '{name}' is for {count} devices, but there are "
+            f"{devices.size}. Pass a mesh of {count}, or other rules."
         )
-    known = None if given is None else dict(zip(given.axis_names, devices.shape, strict=True))
-    axes = annotated.mesh_axes(known)
+    preferred = None if mesh is None else dict(zip(mesh.axis_names, devices.shape, strict=True))
+    axes = annotated.mesh_axes(preferred)
     return _automatic(devices.reshape(tuple(axes.values())), tuple(axes))
 
 

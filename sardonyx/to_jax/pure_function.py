@@ -109,7 +109,7 @@ class PureFunction:
     def _arranged(
         self, inputs: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The inputs in order, and by name the values for inputs that have defaults."""
+        """Return the inputs in order, and by name the values for inputs that have defaults."""
         infos = (*self._infos, *self._defaults)
         values = by_name(infos, inputs, named)
         if unknown := values.keys() - {info.name for info in infos}:
@@ -119,7 +119,7 @@ class PureFunction:
         return [values.pop(info.name, None) for info in self._infos], values
 
     def _checked(self, params: Mapping[str, Any]) -> list[Any]:
-        """The weights in order, if they are those that the model has."""
+        """Return the weights in order; refuse params with other names, shapes or dtypes."""
         if not isinstance(params, Mapping):
             raise InvalidInput(
                 f"The first argument is a {type(params).__name__}: pass params, a dict by name as "
@@ -173,7 +173,7 @@ class PureFunction:
 
 
 def placed(name: str, array: Any, backend: InsideBackend) -> Any:
-    """The param as an array of JAX; its type is narrowed where the 64-bit mode is off."""
+    """Return the param as an array of JAX; its type is narrowed where the 64-bit mode is off."""
     try:
         return backend.entering(array, wide=backend.is_wide())
     except OverflowError as error:
