@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -184,6 +184,28 @@ def test_what_is_missing_or_wrong_is_told() -> None:
 
         @sardonyx.op(domain="mine")
         def Bare(xp: Backend, x) -> Array:
+            return x
+
+
+@sardonyx.op(domain="mine")
+def Twirl(xp: Backend, x: Array, *, power: float = 3.0, **others: Annotated[Any, Swirl]) -> Array:
+    """Bends in the other direction, and more."""
+    return Swirl(xp, -x, power=power, **others)
+
+
+@pytest.mark.parametrize(("attributes", "power"), [({}, 3), ({"power": 2.0}, 2)])
+def test_an_operator_has_the_attributes_of_another(attributes: Any, power: int) -> None:
+    x = drawn(2, 4)
+    bent = node("Twirl", ["x"], ["y"], domain="mine", **attributes)
+    loaded = sardonyx.load(model([bent], ["x"], ["y"], mine=1), ops=[Twirl])
+    np.testing.assert_allclose(loaded(x), -np.sign(x) * np.abs(x) ** power, rtol=1e-5, atol=1e-6)
+
+
+def test_other_attributes_need_a_function_that_has_them() -> None:
+    with pytest.raises(TypeError, match=r"operator 'Loose' takes any keyword.*Annotated"):
+
+        @sardonyx.op(domain="mine")
+        def Loose(xp: Backend, x: Array, **others: Any) -> Array:
             return x
 
 

@@ -143,7 +143,7 @@ def test_each_level_takes_its_types_and_ranks_and_names_the_level_that_would(lev
             assert allows(dtype, rank, level)
             assert element_wise_identity(x, feature_level=level).dtype == dtype
             continue
-        way_out = f"lowest that does is {lowest}" if lowest else "nor does any other"
+        way_out = f"lowest that does is {lowest}" if lowest else "and no other level does"
         message = f"level {level} takes no {dtype.name} tensor of rank {rank}.*{way_out}"
         with pytest.raises(InvalidInput, match=message):
             element_wise_identity(x, feature_level=level)

@@ -53,10 +53,10 @@ def ThresholdedRelu(xp: Backend, X: Array, *, alpha: float = 1.0) -> Array:
 
 @op
 def Shrink(xp: Backend, input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
-    if xp.isdtype(input.dtype, "integral"):
-        wide = xp.dtype(np.dtype(np.float64))
-        return xp.astype(_shrink(xp, xp.astype(input, wide), bias=bias, lambd=lambd), input.dtype)
-    return _shrink(xp, input, bias=bias, lambd=lambd)
+    if not xp.isdtype(input.dtype, "integral"):
+        return _shrink(xp, input, bias=bias, lambd=lambd)
+    float64 = xp.dtype(np.dtype(np.float64))
+    return xp.astype(_shrink(xp, xp.astype(input, float64), bias=bias, lambd=lambd), input.dtype)
 
 
 @at_least_float32
@@ -120,7 +120,7 @@ def selu_with_rounded_defaults(
 
 
 def _expm1_below_zero(xp: Backend, x: Array) -> Array:
-    """expm1 without overflow in the branch that is not taken: gradients pass through both."""
+    """Return expm1 without overflow where `x` is positive: gradients pass through both branches."""
     return xp.expm1(xp.minimum(x, 0))
 
 
@@ -237,10 +237,10 @@ COUNTABLE = 2**11
 
 
 def softmax_below(xp: Backend, x: Array, top: Array, *, axis: int) -> Array:
-    """The softmax, given the maxima to subtract; a row without any weight stays zero.
+    """Return the softmax after subtracting the maxima `top`; a row without any weight stays zero.
 
-    In float16 each step is rounded, as the standard's own body says, but the sum of a long row is
-    not exact, and bfloat16 has too few digits: these are computed in float32.
+    In float16 each step is rounded, as in the standard's function body. Long rows, whose sum would
+    not be exact, and bfloat16, which has too few digits, are computed in float32.
     """
     dtype = x.dtype
     if xp.numpy_dtype(dtype) == BFLOAT16 or x.shape[axis] > COUNTABLE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -86,14 +86,7 @@ def attention_with_mask_of_full_length(
     attn_mask: Array | None = None,
     past_key: Array | None = None,
     past_value: Array | None = None,
-    *,
-    is_causal: int = 0,
-    kv_num_heads: int | None = None,
-    q_num_heads: int | None = None,
-    qk_matmul_output_mode: int = 0,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    softmax_precision: DType | None = None,
+    **attributes: Annotated[Any, Attention],
 ) -> tuple[Array, Array, Array, Array]:
     """A mask with one key holds for all keys; shorter masks are not padded."""
     if attn_mask is not None and attn_mask.ndim:
@@ -101,22 +94,7 @@ def attention_with_mask_of_full_length(
         if attn_mask.shape[-1] not in (1, total):
             raise ValueError(f"attn_mask of shape {attn_mask.shape} does not fit {total} keys")
         attn_mask = xp.broadcast_to(attn_mask, (*attn_mask.shape[:-1], total))
-    return Attention(
-        xp,
-        Q,
-        K,
-        V,
-        attn_mask,
-        past_key,
-        past_value,
-        is_causal=is_causal,
-        kv_num_heads=kv_num_heads,
-        q_num_heads=q_num_heads,
-        qk_matmul_output_mode=qk_matmul_output_mode,
-        scale=scale,
-        softcap=softcap,
-        softmax_precision=softmax_precision,
-    )
+    return Attention(xp, Q, K, V, attn_mask, past_key, past_value, **attributes)
 
 
 @op(domain="ai.onnx.preview")

@@ -24,13 +24,20 @@ FLOAT8E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 def Cast(
     xp: Backend, input: Array, *, to: DType, saturate: int = 1, round_mode: str = "up"
 ) -> Array:
-    return _cast(xp, input, to, saturate=bool(saturate), round_mode=round_mode)
+    source = xp.numpy_dtype(input.dtype)
+    if source == to:
+        return input
+    if to.kind == "O":
+        return _to_strings(xp.fetch(input))
+    if source.kind == "O":
+        input = xp.asarray(_from_strings(input, to))
+    return _converted(xp, input, to, bool(saturate), round_mode)
 
 
 @Cast.before(6)
 def cast_to_name(xp: Backend, input: Array, *, to: str) -> Array:
     name = {"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower())
-    return _cast(xp, input, np.dtype(name))
+    return Cast(xp, input, to=np.dtype(name))
 
 
 @op
@@ -38,7 +45,7 @@ def CastLike(
     xp: Backend, input: Array, target_type: Shaped, *, saturate: int = 1, round_mode: str = "up"
 ) -> Array:
     to = xp.numpy_dtype(target_type.dtype)
-    return _cast(xp, input, to, saturate=bool(saturate), round_mode=round_mode)
+    return Cast(xp, input, to=to, saturate=saturate, round_mode=round_mode)
 
 
 @op
@@ -60,20 +67,6 @@ def _bits(dtype: DType) -> int:
         return 8 * dtype.itemsize
     info = ml_dtypes.iinfo if isdtype(dtype, "integral") else ml_dtypes.finfo
     return int(info(dtype).bits)
-
-
-def _cast(
-    xp: Backend, x: Any, to: DType, *, saturate: bool = True, round_mode: str = "up"
-) -> Array:
-    source = xp.numpy_dtype(x.dtype)
-    if source == to:
-        unchanged: Array = x
-        return unchanged
-    if to.kind == "O":
-        return _to_strings(xp.fetch(x))
-    if source.kind == "O":
-        x = xp.asarray(_from_strings(x, to))
-    return _converted(xp, x, to, saturate, round_mode)
 
 
 # -- numbers --------------------------------------------------------------------------------------

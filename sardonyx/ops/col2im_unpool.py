@@ -12,7 +12,7 @@ from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Host, Ints, op
 from sardonyx.ops.precision import wide
-from sardonyx.ops.windows import pad_pairs, positive
+from sardonyx.ops.windows import Windows, pad_pairs, positive, windows_over
 
 
 @op
@@ -28,24 +28,13 @@ def Col2Im(
 ) -> Array:
     """Sum overlapping blocks; booleans are combined by "or", strings are concatenated."""
     rank = len(image_shape)
-    image_shape, block_shape, strides, dilations = (
-        positive(name, values, rank)
-        for name, values in (
-            ("image_shape", image_shape),
-            ("block_shape", block_shape),
-            ("strides", strides),
-            ("dilations", dilations),
-        )
+    image_shape = positive("image_shape", image_shape, rank)
+    block_shape = positive("block_shape", block_shape, rank)
+    windows = windows_over(
+        image_shape, block_shape, dilations=dilations, pads=pads, strides=strides
     )
-    padding = pad_pairs(pads, rank)
-    counts = [
-        (size + sum(ends) - dilation * (side - 1) - 1) // stride + 1
-        for size, ends, side, stride, dilation in zip(
-            image_shape, padding, block_shape, strides, dilations, strict=True
-        )
-    ]
-    per_channel, blocks = math.prod(block_shape), math.prod(counts)
-    if input.ndim != 3 or min(counts) < 1 or input.shape[2] != blocks:
+    per_channel, blocks = math.prod(block_shape), math.prod(windows.sizes)
+    if input.ndim != 3 or input.shape[2] != blocks:
         raise ValueError(
             f"image_shape {image_shape} with block_shape {block_shape} needs an input of shape "
             f"(batch, channels * {per_channel}, {blocks}), but it has {input.shape}"
@@ -58,22 +47,21 @@ def Col2Im(
     batch, channels = input.shape[0], input.shape[1] // per_channel
     shape = (batch, channels, *image_shape)
     xp.allow(shape, xp.numpy_dtype(input.dtype), copies=8)
-    x = xp.reshape(wide(xp, input), (batch * channels, *block_shape, *counts))
+    x = xp.reshape(wide(xp, input), (batch * channels, *block_shape, *windows.sizes))
     # Axis by axis, merge one side of the block and the number of blocks along it into one side of
     # the image, which becomes the last axis.
     for i in range(rank):
-        side, count = x.shape[1], x.shape[1 + rank - i]
         x = xp.moveaxis(x, 1 + rank - i, 2)
-        x = xp.reshape(x, (x.shape[0], side * count, *x.shape[3:]))
-        sources = _sources(side, count, image_shape[i], padding[i][0], strides[i], dilations[i])
-        x = xp.moveaxis(_sum_of_sources(xp, x, sources), 1, -1)
+        x = xp.reshape(x, (x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]))
+        x = xp.moveaxis(_sum_of_sources(xp, x, _sources(windows, i)), 1, -1)
     return xp.astype(xp.reshape(x, shape), input.dtype)
 
 
-def _sources(side: int, count: int, size: int, head: int, stride: int, dilation: int) -> Host:
+def _sources(windows: Windows, axis: int) -> Host:
     """Return which elements of a (side, count) plane meet at each pixel; `side * count` is none."""
-    taps, starts = np.arange(side) * dilation, np.arange(count) * stride
-    at = (taps[:, None] + starts - head).reshape(-1)
+    size, side, count = windows.spatial[axis], windows.kernel[axis], windows.sizes[axis]
+    taps = np.arange(side) * windows.dilations[axis] - windows.pads[axis][0]
+    at = np.add.outer(taps, np.arange(count) * windows.strides[axis]).reshape(-1)
     source = np.flatnonzero((at >= 0) & (at < size))
     source = source[np.argsort(at[source], kind="stable")]
     at = at[source]
@@ -113,10 +101,8 @@ def MaxUnpool(
     if X.shape != I.shape:
         raise ValueError(f"X has shape {X.shape} and I has shape {I.shape}; they must be equal")
     rank = X.ndim - 2
-    kernel_shape, strides = (
-        positive("kernel_shape", kernel_shape, rank),
-        positive("strides", strides, rank),
-    )
+    kernel_shape = positive("kernel_shape", kernel_shape, rank)
+    strides = positive("strides", strides, rank)
     padding = pad_pairs(pads, rank) if output_shape is None else [(0, 0)] * rank
     spanned = [
         (size - 1) * stride + side - sum(ends)

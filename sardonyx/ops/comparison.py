@@ -2,53 +2,14 @@
 
 from __future__ import annotations
 
-from sardonyx.backends.base import Backend
-from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import op
 from sardonyx.ops.legacy_attributes import broadcasts_by_axis
+from sardonyx.ops.short_forms import binary
 
-
-@broadcasts_by_axis
-@op
-def Equal(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.equal(A, B)
-
-
-@broadcasts_by_axis
-@op
-def Greater(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.greater(A, B)
-
-
-@op
-def GreaterOrEqual(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.greater_equal(A, B)
-
-
-@broadcasts_by_axis
-@op
-def Less(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.less(A, B)
-
-
-@op
-def LessOrEqual(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.less_equal(A, B)
-
-
-@broadcasts_by_axis
-@op
-def And(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.logical_and(A, B)
-
-
-@broadcasts_by_axis
-@op
-def Or(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.logical_or(A, B)
-
-
-@broadcasts_by_axis
-@op
-def Xor(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.logical_xor(A, B)
+Equal = broadcasts_by_axis(binary("Equal", lambda xp, A, B: xp.equal(A, B)))
+Greater = broadcasts_by_axis(binary("Greater", lambda xp, A, B: xp.greater(A, B)))
+GreaterOrEqual = binary("GreaterOrEqual", lambda xp, A, B: xp.greater_equal(A, B))
+Less = broadcasts_by_axis(binary("Less", lambda xp, A, B: xp.less(A, B)))
+LessOrEqual = binary("LessOrEqual", lambda xp, A, B: xp.less_equal(A, B))
+And = broadcasts_by_axis(binary("And", lambda xp, A, B: xp.logical_and(A, B)))
+Or = broadcasts_by_axis(binary("Or", lambda xp, A, B: xp.logical_or(A, B)))
+Xor = broadcasts_by_axis(binary("Xor", lambda xp, A, B: xp.logical_xor(A, B)))

@@ -27,7 +27,7 @@ def If(walk: Walk, cond: Value, *, then_branch: Body, else_branch: Body) -> Valu
 def _shapes(walk: Walk, branch: Body) -> Any:
     """Return the shapes of a branch's results; None if it cannot run on the device, or at all.
 
-    Exporters write branches that fit other sizes than these; only a branch taken is an error.
+    Exporters write branches for other sizes than these; only a branch that runs is an error.
     """
     try:
         return walk.shapes(branch)
@@ -57,19 +57,15 @@ def _cond(xp: Backend, cond: Array, *, then_branch: Body, else_branch: Body) -> 
 
 @op
 def SequenceMap(walk: Walk, input_sequence: Value, *additional_inputs: Value, body: Body) -> Value:
-    def item(value: Value, i: int) -> Value:
-        return value[i] if isinstance(value, list) else value
-
-    lengths = {len(v) for v in (input_sequence, *additional_inputs) if isinstance(v, list)}
+    values = (input_sequence, *additional_inputs)
+    lengths = {len(value) for value in values if isinstance(value, list)}
     if not isinstance(input_sequence, list) or len(lengths) > 1:
         raise ValueError(
             f"its first input must be a sequence, and all sequences must have the same length; the "
             f"lengths are {sorted(lengths)}"
         )
-    results = [
-        body(*(item(value, i) for value in (input_sequence, *additional_inputs)))
-        for i in range(len(input_sequence))
-    ]
+    columns = [v if isinstance(v, list) else [v] * len(input_sequence) for v in values]
+    results = [body(*items) for items in zip(*columns, strict=True)]
     return tuple([row[i] for row in results] for i in range(body.outputs))
 
 

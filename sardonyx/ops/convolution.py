@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.windows import (
+    Layout,
     Windows,
     check_auto_pad,
     pad_pairs,
@@ -25,23 +24,11 @@ def Conv(
     W: Array,
     B: Array | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
     group: int = 1,
     kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **layout: Layout,
 ) -> Array:
-    windows = windows_of_filters(
-        X,
-        W,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    windows = windows_of_filters(X, W, group=group, kernel_shape=kernel_shape, **layout)
     Y = xp.convolution(
         X,
         W,
@@ -54,14 +41,10 @@ def Conv(
 
 
 def windows_of_filters(
-    X: Array, W: Array, *, group: int, kernel_shape: Ints | None, **layout: Any
+    X: Array, W: Array, *, group: int, kernel_shape: Ints | None, **layout: Layout
 ) -> Windows:
     """Return the windows of the filters `W` over `X`; their channels must fit."""
-    _check_filters(X, W, group, kernel_shape)
-    if X.shape[1] != W.shape[1] * group or W.shape[0] % group:
-        raise ValueError(
-            f"W of shape {W.shape} with group {group} does not fit the {X.shape[1]} channels of X"
-        )
+    _check_filters(X, W, group, kernel_shape, is_transposed=False)
     return windows_over(X.shape[2:], W.shape[2:], **layout)
 
 
@@ -82,24 +65,14 @@ def ConvTranspose(
     strides: Ints | None = None,
 ) -> Array:
     """Insert zeros between the input's elements and convolve with the mirrored filters."""
-    _check_filters(X, W, group, kernel_shape)
-    if X.shape[1] != W.shape[0] or W.shape[0] % group:
-        raise ValueError(
-            f"W of shape {W.shape} with group {group} does not fit the {X.shape[1]} channels of X"
-        )
+    _check_filters(X, W, group, kernel_shape, is_transposed=True)
     rank = X.ndim - 2
     strides, dilations = positive("strides", strides, rank), positive("dilations", dilations, rank)
     extents = [(k - 1) * d + 1 for k, d in zip(W.shape[2:], dilations, strict=True)]
     full = [(n - 1) * s + e for n, s, e in zip(X.shape[2:], strides, extents, strict=True)]
-    crops = _crops(
-        X.shape[2:],
-        full,
-        strides=strides,
-        pads=pads,
-        auto_pad=auto_pad,
-        output_padding=output_padding,
-        output_shape=output_shape,
-    )
+    if output_shape is None and auto_pad.startswith("SAME"):
+        output_shape = tuple(n * s for n, s in zip(X.shape[2:], strides, strict=True))
+    crops = _crops(full, auto_pad, output_padding, output_shape, pads)
     # Cut the ends off the full result by padding less than the filter's extent.
     widths = [(e - 1 - head, e - 1 - tail) for e, (head, tail) in zip(extents, crops, strict=True)]
     Y = xp.convolution(
@@ -114,23 +87,18 @@ def ConvTranspose(
 
 
 def _crops(
-    lengths: Ints,
     full: list[int],
-    *,
-    strides: Ints,
-    pads: Ints | None,
     auto_pad: str,
     output_padding: Ints | None,
     output_shape: Ints | None,
+    pads: Ints | None,
 ) -> list[tuple[int, int]]:
     """Return how much to cut off the full result at both ends of each axis; negative adds."""
-    rank = len(lengths)
+    rank = len(full)
     check_auto_pad(auto_pad)
     extra = (0,) * rank if output_padding is None else output_padding
     if len(extra) != rank or min(extra) < 0:
         raise ValueError(f"output_padding {extra} must be {rank} numbers, none of them negative")
-    if output_shape is None and auto_pad.startswith("SAME"):
-        output_shape = tuple(n * s for n, s in zip(lengths, strides, strict=True))
     if output_shape is None:
         pairs = pad_pairs(None if auto_pad == "VALID" else pads, rank)
         crops = [(head, tail - e) for (head, tail), e in zip(pairs, extra, strict=True)]
@@ -178,7 +146,9 @@ def _padded_or_cut(xp: Backend, x: Array, widths: list[tuple[int, int]]) -> Arra
     return xp.pad(x, [(0, 0), (0, 0), *outer], 0)
 
 
-def _check_filters(X: Array, W: Array, group: int, kernel_shape: Ints | None) -> None:
+def _check_filters(
+    X: Array, W: Array, group: int, kernel_shape: Ints | None, *, is_transposed: bool
+) -> None:
     if W.ndim != X.ndim or X.ndim < 3:
         raise ValueError(
             f"X has {X.ndim} axes and W has {W.ndim}; they must be equal and at least three"
@@ -187,6 +157,11 @@ def _check_filters(X: Array, W: Array, group: int, kernel_shape: Ints | None) ->
         raise ValueError(f"group is {group}, but must be positive")
     if kernel_shape is not None and kernel_shape != W.shape[2:]:
         raise ValueError(f"kernel_shape is {kernel_shape}, but W has {W.shape[2:]}")
+    channels = W.shape[0] if is_transposed else W.shape[1] * group
+    if X.shape[1] != channels or W.shape[0] % group:
+        raise ValueError(
+            f"W of shape {W.shape} with group {group} does not fit the {X.shape[1]} channels of X"
+        )
 
 
 def with_bias(xp: Backend, Y: Array, B: Array | None) -> Array:

@@ -1,16 +1,20 @@
-"""What an op is: a function, and what its signature says about where each value lives.
+"""The definition of an op: a function whose annotations say where each value lives.
 
-The parameters' annotations are the whole declaration. `Array` is on the device; of a `Shaped` only
-shape and dtype are read; `Ints`, `int`, `Host` and their like are known before tracing; a `Value`
-is handed through unseen, be it an array, a sequence, an optional or strings. What is returned says
-what may be assumed of it: an `Alias` is the input or a view of it, of what is `Unsized` the shape
-depends on data. Whoever calls an op reads this from its `Definition`, and needs no other knowledge.
+An `Array` is on the device. Of a `Shaped`, the op reads only shape and dtype. `Ints`, `int`, `Host`
+and the like are static. A `Value` is any value (an array, a sequence, an optional, strings) that
+the op passes on without reading it. The annotation of the result says what the graph may assume: an
+`Alias` is the input or a view of it; the shape of an `Unsized` result depends on data. `Definition`
+holds all this, and the graph asks nothing else about an op.
+
+`**others: Annotated[Any, f]` stands for the attributes of `f`, a function or an op that gets them.
+So ops of one family, or an older version of an op, state only the attributes in which they differ.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -55,7 +59,7 @@ Key: TypeAlias = Annotated[Any, "key"]
 
 
 class Shaped(Protocol):
-    """Something of which an op reads the shape and the dtype, never the data."""
+    """A value of which an op reads the shape and the dtype, never the data."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -81,17 +85,17 @@ class Body(Protocol):
 
 
 class Walk(Protocol):
-    """The tracer's walk, which an op that runs subgraphs gets in place of a backend.
+    """The tracer's walk: an op that runs subgraphs takes it in place of a backend.
 
-    Such an op sees no arrays but what stands for them, and decides what is walked through now, step
-    by step, and what is left to the device.
+    Such an op gets no arrays but their placeholders. It decides which subgraphs are traced step by
+    step, and which run on the device as a whole.
     """
 
     def knows(self, value: Value) -> bool:
         """Whether the value can be read without waiting for the device."""
 
     def read(self, value: Value) -> Host:
-        """Return the value. If it is not static, the rest of the program holds for it alone."""
+        """Return the value. If it is not static, the rest of the program is valid for it alone."""
 
     def apply(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
         """Record `function(xp, *arrays, **options)` as one more step, and return its results."""
@@ -103,13 +107,13 @@ class Walk(Protocol):
         """
 
     def on_device(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
-        """Like `apply`, for a function that is also given bodies to call.
+        """Like `apply`, for a function that also takes bodies to call.
 
-        None if this cannot run on the device as a whole: the op then walks through it itself.
+        None if it cannot run on the device as a whole: the op then traces its steps itself.
         """
 
     def with_body(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
-        """Like `apply`, for a function that is also given bodies to call, and has no other form."""
+        """Like `apply`, for a function that also takes bodies to call, and has no other form."""
 
     def renew(self, old: Value, new: Value) -> None:
         """Replace an input of the model by a new value for the following nodes."""
@@ -118,7 +122,7 @@ class Walk(Protocol):
         """Attach a note to a value, for later nodes."""
 
     def noted(self, value: Value) -> Any:
-        """Return the note of this very value, or None."""
+        """Return the note attached to this value, or None."""
 
     def between(self, inputs: Strings, output: str) -> Body:
         """Return the part of the surrounding graph from some of its values to another."""
@@ -133,7 +137,7 @@ class Outline:
     dtypes: tuple[DType | None, ...]
 
 
-# Of the dtypes of inputs, the number of outputs and the attributes: the dtypes of the results.
+# From the dtypes of inputs, the number of outputs and the attributes to the dtypes of the results.
 Inference: TypeAlias = Callable[..., "Iterable[DType | None]"]
 
 
@@ -163,7 +167,24 @@ class Need(Enum):
     ARRAY = "an array on the device"
     SHAPED = "a shape and a dtype"
     STATIC = "a value known before tracing"
-    VALUE = "whatever it is, unseen"
+    VALUE = "any value, without reading it"
+
+
+_NEEDS = {
+    Array: Need.ARRAY,
+    Arrays: Need.ARRAY,
+    Map: Need.ARRAY,
+    Shaped: Need.SHAPED,
+    Value: Need.VALUE,
+    Statistic: Need.VALUE,
+}
+
+
+def _without_none(annotation: Any) -> Any:
+    """Return T for the annotation `T | None`."""
+    options = [option for option in get_args(annotation) if option is not NoneType]
+    is_union = get_origin(annotation) in (Union, UnionType)
+    return options[0] if is_union and len(options) == 1 else annotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,20 +198,29 @@ class Parameter:
     variadic: bool = False
     default: Any = None
 
+    @classmethod
+    def of(cls, parameter: inspect.Parameter, annotation: Any) -> Parameter:
+        required = parameter.default is parameter.empty
+        variadic = parameter.kind is parameter.VAR_POSITIONAL
+        type_ = _without_none(annotation)
+        default = None if required else parameter.default
+        need = _NEEDS.get(type_, Need.STATIC)
+        return cls(parameter.name, need, type_, required and not variadic, variadic, default)
+
     def convert(self, value: Any) -> Any:
         """Convert a NumPy array or the value of an attribute to the annotated type."""
         if value is None or self.type in (Host, DType, Body, Value) or self._is_converted(value):
             return value
-        found = np.asarray(value)
-        if self.type in (int, Ints) and found.dtype.kind == "f":
+        array = np.asarray(value)
+        if self.type in (int, Ints) and array.dtype.kind == "f":
             # The standard casts inputs of another type; attributes are whole numbers.
-            self._refuse_parts(found, is_cast=found is value)
+            self._check_whole(array, is_input=array is value)
         if self.type in (Ints, Floats, Strings):
             element = get_args(self.type)[0]
-            return tuple(element(v) for v in found.ravel().tolist())
-        if found.size != 1:
-            raise ValueError(f"'{self.name}' has shape {found.shape}, but must be one element")
-        return self.type(found.item())
+            return tuple(element(v) for v in array.ravel().tolist())
+        if array.size != 1:
+            raise ValueError(f"'{self.name}' has shape {array.shape}, but must be one element")
+        return self.type(array.item())
 
     def _is_converted(self, value: Any) -> bool:
         """Whether it is a list of the annotated type; the elements of an attribute have one type.
@@ -201,10 +231,10 @@ class Parameter:
             return False
         return type(value[0]) is get_args(self.type)[0]
 
-    def _refuse_parts(self, found: np.ndarray[Any, Any], *, is_cast: bool) -> None:
-        for value in found.ravel().tolist():
-            if not (value.is_integer() or (is_cast and math.isfinite(value))):
-                raise ValueError(f"'{self.name}' is {value}, but must be a whole number")
+    def _check_whole(self, array: np.ndarray[Any, Any], *, is_input: bool) -> None:
+        for number in array.ravel().tolist():
+            if not (number.is_integer() or (is_input and math.isfinite(number))):
+                raise ValueError(f"'{self.name}' is {number}, but must be a whole number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,49 +255,49 @@ class Definition:
     draws: bool = False
     # Whether the function takes a `Walk` in place of a backend.
     walks: bool = False
-    # The attributes that nodes may have and that the function does not take.
+    # The attributes that nodes may have, but the function does not accept.
     ignored: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Definition:
         hints = resolve_annotations(function, include_extras=True)
-        first, *rest = inspect.signature(function).parameters.values()
-        for name in (*(parameter.name for parameter in (first, *rest)), "return"):
+        signature = inspect.signature(function).parameters
+        for name in (*signature, "return"):
             if name not in hints:
-                raise TypeError(_untold(function, name))
-        inputs, attributes = [], {}
-        special = set()
+                raise TypeError(
+                    f"'{name}' of the operator '{function.__name__}' has no annotation. Annotate "
+                    "it with a type of sardonyx.types: Array on the device, Host if it is static."
+                )
+        first, *rest = signature.values()
+        inputs: list[Parameter] = []
+        attributes: dict[str, Parameter] = {}
         for parameter in rest:
-            described = _describe(parameter, hints[parameter.name])
-            if described.type in (Outputs, Key):
-                special.add(described.type)
-            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-                attributes[parameter.name] = described
+            annotation = hints[parameter.name]
+            if annotation in (Outputs, Key):
+                continue
+            if parameter.kind is parameter.VAR_KEYWORD:
+                attributes = {**_attributes_for(function, annotation), **attributes}
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                attributes[parameter.name] = Parameter.of(parameter, annotation)
             else:
-                inputs.append(described)
-        is_view = hints["return"] == Alias and any(p.need is Need.ARRAY for p in inputs)
-        is_static = hints["return"] == Host and not inputs
+                inputs.append(Parameter.of(parameter, annotation))
+        result = hints["return"]
         return cls(
             function,
             tuple(inputs),
             attributes,
-            is_view,
-            is_static,
-            counts_outputs=Outputs in special,
-            is_unsized=Unsized in (hints["return"], *get_args(hints["return"])),
-            makes_sequence=hints["return"] == Arrays,
-            draws=Key in special,
+            is_view=result == Alias and any(p.need is Need.ARRAY for p in inputs),
+            is_static=result == Host and not inputs,
+            counts_outputs=Outputs in hints.values(),
+            is_unsized=Unsized in (result, *get_args(result)),
+            makes_sequence=result == Arrays,
+            draws=Key in hints.values(),
             walks=hints[first.name] is Walk,
         )
 
-    @property
-    def bodies(self) -> tuple[str, ...]:
-        """The attributes that hold subgraphs."""
-        return tuple(name for name, p in self.attributes.items() if p.type == Body)
-
 
 class Op(Generic[R]):
-    """An ONNX operator: today's function, and those of older opsets that differ in meaning."""
+    """An ONNX operator: today's function, and those of older opsets with another meaning."""
 
     def __init__(self, function: Callable[..., R], domain: str) -> None:
         self.name = function.__name__
@@ -293,7 +323,7 @@ class Op(Generic[R]):
 
     @property
     def is_of_the_package(self) -> bool:
-        """Whether it is one of sardonyx' own operators, and not one that a user wrote."""
+        """Whether it is an operator of sardonyx, not one that a user wrote."""
         return (self._function.__module__ or "").startswith("sardonyx.")
 
     def before(self, opset: int) -> Callable[[Function], Function]:
@@ -306,7 +336,7 @@ class Op(Generic[R]):
         return declare
 
     def ignores(self, name: str, annotation: Any, default: Any = None, *, before: int) -> None:
-        """Declare an attribute that nodes of older opsets may have, and that changes no result."""
+        """Declare an attribute of nodes of older opsets that changes no result."""
         today = self._definition
         attribute = Parameter(name, Need.STATIC, annotation, required=False, default=default)
         older = replace(
@@ -323,10 +353,10 @@ class Op(Generic[R]):
     def infers(self, *, before: float = math.inf) -> Callable[[Function], Function]:
         """Declare a function that infers the dtypes of results without a run, as at load.
 
-        The function is called with the dtypes of the inputs, each None where it is not known, and
-        with the number of outputs. The node's attributes are its keywords, and instead of subgraphs
-        their outlines. It raises ValueError for what can never run, and returns the dtypes of
-        the results as far as it knows them.
+        The function takes the dtypes of the inputs, None for each unknown one, the number of
+        outputs, and the node's attributes as keywords, with outlines in place of subgraphs. It
+        returns the dtypes of the results, None for each unknown one, and raises ValueError for a
+        node that can never run.
         """
 
         def declare(function: Function) -> Function:
@@ -340,15 +370,15 @@ class Op(Generic[R]):
         return next((inference for end, inference in self._inferences if opset < end), None)
 
     def on(self, backend: str) -> Callable[[Function], Function]:
-        """Declare the function for one backend, "jax" say: the same, in that library's own terms.
+        """Declare a function that replaces today's on one backend, such as "jax".
 
-        It holds where today's function would, and takes what that one takes.
+        It has the same parameters and opsets, and uses functions that only that library has.
         """
 
         def declare(function: Function) -> Function:
             self._native[backend] = function
-            chosen = OnBackend(self._function, MappingProxyType(self._native))
-            self._definition = replace(self._definition, function=chosen)
+            dispatching = OnBackend(self._function, MappingProxyType(self._native))
+            self._definition = replace(self._definition, function=dispatching)
             return function
 
         return declare
@@ -368,7 +398,7 @@ class Op(Generic[R]):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnBackend:
-    """The function of an op, or another one for the backends that have their own."""
+    """The function of an op, with other functions for some backends."""
 
     function: Callable[..., Any]
     native: Mapping[str, Callable[..., Any]]
@@ -384,47 +414,24 @@ def op(*, domain: str) -> Callable[[Callable[..., R]], Op[R]]: ...
 def op(
     function: Callable[..., R] | None = None, *, domain: str = ""
 ) -> Op[R] | Callable[[Callable[..., R]], Op[R]]:
-    """Make an `Op` of a function whose name, parameters and defaults are the operator's.
+    """Turn a function with the operator's name, parameters and defaults into an `Op`.
 
-    It refuses its inputs with a ValueError, which becomes `InvalidInput`; all else that it raises
-    passes as it is, with a note that names the node.
+    The function raises ValueError for invalid inputs, which becomes `InvalidInput`. Its other
+    errors pass unchanged, with a note that names the node.
     """
     if function is None:
         return lambda f: Op(f, domain)
     return Op(function, domain)
 
 
-def _untold(function: Callable[..., Any], name: str) -> str:
-    what = "The result" if name == "return" else f"The parameter '{name}'"
-    return (
-        f"{what} of the operator '{function.__name__}' has no annotation, which says where it "
-        "lives: an Array on the device, a Host value known before, a Shaped of which no data is "
-        "read; sardonyx.types has them all."
-    )
-
-
-_NEEDS = {
-    Array: Need.ARRAY,
-    Arrays: Need.ARRAY,
-    Map: Need.ARRAY,
-    Shaped: Need.SHAPED,
-    Value: Need.VALUE,
-    Statistic: Need.VALUE,
-}
-
-
-def _describe(parameter: inspect.Parameter, annotation: Any) -> Parameter:
-    required = parameter.default is parameter.empty
-    variadic = parameter.kind is inspect.Parameter.VAR_POSITIONAL
-    bare = _without_none(annotation)
-    need = _NEEDS.get(bare, Need.STATIC)
-    default = None if required else parameter.default
-    return Parameter(parameter.name, need, bare, required and not variadic, variadic, default)
-
-
-def _without_none(annotation: Any) -> Any:
-    if get_origin(annotation) in (Union, UnionType):
-        options = [a for a in get_args(annotation) if a is not NoneType]
-        if len(options) == 1:
-            return options[0]
-    return annotation
+def _attributes_for(function: Callable[..., Any], annotation: Any) -> Mapping[str, Parameter]:
+    """Return the attributes of `f` for the annotation `Annotated[Any, f]`."""
+    source = get_args(annotation)[-1] if get_origin(annotation) is Annotated else None
+    if isinstance(source, Op):
+        return source.at(sys.maxsize).attributes
+    if not callable(source):
+        raise TypeError(
+            f"the operator '{function.__name__}' takes any keyword. Annotate its ** parameter as "
+            "Annotated[Any, f], where f is the function whose attributes it takes."
+        )
+    return Definition.of(source).attributes

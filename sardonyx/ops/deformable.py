@@ -14,6 +14,7 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.convolution import windows_of_filters, with_bias
 from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.indexing import along
 from sardonyx.ops.precision import at_least_float32
 from sardonyx.ops.windows import Windows
 
@@ -46,16 +47,8 @@ def DeformConv(
             f"X has shape {X.shape}; it must not be empty, and must have 1 to {MOST_AXES} spatial "
             "axes"
         )
-    windows = windows_of_filters(
-        X,
-        W,
-        auto_pad="NOTSET",
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    layout = {"dilations": dilations, "pads": pads, "strides": strides}
+    windows = windows_of_filters(X, W, group=group, kernel_shape=kernel_shape, **layout)
     batch, channels, *spatial = X.shape
     rank, taps, places = len(spatial), math.prod(windows.kernel), math.prod(windows.sizes)
     if offset_group < 1 or channels % offset_group:
@@ -90,8 +83,7 @@ def _unshifted(xp: Backend, windows: Windows, dtype: object) -> Iterator[Array]:
 
 def _interpolated(xp: Backend, rows: Array, at: list[Array]) -> Array:
     """Sample `rows` (batch, group, *spatial, channels) at `at` (batch, group, taps, windows)."""
-    outer = [xp.arange(n, dtype=xp.dtype(INT64)) for n in rows.shape[:2]]
-    outer = [xp.reshape(n, (-1, *(1,) * (3 - i))) for i, n in enumerate(outer)]
+    outer = [along(xp, size, i, rank=4) for i, size in enumerate(rows.shape[:2])]
     neighbours = [
         _neighbours(xp, x, length) for x, length in zip(at, rows.shape[2:-1], strict=True)
     ]

@@ -82,7 +82,7 @@ def check_support(dtype: DType, rank: int, feature_level: float | str) -> None:
     if allows(dtype, rank, level):
         return
     lowest = next((since for since in _TABLES if allows(dtype, rank, since)), None)
-    way_out = f"the lowest that does is {lowest}" if lowest else "nor does any other"
+    way_out = f"the lowest that does is {lowest}" if lowest else "and no other level does"
     ranks, names = _in_force(level)
     raise ValueError(
         f"DirectML's feature level {level} takes no {dtype.name} tensor of rank {rank}, {way_out}; "
@@ -105,12 +105,10 @@ def level_name(feature_level: float | str) -> str:
 
     ONNX's attributes are float32, in which 4.1 is 4.0999999.
     """
-    if isinstance(feature_level, str):
-        name = feature_level
-    else:
-        name = next(
-            (n for n in _LEVELS if abs(float(n) - feature_level) < 1e-6), str(feature_level)
-        )
+    name = str(feature_level)
+    if not isinstance(feature_level, str):
+        near = (level for level in _LEVELS if abs(float(level) - feature_level) < 1e-6)
+        name = next(near, name)
     if name not in _LEVELS:
         raise ValueError(f"DirectML has no feature level {name!r}; it has {', '.join(_LEVELS)}")
     return name

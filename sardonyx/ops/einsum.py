@@ -125,7 +125,7 @@ def _without_ones(xp: Backend, operand: _Operand, sizes: Mapping[Label, int]) ->
     along = [x.shape[i] == 1 != sizes[label] for i, label in enumerate(labels)]
     if not any(along):
         return operand
-    axes = [i for i, broadcast in enumerate(along) if not broadcast]
+    axes = [i for i, is_broadcast in enumerate(along) if not is_broadcast]
     x = xp.reshape(x, tuple(x.shape[i] for i in axes))
     return _Operand(x, tuple(labels[i] for i in axes))
 

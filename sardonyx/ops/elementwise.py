@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -14,8 +14,19 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Ints, op
 from sardonyx.ops.legacy_attributes import aligned, broadcasts_by_axis, consumes_inputs
 from sardonyx.ops.precision import at_least_float32
+from sardonyx.ops.short_forms import binary, unary, unary_of_floats
 
 # -- rounding, signs and powers -------------------------------------------------------------------
+
+Neg = consumes_inputs(unary("Neg", lambda xp, X: xp.negative(X)))
+Ceil = consumes_inputs(unary("Ceil", lambda xp, X: xp.ceil(X)))
+Floor = consumes_inputs(unary("Floor", lambda xp, X: xp.floor(X)))
+Sign = unary("Sign", lambda xp, input: xp.sign(input))
+Sqrt = consumes_inputs(unary("Sqrt", lambda xp, X: xp.sqrt(X)))
+Reciprocal = consumes_inputs(unary("Reciprocal", lambda xp, X: xp.reciprocal(X)))
+Exp = consumes_inputs(unary_of_floats("Exp", lambda xp, input: xp.exp(input)))
+Log = consumes_inputs(unary_of_floats("Log", lambda xp, input: xp.log(input)))
+Erf = unary_of_floats("Erf", lambda xp, input: xp.erf(input))
 
 
 @consumes_inputs
@@ -24,65 +35,10 @@ def Abs(xp: Backend, X: Array) -> Array:
     return X if xp.isdtype(X.dtype, "unsigned integer") else xp.abs(X)
 
 
-@consumes_inputs
-@op
-def Neg(xp: Backend, X: Array) -> Array:
-    return xp.negative(X)
-
-
-@consumes_inputs
-@op
-def Ceil(xp: Backend, X: Array) -> Array:
-    return xp.ceil(X)
-
-
-@consumes_inputs
-@op
-def Floor(xp: Backend, X: Array) -> Array:
-    return xp.floor(X)
-
-
 @op
 def Round(xp: Backend, X: Array) -> Array:
     """Round to the nearest integer, halves to even."""
     return xp.round(X)
-
-
-@op
-def Sign(xp: Backend, input: Array) -> Array:
-    return xp.sign(input)
-
-
-@consumes_inputs
-@op
-def Sqrt(xp: Backend, X: Array) -> Array:
-    return xp.sqrt(X)
-
-
-@consumes_inputs
-@op
-def Reciprocal(xp: Backend, X: Array) -> Array:
-    return xp.reciprocal(X)
-
-
-@consumes_inputs
-@op
-@at_least_float32
-def Exp(xp: Backend, input: Array) -> Array:
-    return xp.exp(input)
-
-
-@consumes_inputs
-@op
-@at_least_float32
-def Log(xp: Backend, input: Array) -> Array:
-    return xp.log(input)
-
-
-@op
-@at_least_float32
-def Erf(xp: Backend, input: Array) -> Array:
-    return xp.erf(input)
 
 
 @Erf.before(13)
@@ -94,10 +50,12 @@ def erf_of_integers_too(xp: Backend, input: Array) -> Array:
 
 # -- tests of floats, and operations on bits ------------------------------------------------------
 
-
-@op
-def IsNaN(xp: Backend, X: Array) -> Array:
-    return xp.isnan(X)
+IsNaN = unary("IsNaN", lambda xp, X: xp.isnan(X))
+Not = unary("Not", lambda xp, X: xp.logical_not(X))
+BitwiseNot = unary("BitwiseNot", lambda xp, X: xp.bitwise_invert(X))
+BitwiseAnd = binary("BitwiseAnd", lambda xp, A, B: xp.bitwise_and(A, B))
+BitwiseOr = binary("BitwiseOr", lambda xp, A, B: xp.bitwise_or(A, B))
+BitwiseXor = binary("BitwiseXor", lambda xp, A, B: xp.bitwise_xor(A, B))
 
 
 @op
@@ -106,31 +64,6 @@ def IsInf(xp: Backend, X: Array, *, detect_negative: int = 1, detect_positive: i
     if not detect_negative:
         is_infinite = is_infinite & (X > 0)
     return is_infinite if detect_positive else is_infinite & (X < 0)
-
-
-@op
-def Not(xp: Backend, X: Array) -> Array:
-    return xp.logical_not(X)
-
-
-@op
-def BitwiseNot(xp: Backend, X: Array) -> Array:
-    return xp.bitwise_invert(X)
-
-
-@op
-def BitwiseAnd(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.bitwise_and(A, B)
-
-
-@op
-def BitwiseOr(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.bitwise_or(A, B)
-
-
-@op
-def BitwiseXor(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.bitwise_xor(A, B)
 
 
 @op
@@ -150,99 +83,25 @@ def BitShift(xp: Backend, X: Array, Y: Array, *, direction: str) -> Array:
 
 # -- trigonometry ---------------------------------------------------------------------------------
 
-
-@op
-@at_least_float32
-def Sin(xp: Backend, input: Array) -> Array:
-    return xp.sin(input)
-
-
-@op
-@at_least_float32
-def Cos(xp: Backend, input: Array) -> Array:
-    return xp.cos(input)
-
-
-@op
-@at_least_float32
-def Tan(xp: Backend, input: Array) -> Array:
-    return xp.tan(input)
-
-
-@op
-@at_least_float32
-def Asin(xp: Backend, input: Array) -> Array:
-    return xp.asin(input)
-
-
-@op
-@at_least_float32
-def Acos(xp: Backend, input: Array) -> Array:
-    return xp.acos(input)
-
-
-@op
-@at_least_float32
-def Atan(xp: Backend, input: Array) -> Array:
-    return xp.atan(input)
-
-
-@op
-@at_least_float32
-def Sinh(xp: Backend, input: Array) -> Array:
-    return xp.sinh(input)
-
-
-@op
-@at_least_float32
-def Cosh(xp: Backend, input: Array) -> Array:
-    return xp.cosh(input)
-
-
-@consumes_inputs
-@op
-@at_least_float32
-def Tanh(xp: Backend, input: Array) -> Array:
-    return xp.tanh(input)
-
-
-@op
-@at_least_float32
-def Asinh(xp: Backend, input: Array) -> Array:
-    return xp.asinh(input)
-
-
-@op
-@at_least_float32
-def Acosh(xp: Backend, input: Array) -> Array:
-    return xp.acosh(input)
-
-
-@op
-@at_least_float32
-def Atanh(xp: Backend, input: Array) -> Array:
-    return xp.atanh(input)
+Sin = unary_of_floats("Sin", lambda xp, input: xp.sin(input))
+Cos = unary_of_floats("Cos", lambda xp, input: xp.cos(input))
+Tan = unary_of_floats("Tan", lambda xp, input: xp.tan(input))
+Asin = unary_of_floats("Asin", lambda xp, input: xp.asin(input))
+Acos = unary_of_floats("Acos", lambda xp, input: xp.acos(input))
+Atan = unary_of_floats("Atan", lambda xp, input: xp.atan(input))
+Sinh = unary_of_floats("Sinh", lambda xp, input: xp.sinh(input))
+Cosh = unary_of_floats("Cosh", lambda xp, input: xp.cosh(input))
+Tanh = consumes_inputs(unary_of_floats("Tanh", lambda xp, input: xp.tanh(input)))
+Asinh = unary_of_floats("Asinh", lambda xp, input: xp.asinh(input))
+Acosh = unary_of_floats("Acosh", lambda xp, input: xp.acosh(input))
+Atanh = unary_of_floats("Atanh", lambda xp, input: xp.atanh(input))
 
 
 # -- arithmetic -----------------------------------------------------------------------------------
 
-
-@broadcasts_by_axis
-@op
-def Add(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.add(A, B)
-
-
-@broadcasts_by_axis
-@op
-def Sub(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.subtract(A, B)
-
-
-@broadcasts_by_axis
-@op
-def Mul(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.multiply(A, B)
+Add = broadcasts_by_axis(binary("Add", lambda xp, A, B: xp.add(A, B)))
+Sub = broadcasts_by_axis(binary("Sub", lambda xp, A, B: xp.subtract(A, B)))
+Mul = broadcasts_by_axis(binary("Mul", lambda xp, A, B: xp.multiply(A, B)))
 
 
 @broadcasts_by_axis
@@ -251,7 +110,7 @@ def Div(xp: Backend, A: Array, B: Array) -> Array:
     """Divide; integer quotients are truncated towards zero."""
     if not xp.isdtype(A.dtype, "integral"):
         return xp.divide(A, B)
-    return _of_nonzero(xp, _truncated_quotient, A, B)
+    return _of_nonzero(xp, partial(_truncated_quotient, xp), A, B)
 
 
 def _truncated_quotient(xp: Backend, A: Array, B: Array) -> Array:
@@ -268,24 +127,15 @@ def Mod(xp: Backend, A: Array, B: Array, *, fmod: int = 0) -> Array:
     if fmod not in (0, 1):
         raise ValueError(f"fmod is {fmod}, but must be 0 or 1")
     if xp.isdtype(A.dtype, "integral"):
-        return _of_nonzero(xp, _truncated_remainder if fmod else _remainder, A, B)
+        return _of_nonzero(xp, xp.fmod if fmod else xp.remainder, A, B)
     return xp.fmod(A, B) if fmod else _floored_modulo(xp, A, B)
-
-
-def _remainder(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.remainder(A, B)
-
-
-def _truncated_remainder(xp: Backend, A: Array, B: Array) -> Array:
-    return xp.fmod(A, B)
 
 
 def _of_nonzero(xp: Backend, divide: Callable[..., Array], A: Array, B: Array) -> Array:
     """Divide integers; where data are not checked, a division by zero returns zero."""
     xp.require(B, NonZero("B"))
     is_zero = xp.equal(B, 0)
-    result = divide(xp, A, xp.where(is_zero, 1, B))
-    return xp.where(is_zero, 0, result)
+    return xp.where(is_zero, 0, divide(A, xp.where(is_zero, 1, B)))
 
 
 @Mod.before(28)

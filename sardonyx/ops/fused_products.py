@@ -20,13 +20,12 @@ def convolution_and_more(
     W: Array,
     *others: Array,
     epilogue: Epilogue,
-    strides: Ints,
-    pads: Sequence[tuple[int, int]],
-    dilations: Ints,
-    groups: int,
+    **layout: Any,
 ) -> Array:
-    """Convolve, then apply the epilogue with `others`, its bias and addend; `W` must be finite."""
-    layout = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
+    """Convolve, then apply the epilogue with `others`, its bias and addend; `W` must be finite.
+
+    `layout` holds the strides, pads, dilations and groups of the convolution.
+    """
     Y = convolution_by_finite(xp, X, W, **layout)
     return _with_epilogue(xp, Y, epilogue, others, (-1, *(1,) * (Y.ndim - 2)))
 

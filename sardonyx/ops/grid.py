@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from itertools import product
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.indexing import along
 from sardonyx.ops.interpolation import cubic_far, cubic_near, narrowed, widened
 
 INT64 = np.dtype(np.int64)
@@ -63,17 +64,14 @@ def grid_sample_of_images(
     X: Array,
     grid: Array,
     *,
-    align_corners: int = 0,
     mode: str = "bilinear",
-    padding_mode: str = "zeros",
+    **others: Annotated[Any, GridSample],
 ) -> Array:
     """Sample with the older names of modes; volumes are allowed too, since exporters write them."""
     names = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
     if mode not in names:
         raise ValueError(f"mode {mode!r} is not one of {', '.join(names)}")
-    options = {"align_corners": align_corners, "padding_mode": padding_mode}
-    Y: Array = GridSample(xp, X, grid, mode=names[mode], **options)
-    return Y
+    return GridSample(xp, X, grid, mode=names[mode], **others)
 
 
 def _shape_of_sample(X: Array, grid: Array) -> tuple[int, ...]:
@@ -160,8 +158,7 @@ def _weighted_sum(
     xp: Backend, values: Array, taps: Sequence[Sequence[Tap]], *, zeros: bool
 ) -> Array:
     """Sum `values` (N, *lengths, C) at the taps, whose arrays have shape (N, *sizes)."""
-    batch = xp.arange(values.shape[0], dtype=xp.dtype(INT64))
-    batch = xp.reshape(batch, (-1, *(1,) * len(taps)))
+    batch = along(xp, values.shape[0], 0, rank=1 + len(taps))
     dtype = xp.numpy_dtype(values.dtype)
     zero = xp.asarray(np.array("" if dtype.kind == "O" else 0, dtype))
     parts = []
@@ -193,11 +190,9 @@ def AffineGrid(xp: Backend, theta: Array, size: Ints, *, align_corners: int = 0)
     theta = xp.reshape(widened(xp, theta), (*batch, *(1,) * rank, rank, rank + 1))
     grid = theta[..., rank]
     for axis, length in enumerate(lengths):
-        first, last = (
-            (-1.0, 1.0) if align_corners else (1 / max(length, 1) - 1, 1 - 1 / max(length, 1))
-        )
-        along = np.linspace(first, last, length, dtype=xp.numpy_dtype(theta.dtype))
-        along = along.reshape(-1, *(1,) * (rank - axis))
+        end = 1.0 if align_corners else 1 - 1 / max(length, 1)
+        coordinates = np.linspace(-end, end, length, dtype=xp.numpy_dtype(theta.dtype))
+        coordinates = coordinates.reshape(-1, *(1,) * (rank - axis))
         # The coordinates of a grid start with the innermost axis.
-        grid = grid + theta[..., rank - 1 - axis] * xp.asarray(along)
+        grid = grid + theta[..., rank - 1 - axis] * xp.asarray(coordinates)
     return narrowed(xp, grid, dtype)

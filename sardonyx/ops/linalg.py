@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import numpy as np
 
 from sardonyx.backends.base import Backend
@@ -61,13 +63,10 @@ def gemm_that_broadcasts_on_request(
     B: Array,
     C: Array,
     *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
     broadcast: int = 0,
-    transA: int = 0,
-    transB: int = 0,
+    **others: Annotated[Any, Gemm],
 ) -> Array:
-    Y = Gemm(xp, A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    Y: Array = Gemm(xp, A, B, C, **others)
     if not broadcast and C.shape != Y.shape:
         raise ValueError(f"C has shape {C.shape}, but must have shape {Y.shape} as broadcast is 0")
     return Y

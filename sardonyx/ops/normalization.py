@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axes_within, axis_within
 from sardonyx.ops.definition import DType, Ints, Outputs, op
 from sardonyx.ops.legacy_attributes import consumes_inputs
-from sardonyx.ops.precision import at_least_float32, is_narrow
+from sardonyx.ops.precision import at_least_float32, wide
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -31,7 +32,7 @@ def LayerNormalization(
 ) -> tuple[Array, Array, Array]:
     """Normalise in float32 or wider, then scale and shift in the dtype of `X`."""
     axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
-    normalized, mean, inverse = _standardized(xp, _wide(xp, X), axes, epsilon)
+    normalized, mean, inverse = _standardized(xp, wide(xp, X), axes, epsilon)
     Y = xp.astype(normalized, X.dtype) * _fitting(Scale, X)
     stash = xp.dtype(stash_type)
     return (
@@ -53,7 +54,7 @@ def RMSNormalization(
 ) -> Array:
     """Normalise in float32 or wider, round to the dtype of `X`, scale in that of `scale`."""
     axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
-    x = _wide(xp, X)
+    x = wide(xp, X)
     mean_of_squares = xp.mean(xp.square(x), axis=axes, keepdims=True)
     normalized = xp.astype(x / xp.sqrt(mean_of_squares + epsilon), X.dtype)
     return xp.astype(normalized, scale.dtype) * _fitting(scale, X)
@@ -82,7 +83,7 @@ def GroupNormalization(
     stash_type: DType = FLOAT32,
 ) -> Array:
     """Normalise in float32 or wider, then scale and shift each channel in the dtype of `X`."""
-    grouped = xp.reshape(_wide(xp, X), _by_group(X, num_groups))
+    grouped = xp.reshape(wide(xp, X), _by_group(X, num_groups))
     normalized, _, _ = _standardized(xp, grouped, (2,), epsilon)
     Y = xp.astype(xp.reshape(normalized, X.shape), X.dtype)
     return Y * _per_channel(xp, scale, X) + _per_channel(xp, bias, X)
@@ -136,10 +137,6 @@ def _standardized(xp: Backend, x: Array, axes: Ints, epsilon: float) -> tuple[Ar
     return centred * inverse, mean, inverse
 
 
-def _wide(xp: Backend, x: Array) -> Array:
-    return xp.astype(x, xp.dtype(FLOAT32)) if is_narrow(xp, x.dtype) else x
-
-
 def _fitting(parameter: Array, X: Array) -> Array:
     """Return `parameter`, which must broadcast to the shape of `X`."""
     tail = X.shape[X.ndim - parameter.ndim :]
@@ -187,34 +184,6 @@ def BatchNormalization(
     )
 
 
-@BatchNormalization.before(14)
-def batch_normalization_training_if_it_has_outputs(
-    xp: Backend,
-    X: Array,
-    scale: Array,
-    B: Array,
-    mean: Array,
-    var: Array,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    spatial: int = 1,
-    outputs: Outputs,
-) -> Array | tuple[Array, ...]:
-    return batch_normalization_with_is_test(
-        xp,
-        X,
-        scale,
-        B,
-        mean,
-        var,
-        epsilon=epsilon,
-        is_test=outputs == 1,
-        momentum=momentum,
-        spatial=spatial,
-    )
-
-
 @BatchNormalization.before(7)
 def batch_normalization_with_is_test(
     xp: Backend,
@@ -247,6 +216,22 @@ def batch_normalization_with_is_test(
     return (xp.reshape(Y, shape), *(xp.reshape(v, statistics) for v in (*running, *saved)))
 
 
+@BatchNormalization.before(14)
+def batch_normalization_training_if_it_has_outputs(
+    xp: Backend,
+    X: Array,
+    scale: Array,
+    B: Array,
+    mean: Array,
+    var: Array,
+    *,
+    outputs: Outputs,
+    **others: Annotated[Any, batch_normalization_with_is_test],
+) -> Array | tuple[Array, ...]:
+    others["is_test"] = outputs == 1
+    return batch_normalization_with_is_test(xp, X, scale, B, mean, var, **others)
+
+
 def _normalized(
     xp: Backend,
     X: Array,
@@ -258,7 +243,7 @@ def _normalized(
     epsilon: float,
 ) -> Array:
     """Normalise with one product and one sum per element; the rest is done once per channel."""
-    x = _wide(xp, X)
+    x = wide(xp, X)
     scale, B, mean, variance = (
         _per_channel(xp, xp.astype(v, x.dtype), X) for v in (scale, B, mean, variance)
     )
@@ -268,7 +253,7 @@ def _normalized(
 
 def _statistics(xp: Backend, X: Array) -> tuple[Array, Array]:
     """Return the mean and the variance of each channel."""
-    x = _wide(xp, X)
+    x = wide(xp, X)
     axes = tuple(axis for axis in range(X.ndim) if axis != 1)
     mean = xp.mean(x, axis=axes, keepdims=True)
     variance = xp.mean(xp.square(x - mean), axis=axes)

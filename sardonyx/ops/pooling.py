@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Ints, Outputs, op
 from sardonyx.ops.precision import at_least_float32
-from sardonyx.ops.windows import Windows, windows_over
+from sardonyx.ops.windows import Layout, Windows, windows_over
 
 
 @op
@@ -19,37 +20,26 @@ def MaxPool(
     X: Array,
     *,
     kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
-    dilations: Ints | None = None,
-    pads: Ints | None = None,
     storage_order: int = 0,
-    strides: Ints | None = None,
     outputs: Outputs,
+    **layout: Layout,
 ) -> Array | tuple[Array, Array]:
-    windows = windows_over(
-        X.shape[2:],
-        kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
-        auto_pad=auto_pad,
-        ceil_mode=ceil_mode,
-    ).without_idle_taps()
+    windows = windows_over(X.shape[2:], kernel_shape, ceil_mode, **layout).without_idle_taps()
     is_float = xp.isdtype(X.dtype, "real floating")
     lowest = -math.inf if is_float else int(np.iinfo(xp.numpy_dtype(X.dtype)).min)
     padded = windows.padded(xp, X, lowest)
     largest = xp.window_max(padded, windows.kernel, windows.strides, windows.dilations)
     if outputs == 1:
         return largest
-    return largest, _indices_of_largest(xp, padded, X, windows, column_major=bool(storage_order))
+    return largest, _indices_of_largest(xp, padded, X, windows, order="F" if storage_order else "C")
 
 
 MOST_TO_SEARCH = 2**14
 
 
 def _indices_of_largest(
-    xp: Backend, padded: Array, X: Array, windows: Windows, *, column_major: bool
+    xp: Backend, padded: Array, X: Array, windows: Windows, *, order: Literal["C", "F"]
 ) -> Array:
     """Return the index, in the flattened input, of the first maximum of each window.
 
@@ -60,9 +50,7 @@ def _indices_of_largest(
             f"kernel_shape {windows.kernel} is too large for the output Indices: it may cover at "
             f"most {MOST_TO_SEARCH:,} elements"
         )
-    in_plane = np.arange(math.prod(windows.spatial)).reshape(
-        windows.spatial, order="F" if column_major else "C"
-    )
+    in_plane = np.arange(math.prod(windows.spatial)).reshape(windows.spatial, order=order)
     places = windows.padded(xp, xp.asarray(in_plane), -1)
     layout = (windows.kernel, windows.strides, windows.dilations)
     (best, at), *rest = zip(xp.windows(padded, *layout), xp.windows(places, *layout), strict=True)
@@ -86,22 +74,11 @@ def AveragePool(
     X: Array,
     *,
     kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
     count_include_pad: int = 0,
-    dilations: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **layout: Layout,
 ) -> Array:
-    windows = windows_over(
-        X.shape[2:],
-        kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
-        auto_pad=auto_pad,
-        ceil_mode=ceil_mode,
-    )
+    windows = windows_over(X.shape[2:], kernel_shape, ceil_mode, **layout)
     counts = windows.counts(include_pads=bool(count_include_pad))
     if np.all(counts == counts.flat[0]):
         return _sum(xp, X, windows) / float(counts.flat[0])
@@ -115,25 +92,12 @@ def LpPool(
     xp: Backend,
     X: Array,
     *,
-    kernel_shape: Ints | None = None,
-    auto_pad: str = "NOTSET",
+    kernel_shape: Ints,
     ceil_mode: int = 0,
-    dilations: Ints | None = None,
     p: float = 2.0,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **layout: Layout,
 ) -> Array:
-    if kernel_shape is None:
-        raise ValueError("kernel_shape is missing")
-    windows = windows_over(
-        X.shape[2:],
-        kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
-        auto_pad=auto_pad,
-        ceil_mode=ceil_mode,
-    )
+    windows = windows_over(X.shape[2:], kernel_shape, ceil_mode, **layout)
     return _root(xp, _sum(xp, _power(xp, X, p), windows), p)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +17,7 @@ from sardonyx.ops.convolution import windows_of_filters, with_bias
 from sardonyx.ops.definition import DType, Ints, op
 from sardonyx.ops.fused_products import convolution_by_finite
 from sardonyx.ops.precision import wide
-from sardonyx.ops.windows import Windows
+from sardonyx.ops.windows import Layout, Windows
 
 INT32 = np.dtype(np.int32)
 UINT8 = np.dtype(np.uint8)
@@ -323,85 +323,12 @@ def ConvInteger(
     x_zero_point: Array | None = None,
     w_zero_point: Array | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
     group: int = 1,
     kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
-) -> Array:
-    return _centred_convolution(
-        xp,
-        x,
-        w,
-        x_zero_point,
-        w_zero_point,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
-
-
-@op
-def QLinearConv(
-    xp: Backend,
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array,
-    w: Array,
-    w_scale: Array,
-    w_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    B: Array | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
-) -> Array:
-    y = _centred_convolution(
-        xp,
-        x,
-        w,
-        x_zero_point,
-        w_zero_point,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
-    if B is not None:
-        y = with_bias(xp, y, B)
-    return _requantized(
-        xp,
-        y,
-        _single(xp, x_scale),
-        _per_filter(xp, w_scale, w.shape[0], axes=y.ndim - 1),
-        _single(xp, y_scale),
-        _single(xp, y_zero_point),
-    )
-
-
-def _centred_convolution(
-    xp: Backend,
-    x: Array,
-    w: Array,
-    x_zero_point: Array | None,
-    w_zero_point: Array | None,
-    *,
-    group: int,
-    **layout: Any,
+    **layout: Layout,
 ) -> Array:
     """Return the exact convolution modulo 2**32; padding is filled with the zero point."""
-    windows = windows_of_filters(x, w, group=group, **layout)
+    windows = windows_of_filters(x, w, group=group, kernel_shape=kernel_shape, **layout)
     filters, taps = w.shape[0], math.prod(w.shape[1:])
     x_zero_point = None if x_zero_point is None else _single(xp, x_zero_point)
     if w_zero_point is not None:
@@ -432,6 +359,32 @@ def _centred_convolution(
             w_zero_point = xp.reshape(w_zero_point, (group, filters // group, 1))
     product = _centred_product(xp, rows, w_zero_point, columns, x_zero_point, sums)
     return xp.reshape(product, (x.shape[0], filters, *windows.sizes))
+
+
+@op
+def QLinearConv(
+    xp: Backend,
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero_point: Array,
+    y_scale: Array,
+    y_zero_point: Array,
+    B: Array | None = None,
+    **attributes: Annotated[Any, ConvInteger],
+) -> Array:
+    y: Array = ConvInteger(xp, x, w, x_zero_point, w_zero_point, **attributes)
+    y = with_bias(xp, y, B)
+    return _requantized(
+        xp,
+        y,
+        _single(xp, x_scale),
+        _per_filter(xp, w_scale, w.shape[0], axes=y.ndim - 1),
+        _single(xp, y_scale),
+        _single(xp, y_zero_point),
+    )
 
 
 # Kernels with longer sides are gathered: many slices take long to compile.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import reduce
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -49,66 +49,16 @@ def RoiAlign(
             f"coordinate_transformation_mode is {coordinate_transformation_mode!r}, but must be "
             "half_pixel or output_half_pixel"
         )
-    shift = 0.5 if coordinate_transformation_mode == "half_pixel" else 0.0
-    return _aligned(
-        xp,
-        X,
-        rois,
-        batch_indices,
-        mode=mode,
-        bins=(output_height, output_width),
-        sampling_ratio=sampling_ratio,
-        spatial_scale=spatial_scale,
-        shift=shift,
-    )
-
-
-@RoiAlign.before(16)
-def roi_align_without_shift(
-    xp: Backend,
-    X: Array,
-    rois: Array,
-    batch_indices: Array,
-    *,
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
-) -> Array:
-    return _aligned(
-        xp,
-        X,
-        rois,
-        batch_indices,
-        mode=mode,
-        bins=(output_height, output_width),
-        sampling_ratio=sampling_ratio,
-        spatial_scale=spatial_scale,
-        shift=0.0,
-    )
-
-
-def _aligned(
-    xp: Backend,
-    X: Array,
-    rois: Array,
-    batch_indices: Array,
-    *,
-    mode: str,
-    bins: Ints,
-    sampling_ratio: int,
-    spatial_scale: float,
-    shift: float,
-) -> Array:
     if mode not in ("avg", "max"):
         raise ValueError(f"mode is {mode!r}, but must be avg or max")
     if not 0 <= sampling_ratio <= MOST_POINTS:
         raise ValueError(f"sampling_ratio is {sampling_ratio}, but must be 0 to {MOST_POINTS}")
+    bins = (output_height, output_width)
     _check_regions(xp, X, rois, 4, bins)
     require_shape("batch_indices", batch_indices, rois.shape[:1])
     if not (rois.size and X.size):
         return xp.zeros((rois.shape[0], X.shape[1], *bins), dtype=X.dtype)
+    shift = 0.5 if coordinate_transformation_mode == "half_pixel" else 0.0
     corners = wide(xp, rois) * spatial_scale - shift
     down, across = (
         _points(
@@ -147,6 +97,20 @@ def _aligned(
     else:
         pooled = pooled / xp.expand_dims(xp.maximum(down.number * across.number, 1.0), axis=-1)
     return xp.astype(xp.permute_dims(pooled, (0, 3, 1, 2)), X.dtype)
+
+
+@RoiAlign.before(16)
+def roi_align_without_shift(
+    xp: Backend,
+    X: Array,
+    rois: Array,
+    batch_indices: Array,
+    *,
+    coordinate_transformation_mode: str = "output_half_pixel",
+    **others: Annotated[Any, RoiAlign],
+) -> Array:
+    others["coordinate_transformation_mode"] = coordinate_transformation_mode
+    return RoiAlign(xp, X, rois, batch_indices, **others)
 
 
 class _Points(NamedTuple):

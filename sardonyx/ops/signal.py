@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -55,10 +56,9 @@ def dft_along_attribute(
     dft_length: int | None = None,
     *,
     axis: int = 1,
-    inverse: int = 0,
-    onesided: int = 0,
+    **others: Annotated[Any, DFT],
 ) -> Array:
-    return DFT(xp, input, dft_length, axis, inverse=inverse, onesided=onesided)
+    return DFT(xp, input, dft_length, axis, **others)
 
 
 @op

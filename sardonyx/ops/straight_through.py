@@ -7,9 +7,9 @@ where it lies within the bounds of the quantized dtype. The scale learns from th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import ml_dtypes
 import numpy as np
@@ -34,15 +34,7 @@ class Settings:
     saturate: int = 1
 
     def quantized(self, xp: Backend, *inputs: Array) -> Array:
-        return quantization.QuantizeLinear(
-            xp,
-            *inputs,
-            axis=self.axis,
-            block_size=self.block_size,
-            output_dtype=self.output_dtype,
-            precision=self.precision,
-            saturate=self.saturate,
-        )
+        return quantization.QuantizeLinear(xp, *inputs, **asdict(self))
 
     def restored(self, xp: Backend, *inputs: Array) -> Array:
         return quantization.DequantizeLinear(
@@ -72,14 +64,9 @@ def QuantizeLinear(
     x: Value,
     y_scale: Value,
     y_zero_point: Value = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: DType | None = None,
-    precision: DType | None = None,
-    saturate: int = 1,
+    **attributes: Annotated[Any, quantization.QuantizeLinear],
 ) -> Value:
-    settings = Settings(axis, block_size, output_dtype, precision, saturate)
+    settings = Settings(**attributes)
     inputs = _present(x, y_scale, y_zero_point)
     results = walk.apply(_quantize, *inputs, settings=settings)
     walk.note(results[0], Quantized(inputs, settings))
@@ -99,12 +86,9 @@ def DequantizeLinear(
     x: Value,
     x_scale: Value,
     x_zero_point: Value = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: DType | None = None,
+    **attributes: Annotated[Any, quantization.DequantizeLinear],
 ) -> Value:
-    settings = Settings(axis, block_size, output_dtype)
+    settings = Settings(**attributes)
     source = walk.noted(x)
     if source is None:
         return walk.apply(_restore, *_present(x, x_scale, x_zero_point), settings=settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -86,12 +86,12 @@ def _steps_below(
 def windows_over(
     spatial: Ints,
     kernel: Ints,
-    *,
-    strides: Ints | None,
-    dilations: Ints | None,
-    pads: Ints | None,
-    auto_pad: str,
     ceil_mode: int = 0,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
 ) -> Windows:
     """Return the windows over axes of the lengths `spatial` for ONNX's attributes."""
     rank = len(spatial)
@@ -106,6 +106,10 @@ def windows_over(
     ]
     ends, sizes, overhang = zip(*axes, strict=True)
     return Windows(spatial, kernel, strides, dilations, ends, sizes, overhang)
+
+
+# The attributes `auto_pad`, `dilations`, `pads` and `strides`.
+Layout: TypeAlias = Annotated[Any, windows_over]
 
 
 def _along_axis(

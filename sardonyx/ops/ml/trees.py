@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -63,20 +63,14 @@ def TreeEnsemble(
     return xp.astype(rows.transformed(xp, votes, transform), X.dtype)
 
 
-@op(domain="ai.onnx.ml")
-def TreeEnsembleClassifier(
+def _scores(
     xp: Backend,
     X: Array,
+    votes: Votes,
+    aggregate: str,
     *,
     base_values: Floats | None = None,
     base_values_as_tensor: Host | None = None,
-    class_ids: Ints | None = None,
-    class_nodeids: Ints | None = None,
-    class_treeids: Ints | None = None,
-    class_weights: Floats | None = None,
-    class_weights_as_tensor: Host | None = None,
-    classlabels_int64s: Ints | None = None,
-    classlabels_strings: Strings | None = None,
     nodes_falsenodeids: Ints | None = None,
     nodes_featureids: Ints | None = None,
     nodes_hitrates: Floats | None = None,
@@ -88,17 +82,40 @@ def TreeEnsembleClassifier(
     nodes_truenodeids: Ints | None = None,
     nodes_values: Floats | None = None,
     nodes_values_as_tensor: Host | None = None,
-    post_transform: str = "NONE",
-) -> tuple[Array, Array]:
-    """Return labels and scores; if only one of two classes has weights, its score decides."""
-    labels = rows.result_labels(xp, classlabels_int64s, classlabels_strings)
+) -> Array:
+    """Return the aggregated votes for each row, plus the base values."""
     values = _either("nodes_values", nodes_values, nodes_values_as_tensor)
-    weights = _either("class_weights", class_weights, class_weights_as_tensor)
     base = _either("base_values", base_values, base_values_as_tensor)
     tests = NodeTests(nodes_modes, nodes_featureids, values, nodes_missing_value_tracks_true)
     ids = Ids(nodes_treeids, nodes_nodeids, nodes_falsenodeids, nodes_truenodeids)
+    x = _rows_beside(xp, X, values, votes.weights, base)
+    forest = forest_of_ids(tests, ids, votes, aggregate, xp.numpy_dtype(x.dtype))
+    scores = walked(xp, forest, x, aggregate)
+    if not np.size(base):
+        return scores
+    return scores + rows.per_column(xp, "base_values", base, scores, or_one=True)
+
+
+@op(domain="ai.onnx.ml")
+def TreeEnsembleClassifier(
+    xp: Backend,
+    X: Array,
+    *,
+    class_ids: Ints | None = None,
+    class_nodeids: Ints | None = None,
+    class_treeids: Ints | None = None,
+    class_weights: Floats | None = None,
+    class_weights_as_tensor: Host | None = None,
+    classlabels_int64s: Ints | None = None,
+    classlabels_strings: Strings | None = None,
+    post_transform: str = "NONE",
+    **others: Annotated[Any, _scores],
+) -> tuple[Array, Array]:
+    """Return labels and scores; if only one of two classes has weights, its score decides."""
+    labels = rows.result_labels(xp, classlabels_int64s, classlabels_strings)
+    weights = _either("class_weights", class_weights, class_weights_as_tensor)
     votes = Votes(class_ids, weights, len(labels), class_treeids, class_nodeids)
-    scores = _scores(xp, X, tests, ids, votes, "SUM", base)
+    scores = _scores(xp, X, votes, "SUM", **others)
     sole, are_positive = _sole_class(class_ids, weights)
     if len(labels) == 2 and sole is not None:
         # Without negative weights, the score is a probability.
@@ -121,49 +138,21 @@ def TreeEnsembleRegressor(
     X: Array,
     *,
     aggregate_function: str = "SUM",
-    base_values: Floats | None = None,
-    base_values_as_tensor: Host | None = None,
     n_targets: int | None = None,
-    nodes_falsenodeids: Ints | None = None,
-    nodes_featureids: Ints | None = None,
-    nodes_hitrates: Floats | None = None,
-    nodes_hitrates_as_tensor: Host | None = None,
-    nodes_missing_value_tracks_true: Ints | None = None,
-    nodes_modes: Strings | None = None,
-    nodes_nodeids: Ints | None = None,
-    nodes_treeids: Ints | None = None,
-    nodes_truenodeids: Ints | None = None,
-    nodes_values: Floats | None = None,
-    nodes_values_as_tensor: Host | None = None,
     post_transform: str = "NONE",
     target_ids: Ints | None = None,
     target_nodeids: Ints | None = None,
     target_treeids: Ints | None = None,
     target_weights: Floats | None = None,
     target_weights_as_tensor: Host | None = None,
+    **others: Annotated[Any, _scores],
 ) -> Array:
     """Return the trees' aggregated votes plus the base values."""
     rows.require_choice("aggregate_function", aggregate_function, AGGREGATES)
-    values = _either("nodes_values", nodes_values, nodes_values_as_tensor)
     weights = _either("target_weights", target_weights, target_weights_as_tensor)
-    base = _either("base_values", base_values, base_values_as_tensor)
-    tests = NodeTests(nodes_modes, nodes_featureids, values, nodes_missing_value_tracks_true)
-    ids = Ids(nodes_treeids, nodes_nodeids, nodes_falsenodeids, nodes_truenodeids)
     votes = Votes(target_ids, weights, n_targets, target_treeids, target_nodeids)
-    scores = _scores(xp, X, tests, ids, votes, aggregate_function, base)
+    scores = _scores(xp, X, votes, aggregate_function, **others)
     return rows.finished(xp, scores, post_transform)
-
-
-def _scores(
-    xp: Backend, X: Array, tests: NodeTests, ids: Ids, votes: Votes, aggregate: str, base: Any
-) -> Array:
-    """Return the aggregated votes for each row, plus the base values."""
-    x = _rows_beside(xp, X, tests.values, votes.weights, base)
-    forest = forest_of_ids(tests, ids, votes, aggregate, xp.numpy_dtype(x.dtype))
-    scores = walked(xp, forest, x, aggregate)
-    if not np.size(base):
-        return scores
-    return scores + rows.per_column(xp, "base_values", base, scores, or_one=True)
 
 
 def _named(name: str, number: int, names: tuple[str, ...]) -> str:
