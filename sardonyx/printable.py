@@ -36,6 +36,15 @@ def printable(text: str, longest: int = LONGEST_MESSAGE) -> str:
     return shortened(text, longest)
 
 
+def first_line(error: BaseException) -> str:
+    r"""Return the first line of an error's text without a full stop, or the name of its type.
+
+    >>> first_line(ValueError("too long.\nSee above."))
+    'too long'
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
 def shortened(text: str, longest: int) -> str:
     """Return a text of at most `longest` characters, without the middle of a longer one."""
     if len(text) <= longest:

@@ -86,7 +86,7 @@ def test_a_window_is_for_sizes_within_it() -> None:
     program = sardonyx.export(PIECEWISE["a window"], platforms=["cpu"])
     assert program.bounds == ("n <= 4096",)
     loaded = sardonyx.load(program.to_bytes())
-    with pytest.raises(sardonyx.InvalidInput, match=r"holds for n <= 4096, and was .* n = 6000"):
+    with pytest.raises(sardonyx.InvalidInput, match="n <= 4096, but the call has n = 6000"):
         loaded(np.zeros((6000, 1), np.float32))
 
 
@@ -131,13 +131,15 @@ def test_the_largest_size_can_be_given() -> None:
     assert export(doubled(), largest={"n": 2**21}).bounds == ("n <= 2097152", "m <= 1048576")
     loaded = sardonyx.load(export(doubled(), largest={"n": 100}).to_bytes())
     assert loaded(np.zeros((100, 2), np.float32)).shape == (100, 2)
-    with pytest.raises(sardonyx.InvalidInput, match=r'n = 101, m = 2: .*largest=\{"n": 101\}'):
+    with pytest.raises(
+        sardonyx.InvalidInput, match=r'n = 101, m = 2. Export it with largest=\{"n": 101\}'
+    ):
         loaded(np.zeros((101, 2), np.float32))
 
 
 @pytest.mark.parametrize("largest", [0, -1, True, 1.5, "n", {"n": 0}, {"n": "9"}, 2**40])
 def test_largest_sizes_that_make_no_sense_are_refused(largest: Any) -> None:
-    with pytest.raises(sardonyx.InvalidInput, match="The largest size is"):
+    with pytest.raises(sardonyx.InvalidInput, match="A largest size is from 1 to 2147483647, not"):
         sardonyx.export(doubled(), largest=largest)
 
 

@@ -258,7 +258,7 @@ X = drawn(4, 5)
         (lambda p: p | {"w": p["w"].astype(jnp.bfloat16)}, [X], r"'w' must be float32.*bfloat16"),
         (lambda p: X, [X], "first argument is a .*: pass params"),
         (lambda p: p, [], "also needs x"),
-        (lambda p: p, [X, X], "got 2 inputs"),
+        (lambda p: p, [X, X], "but 2 were passed"),
         (lambda p: p, [X.astype(int)], "'x' must be float32, but is int64"),
         (lambda p: p, [X[0]], r"'x' must have 2 dimensions"),
     ],

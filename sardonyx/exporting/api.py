@@ -67,7 +67,7 @@ def export(
 
 
 def load_exported(source: Any, backend: str | Backend | None, device: Any) -> Any:
-    """The `ExportedModel` in a file, bytes or an open file."""
+    """Load the `ExportedModel` from a file, bytes or an open file."""
     if backend not in (None, "jax"):
         raise InvalidInput(
             f"An exported program runs on JAX, not on {backend!r}: leave out backend=."

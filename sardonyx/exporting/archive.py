@@ -11,8 +11,7 @@ import mmap
 import os
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -47,22 +46,26 @@ class Content:
 
 def is_archive(source: Any) -> bool:
     """Return whether a path, bytes or an open file starts like an exported program."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return bytes(source[:4]) == MAGIC
     try:
-        if isinstance(source, (str, os.PathLike)):
-            if not os.path.isfile(source):
-                return False
-            with open(source, "rb") as file:
-                return file.read(4) == MAGIC
-        if hasattr(source, "read") and hasattr(source, "seekable") and source.seekable():
-            here = source.tell()
-            start = source.read(4)
-            source.seek(here)
-            return bool(start == MAGIC)
+        return _start(source) == MAGIC
     except Exception:
-        pass  # A reader may raise anything; loading the model will report the error.
-    return False
+        return False  # A reader may raise anything; loading the model will report the error.
+
+
+def _start(source: Any) -> bytes | None:
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return bytes(source[: len(MAGIC)])
+    if isinstance(source, (str, os.PathLike)):
+        if not os.path.isfile(source):
+            return None
+        with open(source, "rb") as file:
+            return file.read(len(MAGIC))
+    if not source.seekable():
+        return None
+    here = source.tell()
+    start: bytes = source.read(len(MAGIC))
+    source.seek(here)
+    return start
 
 
 # -- writing ------------------------------------------------------------------------------------
@@ -113,26 +116,17 @@ def read(source: Any) -> Content:
     """Return the content of an archive; weights in a file given by path are mapped, not read."""
     if isinstance(source, (str, os.PathLike)):
         path = Path(os.fsdecode(source))
-        with _file_of(path) as file:
-            return _content(file, _mapped(file), f"'{path}'")
+        try:
+            with open(path, "rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                return _content(file, np.frombuffer(mapped, np.uint8), f"'{path}'")
+        except OSError as error:
+            raise InvalidModel(
+                f"The program '{path}' cannot be read: {error.strerror or error}."
+            ) from None
     content = source.read() if hasattr(source, "read") else bytes(source)
     whole = np.frombuffer(content, np.uint8)
     return _content(io.BytesIO(content), whole, f"the {len(content):,} bytes passed")
-
-
-@contextmanager
-def _file_of(path: Path) -> Iterator[IO[bytes]]:
-    try:
-        with open(path, "rb") as file:
-            yield file
-    except OSError as error:
-        raise InvalidModel(
-            f"The program '{path}' cannot be read: {error.strerror or error}."
-        ) from None
-
-
-def _mapped(file: IO[bytes]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
 def _content(file: IO[bytes], whole: np.ndarray[Any, np.dtype[np.uint8]], origin: str) -> Content:

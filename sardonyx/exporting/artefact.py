@@ -46,8 +46,8 @@ class Artefact:
         return file.getvalue()
 
     def _write(self, file: Any) -> None:
-        made_by = {"sardonyx": __version__, "jax": jax.__version__}
-        description = {**self.description.as_json(), "made_by": made_by}
+        versions = {"sardonyx": __version__, "jax": jax.__version__}
+        description = {**self.description.as_json(), "made_by": versions}
         archive.write(file, description, self.program, self.arrays)
 
     @property
@@ -71,7 +71,7 @@ class Artefact:
         return self.description.bounds
 
     def __repr__(self) -> str:
-        given = ", ".join(str(info) for info in self.inputs)
+        inputs = ", ".join(map(str, self.inputs))
         size = len(self.program) + sum(array.nbytes for array in self.arrays.values())
         platforms = ", ".join(self.platforms)
-        return printable(f"<exported program for {platforms}: ({given}), {size:,} bytes>")
+        return printable(f"<exported program for {platforms}: ({inputs}), {size:,} bytes>")

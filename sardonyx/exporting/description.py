@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from sardonyx.errors import InvalidModel
 from sardonyx.exporting.archive import Content
-from sardonyx.exporting.size_formulas import Sizes, evaluated, holds, names_in
+from sardonyx.exporting.size_expressions import evaluated, holds, is_valid, names_in
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.standard.types import ELEMENT_TYPES, dtype_of_type
 
@@ -38,18 +38,8 @@ class Description:
 
     def as_json(self) -> dict[str, Any]:
         """Return the description as JSON data."""
-        return {
-            "title": self.title,
-            "inputs": [_as_json(info) for info in self.inputs],
-            "outputs": [_as_json(info) for info in self.outputs],
-            "bounds": list(self.bounds),
-            "largest": dict(self.largest),
-            "platforms": list(self.platforms),
-            "draws": self.draws,
-            "weights": list(self.weights),
-            "constants": list(self.constants),
-            "metadata": dict(self.metadata),
-        }
+        inputs, outputs = (list(map(_as_json, infos)) for infos in (self.inputs, self.outputs))
+        return {**vars(self), "inputs": inputs, "outputs": outputs}
 
 
 def _as_json(info: ValueInfo) -> dict[str, Any]:
@@ -65,12 +55,12 @@ def described(content: Content) -> tuple[Description, dict[str, np.ndarray[Any, 
         inputs=inputs,
         outputs=tuple(map(reader.info, reader.several("outputs", dict))),
         bounds=tuple(reader.bound(text, inputs) for text in reader.several("bounds", str)),
-        largest=reader.largest(),
+        largest=reader.mapping("largest", int),
         platforms=tuple(map(reader.platform, reader.several("platforms", str))),
         draws=reader.one("draws", bool),
         weights=tuple(reader.several("weights", str)),
         constants=tuple(reader.several("constants", str)),
-        metadata=reader.metadata(),
+        metadata=reader.mapping("metadata", str),
     )
     arrays = dict(map(reader.array, reader.several("arrays", dict)))
     names = [*description.weights, *description.constants]
@@ -114,25 +104,15 @@ class _Reader:
     def _size(self, size: Any) -> int | str:
         if type(size) is int and size >= 0:
             return size
-        if type(size) is not str or not _is_sound(evaluated, size):
+        if type(size) is not str or not is_valid(evaluated, size):
             raise self.wrong(f"a size is {size!r:.100}")
         return size
 
-    def largest(self) -> Mapping[str, int]:
-        if "largest" not in self.content.description:
-            return {}  # Archives of earlier versions do not have it.
-        sizes: Mapping[str, int] = self.one("largest", dict)
-        if any(type(size) is not int or size < 1 for size in sizes.values()):
-            raise self.wrong(f"its largest sizes are {sizes!r:.100}")
-        return sizes
-
-    def metadata(self) -> Mapping[str, str]:
-        if "metadata" not in self.content.description:
-            return {}  # As in archives of earlier versions.
-        texts: Mapping[str, str] = self.one("metadata", dict)
-        if any(type(text) is not str for text in texts.values()):
-            raise self.wrong(f"its metadata are {texts!r:.100}")
-        return texts
+    def mapping(self, key: str, kind: type) -> Mapping[str, Any]:
+        values: Mapping[str, Any] = self.one(key, dict)
+        if any(type(value) is not kind for value in values.values()):
+            raise self.wrong(f"its '{key}' are {values!r:.100}")
+        return values
 
     def platform(self, name: str) -> str:
         if not name.isidentifier() or not name.isascii() or len(name) > LONGEST_PLATFORM:
@@ -141,8 +121,8 @@ class _Reader:
 
     def bound(self, text: str, inputs: Sequence[ValueInfo]) -> str:
         """Return a comparison of sizes, which must use only names of the inputs' sizes."""
-        sizes = [n for i in inputs for d in i.shape or () for n in names_in(str(d))]
-        if not _is_sound(holds, text, dict.fromkeys(sizes, 7)):
+        names = {n for i in inputs for d in i.shape or () for n in names_in(str(d))}
+        if not is_valid(holds, text) or not names.issuperset(names_in(text)):
             raise self.wrong(f"a bound of sizes is {text!r:.100}")
         return text
 
@@ -163,21 +143,3 @@ class _Reader:
         array = data.view(dtype).reshape(shape)
         array.flags.writeable = False
         return name, array
-
-
-class _Anything(dict[str, int]):
-    """A size for every name."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-    def __missing__(self, name: str) -> int:
-        return 7
-
-
-def _is_sound(rule: Callable[[str, Sizes], object], text: str, sizes: Sizes | None = None) -> bool:
-    try:
-        rule(text, _Anything() if sizes is None else sizes)
-    except (ValueError, SyntaxError, ArithmeticError, RecursionError, MemoryError):
-        return False
-    return True

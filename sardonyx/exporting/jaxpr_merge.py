@@ -26,7 +26,7 @@ class Merger:
         return lockstep.walk(jaxprs, arguments, self)
 
     def constant(self, values: Sequence[Any], shared: Any = None) -> Any:
-        """The array for a constant: `shared`, or a new one, if it is the same for all sizes.
+        """Return the array for a constant: `shared`, or a new one, if it is the same for all sizes.
 
         Otherwise its elements are expressions of the symbols.
         """
@@ -62,7 +62,7 @@ class Merger:
         return results
 
     def parameter(self, equations: Sequence[Any], name: str) -> Any:
-        """A parameter of an equation, with expressions for the numbers that differ."""
+        """Return a parameter of an equation, with expressions for the numbers that differ."""
         return self._merged([equation.params[name] for equation in equations])
 
     def _merged(self, values: Sequence[Any]) -> Any:

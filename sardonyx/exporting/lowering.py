@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -16,8 +16,9 @@ from sardonyx.errors import InvalidInput, SardonyxError, UnsupportedModel
 from sardonyx.exporting.artefact import Artefact
 from sardonyx.exporting.description import Description
 from sardonyx.exporting.range_search import Ranges, RangeSearch
-from sardonyx.exporting.signature import Signature, largest_sizes
-from sardonyx.exporting.size_formulas import Formulas, Sizes, probe_sizes
+from sardonyx.exporting.signature import Dims, Signature, largest_sizes
+from sardonyx.exporting.size_expressions import Sizes
+from sardonyx.exporting.size_formulas import Formulas, probe_sizes
 from sardonyx.exporting.symbolic_program import SymbolicProgram
 from sardonyx.exporting.symbols import with_bounds
 from sardonyx.exporting.thresholds import thresholds
@@ -27,6 +28,7 @@ from sardonyx.graph.ir import Source, ValueInfo
 from sardonyx.graph.programs.whole_program import Pure
 from sardonyx.graph.standard.types import type_name
 from sardonyx.graph.values.params import Params
+from sardonyx.printable import first_line
 
 R = TypeVar("R")
 
@@ -54,16 +56,16 @@ PROBE_RANGES = (
 def exported(
     source: Source,
     params: Params,
-    asked: Mapping[str, Any] | None,
+    requested: Mapping[str, Any] | None,
     platforms: Sequence[str],
     *,
     largest: int | Mapping[str, int] | None,
     precision: str,
     strict: bool,
 ) -> Artefact:
-    """The model's program for the signature, lowered for all of the platforms."""
+    """Return the model's program for a signature, lowered for all of the platforms."""
     _require_platforms(platforms)
-    signature = Signature.of(source.graph.required_inputs, asked)
+    signature = Signature.of(source.graph.required_inputs, requested)
     one = Export(source, params, signature, tuple(platforms), precision, strict)
     return one.artefact(largest_sizes(signature.symbols, largest))
 
@@ -80,7 +82,7 @@ class Export:
     strict: bool
 
     def artefact(self, largest: Sizes) -> Artefact:
-        """The program for sizes up to these, or as far as its formulas hold."""
+        """Return the program for sizes up to these, or as far as its formulas hold."""
         if not self.signature.symbols:
             return self._lowered(self._traces(PROBE_RANGES[0]), {}, largest)
         nearby: tuple[Traces, Ranges] | None = None
@@ -90,7 +92,7 @@ class Export:
                 continue  # There are fewer sizes than names.
             try:
                 traces = self._traces(probe)
-                self._require_symbolic(traces)
+                self._built(traces, jax.eval_shape, [])
                 search = self._search(traces)
                 ranges = _at_least(probe, search.ranges(largest))
                 nearby = nearby or (traces, ranges)
@@ -103,7 +105,7 @@ class Export:
         return self._within_lower_limits(*nearby, largest)
 
     def _within_lower_limits(self, traces: Traces, ranges: Ranges, largest: Sizes) -> Artefact:
-        """The program if numbers within operators have no formula up to the largest sizes."""
+        """Return the program for smaller sizes: its formulas do not hold up to the largest ones."""
         for most in FALLBACK_LIMITS:
             closer = {name: (least, min(top, most)) for name, (least, top) in ranges.items()}
             try:
@@ -122,28 +124,22 @@ class Export:
         return Traces.of(model, self.signature, probed, strict=self.strict)
 
     def _search(self, traces: Traces) -> RangeSearch:
-        fixed = [value for value in self.signature.given if not isinstance(value, tuple)]
+        fixed = [value for value in self.signature.inputs if not isinstance(value, tuple)]
         return RangeSearch(traces, ValueFormulas.of(traces), thresholds(self.source, fixed))
 
     def _lowered(self, traces: Traces, ranges: Ranges, largest: Sizes) -> Artefact:
         first = traces.programs[0]
         bounds = _bounds(ranges)
-        weights = {n: self.params.host(n) for n in dict.fromkeys(first.weights.values())}
-        constants = _constants(first)
+        weights = self._weights(first)
+        constants = {f"constant {i}": a for i, a in enumerate(first.constants.values())}
 
-        def build(symbols: dict[str, Any]) -> Any:
-            function = jax.jit(SymbolicProgram(traces, Formulas(traces.sizes, symbols)))
-            return export.export(function, platforms=self.platforms)(
-                *self._arguments(weights, constants, symbols)
-            )
+        def lower(function: Callable[..., Any], *arguments: Any) -> Any:
+            return export.export(jax.jit(function), platforms=self.platforms)(*arguments)
 
-        program = self._built(traces, build, bounds)
+        program = self._built(traces, lower, bounds)
         description = Description(
             title=self.source.graph.name,
-            inputs=tuple(
-                ValueInfo(info.name, info.type, info.dtype, dims)
-                for info, dims in self.signature.free
-            ),
+            inputs=tuple(replace(info, shape=dims) for info, dims in self.signature.free),
             outputs=_outputs(self.source, program.out_avals),
             bounds=tuple(bounds),
             largest=dict(largest),
@@ -155,43 +151,35 @@ class Export:
         )
         return Artefact(description, _serialised(program), {**weights, **constants})
 
-    def _require_symbolic(self, traces: Traces) -> None:
-        """Raise `UnsupportedModel` unless one program serves all traced sizes."""
+    def _weights(self, program: Pure) -> dict[str, np.ndarray[Any, Any]]:
+        return {name: self.params.host(name) for name in program.weights.values()}
+
+    def _built(self, traces: Traces, build: Callable[..., R], bounds: list[str]) -> R:
+        """Return `build(program, *arguments)`; raise if no program serves all traced sizes."""
         first = traces.programs[0]
-        weights = {n: self.params.host(n) for n in dict.fromkeys(first.weights.values())}
+        weights = {name: _spec(array) for name, array in self._weights(first).items()}
+        constants = list(map(_spec, first.constants.values()))
+        key = jax.ShapeDtypeStruct((2,), np.uint32)
 
-        def build(symbols: dict[str, Any]) -> Any:
-            function = SymbolicProgram(traces, Formulas(traces.sizes, symbols))
-            return jax.eval_shape(function, *self._arguments(weights, _constants(first), symbols))
+        def attempt(symbols: dict[str, Any]) -> R:
+            program = SymbolicProgram(traces, Formulas(traces.sizes, symbols))
+            inputs = [_symbolic(info, dims, symbols) for info, dims in self.signature.free]
+            return build(program, weights, constants, inputs, key)
 
-        self._built(traces, build, [])
-
-    def _built(self, traces: Traces, build: Callable[[dict[str, Any]], R], bounds: list[str]) -> R:
         try:
-            with traces.programs[0].backend.scope():
-                return with_bounds(build, self.signature.symbols, bounds, traces.sizes)
+            with first.backend.scope():
+                return with_bounds(attempt, self.signature.symbols, bounds, traces.sizes)
         except SardonyxError:
             raise
         except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             raise UnsupportedModel(
-                f"JAX cannot lower the program for {', '.join(self.platforms)}: {reason}."
+                f"JAX cannot lower the program for {', '.join(self.platforms)}: "
+                f"{first_line(error)}."
             ) from error
-
-    def _arguments(
-        self, weights: Mapping[str, Any], constants: Mapping[str, Any], symbols: Mapping[str, Any]
-    ) -> tuple[Any, ...]:
-        inputs = [_symbolic(info, dims, symbols) for info, dims in self.signature.free]
-        key = jax.ShapeDtypeStruct((2,), np.uint32)
-        return _specs(weights), list(_specs(constants).values()), inputs, key
-
-
-def _constants(program: Pure) -> dict[str, np.ndarray[Any, Any]]:
-    return {f"constant {i}": array for i, array in enumerate(program.constants.values())}
 
 
 def _at_least(probe: ProbeRange, ranges: Ranges) -> Ranges:
-    """The ranges from the smallest traced size on; from 1 if that is 2, since 1 is probed."""
+    """Return the ranges from the smallest traced size on; from 1 if that is 2: 1 is probed."""
     start = probe.least if probe.least > 2 else 1
     return {name: (max(least, start), most) for name, (least, most) in ranges.items()}
 
@@ -215,29 +203,23 @@ def _require_platforms(platforms: Sequence[str]) -> None:
             )
 
 
-def _specs(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
-    return {name: jax.ShapeDtypeStruct(a.shape, a.dtype) for name, a in arrays.items()}
+def _spec(array: np.ndarray[Any, Any]) -> Any:
+    return jax.ShapeDtypeStruct(array.shape, array.dtype)
 
 
-def _symbolic(info: ValueInfo, dims: Sequence[int | str], symbols: Mapping[str, Any]) -> Any:
-    sizes: Sequence[Any] = dims
-    if symbols:
-        scope = next(iter(symbols.values())).scope
-        text = ", ".join(map(str, dims)) + ("," if len(dims) == 1 else "")
-        sizes = export.symbolic_shape(text, scope=scope) if dims else ()
-    return jax.ShapeDtypeStruct(tuple(sizes), info.dtype)
+def _symbolic(info: ValueInfo, dims: Dims, symbols: Mapping[str, Any]) -> Any:
+    scope = next((symbol.scope for symbol in symbols.values()), None)
+    text = "".join(f"{size}," for size in dims)
+    return jax.ShapeDtypeStruct(export.symbolic_shape(text, scope=scope), info.dtype)
 
 
 def _outputs(source: Source, avals: Sequence[Any]) -> tuple[ValueInfo, ...]:
-    return tuple(
-        ValueInfo(
-            info.name,
-            type_name(np.dtype(aval.dtype)),
-            np.dtype(aval.dtype),
-            tuple(d if isinstance(d, int) else str(d) for d in aval.shape),
-        )
-        for info, aval in zip(source.graph.outputs, avals, strict=True)
-    )
+    infos = []
+    for info, aval in zip(source.graph.outputs, avals, strict=True):
+        dtype = np.dtype(aval.dtype)
+        shape = tuple(d if isinstance(d, int) else str(d) for d in aval.shape)
+        infos.append(ValueInfo(info.name, type_name(dtype), dtype, shape))
+    return tuple(infos)
 
 
 def _serialised(program: Any) -> bytes:
@@ -249,6 +231,4 @@ def _serialised(program: Any) -> bytes:
             "pip install 'sardonyx[export]'."
         ) from None
     except ValueError as error:
-        raise UnsupportedModel(
-            f"JAX cannot serialise the program: {str(error).splitlines()[0].rstrip('.')}."
-        ) from error
+        raise UnsupportedModel(f"JAX cannot serialise the program: {first_line(error)}.") from error

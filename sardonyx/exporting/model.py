@@ -14,14 +14,14 @@ from sardonyx.backends.jax.costs import costs_of
 from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel
 from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
-from sardonyx.exporting.size_formulas import evaluated, holds, names_in
+from sardonyx.exporting.size_expressions import evaluated, holds, names_in
 from sardonyx.graph.calls.arguments import by_name, taken
 from sardonyx.graph.calls.array_interop import exporter, stand_ins
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.model.compiled_model import CompiledModel
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.values.params import Params
-from sardonyx.printable import printable
+from sardonyx.printable import first_line, printable
 
 
 class ExportedModel(CompiledModel):
@@ -111,30 +111,30 @@ class ExportedModel(CompiledModel):
             export_array = exporter(given, self._backend)
             return [export_array(output) for output in outputs]
 
-    def _run(self, given: Sequence[Any], key: Any) -> Sequence[Any]:
-        is_traced = any(map(self._backend.is_abstract, given))
-        arguments = self._arguments(given, key)
+    def _run(self, arrays: Sequence[Any], key: Any) -> Sequence[Any]:
+        is_traced = any(map(self._backend.is_abstract, arrays))
+        arguments = self._arguments(arrays, key)
         try:
             if is_traced or self._backend.is_abstract(arguments[-1]):
                 outputs: Sequence[Any] = self._exported.call(*arguments)
             else:
                 self._calls += 1
-                self._compiled(given, arguments, is_call=True)
-                # What was compiled is found by `jit`, which also takes arrays of other devices.
+                self._compiled(arrays, arguments, is_call=True)
+                # `jit` finds the compiled program, and also takes arrays of other devices.
                 outputs = self._jitted(*arguments)
         except Exception as error:
             node_errors.raise_translated(error, "The program could not run", self._backend)
         return outputs
 
-    def _arguments(self, given: Sequence[Any], key: Any) -> tuple[Any, ...]:
+    def _arguments(self, arrays: Sequence[Any], key: Any) -> tuple[Any, ...]:
         weights = {name: self._params[name] for name in self._about.weights}
         drawn = self._draws.integers(2**32, size=2, dtype=np.uint32) if key is None else key
-        return weights, self._constants, list(given), drawn
+        return weights, self._constants, list(arrays), drawn
 
     def _compiled(
-        self, given: Sequence[Any], arguments: tuple[Any, ...], *, is_call: bool = False
+        self, arrays: Sequence[Any], arguments: tuple[Any, ...], *, is_call: bool = False
     ) -> Any:
-        signature = tuple(self._backend.spec(array) for array in given)
+        signature = tuple(self._backend.spec(array) for array in arrays)
         if signature not in self._programs:
             with self._lock:
                 if signature not in self._programs:
@@ -149,30 +149,30 @@ class ExportedModel(CompiledModel):
             self._require_bounds(given, sizes)
             return self._compiled(given, self._arguments(given, None))
 
-    def _require_bounds(self, given: Sequence[Any], sizes: Mapping[str, int]) -> None:
-        """JAX would refuse too, at greater length."""
-        for array, info in zip(given, self.inputs, strict=True):
+    def _require_bounds(self, arrays: Sequence[Any], sizes: Mapping[str, int]) -> None:
+        """Refuse sizes that the program cannot have; JAX's own message is longer."""
+        for array, info in zip(arrays, self.inputs, strict=True):
             for axis, (size, declared) in enumerate(
                 zip(array.shape, info.shape or (), strict=True)
             ):
-                wanted = _value(declared, sizes)
-                if wanted is not None and wanted != size:
+                expected = _value(declared, sizes)
+                if expected is not None and expected != size:
                     raise InvalidInput(
-                        f"The input '{info.name}' must have size {wanted} ({declared}) on axis "
-                        f"{axis}, and got {list(array.shape)}."
+                        f"The input '{info.name}' must have size {expected} ({declared}) on axis "
+                        f"{axis}, but has the shape {list(array.shape)}."
                     )
         shown = ", ".join(f"{name} = {size}" for name, size in sizes.items())
         if 0 in sizes.values():
             raise InvalidInput(
-                f"The call has {shown}, and sizes that have names are 1 or more in an exported "
-                "program: export it with 0 in place of the name for such calls."
+                f"The call has {shown}, but an exported program takes no named sizes of 0. Export "
+                "it with 0 in place of the name for such calls."
             )
         for bound in self.bounds:
             if not sizes.keys() >= set(names_in(bound)):
-                continue  # It is of a size that stands in expressions alone: JAX solves these.
+                continue  # JAX computes sizes that occur only within expressions.
             if not self._holds(bound, sizes):
                 raise InvalidInput(
-                    f"The program holds for {bound}, and was called with {shown}: "
+                    f"The program holds for {bound}, but the call has {shown}. Export it with "
                     f"{self._way_out(bound, sizes)}, or call the model itself."
                 )
 
@@ -181,16 +181,16 @@ class ExportedModel(CompiledModel):
             return holds(bound, sizes)
         except (ValueError, ArithmeticError):
             raise InvalidModel(
-                f"The exported program has the bound {bound!r:.100}, which has no value for this "
-                "call. It is damaged, or was written by something else: export it again."
+                f"The bound {bound!r:.100} of the exported program has no value for this call. The "
+                "program is damaged, or sardonyx did not write it: export it again."
             ) from None
 
     def _way_out(self, bound: str, sizes: Mapping[str, int]) -> str:
-        """How to have a program for such a call: not every bound is one of the graph's own."""
+        """Return the options of an export that serves such a call."""
         for name, most in self._about.largest.items():
             if bound == f"{name} <= {most}":
-                return f'export it with largest={{"{name}": {sizes[name]}}} or more'
-        return "export it with numbers for such sizes"
+                return f'largest={{"{name}": {sizes[name]}}} or more'
+        return "numbers for such sizes"
 
 
 def _value(declared: Any, sizes: Mapping[str, int]) -> int | None:
@@ -209,10 +209,10 @@ def _deserialised(content: Content) -> Any:
             "pip install 'sardonyx[export]'."
         ) from None
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise InvalidModel(
-            f"The program in {content.origin} cannot be read by JAX {jax.__version__} ({reason}): "
-            "it is damaged, or of a version that is too far away: export it again."
+            f"JAX {jax.__version__} cannot read the program in {content.origin} ({reason}). It is "
+            "damaged, or of a version that is too old or too new: export it again."
         ) from error
 
 
@@ -221,22 +221,22 @@ def _require_platform(platforms: Sequence[str], backend: JaxBackend, origin: str
     here = ("cuda", "rocm") if device.platform == "gpu" else (device.platform,)
     if not set(here).intersection(platforms):
         raise BackendUnavailable(
-            f"The program in {origin} was exported for {', '.join(platforms)}, and here is "
-            f"{device.platform}: name a device= that is present, or export it for this platform."
+            f"The program in {origin} was exported for {', '.join(platforms)}, but the device is a "
+            f"{device.platform}. Pass another device=, or export the program for this platform."
         )
 
 
 def _require_fit(
     exported: Any, params: Params, constants: Sequence[Any], about: Any, origin: str
 ) -> None:
-    """The arrays must be those that the program was made for."""
+    """Refuse an archive whose arrays do not fit its program."""
     weights = [params.host(name) for name in sorted(about.weights)]
-    found = [(array.shape, array.dtype) for array in (*weights, *constants)]
-    wanted = [(aval.shape, aval.dtype) for aval in exported.in_avals]
+    present = [(array.shape, array.dtype) for array in (*weights, *constants)]
+    expected = [(aval.shape, aval.dtype) for aval in exported.in_avals]
     inputs = [info.dtype for info in about.inputs]
-    dtypes = [dtype for _, dtype in wanted[len(found) :]]
-    if wanted[: len(found)] != found or dtypes != [*inputs, np.dtype(np.uint32)]:
+    dtypes = [dtype for _, dtype in expected[len(present) :]]
+    if expected[: len(present)] != present or dtypes != [*inputs, np.dtype(np.uint32)]:
         raise InvalidModel(
-            f"The program in {origin} takes other arrays than those that lie with it: the archive "
-            "was put together of two. Export it again."
+            f"The program in {origin} takes other arrays than those in the archive, which combines "
+            "two archives or is damaged. Export it again."
         )

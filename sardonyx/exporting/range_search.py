@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from sardonyx.errors import LimitExceeded, UnsupportedModel
-from sardonyx.exporting.size_formulas import Sizes
+from sardonyx.exporting.size_expressions import Sizes
 from sardonyx.exporting.thresholds import candidates
 from sardonyx.exporting.tracing import Traces
 from sardonyx.exporting.value_formulas import ValueFormulas
@@ -32,15 +32,15 @@ class RangeSearch:
     _seen: dict[tuple[int, ...], bool | None] = field(default_factory=dict)
 
     def ranges(self, largest: Sizes) -> Ranges:
-        """The range of each name, which ends at its largest size or before."""
+        """Return the range of each name, which ends at its largest size or before."""
         names = self.traces.signature.symbols
-        found: Ranges = {name: self._alone(name, largest[name]) for name in names}
-        while (bad := next(self._contradictions(found), None)) is not None:
-            found = self._narrowed(found, bad)
-        return found
+        ranges: Ranges = {name: self._alone(name, largest[name]) for name in names}
+        while (bad := next(self._contradictions(ranges), None)) is not None:
+            ranges = self._narrowed(ranges, bad)
+        return ranges
 
     def corners(self, ranges: Ranges) -> list[Sizes]:
-        """Sizes far from the traced ones that can be traced too, to check every formula there."""
+        """Return sizes far from the traced ones that can be traced too, to check formulas there."""
         # At the very end of a range a step may have no effect, and not be traced.
         tops = {name: max(most - 1, least) for name, (least, most) in ranges.items()}
         each = [{**self._small, name: most} for name, most in tops.items()]
@@ -48,7 +48,7 @@ class RangeSearch:
         return [sizes for sizes in far if self._holds(sizes) and sizes not in self.traces.sizes]
 
     def _middles(self, ranges: Ranges) -> Sizes:
-        """The geometric means of the traced sizes and the largest ones."""
+        """Return the geometric means of the traced sizes and the largest ones."""
         tops = [(name, max(most, 1)) for name, (_, most) in ranges.items()]
         middles = {n: int((self._near[n] * most) ** 0.5) + i for i, (n, most) in enumerate(tops)}
         return {name: min(middles[name], most) for name, most in tops}
@@ -64,7 +64,7 @@ class RangeSearch:
         return self.traces.sizes[1]
 
     def _alone(self, name: str, largest: int) -> tuple[int, int]:
-        """The range of one name, while the others have their smallest size."""
+        """Return the range of one name, while the others have their smallest size."""
         holds = self._one(name)
         least = next((n for n in range(1, self._small[name]) if holds(n)), self._small[name])
         if largest <= self._near[name]:
@@ -76,7 +76,7 @@ class RangeSearch:
         return least, _last(holds, self._near[name], top)
 
     def _contradictions(self, ranges: Ranges) -> Iterator[Sizes]:
-        """Sizes within the ranges for which a formula is wrong."""
+        """Yield sizes within the ranges for which a formula is wrong."""
         probes = {
             name: _shuffled([s for s in candidates(self.thresholds, most) if s >= least], seed)
             for seed, (name, (least, most)) in enumerate(ranges.items())
@@ -90,7 +90,7 @@ class RangeSearch:
             yield from (sizes for sizes in probed if self._holds(sizes) is False)
 
     def _narrowed(self, ranges: Ranges, bad: Sizes) -> Ranges:
-        """The ranges without sizes for which a formula is wrong."""
+        """Return the ranges without sizes for which a formula is wrong."""
         narrowed = dict(ranges)
         for name, (least, most) in ranges.items():
             holds, near = self._one(name), self._near[name]
@@ -113,7 +113,7 @@ class RangeSearch:
         return lambda size: self._holds({**self._small, name: size})
 
     def _holds(self, sizes: Sizes) -> bool | None:
-        """Whether the formulas hold there; None if values are too large to compute."""
+        """Return whether the formulas hold; None if values are too large to compute."""
         key = tuple(sizes[name] for name in self.traces.signature.symbols)
         if key not in self._seen:
             try:
@@ -124,13 +124,13 @@ class RangeSearch:
 
 
 def _shuffled(sizes: Sequence[int], seed: int) -> list[int]:
-    """The largest one, then the others shuffled, so that the sizes of two names meet in pairs."""
+    """Return the first size, then the others shuffled, so that the sizes of two names mix."""
     first, *others = sizes
     return [first, *np.random.default_rng(seed).permutation(others).astype(int).tolist()]
 
 
 def _last(holds: Callable[[int], bool | None], good: int, bad: int) -> int:
-    """The last size that holds between a good one and one that may be bad."""
+    """Return the last size that holds between a good one and one that may be bad."""
     if holds(bad):
         return bad
     while abs(bad - good) > 1:

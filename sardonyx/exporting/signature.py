@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from sardonyx.arguments import check_count
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
-from sardonyx.exporting.size_formulas import Sizes, evaluated
+from sardonyx.exporting.size_expressions import Sizes, evaluated, is_valid, names_in
 from sardonyx.graph.ir import ValueInfo
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -21,30 +22,23 @@ Dims: TypeAlias = tuple[int | str, ...]
 LARGEST = 2**20
 MOST = 2**31 - 1
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
 
 @dataclass(frozen=True)
 class Signature:
     """The shape of each input, or its value if it is fixed; sizes may be expressions."""
 
     infos: tuple[ValueInfo, ...]
-    given: tuple[Dims | Array, ...]
+    inputs: tuple[Dims | Array, ...]
     symbols: tuple[str, ...]
 
     @classmethod
-    def of(cls, infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Signature:
+    def of(cls, infos: Sequence[ValueInfo], requested: Mapping[str, Any] | None) -> Signature:
         """Build a signature from the caller's shapes; other inputs have their declared ones."""
-        asked = _named(infos, asked)
-        given = tuple(_given(info, asked.get(info.name)) for info in infos)
-        texts = [d for dims in given if isinstance(dims, tuple) for d in dims if isinstance(d, str)]
-        names = dict.fromkeys(name for text in texts for name in _NAME.findall(text))
-        signature = cls(
-            tuple(infos), given, tuple(name for name in names if name not in _FUNCTIONS)
-        )
-        for text in dict.fromkeys(texts):
-            signature._require_expression(text)
-        return signature
+        requested = _named(infos, requested)
+        inputs = tuple(_input(info, requested.get(info.name)) for info in infos)
+        sizes = [size for dims in inputs if isinstance(dims, tuple) for size in dims]
+        names = dict.fromkeys(name for size in sizes for name in names_in(str(size)))
+        return cls(tuple(infos), inputs, tuple(names))
 
     def at(self, sizes: Sizes) -> list[Spec | Array]:
         """Return the specs, or fixed values, of the inputs for these sizes."""
@@ -52,78 +46,57 @@ class Signature:
             Spec(tuple(evaluated(d, sizes) for d in dims), _dtype(info))
             if isinstance(dims, tuple)
             else dims
-            for info, dims in zip(self.infos, self.given, strict=True)
+            for info, dims in zip(self.infos, self.inputs, strict=True)
         ]
 
     @property
     def free(self) -> list[tuple[ValueInfo, Dims]]:
         """The inputs that a call passes, with their shapes."""
-        pairs = zip(self.infos, self.given, strict=True)
+        pairs = zip(self.infos, self.inputs, strict=True)
         return [(info, dims) for info, dims in pairs if isinstance(dims, tuple)]
 
-    def _require_expression(self, text: str) -> None:
-        try:
-            evaluated(text, dict.fromkeys(self.symbols, 2))
-        except (ValueError, SyntaxError, ZeroDivisionError) as error:
-            raise InvalidInput(
-                f"The size {text!r} in the signature is neither a name nor an expression of names "
-                f"({error}): pass a number or another name."
-            ) from None
 
-
-def largest_sizes(names: Sequence[str], asked: int | Mapping[str, int] | None) -> Sizes:
+def largest_sizes(names: Sequence[str], requested: int | Mapping[str, int] | None) -> Sizes:
     """Return the largest requested size for each name."""
-    if asked is None:
+    if requested is None:
         return dict.fromkeys(names, LARGEST)
-    if not isinstance(asked, Mapping):
-        return dict.fromkeys(names, _largest(asked))
-    for name in asked:
+    largest = requested if isinstance(requested, Mapping) else dict.fromkeys(names, requested)
+    for name in largest:
         if name not in names:
             raise InvalidInput(
                 f"The largest sizes have '{name}', but the signature has the names "
                 f"{', '.join(names) or '(none)'}."
             )
-    return {name: _largest(asked.get(name, LARGEST)) for name in names}
+    for size in largest.values() if largest is requested else [requested]:
+        check_count(size, f"A largest size is from 1 to {MOST}", MOST)
+    return {name: int(largest.get(name, LARGEST)) for name in names}
 
 
-def _largest(size: Any) -> int:
-    is_number = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
-    if not is_number or not 1 <= size <= MOST:
-        raise InvalidInput(
-            f"The largest size is {size!r}: pass a number from 1 to 2**31 - 1, or a dict of these, "
-            'as in {"sequence": 65536}.'
-        )
-    return int(size)
-
-
-_FUNCTIONS = ("floordiv", "mod", "max", "min")
-
-
-def _named(infos: Sequence[ValueInfo], asked: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if asked is None:
+def _named(infos: Sequence[ValueInfo], requested: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if requested is None:
         return {}
-    if not isinstance(asked, Mapping):
+    if not isinstance(requested, Mapping):
         raise InvalidInput(
-            f"The signature is a {type(asked).__name__}: pass a dict from inputs' names to shapes, "
-            'as in {"x": ("batch", 3, 224, 224)}.'
+            f"The signature is a {type(requested).__name__}: pass a dict from inputs' names to "
+            'shapes, as in {"x": ("batch", 3, 224, 224)}.'
         )
     inputs = [info.name for info in infos]
-    for name in asked:
+    for name in requested:
         if name not in inputs:
             raise InvalidInput(
                 f"The signature has '{name}', but the model takes {', '.join(inputs) or 'nothing'}."
             )
-    return asked
+    return requested
 
 
-def _given(info: ValueInfo, asked: Any) -> Dims | Array:
+def _input(info: ValueInfo, requested: Any) -> Dims | Array:
     if info.dtype is None or info.dtype == object or not (info.type or "").startswith("tensor("):
         raise InvalidInput(f"The input '{info}' is no tensor of numbers and cannot be exported.")
-    if asked is None:
+    if requested is None:
         return _declared(info)
-    if isinstance(asked, (tuple, list)):
-        return _dims(info, asked)
-    value = np.asarray(asked)
+    if isinstance(requested, (tuple, list)):
+        return _dims(info, requested)
+    value = np.asarray(requested)
     if value.dtype != info.dtype:
         raise InvalidInput(
             f"The signature fixes '{info.name}' to a value of {value.dtype}, but it must be "
@@ -146,28 +119,26 @@ def _declared(info: ValueInfo) -> Dims:
 
 def _symbol(name: str) -> str:
     """Return a symbol for a dimension's name, without characters that symbols cannot have."""
-    if _NAME.fullmatch(name) and name not in _FUNCTIONS:
-        return name
-    names = dict.fromkeys(_NAME.findall(name), 2)
-    try:
-        evaluated(name, names)
-    except (ValueError, SyntaxError, ZeroDivisionError):
-        return "size_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return name
+    return name if is_valid(evaluated, name) else f"size_{re.sub('[^A-Za-z0-9_]', '_', name)}"
 
 
-def _dims(info: ValueInfo, asked: Sequence[Any]) -> Dims:
-    if info.shape is not None and len(asked) != len(info.shape):
+def _dims(info: ValueInfo, requested: Sequence[Any]) -> Dims:
+    if info.shape is not None and len(requested) != len(info.shape):
         raise InvalidInput(
-            f"The signature gives '{info.name}' {len(asked)} dimensions, but it has "
+            f"The signature gives '{info.name}' {len(requested)} dimensions, but it has "
             f"{len(info.shape)} ({info})."
         )
-    for axis, size in enumerate(asked):
+    for axis, size in enumerate(requested):
         is_number = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
         if not isinstance(size, str) and not (is_number and size >= 0):
             raise InvalidInput(
                 f"The signature gives '{info.name}' the size {size!r} on axis {axis}: pass a "
                 "number or a name."
+            )
+        if isinstance(size, str) and not is_valid(evaluated, size):
+            raise InvalidInput(
+                f"The size {size!r} in the signature is neither a name nor an expression of names: "
+                "pass a number or another name."
             )
         fixed = info.shape[axis] if info.shape is not None else None
         if isinstance(fixed, int) and size != fixed:
@@ -175,7 +146,7 @@ def _dims(info: ValueInfo, asked: Sequence[Any]) -> Dims:
                 f"The signature gives '{info.name}' the size {size} on axis {axis}, but the model "
                 f"declares {fixed} ({info})."
             )
-    return tuple(size if isinstance(size, str) else int(size) for size in asked)
+    return tuple(size if isinstance(size, str) else int(size) for size in requested)
 
 
 def _dtype(info: ValueInfo) -> np.dtype[Any]:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-# The sizes of a call, by the names of dimensions.
-Sizes: TypeAlias = Mapping[str, int]
-
-# Maximum length of an expression's text, which may come from a file.
-MAX_TEXT = 4096
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+from sardonyx.exporting.size_expressions import Sizes
 
 # Maximum divisor of a formula that divides a size and rounds down.
 MAX_DIVISOR = 8
@@ -29,7 +20,7 @@ class NoFormula(Exception):  # noqa: N818  (a finding, not a fault)
 
 
 def probe_sizes(symbols: Sequence[str], least: int, most: int) -> list[dict[str, int]]:
-    """Sizes to trace, odd and even: more of them than a formula has coefficients.
+    """Return sizes to trace, odd and even: more of them than a formula has coefficients.
 
     The first entry has the largest sizes, the second the smallest.
 
@@ -55,65 +46,71 @@ class Formulas:
     def __init__(self, at: Sequence[Sizes], symbols: Mapping[str, Any]) -> None:
         self._at = at
         self._symbols = symbols
-        self._known: dict[tuple[int, ...], Any] = {}
+        self._expressions: dict[tuple[int, ...], Any] = {}
+        self._refused: set[tuple[int, ...]] = set()
         for name, symbol in symbols.items():
             self.learn(symbol, [sizes[name] for sizes in at])
 
     def learn(self, expression: Any, values: Sequence[int]) -> None:
         """Remember the values of an expression at the probed sizes."""
-        self._known.setdefault(tuple(values), expression)
+        self._expressions.setdefault(tuple(values), expression)
 
     def of(self, values: Sequence[int]) -> Any:
-        """The expression with these values; raises `NoFormula` if there is none."""
+        """Return the expression with these values; raise `NoFormula` if there is none."""
         key = tuple(values)
         if len(set(key)) == 1:
             return values[0]
-        if key not in self._known:
-            self._known[key] = self._search(key)
-        if self._known[key] is None:
+        if key not in self._expressions and key not in self._refused:
+            searches = (self._simple, self._combined, self._product, self._rounded)
+            results = (search(key) for search in searches)
+            expression = next((each for each in results if each is not None), None)
+            if expression is None:
+                self._refused.add(key)
+            else:
+                self._expressions[key] = expression
+        if key in self._refused:
             raise NoFormula(f"it is {', '.join(map(str, key))} for different sizes")
-        return self._known[key]
-
-    def _search(self, values: tuple[int, ...]) -> Any:
-        found = self._simple(values)
-        if found is not None:
-            return found
-        known = [(k, e) for k, e in self._known.items() if e is not None]
-        for (a, first), (b, second) in combinations_with_replacement(known, 2):
-            for combine in (operator.mul, operator.add):
-                combined = partial(combine, first, second)
-                found = _scaled(values, tuple(map(combine, a, b)), combined)
-                if found is not None:
-                    return found
-        product = self._product(values, known)
-        return self._rounded(values, known) if product is None else product
+        return self._expressions[key]
 
     def _simple(self, values: tuple[int, ...]) -> Any:
-        """A known or linear expression, or a multiple, a fraction or a shift of a known one."""
-        found = self._known.get(values)
-        if found is None:
-            found = self._linear(values)
-        for numbers, expression in list(self._known.items()):
-            if found is None and expression is not None:
-                found = _scaled(values, numbers, partial(_itself, expression))
-        return found
-
-    def _product(self, values: tuple[int, ...], known: Sequence[tuple[Any, Any]]) -> Any:
-        """A product of known expressions and one simple expression."""
-        for numbers, expression in known:
-            if all(n and v % n == 0 for v, n in zip(values, numbers, strict=True)):
-                rest = tuple(v // n for v, n in zip(values, numbers, strict=True))
-                for others, other in known:
-                    if all(n and r % n == 0 for r, n in zip(rest, others, strict=True)):
-                        last = tuple(r // n for r, n in zip(rest, others, strict=True))
-                        found = last[0] if len(set(last)) == 1 else self._simple(last)
-                        if found is not None:
-                            return expression * other * found
+        """Find a linear expression, or a multiple, a fraction or a shift of a known one."""
+        if values in self._expressions:
+            return self._expressions[values]
+        formula = self._linear(values)
+        if formula is not None:
+            return formula
+        for numbers, expression in self._expressions.items():
+            if scale := _scaling(values, numbers):
+                return scale(expression)
         return None
 
-    def _rounded(self, values: tuple[int, ...], known: Sequence[tuple[Any, Any]]) -> Any:
-        """A known expression, shifted and divided with rounding, if only one shift fits."""
-        for numbers, expression in known:
+    def _combined(self, values: tuple[int, ...]) -> Any:
+        """Find a multiple, a fraction or a shift of a product or a sum of two known expressions."""
+        pairs = combinations_with_replacement(self._expressions.items(), 2)
+        for (numbers, first), (others, second) in pairs:
+            for combine in (operator.mul, operator.add):
+                if scale := _scaling(values, tuple(map(combine, numbers, others))):
+                    return scale(combine(first, second))
+        return None
+
+    def _product(self, values: tuple[int, ...]) -> Any:
+        """Find a product of two known expressions and a simple one."""
+        for quotients, first in self._quotients(values):
+            for rest, second in self._quotients(quotients):
+                last = rest[0] if len(set(rest)) == 1 else self._simple(rest)
+                if last is not None:
+                    return first * second * last
+        return None
+
+    def _quotients(self, values: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Any]]:
+        """Yield the quotients of the values by each known expression, and the expression."""
+        for numbers, expression in self._expressions.items():
+            if all(n and v % n == 0 for v, n in zip(values, numbers, strict=True)):
+                yield tuple(map(operator.floordiv, values, numbers)), expression
+
+    def _rounded(self, values: tuple[int, ...]) -> Any:
+        """Find a known expression, shifted and divided with rounding, if only one shift fits."""
+        for numbers, expression in self._expressions.items():
             pairs = list(zip(numbers, values, strict=True))
             for divisor in range(2, MAX_DIVISOR + 1):
                 fitting = [
@@ -126,7 +123,7 @@ class Formulas:
         return None
 
     def _linear(self, values: tuple[int, ...]) -> Any:
-        """A sum of multiples of the symbols and a constant."""
+        """Find a sum of multiples of the symbols and a constant."""
         names = list(self._symbols)
         rows = np.asarray([[1, *(sizes[name] for name in names)] for sizes in self._at], np.float64)
         numbers = np.round(np.linalg.lstsq(rows, np.asarray(values, np.float64))[0])
@@ -137,98 +134,18 @@ class Formulas:
         return sum((factor * symbol for factor, symbol in terms if factor), start=first)
 
 
-def _itself(expression: Any) -> Any:
-    return expression
-
-
-def _scaled(values: Sequence[int], numbers: Sequence[int], build: Callable[[], Any]) -> Any:
-    """Shift, multiply or divide an expression with these numbers so that it has these values."""
+def _scaling(values: Sequence[int], numbers: Sequence[int]) -> Callable[[Any], Any] | None:
+    """Return the shift, the product or the quotient that turns the numbers into the values."""
     if 0 in numbers or 0 in values:
         return None
     pairs = list(zip(values, numbers, strict=True))
-    if len(shifts := {v - n for v, n in pairs}) == 1:
-        return build() + shifts.pop()
-    times, rest = divmod(values[0], numbers[0])
-    if not rest and all(v == times * n for v, n in pairs):
-        return build() * times
-    times, rest = divmod(numbers[0], values[0])
-    if not rest and all(n == times * v for v, n in pairs):
-        return build() // times
+    shift = values[0] - numbers[0]
+    if all(v - n == shift for v, n in pairs):
+        return lambda expression: expression + shift
+    factor, rest = divmod(values[0], numbers[0])
+    if not rest and all(v == factor * n for v, n in pairs):
+        return lambda expression: expression * factor
+    divisor, rest = divmod(numbers[0], values[0])
+    if not rest and all(n == divisor * v for v, n in pairs):
+        return lambda expression: expression // divisor
     return None
-
-
-def _power(base: int, exponent: int) -> int:
-    if not 0 <= exponent <= 8 or abs(base) > 2**32:
-        raise ValueError(f"{base} to the power of {exponent} is not a size")
-    power: int = base**exponent
-    return power
-
-
-_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.BitXor: _power,
-}
-_FUNCTIONS: Mapping[str, Callable[..., int]] = {
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "max": max,
-    "min": min,
-}
-
-
-_SIGNS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
-    ast.LtE: operator.le,
-    ast.GtE: operator.ge,
-    ast.Lt: operator.lt,
-    ast.Gt: operator.gt,
-}
-
-
-def names_in(text: str) -> list[str]:
-    """The names of sizes in an expression, in order of appearance."""
-    found = dict.fromkeys(_NAME.findall(text))
-    return [name for name in found if name not in _FUNCTIONS]
-
-
-def evaluated(expression: Any, sizes: Sizes) -> int:
-    """The value of an expression of sizes, or of its text.
-
-    >>> evaluated("floordiv(n + 1, 2)", {"n": 8})
-    4
-    """
-    return _value(_parsed(str(expression)), sizes)
-
-
-def _parsed(text: str) -> ast.expr:
-    if len(text) > MAX_TEXT:
-        raise ValueError(f"an expression of sizes has {len(text):,} characters")
-    return ast.parse(text, mode="eval").body
-
-
-def holds(bound: str, sizes: Sizes) -> bool:
-    """Whether a comparison of two expressions is true for these sizes.
-
-    >>> holds("2*n <= m", {"n": 3, "m": 6})
-    True
-    """
-    match _parsed(bound):
-        case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _SIGNS:
-            return _SIGNS[type(sign)](_value(left, sizes), _value(right, sizes))
-    raise ValueError(f"'{bound}' is not a comparison of sizes")
-
-
-def _value(tree: ast.expr, sizes: Sizes) -> int:
-    match tree:
-        case ast.Constant(value=int(number)):
-            return number
-        case ast.Name(id=name) if name in sizes:
-            return sizes[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, sizes)
-        case ast.BinOp(left=left, op=kind, right=right) if type(kind) in _OPERATORS:
-            return _OPERATORS[type(kind)](_value(left, sizes), _value(right, sizes))
-        case ast.Call(func=ast.Name(id=name), args=arguments) if name in _FUNCTIONS:
-            return _FUNCTIONS[name](*(_value(argument, sizes) for argument in arguments))
-    raise ValueError(f"'{ast.unparse(tree)}' is not an expression of sizes")

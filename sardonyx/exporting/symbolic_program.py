@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
@@ -23,6 +22,7 @@ from sardonyx.exporting.tracing import Traces
 from sardonyx.graph.programs.whole_program import Array, Pure
 from sardonyx.graph.tracing.steps import Embedded, Operand, Step
 from sardonyx.graph.values.kinds import Device, Static
+from sardonyx.printable import first_line
 
 
 @dataclass(eq=False)
@@ -102,7 +102,7 @@ class SymbolicProgram:
                 raise self._refusal(extra, Different("it runs for some sizes only"))
 
     def _refusal(self, step: Step, error: Exception) -> UnsupportedModel:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         return UnsupportedModel(
             f"{step.node.label} ({step.title}) cannot be exported for every {self._symbols}: "
             f"{reason}. Give numbers in place of these names in the signature."
@@ -114,20 +114,10 @@ class SymbolicProgram:
 
 
 def _jaxpr(step: Step, program: Pure) -> Any:
-    """A step's computation, for the shapes of one of the programs."""
-    stand_ins = [jax.ShapeDtypeStruct(*_spec(operand, program)) for operand in step.operands]
-    return jax.make_jaxpr(partial(_call, step, program))(*stand_ins)
-
-
-def _call(step: Step, program: Pure, *arrays: Any) -> Sequence[Any]:
-    return step.call(program.backend, arrays)
-
-
-def _spec(operand: Operand, program: Pure) -> tuple[tuple[int, ...], Any]:
-    if isinstance(operand, Embedded):
-        return operand.value.shape, operand.value.dtype
-    spec = program.specs[operand]
-    return spec.shape, spec.dtype
+    """Return the jaxpr of a step for the shapes of one of the programs."""
+    values = [o.value if isinstance(o, Embedded) else program.specs[o] for o in step.operands]
+    stand_ins = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
+    return jax.make_jaxpr(lambda *arrays: step.call(program.backend, arrays))(*stand_ins)
 
 
 def _constant(operand: Operand, program: Pure) -> Array | None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from jax import export
 from jax.errors import InconclusiveDimensionOperation
 
-from sardonyx.exporting.size_formulas import Sizes, holds
+from sardonyx.exporting.size_expressions import Sizes, holds
 
 R = TypeVar("R")
 
@@ -20,7 +20,7 @@ _COMPARISON = re.compile(r"comparison '(?P<left>[^']+)' (?P<sign><=|>=|<|>) '(?P
 
 
 def symbols(names: Sequence[str], bounds: Sequence[str]) -> dict[str, Any]:
-    """JAX's symbolic dimensions with these names and bounds."""
+    """Return JAX's symbolic dimensions with these names and bounds."""
     if not names:
         return {}
     dimensions = export.symbolic_shape(", ".join(names), constraints=tuple(bounds))
@@ -49,7 +49,7 @@ def with_bounds(
 
 
 def _bound_behind(error: BaseException | None) -> str | None:
-    """The comparison that JAX could not decide, if this is the cause of the error."""
+    """Return the comparison that JAX could not decide, if this is the cause of the error."""
     while error is not None:
         if isinstance(error, InconclusiveDimensionOperation):
             match = _COMPARISON.search(str(error))

@@ -24,7 +24,7 @@ EXHAUSTIVE = 32
 
 
 def candidates(numbers: Iterable[int], largest: int) -> list[int]:
-    """Sizes up to the largest at which a difference would show, the most likely ones first.
+    """Return sizes up to the largest at which a difference would show, the most likely ones first.
 
     >>> candidates([100], 1000)[:4]
     [1000, 999, 100, 101]
@@ -33,12 +33,12 @@ def candidates(numbers: Iterable[int], largest: int) -> list[int]:
         return list(range(largest, 0, -1))
     near = (size for number in numbers for size in (number, number + 1))
     drawn = np.random.default_rng(largest).uniform(0, math.log(largest), DRAWN)
-    found = dict.fromkeys((largest, largest - 1, *near, *map(round, np.exp(drawn).tolist())))
-    return [size for size in found if 1 <= size <= largest]
+    sizes = dict.fromkeys((largest, largest - 1, *near, *map(round, np.exp(drawn).tolist())))
+    return [size for size in sizes if 1 <= size <= largest]
 
 
 def thresholds(source: Source, fixed: Sequence[Any]) -> list[int]:
-    """The numbers in a graph and in its fixed inputs, then combinations of two.
+    """Return the numbers in a graph and in its fixed inputs, then combinations of two.
 
     A graph compares sizes with such numbers, or with results computed from a few of them.
     """

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import TooLarge
 from sardonyx.exporting.signature import Signature
-from sardonyx.exporting.size_formulas import Sizes
+from sardonyx.exporting.size_expressions import Sizes
 from sardonyx.graph.ir import Node, Source
 from sardonyx.graph.programs.whole_program import Pure, pure
 from sardonyx.graph.tracing.op_call import OpCall
@@ -67,7 +67,7 @@ class Traces:
     trace: Callable[[Sizes], Pure]
 
     def extended(self, more: Sequence[Sizes]) -> Traces:
-        """These traces, and those for more sizes."""
+        """Return these traces, and those for more sizes."""
         programs = [*self.programs, *map(self.trace, more)]
         return Traces(self.signature, [*self.sizes, *more], programs, self.trace)
 

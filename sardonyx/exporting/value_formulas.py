@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jax import export
 
 from sardonyx.errors import LimitExceeded, SardonyxError
-from sardonyx.exporting.size_formulas import Formulas, NoFormula, Sizes, evaluated
+from sardonyx.exporting.size_expressions import Sizes, evaluated
+from sardonyx.exporting.size_formulas import Formulas, NoFormula
+from sardonyx.exporting.symbols import symbols
 from sardonyx.exporting.tracing import LARGEST_SHAPE, Traces
 from sardonyx.graph.programs.whole_program import Pure
 from sardonyx.graph.tracing.names import Named
@@ -25,9 +28,7 @@ class ValueFormulas:
 
     @classmethod
     def of(cls, traces: Traces) -> ValueFormulas:
-        formulas = Formulas(
-            traces.sizes, {name: _Symbol(name) for name in traces.signature.symbols}
-        )
+        formulas = Formulas(traces.sizes, symbols(traces.signature.symbols, ()))
         all_names = [program.names for program in traces.programs]
         shapes, data = {}, {}
         for name in all_names[0]:
@@ -39,7 +40,7 @@ class ValueFormulas:
         return cls(traces.trace, shapes, data)
 
     def holds(self, sizes: Sizes) -> bool:
-        """Whether the formulas are right for these sizes."""
+        """Return whether the formulas are right for these sizes."""
         try:
             names = self.trace(sizes).names
         except LimitExceeded:
@@ -54,35 +55,12 @@ class ValueFormulas:
         )
 
 
-class _Symbol:
-    """An expression of sizes, as text."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __add__(self, other: Any) -> _Symbol:
-        return _Symbol(f"({self} + {other})")
-
-    __radd__ = __add__
-
-    def __mul__(self, other: Any) -> _Symbol:
-        return _Symbol(f"({self} * {other})")
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: Any) -> _Symbol:
-        return _Symbol(f"floordiv({self}, {other})")
-
-
 def _shape(named: Named) -> tuple[int, ...]:
     return () if named.spec is None else named.spec.shape
 
 
 def _numbers(named: Named) -> tuple[Any, ...]:
-    """The elements of a static value that may be a shape."""
+    """Return the elements of a static value that may be a shape."""
     value = named.static
     if value is None or value.size > LARGEST_SHAPE or value.dtype == object:
         return ()
@@ -90,7 +68,7 @@ def _numbers(named: Named) -> tuple[Any, ...]:
 
 
 def _entries(formulas: Formulas, values: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The formula of each entry; None if it has none."""
+    """Return the formula of each entry; None if it has none."""
     if len(set(map(len, values))) != 1:
         return ()
     return tuple(_entry(formulas, column) for column in zip(*values, strict=True))
@@ -113,4 +91,4 @@ def _agree(formulas: tuple[Any, ...], values: tuple[Any, ...], sizes: Sizes) -> 
 
 
 def _value(formula: Any, sizes: Sizes) -> Any:
-    return evaluated(formula, sizes) if isinstance(formula, _Symbol) else formula
+    return evaluated(formula, sizes) if export.is_symbolic_dim(formula) else formula

@@ -126,8 +126,8 @@ class Node:
         for value in self.attributes.values():
             if isinstance(value, Graph):
                 yield value
-            elif isinstance(value, tuple):
-                yield from (one for one in value if isinstance(one, Graph))
+            elif isinstance(value, tuple) and value and isinstance(value[0], Graph):
+                yield from value
 
 
 @dataclass(frozen=True, slots=True)

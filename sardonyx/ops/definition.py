@@ -209,7 +209,7 @@ class Parameter:
 
     def convert(self, value: Any) -> Any:
         """Convert a NumPy array or the value of an attribute to the annotated type."""
-        if value is None or self.type in (Host, DType, Body, Value):
+        if value is None or self.type in (Host, DType, Body, Value) or self._is_converted(value):
             return value
         array = np.asarray(value)
         if self.type in (int, Ints) and array.dtype.kind == "f":
@@ -221,6 +221,15 @@ class Parameter:
         if array.size != 1:
             raise ValueError(f"'{self.name}' has shape {array.shape}, but must be one element")
         return self.type(array.item())
+
+    def _is_converted(self, value: Any) -> bool:
+        """Whether it is a list of the annotated type; the elements of an attribute have one type.
+
+        Then ops get the same object at each trace, and find the tables that they built from it.
+        """
+        if self.type not in (Ints, Floats, Strings) or type(value) is not tuple or not value:
+            return False
+        return type(value[0]) is get_args(self.type)[0]
 
     def _check_whole(self, array: np.ndarray[Any, Any], *, is_input: bool) -> None:
         for number in array.ravel().tolist():

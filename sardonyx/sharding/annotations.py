@@ -8,9 +8,10 @@ along those axes of the mesh whose coordinates are the digits of the shard's num
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.checking.audit import all_nodes
 from sardonyx.graph.ir import Configuration, DividedAxis, Division, Node, Placement, Source
 from sardonyx.sharding.layout import Layout, MeshAxes, Misfit
+
+Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,6 @@ class Annotated:
         return cls(declared[chosen], tuple(nodes))
 
     @property
-    def divisions(self) -> list[Division]:
-        return [division for _, placement in self.nodes for division in placement.divisions]
-
-    @property
     def stages(self) -> int:
         """The number of pipeline stages that the nodes are assigned to."""
         return len({placement.stage for _, placement in self.nodes} - {None})
@@ -65,10 +64,9 @@ class Annotated:
 
         The preferred axes win a tie.
         """
-        candidates = ([dict(preferred)] if preferred else []) + [
-            named(sizes) for sizes in factorisations(self.configuration.devices)
-        ]
-        divisions = set(self.divisions)
+        candidates = [dict(preferred)] if preferred else []
+        candidates += map(_named, factorisations(self.configuration.devices))
+        divisions = {division for _, placement in self.nodes for division in placement.divisions}
 
         def unmapped(axes: MeshAxes) -> int:
             return sum(not _maps(division, axes) for division in divisions)
@@ -76,23 +74,25 @@ class Annotated:
         return min(candidates, key=unmapped)
 
 
-def named(sizes: Sequence[int]) -> dict[str, int]:
+def _named(sizes: Sequence[int]) -> dict[str, int]:
     if len(sizes) == 1:
         return {"devices": sizes[0]}
     return {f"devices{i}": size for i, size in enumerate(sizes)}
 
 
 def factorisations(count: int) -> list[tuple[int, ...]]:
-    """Return all ordered factorisations of a number of devices, those with few factors first."""
-    return sorted(_factors(count), key=len) or [(1,)]
+    """Return all ordered factorisations of a number of devices, those with few factors first.
 
-
-def _factors(count: int) -> Iterator[tuple[int, ...]]:
-    if count > 1:
-        yield (count,)
-    for first in range(2, count // 2 + 1):
-        if count % first == 0:
-            yield from ((first, *rest) for rest in _factors(count // first))
+    >>> factorisations(8)
+    [(8,), (2, 4), (4, 2), (2, 2, 2)]
+    """
+    several = [
+        (first, *rest)
+        for first in range(2, count // 2 + 1)
+        if count % first == 0
+        for rest in factorisations(count // first)
+    ]
+    return sorted([(count,), *several], key=len)
 
 
 def _maps(division: Division, axes: MeshAxes) -> bool:
@@ -110,21 +110,19 @@ def layout_of(division: Division, axes: MeshAxes) -> Layout:
     shards = _shards(division, math.prod(axes.values()))
     counts = [axis.shards for axis in division.axes]
     places = np.unravel_index(shards, counts) if counts else ()
-    layout = []
-    for axis, place in zip(division.axes, places, strict=True):
-        if axis.shards > 1:
-            layout.append((axis.axis, _digits(np.asarray(place), axes, axis.shards)))
-    return Layout(tuple(layout))
+    pairs = zip(division.axes, places, strict=True)
+    divided = [(a.axis, _digits(place, axes, a.shards)) for a, place in pairs if a.shards > 1]
+    return Layout(tuple(divided))
 
 
-def _shards(division: Division, count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _shards(division: Division, count: int) -> Numbers:
     """Return the shard number of each device."""
     shards = np.full(count, -1, np.int64)
     for number, group in enumerate(division.groups):
         shards[list(group)] = number
     if division.groups and np.any(shards < 0):
-        held = ", ".join(str(device) for device in np.flatnonzero(shards >= 0).tolist())
-        raise Misfit(f"it is only on the devices {held} of {count}")
+        devices = ", ".join(map(str, np.flatnonzero(shards >= 0).tolist()))
+        raise Misfit(f"it is only on the devices {devices} of {count}")
     return np.maximum(shards, 0)
 
 
@@ -141,24 +139,19 @@ def _require_contiguous(axis: DividedAxis) -> None:
             )
 
 
-def _digits(
-    place: np.ndarray[tuple[int, ...], np.dtype[np.int64]], axes: MeshAxes, count: int
-) -> tuple[str, ...]:
+def _digits(place: Numbers, axes: MeshAxes, count: int) -> tuple[str, ...]:
     """Return the axes of the mesh whose coordinates, most significant first, number the shards."""
     places = place.reshape(tuple(axes.values()))
-    origin = (0,) * places.ndim
-    weights = {}
-    for i, (name, size) in enumerate(axes.items()):
-        if size > 1:
-            weights[name] = int(places[(*origin[:i], 1, *origin[i + 1 :])] - places[origin])
-    names = sorted((n for n, w in weights.items() if w), key=lambda n: -weights[n])
-    written = np.zeros_like(places)
-    unit = count
-    for name in names:
-        unit //= axes[name]
-        digits = np.arange(axes[name]) * unit
-        axis = list(axes).index(name)
-        written += np.expand_dims(digits, [i for i in range(places.ndim) if i != axis])
-    if math.prod(axes[name] for name in names) != count or np.any(written != places):
-        raise Misfit("its shards do not follow the order of the devices along any axes of a mesh")
-    return tuple(names)
+    steps = {
+        name: places.take(1, axis=i).flat[0] - places.flat[0]
+        for i, (name, size) in enumerate(axes.items())
+        if size > 1
+    }
+    names = sorted((name for name, step in steps.items() if step), key=lambda name: -steps[name])
+    sizes = [axes[name] for name in names]
+    coordinates = dict(zip(axes, np.indices(places.shape), strict=True))
+    if math.prod(sizes) == count:
+        numbers = np.ravel_multi_index(tuple(coordinates[name] for name in names), sizes)
+        if np.array_equal(numbers, places):
+            return tuple(names)
+    raise Misfit("its shards do not follow the order of the devices along any axes of a mesh")

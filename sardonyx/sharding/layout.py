@@ -76,6 +76,17 @@ class Layout:
         return tuple(divided)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A layout of an array and the reason for it."""
+
+    layout: Layout
+    reason: str
+
+
+WHOLE = Choice(Layout(), "no rule names it")
+
+
 def shown(divided: Divided) -> str:
     """Return a layout as text, such as `(None, 'model')`."""
     entries = [None if not names else names[0] if len(names) == 1 else names for names in divided]

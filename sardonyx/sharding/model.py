@@ -26,7 +26,7 @@ from sardonyx.graph.programs.whole_program import Pure, pure
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.values.params import Params, is_static
 from sardonyx.sharding.annotations import Annotated
-from sardonyx.sharding.layout import Layout, MeshAxes, Misfit, shown
+from sardonyx.sharding.layout import WHOLE, Layout, MeshAxes, Misfit, shown
 from sardonyx.sharding.plan import Plan, Rules, plan, presets
 from sardonyx.sharding.report import Report, Row
 from sardonyx.sharding.tracing import PinningTracer
@@ -35,7 +35,7 @@ from sardonyx.sharding.weight_placement import Reading, placed
 
 @dataclass(eq=False)
 class _Program:
-    """What runs for inputs of one kind: to be traced, and compiled where it was called."""
+    """The program for inputs of one signature, and its compiled form after the first call."""
 
     pure: Pure
     constants: Sequence[Any]
@@ -103,16 +103,11 @@ class ShardedModel(CompiledModel):
         """How each weight and input is divided, and why; print it."""
         rows = []
         for name, array in self._params.items():
-            choice = self._plan.weights.get(name)
-            rows.append(
-                Row(
-                    name,
-                    f"{short_name(self._backend.numpy_dtype(array.dtype))}{list(array.shape)}",
-                    (choice.layout if choice else Layout()).on(array.shape, self._plan.mesh),
-                    array.nbytes,
-                    choice.reason if choice else "no rule names it",
-                )
-            )
+            choice = self._plan.weights.get(name, WHOLE)
+            dtype = short_name(self._backend.numpy_dtype(array.dtype))
+            divided = choice.layout.on(array.shape, self._plan.mesh)
+            text = f"{dtype}{list(array.shape)}"
+            rows.append(Row(name, text, divided, array.nbytes, choice.reason))
         inputs = tuple((info.name, self._input_layout(info)) for info in self._infos)
         return Report(self._plan.mesh, tuple(rows), inputs, tuple(self._plan.notes))
 
@@ -171,13 +166,13 @@ class ShardedModel(CompiledModel):
 
     def _traced(self, specs: Sequence[Spec]) -> _Program:
         tracer = partial(PinningTracer, pins=self._plan.pins, hold=self._hold)
-        made = pure(
+        traced = pure(
             self._source, self._backend, self._host, specs, tracer=tracer, strict=self._strict
         )
-        self._count_read(made.read)
+        self._count_read(traced.read)
         with self._backend.scope():
-            constants = [self._spread(array) for array in made.constants.values()]
-        return _Program(made, constants, partial(self._run, made))
+            constants = [self._spread(array) for array in traced.constants.values()]
+        return _Program(traced, constants, partial(self._run, traced))
 
     def _compiled(self, program: _Program, given: Sequence[Any]) -> Any:
         with self._lock, self._backend.scope():
@@ -188,15 +183,13 @@ class ShardedModel(CompiledModel):
                 program.compiled = self._timed(lowered.compile)
         return program.compiled
 
-    def _run(self, made: Pure, *arguments: Any) -> list[Any]:
-        outputs = made(*arguments)
-        return [
-            output if choice is None else self._hold(None, output, layout=choice.layout, node=None)
-            for output, choice in (
-                (output, self._plan.outputs.get(info.name))
-                for output, info in zip(outputs, self.outputs, strict=True)
-            )
-        ]
+    def _run(self, program: Pure, *arguments: Any) -> list[Any]:
+        outputs = program(*arguments)
+        for i, info in enumerate(self.outputs):
+            if info.name in self._plan.outputs:
+                layout = self._plan.outputs[info.name].layout
+                outputs[i] = self._hold(None, outputs[i], layout=layout, node=None)
+        return outputs
 
     def _arguments(self, program: _Program, given: Sequence[Any], key: Any) -> tuple[Any, ...]:
         weights = {name: self._params[name] for name in program.pure.weights.values()}
@@ -207,7 +200,7 @@ class ShardedModel(CompiledModel):
         return weights, program.constants, inputs, self._spread(key)
 
     def _fresh_key(self) -> np.ndarray[Any, Any]:
-        """A key that all processes have in common."""
+        """Return a random key that all processes have in common."""
         drawn = self._draws.integers(2**32, size=2, dtype=np.uint32)
         if jax.process_count() > 1 and any(p.pure.draws for p in self._programs.values()):
             drawn = np.asarray(multihost_utils.broadcast_one_to_all(drawn))
@@ -223,64 +216,62 @@ class ShardedModel(CompiledModel):
         return NamedSharding(self.mesh, PartitionSpec(*entries))
 
     def _placed_weights(self) -> dict[str, jax.Array]:
-        made = {}
+        weights = {}
         with self._backend.scope():
             for name in self._host:
                 array = self._host.host(name)
                 if not is_static(array):
-                    choice = self._plan.weights.get(name)
-                    sharding = self._sharding(choice.layout if choice else Layout(), array.shape)
-                    made[name] = placed(array, sharding, self.reading)
-        return made
+                    layout = self._plan.weights.get(name, WHOLE).layout
+                    sharding = self._sharding(layout, array.shape)
+                    weights[name] = placed(array, sharding, self.reading)
+        return weights
 
     def _count_read(self, names: frozenset[str]) -> None:
-        """Weights that decide what the program does are read as a whole by every process."""
+        """Count weights whose values the program depends on; every process reads all of them."""
         for name in names - self._read:
             self.reading.read += self._host.host(name).nbytes
-            self._plan.note(f"The weight '{name}' decides what the program does, and was read.")
+            self._plan.note(f"Every process reads '{name}', on whose values the program depends.")
         self._read |= names
 
     def _input_sharding(self, shape: Sequence[int], info: ValueInfo) -> NamedSharding:
-        choice = self._plan.inputs.get(info.name)
+        choice = self._plan.inputs.get(info.name, WHOLE)
         try:
-            return self._sharding(choice.layout if choice else Layout(), shape)
+            return self._sharding(choice.layout, shape)
         except Misfit as reason:
-            rule = choice.reason if choice else ""
             raise InvalidInput(
-                f"The input '{info.name}' of shape {list(shape)} cannot be divided ({rule}): "
-                f"{reason}. Pad it, or give a rule that keeps it whole."
+                f"The input '{info.name}' of shape {list(shape)} cannot be divided "
+                f"({choice.reason}): {reason}. Pad it, or pass a rule that keeps it whole."
             ) from None
 
     def _input_layout(self, info: ValueInfo) -> str:
-        choice = self._plan.inputs.get(info.name)
-        rank = len(info.shape or ())
-        if choice is None or not choice.layout:
-            return "replicated"
-        rank = max(rank, *(axis + 1 for axis, _ in choice.layout.axes))
-        names = {axis % rank: names for axis, names in choice.layout.axes}
+        axes = self._plan.inputs.get(info.name, WHOLE).layout.axes
+        rank = max([len(info.shape or ()), *(axis + 1 for axis, _ in axes)])
+        names = {axis % rank: names for axis, names in axes}
         return shown(tuple(names.get(axis, ()) for axis in range(rank)))
 
     def _spread(self, array: Any, sharding: NamedSharding | None = None) -> jax.Array:
-        """An array on the mesh; each process takes its part of what it was given."""
+        """Put an array on the mesh; each process contributes its part."""
         sharding = sharding or NamedSharding(self.mesh, PartitionSpec())
-        made: jax.Array
+        result: jax.Array
         if isinstance(array, jax.core.Tracer):
-            made = jax.lax.with_sharding_constraint(array, sharding)
+            result = jax.lax.with_sharding_constraint(array, sharding)
         elif isinstance(array, jax.Array) and (
             sharding.is_fully_addressable or not array.is_fully_addressable
         ):
-            made = jax.device_put(array, sharding)
+            result = jax.device_put(array, sharding)
         else:
             host = np.asarray(array)
-            # A copy, since JAX may go on reading what it was given after the call.
-            made = jax.make_array_from_callback(host.shape, sharding, lambda at: np.array(host[at]))
-        return made
+            # A copy, since JAX may read the array after the call.
+            result = jax.make_array_from_callback(
+                host.shape, sharding, lambda at: np.array(host[at])
+            )
+        return result
 
     def _hold(self, xp: Any, x: Any, *, layout: Layout, node: Node | None) -> Any:
         try:
             sharding = self._sharding(layout, x.shape)
         except Misfit as reason:
-            where = f"What {node.label} reads or makes" if node else "An output"
+            where = f"A tensor of {node.label}" if node else "An output"
             self._plan.note(f"{where}, of shape {list(x.shape)}, stays whole: {reason}.")
             return x
         return jax.lax.with_sharding_constraint(x, sharding)
@@ -295,7 +286,7 @@ def _fetched(output: jax.Array) -> np.ndarray[Any, Any]:
     return whole
 
 
-# -- how one is made ----------------------------------------------------------------------------
+# -- shard ---------------------------------------------------------------------------------------
 
 
 def sharded(
@@ -308,7 +299,7 @@ def sharded(
     precision: str,
     strict: bool,
 ) -> ShardedModel:
-    """The model on the mesh; without one, on the devices that its annotations are for."""
+    """Return the model on the mesh; without one, on the devices of its annotations."""
     if mesh is not None and not isinstance(mesh, Mesh):
         raise InvalidInput(f"The mesh is a {type(mesh).__name__}: pass a jax.sharding.Mesh.")
     follows = rules is None or "annotations" in presets(rules)
@@ -320,24 +311,24 @@ def sharded(
     return ShardedModel(source, host, chosen, layouts, backend, strict=strict)
 
 
-def _mesh(given: Mesh | None, annotated: Annotated | None) -> Mesh:
-    """The mesh, with axes along which XLA decides; under JAX's explicit ones products raise."""
+def _mesh(mesh: Mesh | None, annotated: Annotated | None) -> Mesh:
+    """Return the mesh with axes along which XLA decides; JAX's explicit axes refuse products."""
     if annotated is None:
-        if given is None:
+        if mesh is None:
             raise InvalidInput(
                 "The model has no device annotations: pass a mesh, as in "
                 'jax.make_mesh((jax.device_count(),), ("data",)).'
             )
-        return _automatic(given.devices, given.axis_names)
+        return _automatic(mesh.devices, mesh.axis_names)
     name, count = annotated.configuration.name, annotated.configuration.devices
-    devices = np.asarray(jax.devices()[:count]) if given is None else given.devices
+    devices = np.asarray(jax.devices()[:count]) if mesh is None else mesh.devices
     if devices.size != count:
         raise InvalidInput(
-            f"The device configuration '{name}' is for {count} devices, and there are "
-            f"{devices.size}: pass a mesh of {count}, or other rules."
+            f"The device configuration '{name}' is for {count} devices, but there are "
+            f"{devices.size}. Pass a mesh of {count}, or other rules."
         )
-    known = None if given is None else dict(zip(given.axis_names, devices.shape, strict=True))
-    axes = annotated.mesh_axes(known)
+    preferred = None if mesh is None else dict(zip(mesh.axis_names, devices.shape, strict=True))
+    axes = annotated.mesh_axes(preferred)
     return _automatic(devices.reshape(tuple(axes.values())), tuple(axes))
 
 

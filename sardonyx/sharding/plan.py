@@ -7,15 +7,18 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Node, Source
-from sardonyx.graph.values.params import is_static
 from sardonyx.sharding.annotations import Annotated, layout_of
 from sardonyx.sharding.batch import batch_axes
-from sardonyx.sharding.layout import Layout, MeshAxes, Misfit, axis_named
-from sardonyx.sharding.tensor_parallel import Choice, choices
+from sardonyx.sharding.layout import Choice, Layout, MeshAxes, Misfit, axis_named
+from sardonyx.sharding.tensor_parallel import divided_matrices
+from sardonyx.sharding.weight_placement import weights_of
 
 # A pattern of names, as in `fnmatch` or a compiled regular expression, and a PartitionSpec.
 Pair: TypeAlias = "tuple[str | re.Pattern[str], Any]"
@@ -29,6 +32,7 @@ TENSOR_NAMES = ("model", "tensor", "tp", "mp")
 class Plan:
     """The layouts of a model's arrays; an array without one is whole on every device."""
 
+    source: Source
     mesh: MeshAxes
     weights: dict[str, Choice] = field(default_factory=dict)
     inputs: dict[str, Choice] = field(default_factory=dict)
@@ -36,6 +40,11 @@ class Plan:
     # For nodes, the layouts of tensors that they read or compute.
     pins: dict[Node, dict[str, Layout]] = field(default_factory=lambda: defaultdict(dict))
     notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The weights of the model."""
+        return weights_of(self.source)
 
     def note(self, text: str) -> None:
         """Add a note to the report, once."""
@@ -45,15 +54,16 @@ class Plan:
 
 def plan(source: Source, mesh: MeshAxes, rules: Rules, annotated: Annotated | None) -> Plan:
     """Return the plan for a model's arrays on a mesh; the first rule that matches an array wins."""
-    result = Plan(mesh)
-    weights = {n: a for n, a in source.graph.initializers.items() if not is_static(a)}
+    result = Plan(source, mesh)
     for rule in _in_order(rules, annotated):
-        if isinstance(rule, str):
-            _preset(rule)(result, source, annotated)
+        if not isinstance(rule, str):
+            _follow(result, rule)
+        elif rule in _PRESETS:
+            _PRESETS[rule](result, annotated)
         else:
-            _follow(result, source, rule)
+            raise InvalidInput(f"There are no rules called {rule!r}: pass {_CHOICES}.")
     for name, choice in result.weights.items():
-        _require_fit(choice, weights[name].shape, name, mesh)
+        _require_fit(choice, result.arrays[name].shape, name, mesh)
     return result
 
 
@@ -72,47 +82,34 @@ def _in_order(rules: Rules, annotated: Annotated | None) -> Iterator[Pair | str]
     elif isinstance(rules, Sequence):
         yield from rules
     else:
-        raise InvalidInput(
-            f"The rules are a {type(rules).__name__}: pass {_CHOICES}, or a dict from patterns of "
-            "names to jax.sharding.PartitionSpec."
-        )
-
-
-def _preset(name: str) -> Callable[[Plan, Source, Annotated | None], None]:
-    if name not in _PRESETS:
-        raise InvalidInput(
-            f"There are no rules called {name!r}: pass {_CHOICES}, or a dict from patterns of "
-            "names to jax.sharding.PartitionSpec."
-        )
-    return _PRESETS[name]
+        raise InvalidInput(f"The rules are a {type(rules).__name__}: pass {_CHOICES}.")
 
 
 # -- the caller's own rules ---------------------------------------------------------------------
 
 
-def _follow(result: Plan, source: Source, rule: Any) -> None:
+def _follow(result: Plan, rule: Any) -> None:
     if not isinstance(rule, Sequence) or len(rule) != 2:
         raise InvalidInput(f"A rule is a pattern and a PartitionSpec, not {rule!r}.")
     pattern, spec = rule
-    matches = _matcher(pattern)
-    origin = f"The rule for {_text(pattern)!r}"
-    layout = Layout.of_spec(spec, result.mesh, origin)
-    graph = source.graph
-    places: list[tuple[dict[str, Choice], Sequence[str]]] = [
-        (result.weights, [n for n, array in graph.initializers.items() if not is_static(array)]),
+    matches, text = _matcher(pattern), getattr(pattern, "pattern", pattern)
+    origin = f"The rule for {text!r}"
+    choice = Choice(Layout.of_spec(spec, result.mesh, origin), f"by the rule for {text!r}")
+    graph = result.source.graph
+    places: list[tuple[dict[str, Choice], list[str]]] = [
+        (result.weights, list(result.arrays)),
         (result.inputs, [info.name for info in graph.required_inputs]),
         (result.outputs, [info.name for info in graph.outputs]),
     ]
-    has_match = False
-    for chosen, names in places:
-        for name in filter(matches, names):
-            has_match = True
-            chosen.setdefault(name, Choice(layout, f"by the rule for {_text(pattern)!r}"))
-    if not has_match and not any(map(matches, graph.initializers)):
-        example = next((n for _, names in places for n in names), "none")
+    names = [name for _, each in places for name in each]
+    if not any(map(matches, (*names, *graph.initializers))):
+        example = next(iter(names), "none")
         raise InvalidInput(
             f"{origin} matches no weight, input or output of the model; names are like '{example}'."
         )
+    for chosen, each in places:
+        for name in filter(matches, each):
+            chosen.setdefault(name, choice)
 
 
 def _matcher(pattern: Any) -> Callable[[str], bool]:
@@ -124,10 +121,6 @@ def _matcher(pattern: Any) -> Callable[[str], bool]:
         f"A rule's pattern is a string, as in fnmatch, or a compiled regular expression, not "
         f"{pattern!r}."
     )
-
-
-def _text(pattern: str | re.Pattern[str]) -> str:
-    return pattern if isinstance(pattern, str) else str(pattern.pattern)
 
 
 def _require_fit(choice: Choice, shape: tuple[int, ...], name: str, mesh: MeshAxes) -> None:
@@ -143,41 +136,40 @@ def _require_fit(choice: Choice, shape: tuple[int, ...], name: str, mesh: MeshAx
 # -- presets ------------------------------------------------------------------------------------
 
 
-def _data(result: Plan, source: Source, _: Annotated | None) -> None:
+def _data(result: Plan, _: Annotated | None) -> None:
     axis = axis_named(result.mesh, DATA_NAMES, "the batch")
-    for name, place in batch_axes(source.graph.required_inputs).items():
+    for name, place in batch_axes(result.source.graph.required_inputs).items():
         result.inputs.setdefault(name, Choice(Layout.along(place, axis), "the batch"))
 
 
-def _tensor(result: Plan, source: Source, annotated: Annotated | None) -> None:
+def _tensor(result: Plan, annotated: Annotated | None) -> None:
     axis = axis_named(result.mesh, TENSOR_NAMES, "matrices")
-    tensor = choices(source, axis, result.mesh[axis])
-    result.weights = {**tensor.weights, **result.weights}
-    for node, layouts in tensor.results.items():
+    weights, results = divided_matrices(result.source, axis, result.mesh[axis])
+    result.weights = {**weights, **result.weights}
+    for node, layouts in results.items():
         result.pins[node] = {**layouts, **result.pins[node]}
     if any(name in result.mesh for name in DATA_NAMES if name != axis):
-        _data(result, source, annotated)
+        _data(result, annotated)
 
 
-def _annotations(result: Plan, source: Source, annotated: Annotated | None) -> None:
+def _annotations(result: Plan, annotated: Annotated | None) -> None:
     """Follow the file's annotations; a tensor that they cannot divide stays whole, with a note."""
     if annotated is None:
         raise InvalidInput("The model has no device annotations: pass other rules=.")
-    own = frozenset(id(node) for node in source.graph.nodes)
+    own = set(result.source.graph.nodes)
     for node, placement in annotated.nodes:
         for division in placement.divisions:
             # Inside functions and subgraphs, the same name may mean another value.
-            placed = _placed_by(result, source, division.tensor) if id(node) in own else None
+            choices = _choices_with(result, division.tensor) if node in own else None
             try:
                 layout = layout_of(division, result.mesh)
-                if placed is result.weights:
-                    layout.on(source.graph.initializers[division.tensor].shape, result.mesh)
+                if choices is result.weights:
+                    layout.on(result.arrays[division.tensor].shape, result.mesh)
             except Misfit as reason:
                 result.note(f"'{division.tensor}' of {node.label} stays whole: {reason}.")
                 continue
             choice = Choice(layout, f"as annotated at {node.label}")
-            first = choice if placed is None else placed.setdefault(division.tensor, choice)
-            if placed is None or first.layout != layout:
+            if choices is None or choices.setdefault(division.tensor, choice).layout != layout:
                 result.pins[node][division.tensor] = layout
     if annotated.stages > 1:
         result.note(
@@ -186,13 +178,15 @@ def _annotations(result: Plan, source: Source, annotated: Annotated | None) -> N
         )
 
 
-def _placed_by(result: Plan, source: Source, name: str) -> dict[str, Choice] | None:
-    """Return the plan's layouts that include this weight or input; None for other values."""
-    if any(info.name == name for info in source.graph.required_inputs):
+def _choices_with(result: Plan, name: str) -> dict[str, Choice] | None:
+    """Return the plan's choices for weights or for inputs, whichever it is; else None."""
+    if any(info.name == name for info in result.source.graph.required_inputs):
         return result.inputs
-    array = source.graph.initializers.get(name)
-    return None if array is None or is_static(array) else result.weights
+    return result.weights if name in result.arrays else None
 
 
 _PRESETS = {"data": _data, "tensor": _tensor, "annotations": _annotations}
-_CHOICES = ", ".join(map(repr, _PRESETS))
+_CHOICES = (
+    f"{', '.join(map(repr, _PRESETS))}, or a dict from patterns of names to "
+    "jax.sharding.PartitionSpec"
+)

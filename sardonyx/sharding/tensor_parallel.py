@@ -14,20 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sardonyx.graph.ir import AttributeReference, Function, Graph, Node, Source
-from sardonyx.graph.values.params import is_static
-from sardonyx.sharding.layout import Layout
+from sardonyx.sharding.layout import Choice, Layout
+from sardonyx.sharding.weight_placement import weights_of
 
 # Operators whose results do not depend on their inputs' features.
 _FORGETFUL = frozenset({"Shape", "Size"})
 _MOVED = frozenset({"Identity", "Cast", "CastLike", "DequantizeLinear", "Transpose"})
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A weight's layout and the reason for it."""
-
-    layout: Layout
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -39,25 +31,21 @@ class _Value:
     axes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Choices:
-    """The layouts of weights, and of the results of nodes."""
+def divided_matrices(
+    source: Source, axis: str, size: int
+) -> tuple[dict[str, Choice], dict[Node, dict[str, Layout]]]:
+    """Divide matrices along an axis of the mesh: return layouts of weights and of nodes' results.
 
-    weights: Mapping[str, Choice]
-    results: Mapping[Node, Mapping[str, Layout]]
-
-
-def choices(source: Source, axis: str, size: int) -> Choices:
-    """Return the layouts that divide matrices along the mesh's `axis` of `size` devices."""
+    The mesh's `axis` has `size` devices.
+    """
     follower = _Follower(source, axis, size)
     values = {
         name: _Value(weight=name, axes=tuple(range(array.ndim)))
-        for name, array in source.graph.initializers.items()
-        if not is_static(array)
+        for name, array in weights_of(source).items()
     }
     follower.walk(source.graph, values)
     agreed = {n: c for n, c in follower.added.items() if n not in follower.whole}
-    return Choices({**agreed, **follower.chosen}, follower.results)
+    return {**agreed, **follower.chosen}, follower.results
 
 
 class _Follower:
@@ -108,10 +96,7 @@ class _Follower:
         if node.op_type == "Gemm" and node.attributes.get("transB", 0):
             rows, columns = columns, rows
         name = matrix.weight or ""
-        if x.divided:
-            self.divide(name, {"rows": rows}, node)
-        else:
-            self.divide(name, {"columns": columns}, node)
+        self.divide(name, {"rows": rows} if x.divided else {"columns": columns}, node)
         by_columns = self.chosen[name].layout == Layout.along(columns, self.axis)
         self.biases(others, node, divided=by_columns)
         return _Value(by_columns)

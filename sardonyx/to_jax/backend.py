@@ -1,4 +1,4 @@
-"""JAX, which is imported when it is asked for."""
+"""The backend of pure functions; it imports JAX when it is called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def inside_backend(precision: str | None = None) -> InsideBackend:
-    """What functions of JAX are traced with."""
+    """Return the backend with which pure functions are traced."""
     find("jax")
     kind: type[InsideBackend] = import_module("sardonyx.backends.jax.inside").InsideBackend
     return kind(precision=precision)

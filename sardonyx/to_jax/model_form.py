@@ -26,7 +26,7 @@ _FLOATS = ("real floating", "complex floating")
 
 
 class PureForm(Form):
-    """Calls of a pure function: they draw at random only from the key that they are given."""
+    """Calls of a pure function, which draw random numbers only from their own key."""
 
     @cached_property
     def _draws_anew(self) -> bool:
@@ -65,7 +65,7 @@ class PureModel(Model):
 
 
 def weights_of(source: Source) -> dict[str, np.ndarray[Any, Any]]:
-    """The initializers that are weights: floats and large arrays that decide no shape."""
+    """Return the initializers that are weights: floats and large arrays that decide no shape."""
     known = initializers_behind(source, must_be_known)
     return {
         name: array
@@ -75,27 +75,27 @@ def weights_of(source: Source) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def is_float(array: np.ndarray[Any, Any]) -> bool:
-    """Whether it holds real or complex floats, of any width."""
+    """Return whether it holds real or complex floats, of any width."""
     return isdtype(array.dtype, _FLOATS)
 
 
 def with_weights_as_inputs(
     source: Source, weights: Iterable[str], renewed: Iterable[str] = ()
 ) -> Source:
-    """The model that takes these initializers after its other inputs, and last makes them anew."""
+    """Return the model with these initializers as last inputs, the `renewed` as last outputs."""
     graph = source.graph
     chosen = list(weights)
-    kept = {name: a for name, a in graph.initializers.items() if name not in chosen}
+    others = {name: a for name, a in graph.initializers.items() if name not in chosen}
     # What ops must know is written into the graph, where no call can change it.
-    fixed = {name: array for name, array in kept.items() if not is_static(array)}
-    defaults = [info for info in graph.optional_inputs if info.name in kept.keys() - fixed.keys()]
+    fixed = {name: array for name, array in others.items() if not is_static(array)}
+    defaults = [info for info in graph.optional_inputs if info.name in others.keys() - fixed.keys()]
     infos = {name: _info(name, graph.initializers[name]) for name in chosen}
     form = Graph(
         graph.name,
         inputs=(*graph.required_inputs, *infos.values(), *defaults),
         outputs=(*graph.outputs, *(infos[name] for name in renewed)),
         nodes=(*(_constant(name, array) for name, array in fixed.items()), *graph.nodes),
-        initializers={name: array for name, array in kept.items() if name not in fixed},
+        initializers={name: array for name, array in others.items() if name not in fixed},
     )
     return replace(source, graph=form)
 

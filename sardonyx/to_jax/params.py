@@ -36,7 +36,7 @@ def split_params(
 
 
 def is_trained_by_default(name: str, array: Any) -> bool:
-    """Whether the param holds floats and has at least one axis."""
+    """Return whether the param holds floats and has at least one axis."""
     return len(array.shape) > 0 and isdtype(np.dtype(array.dtype), "real floating")
 
 

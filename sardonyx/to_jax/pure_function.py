@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.calls.arguments import by_name
 from sardonyx.graph.calls.nested_values import each
 from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind
 from sardonyx.graph.ir import Source, ValueInfo
 from sardonyx.graph.model.shared import Options
-from sardonyx.graph.standard.types import short_name
+from sardonyx.graph.values.kinds import spec_text
 from sardonyx.ops.training_mode import IN_TRAINING, is_statistic
 from sardonyx.printable import printable
 from sardonyx.progress import compiling
@@ -47,6 +48,8 @@ class PureFunction:
         self._renewed = sorted(self.statistics) if training else []
         form = with_weights_as_inputs(source, self.weights, self._renewed)
         self._form = PureModel(form, backend, Options(strict=strict, watch=compiling))
+        arguments = ("params", *self._infos, *self._defaults)
+        self._takes = f"it takes ({', '.join(map(str, arguments))})"
 
     # -- description ------------------------------------------------------------------------------
 
@@ -70,9 +73,9 @@ class PureFunction:
         )
 
     def __repr__(self) -> str:
-        given = ", ".join(map(str, ("params", *self._infos)))
-        made = ", ".join(map(str, self._outputs))
-        return printable(f"<pure function ({given}) -> ({made})>")
+        inputs = ", ".join(map(str, ("params", *self._infos)))
+        outputs = ", ".join(map(str, self._outputs))
+        return printable(f"<pure function ({inputs}) -> ({outputs})>")
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -92,13 +95,12 @@ class PureFunction:
     def _called(
         self, form: Callable[..., Any], params: Mapping[str, Any], /, *inputs: Any, **named: Any
     ) -> Any:
-        given, others = self._arranged(inputs, named)
+        arrays, others = self._arranged(inputs, named)
         replaced = {name: others.pop(name) for name in list(others) if name in self.weights}
         weights = self._checked({**params, **replaced} if replaced else params)
-        made = form(*given, *weights, **others)
-        values = (made,) if len(self._outputs) + len(self._renewed) == 1 else tuple(made)
-        values = self._leaving(values)
+        results = form(*arrays, *weights, **others)
         count = len(self._outputs)
+        values = self._leaving((results,) if count + len(self._renewed) == 1 else results)
         outputs = values[0] if count == 1 else self._results(*values[:count])
         if not self.is_training:
             return outputs
@@ -107,25 +109,17 @@ class PureFunction:
     def _arranged(
         self, inputs: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The inputs in order, and what else is given: values for inputs that have defaults."""
+        """Return the inputs in order, and by name the values for inputs that have defaults."""
         infos = (*self._infos, *self._defaults)
-        names = [info.name for info in infos]
-        takes = f"it takes params, and {', '.join(map(str, infos)) or 'nothing else'}"
-        if len(inputs) > len(names):
-            raise InvalidInput(f"The function got {len(inputs)} inputs after params; {takes}.")
-        given = dict(zip(names, inputs, strict=False))
-        for name, value in named.items():
-            if name not in names:
-                raise InvalidInput(f"The function has no input '{name}'; {takes}.")
-            if name in given:
-                raise InvalidInput(f"The input '{name}' was given twice: by position and by name.")
-            given[name] = value
-        if missing := [i.name for i in self._infos if i.name not in given and not _may_lack(i)]:
-            raise InvalidInput(f"The function also needs {', '.join(missing)}; {takes}.")
-        return [given.pop(info.name, None) for info in self._infos], given
+        values = by_name(infos, inputs, named)
+        if unknown := values.keys() - {info.name for info in infos}:
+            raise InvalidInput(f"The function has no input '{min(unknown)}'; {self._takes}.")
+        if missing := [i.name for i in self._infos if i.name not in values and not _may_lack(i)]:
+            raise InvalidInput(f"The function also needs {', '.join(missing)}; {self._takes}.")
+        return [values.pop(info.name, None) for info in self._infos], values
 
     def _checked(self, params: Mapping[str, Any]) -> list[Any]:
-        """The weights in order, if they are those that the model has."""
+        """Return the weights in order; refuse params with other names, shapes or dtypes."""
         if not isinstance(params, Mapping):
             raise InvalidInput(
                 f"The first argument is a {type(params).__name__}: pass params, a dict by name as "
@@ -145,20 +139,21 @@ class PureFunction:
         return [self._fitting(name, params[name], array) for name, array in self.weights.items()]
 
     def _fitting(self, name: str, value: Any, array: np.ndarray[Any, Any]) -> Any:
+        backend = self._backend
         if not hasattr(value, "dtype") or not hasattr(value, "shape"):
             try:
                 value = np.asarray(value, array.dtype)
             except (TypeError, ValueError, OverflowError):
                 raise InvalidInput(
-                    f"The param '{name}' must be {short_name(array.dtype)}{list(array.shape)}, and "
-                    f"is a {type(value).__name__}: pass an array."
+                    f"The param '{name}' must be {spec_text(backend.spec(array))}, and is a "
+                    f"{type(value).__name__}: pass an array."
                 ) from None
-        backend = self._backend
-        shape, dtype = backend.spec(value)
-        if shape != array.shape or dtype not in (array.dtype, backend.narrowed(array.dtype)):
+        spec = backend.spec(value)
+        dtypes = (array.dtype, backend.narrowed(array.dtype))
+        if spec.shape != array.shape or spec.dtype not in dtypes:
             raise InvalidInput(
-                f"The param '{name}' must be {short_name(array.dtype)}{list(array.shape)}, and is "
-                f"{short_name(dtype)}{list(shape)}: reshape it, or convert it with astype."
+                f"The param '{name}' must be {spec_text(backend.spec(array))}, and is "
+                f"{spec_text(spec)}: reshape it, or convert it with astype."
             )
         return value
 
@@ -178,7 +173,7 @@ class PureFunction:
 
 
 def placed(name: str, array: Any, backend: InsideBackend) -> Any:
-    """The param as an array of JAX; its type is narrowed where the 64-bit mode is off."""
+    """Return the param as an array of JAX; its type is narrowed where the 64-bit mode is off."""
     try:
         return backend.entering(array, wide=backend.is_wide())
     except OverflowError as error:

@@ -149,7 +149,7 @@ def test_a_given_mesh_is_followed_where_it_serves() -> None:
     sharded = sardonyx.shard(proto, mesh)
     assert sharded.params["a"].sharding.spec == P(None, "rows")
     assert {device.id for device in sharded.params["a"].devices()} == {4, 5, 6, 7}
-    with pytest.raises(sardonyx.InvalidInput, match="is for 4 devices, and there are 8"):
+    with pytest.raises(sardonyx.InvalidInput, match="is for 4 devices, but there are 8"):
         sardonyx.shard(proto, jax.make_mesh((8,), ("data",)))
 
 
@@ -236,7 +236,7 @@ def test_declarations_that_contradict_themselves_are_refused() -> None:
     with pytest.raises(sardonyx.InvalidModel, match="has 0 devices"):
         sardonyx.load(proto)
     proto.configuration[0].num_devices = 2**30
-    with pytest.raises(sardonyx.InvalidInput, match="and there are 8"):
+    with pytest.raises(sardonyx.InvalidInput, match="but there are 8"):
         sardonyx.shard(proto)
 
 

@@ -192,7 +192,11 @@ def test_support_vectors_far_from_zero_keep_their_distances(xp: Backend) -> None
         ("LinearRegressor", {"targets": 0}, "targets is 0"),
         ("LinearRegressor", {"targets": 2**62}, "but must have"),
         ("LinearRegressor", {"coefficients": [1.0]}, "must have 1 x 4"),
-        ("LinearRegressor", {"intercepts": [1.0, 2.0]}, "2 intercepts"),
+        (
+            "LinearRegressor",
+            {"intercepts": [1.0, 2.0]},
+            "intercepts has 2 numbers, but must have 1",
+        ),
         ("LinearRegressor", {"post_transform": "logistic"}, "'logistic'"),
         ("LinearClassifier", {}, "either integers or strings"),
         (

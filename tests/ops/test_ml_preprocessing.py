@@ -131,9 +131,9 @@ def test_ArrayFeatureExtractor_is_that_of_onnxruntime(xp: Backend, shape: tuple[
     ("op", "known", "told"),
     [
         ("Normalizer", {"norm": "L3"}, "L3"),
-        ("Scaler", {"scale": [1.0, 2.0]}, "2 numbers, but X 3 features"),
+        ("Scaler", {"scale": [1.0, 2.0]}, "has 2 numbers, but must have 1 or 3"),
         ("Imputer", {"imputed_value_floats": [1.0]}, "imputed_value_int64s has 0 numbers"),
-        ("Imputer", {"imputed_value_int64s": [1, 2]}, "2 numbers, but X 3 features"),
+        ("Imputer", {"imputed_value_int64s": [1, 2]}, "has 2 numbers, but must have 1 or 3"),
         ("OneHotEncoder", {}, "0 of the lists"),
         ("OneHotEncoder", {"cats_int64s": [1], "cats_strings": ["a"]}, "2 of the lists"),
         ("OneHotEncoder", {"cats_strings": ["a"]}, "the type of the keys, string"),

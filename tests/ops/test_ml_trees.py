@@ -308,15 +308,14 @@ def test_a_tree_may_be_a_leaf(xp: Backend) -> None:
     np.testing.assert_array_equal(y[:, 0], [100, 100])
 
 
-def test_tables_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_built_once_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
     planted = nodes.planted
     monkeypatch.setattr(nodes, "planted", lambda *given: built.append(1) or planted(*given))
     known = with_ids([grown(rng_of("once"))]) | {"n_targets": 1}
     model = sardonyx.load(_model(known), backend="numpy")
-    x = np.zeros((2, 3), np.float32)
-    for _ in range(3):
-        model(x)
+    for rows in (2, 2, 5):
+        model(np.zeros((rows, 3), np.float32))
     assert len(built) == 1
 
 

@@ -21,6 +21,7 @@ from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.standard.types import dtype_of_type, short_name
 from sardonyx.graph.values.kinds import spec_text
 from sardonyx.ops.definition import Map
+from sardonyx.printable import first_line
 
 Convert = Callable[[Any], Any]
 MOST_AXES = 64  # NumPy's limit
@@ -78,7 +79,7 @@ def _checked_array(value: Any, info: ValueInfo) -> Any:
     except Exception as error:
         raise InvalidInput(
             f"The input '{info.name}', a {type(value).__name__}, has no readable shape and dtype "
-            f"({_first_line(error)}): pass an array."
+            f"({first_line(error)}): pass an array."
         ) from None
     return value
 
@@ -95,7 +96,7 @@ def _array_of(value: Any, info: ValueInfo) -> Any:
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidInput(
             f"The input '{info.name}' ({info}) is a {type(value).__name__} that cannot be "
-            f"converted to an array: {_first_line(error)}."
+            f"converted to an array: {first_line(error)}."
         ) from None
 
 
@@ -107,10 +108,6 @@ _LOSSY = {
     "unsigned integer": _REAL,
     "real floating": ("complex floating",),
 }
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def stand_ins(signature: Any, infos: Sequence[ValueInfo]) -> dict[str, Any]:
@@ -135,7 +132,7 @@ def _stand_in(value: Any, info: ValueInfo | None) -> Any:
     except (MemoryError, ValueError, OverflowError) as error:
         raise LimitExceeded(
             f"The input '{info.name}' of shape {list(value)} is too large for this machine: "
-            f"{_first_line(error)}. Pass a smaller shape."
+            f"{first_line(error)}. Pass a smaller shape."
         ) from None
 
 
@@ -190,7 +187,7 @@ def _convert(conversion: Convert, info: ValueInfo, array: Any) -> Any:
     except Exception as error:
         raise InvalidInput(
             f"The input '{info.name}', a {type(array).__module__}.{type(array).__name__}, cannot "
-            f"be read: {_first_line(error)}."
+            f"be read: {first_line(error)}."
         ) from error
 
 

@@ -8,7 +8,7 @@ and its values are one array.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from types import FunctionType
@@ -122,7 +122,7 @@ def exact(value: Any) -> Any:
     if kind in _PLAIN:
         return value
     if isinstance(value, tuple):
-        return kind, *[exact(one) for one in value]
+        return kind, *_exact_elements(value)
     if kind in _BITS:
         return kind, _BITS[kind](value)
     if isinstance(value, np.generic):
@@ -131,6 +131,14 @@ def exact(value: Any) -> Any:
         return digest(value)
     names = _compared(kind)
     return (kind, *[exact(getattr(value, name)) for name in names]) if names else value
+
+
+def _exact_elements(values: tuple[Any, ...]) -> Iterable[Any]:
+    """Return a key for each element; one for all of them if they are floats, as in a forest."""
+    types = set(map(type, values))
+    if types == {float}:
+        return float, np.asarray(values).tobytes()
+    return values if types <= _PLAIN else map(exact, values)
 
 
 # Types whose values equal no value of another type, except the types in _BITS.

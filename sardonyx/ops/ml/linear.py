@@ -21,8 +21,7 @@ def LinearClassifier(
     post_transform: str = "NONE",
 ) -> tuple[Array, Array]:
     """Return labels and scores; a single score for two labels is that of the second label."""
-    labels = rows.class_labels(classlabels_ints, classlabels_strings)
-    rows.require_strings(xp, labels)
+    labels = rows.result_labels(xp, classlabels_ints, classlabels_strings)
     x = rows.rows_of(xp, X)
     count = len(coefficients) // max(x.shape[1], 1)
     if count not in (1, len(labels)):
@@ -31,7 +30,7 @@ def LinearClassifier(
     if count == 1 and len(labels) == 2:
         scores = rows.two_sided(xp, scores[:, 0], is_probability=post_transform == "PROBIT")
     top = rows.top_labels(xp, scores, labels)
-    return top, rows.to_float32(xp, rows.transformed(xp, scores, post_transform))
+    return top, rows.finished(xp, scores, post_transform)
 
 
 @op(domain="ai.onnx.ml")
@@ -46,17 +45,12 @@ def LinearRegressor(
 ) -> Array:
     if targets < 1:
         raise ValueError(f"targets is {targets}, but must be at least 1")
-    scores = _linear(xp, rows.rows_of(xp, X), coefficients or (), intercepts, targets)
-    return rows.to_float32(xp, rows.transformed(xp, scores, post_transform))
+    scores = _linear(xp, rows.rows_of(xp, X), coefficients, intercepts, targets)
+    return rows.finished(xp, scores, post_transform)
 
 
 def _linear(
-    xp: Backend, x: Array, coefficients: Floats, intercepts: Floats | None, count: int
+    xp: Backend, x: Array, coefficients: Floats | None, intercepts: Floats | None, count: int
 ) -> Array:
-    weights = rows.matrix(xp, "coefficients", coefficients, count, x)
-    scores = xp.matmul(x, xp.matrix_transpose(weights))
-    if not intercepts:
-        return scores
-    if len(intercepts) != count:
-        raise ValueError(f"there are {len(intercepts)} intercepts, but {count} scores")
-    return scores + rows.vector(xp, intercepts, x)
+    scores = rows.products(xp, x, "coefficients", coefficients, count)
+    return scores + rows.per_column(xp, "intercepts", intercepts, scores) if intercepts else scores

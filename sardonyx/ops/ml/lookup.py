@@ -23,14 +23,11 @@ def looked_up(xp: Backend, X: Array, keys: Host, values: Host, default: Host) ->
 def places_among(xp: Backend, X: Array, keys: Host) -> Array:
     """Return the index of each element among the keys, or their count; NaN equals NaN."""
     if xp.numpy_dtype(X.dtype) != keys.dtype:
-        raise ValueError(f"X must have the type of the keys, {_named(keys)}")
+        name = "string" if keys.dtype == rows.STRING else keys.dtype.name
+        raise ValueError(f"X must have the type of the keys, {name}")
     if rows.are_strings(xp, X):
         return _places_of_strings(X, keys)
     return _places_of_numbers(xp, X, keys)
-
-
-def _named(keys: Host) -> str:
-    return "string" if keys.dtype == rows.STRING else keys.dtype.name
 
 
 def _places_of_strings(X: Any, keys: Host) -> Array:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Host, Ints, Map, MapRows, Strings, Value, op
+from sardonyx.ops.definition import DType, Host, Ints, Map, MapRows, Strings, Value, op
 from sardonyx.ops.ml.lookup import one_of
 from sardonyx.ops.ml.rows import (
     FLOAT32,
@@ -16,8 +17,8 @@ from sardonyx.ops.ml.rows import (
     STRING,
     are_strings,
     class_labels,
+    require_choice,
     require_strings,
-    to_float32,
 )
 
 
@@ -26,13 +27,10 @@ def CastMap(
     xp: Backend, X: Map, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
 ) -> Array:
     """Return the values as one row, ordered by their keys or placed at them."""
-    if map_form not in ("DENSE", "SPARSE") or cast_to not in _CASTS:
-        raise ValueError(
-            f"map_form is {map_form!r} and cast_to is {cast_to!r}, but must be DENSE or SPARSE, "
-            f"and one of {', '.join(_CASTS)}"
-        )
+    require_choice("map_form", map_form, ("DENSE", "SPARSE"))
+    require_choice("cast_to", cast_to, _CASTS)
     keys = np.asarray(X.keys, INT64)
-    values = _CASTS[cast_to](xp, X.values)
+    values = _cast(xp, X.values, *_CASTS[cast_to])
     if map_form == "DENSE":
         return xp.expand_dims(_placed(xp, values, np.argsort(keys), "0.f"), axis=0)
     if max_map < 1 or (keys.size and not 0 <= keys.min() <= keys.max() < max_map):
@@ -84,31 +82,19 @@ def _placed(xp: Backend, values: Array, places: Host, blank: str) -> Array:
     return xp.take(xp.concat([values, xp.put(nothing)], axis=0), xp.put(places), axis=0)
 
 
-# -- casts, with strings formatted as in C++ ------------------------------------------------------
-
-
-def _to_float(xp: Backend, values: Array) -> Array:
-    if are_strings(xp, values):
-        return xp.asarray([float(text) for text in _texts(values)], dtype=FLOAT32)
-    return to_float32(xp, values)
-
-
-def _to_int64(xp: Backend, values: Array) -> Array:
-    if are_strings(xp, values):
-        return xp.asarray([int(text) for text in _texts(values)], dtype=INT64)
-    return xp.astype(values, xp.dtype(INT64))
-
-
-def _to_string(xp: Backend, values: Array) -> Array:
-    if are_strings(xp, values):
+def _cast(xp: Backend, values: Any, dtype: DType, convert: Callable[[Any], object]) -> Any:
+    """Return the values in a dtype; `convert` parses strings, or formats numbers as in C++."""
+    old = xp.numpy_dtype(values.dtype)
+    if STRING not in (old, dtype):
+        return xp.astype(values, xp.dtype(dtype))
+    require_strings(xp, np.empty(0, dtype))
+    if old == dtype:
         return values
-    require_strings(xp, np.empty(0, STRING))
-    return xp.asarray([f"{number:f}" for number in _texts(values)], dtype=STRING)
+    return xp.asarray([convert(value) for value in values.tolist()], dtype=dtype)
 
 
-def _texts(values: Any) -> list[Any]:
-    texts: list[Any] = values.tolist()
-    return texts
-
-
-_CASTS = {"TO_FLOAT": _to_float, "TO_INT64": _to_int64, "TO_STRING": _to_string}
+_CASTS: Mapping[str, tuple[DType, Callable[[Any], object]]] = {
+    "TO_FLOAT": (FLOAT32, float),
+    "TO_INT64": (INT64, int),
+    "TO_STRING": (STRING, "{:f}".format),
+}

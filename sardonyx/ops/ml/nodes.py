@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,51 +20,87 @@ MEMBER = list(SIDES).index("BRANCH_MEMBER")
 Numbers = Floats | Host
 
 
+class NodeTests(NamedTuple):
+    """How each node tests a feature: comparison and value, and where a missing feature leads."""
+
+    # The names of the comparisons, or their positions in `SIDES`.
+    modes: Any
+    features: Ints | None
+    values: Numbers
+    tracks_true: Ints | None
+
+
+class Children(NamedTuple):
+    """For each node the position of one child, among the leaves if it is a leaf."""
+
+    positions: Ints
+    are_leaves: Ints
+
+
+class Ids(NamedTuple):
+    """The tree of each node, and the ids within that tree of the node and of its children."""
+
+    trees: Ints | None
+    nodes: Ints | None
+    if_false: Ints | None
+    if_true: Ints | None
+
+
+class Votes(NamedTuple):
+    """Weights for targets, and the leaves that they belong to; in order if leaves are numbered."""
+
+    targets: Ints | None
+    weights: Numbers
+    n_targets: int | None
+    trees: Ints | None = None
+    nodes: Ints | None = None
+
+    def checked_targets(self) -> tuple[Host, int]:
+        """Return the target of each vote, and the number of targets."""
+        largest = max(self.targets or (), default=0)
+        count = largest + 1 if self.n_targets is None else self.n_targets
+        if count < 1:
+            raise ValueError(f"the number of targets is {count}, but must be at least 1")
+        return _within("class_ids or target_ids", self.targets, count), count
+
+
 @once
-def forest_of_nodes(
-    features: Ints,
-    splits: Host,
-    modes: Host,
-    tracks_true: Ints | None,
+def forest_of_positions(
+    tests: NodeTests,
     membership: Host | None,
-    false_nodes: Ints,
-    false_leaves: Ints,
-    true_nodes: Ints,
-    true_leaves: Ints,
+    if_false: Children,
+    if_true: Children,
     roots: Ints,
-    targets: Ints,
-    weights: Host,
-    n_targets: int | None,
+    votes: Votes,
     aggregate: str,
     dtype: DType,
 ) -> Forest:
     """Return the forest of a model that numbers inner nodes and leaves separately."""
-    count, leaves = len(features), len(targets)
-    _require_length("nodes_*", count, splits, modes, false_nodes, false_leaves)
-    _require_length("nodes_*", count, true_nodes, true_leaves)
-    _require_length("leaf_*", leaves, weights)
+    modes, features, values, tracks_true = tests
+    count, leaves = len(features or ()), len(votes.targets or ())
+    _require_length("nodes_*", count, values, modes, *if_false, *if_true)
+    _require_length("leaf_*", leaves, votes.weights)
     _require_trees(roots)
-    codes = _within("nodes_modes", _integers(modes), len(SIDES))
+    codes = _within("nodes_modes", _integers(np.asarray(modes)), len(SIDES))
     member_nodes, members = _memberships(codes, membership)
+    targets, target_count = votes.checked_targets()
+    children = [
+        _children("nodes_falsenodeids", if_false, leaves),
+        _children("nodes_truenodeids", if_true, leaves),
+    ]
     trees = Trees(
         features=_within("nodes_featureids", features, HIGHEST_FEATURE),
-        splits=np.asarray(splits, FLOAT64).ravel(),
+        splits=np.asarray(values, FLOAT64).ravel(),
         sides=np.asarray([*SIDES.values()])[codes] | _missing(tracks_true, count),
         member_nodes=member_nodes,
         members=members,
-        children=np.stack(
-            [
-                _children("nodes_falsenodeids", false_nodes, false_leaves, leaves),
-                _children("nodes_truenodeids", true_nodes, true_leaves, leaves),
-            ],
-            axis=1,
-        ),
+        children=np.stack(children, axis=1),
         roots=_within("tree_roots", roots, count),
         leaves=leaves,
         vote_leaves=np.arange(leaves),
-        vote_targets=_targets(targets, n_targets),
-        weights=np.ravel(weights),
-        targets=_count_of_targets(targets, n_targets),
+        vote_targets=targets,
+        weights=np.ravel(votes.weights),
+        targets=target_count,
     )
     return planted(trees, aggregate, dtype)
 
@@ -75,13 +111,12 @@ def _integers(modes: Host) -> Host:
     return modes
 
 
-def _children(name: str, places: Ints, are_leaves: Ints, leaves: int) -> Host:
+def _children(name: str, children: Children, leaves: int) -> Host:
     """Return the children of all nodes; leaves are numbered after the nodes."""
-    count, is_leaf = len(places), np.asarray(are_leaves, bool)
-    children = np.asarray(places, INT64)
-    _within(name, children[is_leaf], leaves)
-    _within(name, children[~is_leaf], count)
-    return np.where(is_leaf, children + count, children)
+    positions, is_leaf = _list(children.positions), np.asarray(children.are_leaves, bool)
+    _within(name, positions[is_leaf], leaves)
+    _within(name, positions[~is_leaf], len(positions))
+    return np.where(is_leaf, positions + len(positions), positions)
 
 
 def _memberships(codes: Host, values: Host | None) -> tuple[Host, Host]:
@@ -101,60 +136,41 @@ def _memberships(codes: Host, values: Host | None) -> tuple[Host, Host]:
 
 
 @once
-def forest_of_ids(
-    tree_ids: Ints | None,
-    node_ids: Ints | None,
-    modes: Strings | None,
-    features: Ints | None,
-    values: Numbers,
-    tracks_true: Ints | None,
-    false_ids: Ints | None,
-    true_ids: Ints | None,
-    vote_trees: Ints | None,
-    vote_nodes: Ints | None,
-    targets: Ints | None,
-    weights: Numbers,
-    n_targets: int | None,
-    aggregate: str,
-    dtype: DType,
-) -> Forest:
+def forest_of_ids(tests: NodeTests, ids: Ids, votes: Votes, aggregate: str, dtype: DType) -> Forest:
     """Return the forest of a model whose nodes, also leaves, have ids within their trees."""
-    count = len(tree_ids or ())
-    _require_length("nodes_*", count, node_ids, modes, features, values, false_ids, true_ids)
-    _require_length("class_* or target_*", np.size(weights), vote_trees, vote_nodes, targets)
-    _require_trees(tree_ids)
+    modes, features, values, tracks_true = tests
+    count, n_votes = len(ids.trees or ()), np.size(votes.weights)
+    _require_length("nodes_*", count, *ids, modes, features, values)
+    _require_length("class_* or target_*", n_votes, votes.trees, votes.nodes, votes.targets)
+    _require_trees(ids.trees)
     sides = _sides(modes or ()) | _missing(tracks_true, count)
     is_leaf = np.asarray([mode == "LEAF" for mode in modes or ()], bool)
     inner = np.flatnonzero(~is_leaf)
-    find = _Finder(tree_ids, node_ids, is_leaf)
-    trees = find.trees
-    voters = find("class_nodeids or target_nodeids", vote_trees, vote_nodes) - len(inner)
+    find = _Finder(ids.trees, ids.nodes, is_leaf)
+    parents = find.trees[inner]
+    targets, target_count = votes.checked_targets()
+    children = [
+        find("nodes_falsenodeids", parents, _list(ids.if_false)[inner]),
+        find("nodes_truenodeids", parents, _list(ids.if_true)[inner]),
+    ]
+    voters = find("class_nodeids or target_nodeids", votes.trees, votes.nodes) - len(inner)
     # Some converters also give weights to inner nodes; no row ends there.
     counts = voters >= 0
-    return planted(
-        Trees(
-            features=_within("nodes_featureids", _list(features)[inner], HIGHEST_FEATURE),
-            splits=np.asarray(values, FLOAT64).ravel()[inner],
-            sides=sides[inner],
-            member_nodes=_list(None),
-            members=np.empty(0),
-            children=np.stack(
-                [
-                    find("nodes_falsenodeids", trees[inner], _list(false_ids)[inner]),
-                    find("nodes_truenodeids", trees[inner], _list(true_ids)[inner]),
-                ],
-                axis=1,
-            ),
-            roots=find.roots(),
-            leaves=count - len(inner),
-            vote_leaves=voters[counts],
-            vote_targets=_targets(targets, n_targets)[counts],
-            weights=np.ravel(weights)[counts],
-            targets=_count_of_targets(targets, n_targets),
-        ),
-        aggregate,
-        dtype,
+    trees = Trees(
+        features=_within("nodes_featureids", _list(features)[inner], HIGHEST_FEATURE),
+        splits=np.asarray(values, FLOAT64).ravel()[inner],
+        sides=sides[inner],
+        member_nodes=_list(None),
+        members=np.empty(0),
+        children=np.stack(children, axis=1),
+        roots=find.roots(),
+        leaves=count - len(inner),
+        vote_leaves=voters[counts],
+        vote_targets=targets[counts],
+        weights=np.ravel(votes.weights)[counts],
+        targets=target_count,
     )
+    return planted(trees, aggregate, dtype)
 
 
 def _sides(modes: Strings) -> Host:
@@ -240,14 +256,3 @@ def _missing(tracks_true: Ints | None, count: int) -> Host:
 def _require_trees(trees: Ints | None) -> None:
     if not trees:
         raise ValueError("there are no trees, but must be at least one")
-
-
-def _targets(targets: Ints | None, count: int | None) -> Host:
-    return _within("class_ids or target_ids", targets, _count_of_targets(targets, count))
-
-
-def _count_of_targets(targets: Ints | None, count: int | None) -> int:
-    count = max(targets or (), default=0) + 1 if count is None else count
-    if count < 1:
-        raise ValueError(f"the number of targets is {count}, but must be at least 1")
-    return count

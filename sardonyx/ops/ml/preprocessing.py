@@ -11,7 +11,15 @@ from sardonyx.backends.conditions import Listed, Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Floats, Ints, Strings, op
 from sardonyx.ops.ml.lookup import one_of, places_among
-from sardonyx.ops.ml.rows import FLOAT32, INT64, STRING, in_float, to_float32, vector
+from sardonyx.ops.ml.rows import (
+    FLOAT32,
+    INT64,
+    STRING,
+    in_float,
+    per_column,
+    require_choice,
+    to_float32,
+)
 
 
 @op(domain="ai.onnx.ml")
@@ -67,12 +75,11 @@ def Imputer(
     imputed = imputed_value_floats if is_float else imputed_value_int64s
     replaced = replaced_value_float if is_float else replaced_value_int64
     kind = "imputed_value_floats" if is_float else "imputed_value_int64s"
-    _require_fitting(kind, imputed, X)
     dtype = xp.numpy_dtype(X.dtype)
     if not is_float and not _holds(dtype, (replaced, *(imputed or ()))):
         raise ValueError(f"{kind} {imputed} or replaced_value_int64 {replaced} exceeds {dtype}")
     missing = xp.isnan(X) if is_float and np.isnan(replaced) else xp.equal(X, replaced)
-    return xp.where(missing, vector(xp, imputed or (), X), X)
+    return xp.where(missing, per_column(xp, kind, imputed, X, or_one=True), X)
 
 
 def _holds(dtype: Any, values: Any) -> bool:
@@ -82,22 +89,17 @@ def _holds(dtype: Any, values: Any) -> bool:
 @op(domain="ai.onnx.ml")
 def Normalizer(xp: Backend, X: Array, *, norm: str = "MAX") -> Array:
     """Divide each row by its maximum, its L1 norm or its L2 norm, unless that is zero."""
-    if norm not in ("MAX", "L1", "L2") or X.ndim not in (1, 2):
-        raise ValueError(
-            f"norm is {norm!r} and X has {X.ndim} axes, but must be MAX, L1 or L2, and 1 or 2"
-        )
+    require_choice("norm", norm, ("MAX", "L1", "L2"))
+    if X.ndim not in (1, 2):
+        raise ValueError(f"X has {X.ndim} axes, but must have 1 or 2")
     x = in_float(xp, X)
     if norm == "L1":
         divisor = xp.sum(xp.abs(x), axis=-1, keepdims=True)
     elif norm == "L2":
-        divisor = _length(xp, x)
+        divisor = xp.sqrt(xp.sum(xp.square(x), axis=-1, keepdims=True))
     else:
         divisor = xp.max(x, axis=-1, keepdims=True) if x.size else x
     return to_float32(xp, x / xp.where(xp.equal(divisor, 0), xp.ones_like(divisor), divisor))
-
-
-def _length(xp: Backend, x: Array) -> Array:
-    return xp.sqrt(xp.sum(xp.square(x), axis=-1, keepdims=True))
 
 
 @op(domain="ai.onnx.ml")
@@ -129,17 +131,7 @@ def Scaler(
     """Shift, then scale; the numbers are common to all features or one per feature."""
     x = in_float(xp, X)
     if offset:
-        x = x - _fitting("offset", offset, xp, x)
-    return to_float32(xp, x * _fitting("scale", scale, xp, x) if scale else x)
-
-
-def _fitting(name: str, values: Floats, xp: Backend, x: Array) -> Array:
-    _require_fitting(name, values, x)
-    return vector(xp, values, x)
-
-
-def _require_fitting(name: str, values: Any, X: Array) -> None:
-    """Require one number for all features, or one for each."""
-    features = X.shape[-1] if X.ndim else 1
-    if len(values or ()) not in (1, features):
-        raise ValueError(f"{name} has {len(values or ())} numbers, but X {features} features")
+        x = x - per_column(xp, "offset", offset, x, or_one=True)
+    if scale:
+        x = x * per_column(xp, "scale", scale, x, or_one=True)
+    return to_float32(xp, x)

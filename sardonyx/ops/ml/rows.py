@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Any
 
 import numpy as np
 
@@ -39,12 +40,32 @@ def vector(xp: Backend, values: Floats | Ints | Host, like: Array) -> Array:
     return xp.put(np.asarray(values, xp.numpy_dtype(like.dtype)).reshape(-1))
 
 
-def matrix(xp: Backend, name: str, values: Floats, rows: int, like: Array) -> Array:
+def per_column(xp: Backend, name: str, values: Any, like: Array, *, or_one: bool = False) -> Array:
+    """Return an attribute with one number per column of `like`, `or_one` for all columns."""
+    columns = like.shape[-1] if like.ndim else 1
+    count = 0 if values is None else np.size(values)
+    if count != columns and not (or_one and count == 1):
+        needed = f"{'1 or ' if or_one else ''}{columns}"
+        raise ValueError(f"{name} has {count} numbers, but must have {needed}, one per column")
+    return vector(xp, values, like)
+
+
+def matrix(xp: Backend, name: str, values: Floats | None, rows: int, like: Array) -> Array:
     """Return the numbers of an attribute as a matrix with one column per feature of `like`."""
-    columns = like.shape[1]
-    if len(values) != rows * columns:
-        raise ValueError(f"{name} has {len(values)} numbers, but must have {rows} x {columns}")
-    return xp.reshape(vector(xp, values, like), (rows, columns))
+    columns, count = like.shape[1], len(values or ())
+    if count != rows * columns:
+        raise ValueError(f"{name} has {count} numbers, but must have {rows} x {columns}")
+    return xp.reshape(vector(xp, values or (), like), (rows, columns))
+
+
+def products(xp: Backend, x: Array, name: str, values: Floats | None, rows: int) -> Array:
+    """Return the product of each row of `x` with each row of an attribute's matrix."""
+    return xp.matmul(x, xp.matrix_transpose(matrix(xp, name, values, rows, x)))
+
+
+def require_choice(name: str, value: str, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(choices)}")
 
 
 def to_float32(xp: Backend, scores: Array) -> Array:
@@ -61,6 +82,13 @@ def class_labels(integers: Ints | None, strings: Strings | None) -> Host:
             "the labels of the classes must be either integers or strings, and not be empty"
         )
     return np.asarray(integers, INT64) if integers else np.asarray(strings, STRING)
+
+
+def result_labels(xp: Backend, integers: Ints | None, strings: Strings | None) -> Host:
+    """Return the labels of the classes; raise `HoldsNoStrings` if a result cannot hold them."""
+    labels = class_labels(integers, strings)
+    require_strings(xp, labels)
+    return labels
 
 
 def are_strings(xp: Backend, x: Array) -> bool:
@@ -98,11 +126,13 @@ def two_sided(xp: Backend, score: Array, *, is_probability: bool) -> Array:
 
 def transformed(xp: Backend, scores: Array, post_transform: str) -> Array:
     """Return the scores after a `post_transform` of each row."""
-    if post_transform not in _TRANSFORMS:
-        raise ValueError(
-            f"post_transform is {post_transform!r}, but must be one of {', '.join(_TRANSFORMS)}"
-        )
+    require_choice("post_transform", post_transform, TRANSFORMS)
     return _TRANSFORMS[post_transform](xp, scores)
+
+
+def finished(xp: Backend, scores: Array, post_transform: str) -> Array:
+    """Return the transformed scores in float32."""
+    return to_float32(xp, transformed(xp, scores, post_transform))
 
 
 def logistic(xp: Backend, scores: Array) -> Array:

@@ -35,29 +35,26 @@ def SVMClassifier(
 
     The scores are those of the pairs, or the probabilities of the classes if `prob_a` is present.
     """
-    labels = rows.class_labels(classlabels_ints, classlabels_strings)
-    rows.require_strings(xp, labels)
+    labels = rows.result_labels(xp, classlabels_ints, classlabels_strings)
     x = rows.rows_of(xp, X)
     if not sum(vectors_per_class or ()):
-        scores = _linear(xp, x, coefficients or (), _bias(rho), len(labels))
+        scores = rows.products(xp, x, "coefficients", coefficients, len(labels)) + _bias(rho)
         top = rows.chosen(xp, labels, xp.argmax(scores, axis=1))
-        return top, rows.to_float32(xp, rows.transformed(xp, scores, post_transform))
+        return top, rows.finished(xp, scores, post_transform)
     counts = _counts(vectors_per_class, len(labels))
     kernels = _kernels(xp, x, support_vectors, sum(counts), kernel_type, kernel_params)
-    pairs = _pair_scores(xp, kernels, coefficients or (), counts)
-    pairs = pairs + _of_pairs(xp, "rho", rho, pairs)
+    pairs = _pair_scores(xp, kernels, coefficients, counts)
+    pairs = pairs + rows.per_column(xp, "rho", rho, pairs)
     wins = square(xp, xp.astype(pairs > 0, x.dtype), len(labels))
     top = rows.chosen(xp, labels, xp.argmax(xp.sum(wins, axis=2), axis=1))
     if prob_a:
-        steepness, offset = (
-            _of_pairs(xp, name, values, pairs)
-            for name, values in (("prob_a", prob_a), ("prob_b", prob_b))
-        )
+        steepness = rows.per_column(xp, "prob_a", prob_a, pairs)
+        offset = rows.per_column(xp, "prob_b", prob_b, pairs)
         likely = rows.logistic(xp, -(pairs * steepness + offset))
         pairs = coupled(xp, likely, len(labels))
     elif len(labels) == 2:
         pairs = rows.two_sided(xp, pairs[:, 0], is_probability=post_transform == "PROBIT")
-    return top, rows.to_float32(xp, rows.transformed(xp, pairs, post_transform))
+    return top, rows.finished(xp, pairs, post_transform)
 
 
 @op(domain="ai.onnx.ml")
@@ -77,24 +74,17 @@ def SVMRegressor(
     """Return scores; with `one_class`, 1 for members of the class and -1 for others."""
     x = rows.rows_of(xp, X)
     if n_supports > 0:
-        kernels = _kernels(xp, x, support_vectors, n_supports, kernel_type, kernel_params)
-        scores = _linear(xp, kernels, coefficients or (), _bias(rho), 1)
-    else:
-        scores = _linear(xp, x, coefficients or (), _bias(rho), 1)
+        x = _kernels(xp, x, support_vectors, n_supports, kernel_type, kernel_params)
+    scores = rows.products(xp, x, "coefficients", coefficients, 1) + _bias(rho)
     if one_class:
         scores = xp.where(scores > 0, xp.ones_like(scores), -xp.ones_like(scores))
-    return rows.to_float32(xp, rows.transformed(xp, scores, post_transform))
+    return rows.finished(xp, scores, post_transform)
 
 
 def _bias(rho: Floats | None) -> float:
     if not rho:
         raise ValueError("rho is missing, but must have at least one number")
     return rho[0]
-
-
-def _linear(xp: Backend, x: Array, coefficients: Floats, bias: float, scores: int) -> Array:
-    weights = rows.matrix(xp, "coefficients", coefficients, scores, x)
-    return xp.matmul(x, xp.matrix_transpose(weights)) + bias
 
 
 # -- kernels --------------------------------------------------------------------------------------
@@ -109,12 +99,11 @@ def _kernels(
     kernel_params: Floats | None,
 ) -> Array:
     """Return the kernel of each row and each support vector."""
-    if kernel_type not in KERNELS:
-        raise ValueError(f"kernel_type is {kernel_type!r}, but must be one of {', '.join(KERNELS)}")
+    rows.require_choice("kernel_type", kernel_type, KERNELS)
     if kernel_params and len(kernel_params) != 3:
         raise ValueError(f"kernel_params has {len(kernel_params)} numbers, but must have 3")
     gamma, offset, degree = kernel_params or (0.0, 0.0, 0.0)
-    vectors = rows.matrix(xp, "support_vectors", support_vectors or (), count, x)
+    vectors = rows.matrix(xp, "support_vectors", support_vectors, count, x)
     if kernel_type == "RBF":
         return xp.exp(-gamma * xp.astype(_squared_distances(xp, x, vectors), x.dtype))
     alike = xp.matmul(x, xp.matrix_transpose(vectors))
@@ -146,7 +135,7 @@ def _counts(vectors_per_class: Ints | None, classes: int) -> Ints:
     return counts
 
 
-def _pair_scores(xp: Backend, kernels: Array, coefficients: Floats, counts: Ints) -> Array:
+def _pair_scores(xp: Backend, kernels: Array, coefficients: Floats | None, counts: Ints) -> Array:
     """Return the score of each pair; support vectors have a coefficient per other class."""
     others = len(counts) - 1
     weights = xp.matrix_transpose(rows.matrix(xp, "coefficients", coefficients, others, kernels))
@@ -162,11 +151,3 @@ def _pair_scores(xp: Backend, kernels: Array, coefficients: Floats, counts: Ints
         for places in (first * others + second - 1, second * others + first)
     )
     return one + other
-
-
-def _of_pairs(xp: Backend, name: str, values: Floats | None, pairs: Array) -> Array:
-    if len(values or ()) != pairs.shape[1]:
-        raise ValueError(
-            f"{name} has {len(values or ())} numbers, but must have {pairs.shape[1]}, one per pair"
-        )
-    return rows.vector(xp, values or (), pairs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -11,31 +11,38 @@ import numpy as np
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Same:
-    """A key that compares an object by identity, so that large ones are not compared."""
+class _Arguments:
+    """Arguments as a key; lists and arrays compare by identity, since comparing them is slow."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        # While the key lives, these live too, so that no other object gets one of their ids.
+        self.arguments = arguments
+        self.identity = tuple(_identities(arguments))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, _Arguments) and self.identity == other.identity
 
     def __hash__(self) -> int:
-        return id(self.value)
+        return hash(self.identity)
+
+
+def _identities(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if hasattr(value, "_fields"):
+            yield from _identities(value)
+        else:
+            yield id(value) if isinstance(value, (tuple, np.ndarray)) else value
 
 
 def once(build: F) -> F:
     """Cache `build` for the same argument objects; arguments and results must not be mutated."""
 
     @lru_cache(maxsize=32)
-    def cached(*keys: Any) -> Any:
-        return build(*(key.value if isinstance(key, _Same) else key for key in keys))
+    def cached(key: _Arguments) -> Any:
+        return build(*key.arguments)
 
     @wraps(build)
     def cached_build(*arguments: Any) -> Any:
-        large = (tuple, np.ndarray)
-        return cached(*(_Same(x) if isinstance(x, large) else x for x in arguments))
+        return cached(_Arguments(arguments))
 
     return cached_build  # type: ignore[return-value]  # same signature

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -11,7 +11,14 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Floats, Host, Ints, Strings, op
 from sardonyx.ops.ml import rows
 from sardonyx.ops.ml.forest import AGGREGATES, walked
-from sardonyx.ops.ml.nodes import forest_of_ids, forest_of_nodes
+from sardonyx.ops.ml.nodes import (
+    Children,
+    Ids,
+    NodeTests,
+    Votes,
+    forest_of_ids,
+    forest_of_positions,
+)
 from sardonyx.ops.ml.rows import FLOAT64
 from sardonyx.ops.ml.tables import once
 
@@ -39,23 +46,15 @@ def TreeEnsemble(
     tree_roots: Ints,
 ) -> Array:
     """Return scores; missing features (NaN) follow `nodes_missing_value_tracks_true`."""
-    numbers = (nodes_splits, leaf_weights, membership_values)
-    x = _at_least_as_exact(xp, rows.rows_of(xp, X), *numbers)
+    x = _rows_beside(xp, X, nodes_splits, leaf_weights, membership_values)
     aggregate = _named("aggregate_function", aggregate_function, AGGREGATES)
-    forest = forest_of_nodes(
-        nodes_featureids,
-        nodes_splits,
-        nodes_modes,
-        nodes_missing_value_tracks_true,
+    forest = forest_of_positions(
+        NodeTests(nodes_modes, nodes_featureids, nodes_splits, nodes_missing_value_tracks_true),
         membership_values,
-        nodes_falsenodeids,
-        nodes_falseleafs,
-        nodes_truenodeids,
-        nodes_trueleafs,
+        Children(nodes_falsenodeids, nodes_falseleafs),
+        Children(nodes_truenodeids, nodes_trueleafs),
         tree_roots,
-        leaf_targetids,
-        leaf_weights,
-        n_targets,
+        Votes(leaf_targetids, leaf_weights, n_targets),
         aggregate,
         xp.numpy_dtype(x.dtype),
     )
@@ -64,20 +63,14 @@ def TreeEnsemble(
     return xp.astype(rows.transformed(xp, votes, transform), X.dtype)
 
 
-@op(domain="ai.onnx.ml")
-def TreeEnsembleClassifier(
+def _scores(
     xp: Backend,
     X: Array,
+    votes: Votes,
+    aggregate: str,
     *,
     base_values: Floats | None = None,
     base_values_as_tensor: Host | None = None,
-    class_ids: Ints | None = None,
-    class_nodeids: Ints | None = None,
-    class_treeids: Ints | None = None,
-    class_weights: Floats | None = None,
-    class_weights_as_tensor: Host | None = None,
-    classlabels_int64s: Ints | None = None,
-    classlabels_strings: Strings | None = None,
     nodes_falsenodeids: Ints | None = None,
     nodes_featureids: Ints | None = None,
     nodes_hitrates: Floats | None = None,
@@ -89,40 +82,47 @@ def TreeEnsembleClassifier(
     nodes_truenodeids: Ints | None = None,
     nodes_values: Floats | None = None,
     nodes_values_as_tensor: Host | None = None,
+) -> Array:
+    """Return the aggregated votes for each row, plus the base values."""
+    values = _either("nodes_values", nodes_values, nodes_values_as_tensor)
+    base = _either("base_values", base_values, base_values_as_tensor)
+    tests = NodeTests(nodes_modes, nodes_featureids, values, nodes_missing_value_tracks_true)
+    ids = Ids(nodes_treeids, nodes_nodeids, nodes_falsenodeids, nodes_truenodeids)
+    x = _rows_beside(xp, X, values, votes.weights, base)
+    forest = forest_of_ids(tests, ids, votes, aggregate, xp.numpy_dtype(x.dtype))
+    scores = walked(xp, forest, x, aggregate)
+    if not np.size(base):
+        return scores
+    return scores + rows.per_column(xp, "base_values", base, scores, or_one=True)
+
+
+@op(domain="ai.onnx.ml")
+def TreeEnsembleClassifier(
+    xp: Backend,
+    X: Array,
+    *,
+    class_ids: Ints | None = None,
+    class_nodeids: Ints | None = None,
+    class_treeids: Ints | None = None,
+    class_weights: Floats | None = None,
+    class_weights_as_tensor: Host | None = None,
+    classlabels_int64s: Ints | None = None,
+    classlabels_strings: Strings | None = None,
     post_transform: str = "NONE",
+    **others: Annotated[Any, _scores],
 ) -> tuple[Array, Array]:
     """Return labels and scores; if only one of two classes has weights, its score decides."""
-    labels = rows.class_labels(classlabels_int64s, classlabels_strings)
-    rows.require_strings(xp, labels)
-    thresholds = _either("nodes_values", nodes_values, nodes_values_as_tensor)
+    labels = rows.result_labels(xp, classlabels_int64s, classlabels_strings)
     weights = _either("class_weights", class_weights, class_weights_as_tensor)
-    base = _either("base_values", base_values, base_values_as_tensor)
-    x = _at_least_as_exact(xp, rows.rows_of(xp, X), thresholds, weights, base)
-    forest = forest_of_ids(
-        nodes_treeids,
-        nodes_nodeids,
-        nodes_modes,
-        nodes_featureids,
-        thresholds,
-        nodes_missing_value_tracks_true,
-        nodes_falsenodeids,
-        nodes_truenodeids,
-        class_treeids,
-        class_nodeids,
-        class_ids,
-        weights,
-        len(labels),
-        "SUM",
-        xp.numpy_dtype(x.dtype),
-    )
-    scores = _based(xp, walked(xp, forest, x, "SUM"), base)
+    votes = Votes(class_ids, weights, len(labels), class_treeids, class_nodeids)
+    scores = _scores(xp, X, votes, "SUM", **others)
     sole, are_positive = _sole_class(class_ids, weights)
     if len(labels) == 2 and sole is not None:
         # Without negative weights, the score is a probability.
         likely = post_transform == "PROBIT" or (post_transform == "NONE" and are_positive)
         scores = rows.two_sided(xp, scores[:, sole], is_probability=likely)
     top = rows.top_labels(xp, scores, labels)
-    return top, rows.to_float32(xp, rows.transformed(xp, scores, post_transform))
+    return top, rows.finished(xp, scores, post_transform)
 
 
 @once
@@ -138,57 +138,21 @@ def TreeEnsembleRegressor(
     X: Array,
     *,
     aggregate_function: str = "SUM",
-    base_values: Floats | None = None,
-    base_values_as_tensor: Host | None = None,
     n_targets: int | None = None,
-    nodes_falsenodeids: Ints | None = None,
-    nodes_featureids: Ints | None = None,
-    nodes_hitrates: Floats | None = None,
-    nodes_hitrates_as_tensor: Host | None = None,
-    nodes_missing_value_tracks_true: Ints | None = None,
-    nodes_modes: Strings | None = None,
-    nodes_nodeids: Ints | None = None,
-    nodes_treeids: Ints | None = None,
-    nodes_truenodeids: Ints | None = None,
-    nodes_values: Floats | None = None,
-    nodes_values_as_tensor: Host | None = None,
     post_transform: str = "NONE",
     target_ids: Ints | None = None,
     target_nodeids: Ints | None = None,
     target_treeids: Ints | None = None,
     target_weights: Floats | None = None,
     target_weights_as_tensor: Host | None = None,
+    **others: Annotated[Any, _scores],
 ) -> Array:
     """Return the trees' aggregated votes plus the base values."""
-    if aggregate_function not in AGGREGATES:
-        raise ValueError(
-            f"aggregate_function is {aggregate_function!r}, but must be one of "
-            f"{', '.join(AGGREGATES)}"
-        )
-    thresholds = _either("nodes_values", nodes_values, nodes_values_as_tensor)
+    rows.require_choice("aggregate_function", aggregate_function, AGGREGATES)
     weights = _either("target_weights", target_weights, target_weights_as_tensor)
-    base = _either("base_values", base_values, base_values_as_tensor)
-    x = _at_least_as_exact(xp, rows.rows_of(xp, X), thresholds, weights, base)
-    forest = forest_of_ids(
-        nodes_treeids,
-        nodes_nodeids,
-        nodes_modes,
-        nodes_featureids,
-        thresholds,
-        nodes_missing_value_tracks_true,
-        nodes_falsenodeids,
-        nodes_truenodeids,
-        target_treeids,
-        target_nodeids,
-        target_ids,
-        weights,
-        n_targets,
-        aggregate_function,
-        xp.numpy_dtype(x.dtype),
-    )
-    votes = walked(xp, forest, x, aggregate_function)
-    scores = _based(xp, votes, base)
-    return rows.to_float32(xp, rows.transformed(xp, scores, post_transform))
+    votes = Votes(target_ids, weights, n_targets, target_treeids, target_nodeids)
+    scores = _scores(xp, X, votes, aggregate_function, **others)
+    return rows.finished(xp, scores, post_transform)
 
 
 def _named(name: str, number: int, names: tuple[str, ...]) -> str:
@@ -206,16 +170,8 @@ def _either(name: str, floats: Floats | None, tensor: Host | None) -> Any:
     return tensor if not floats and tensor is not None else floats or ()
 
 
-def _at_least_as_exact(xp: Backend, x: Array, *numbers: Any) -> Array:
-    """Return `x`, in float64 if any of the numbers is."""
-    exact = any(isinstance(n, np.ndarray) and n.dtype == FLOAT64 for n in numbers)
-    return xp.astype(x, xp.dtype(FLOAT64)) if exact else x
-
-
-def _based(xp: Backend, scores: Array, base: Any) -> Array:
-    size = np.size(base)
-    if size not in (0, 1, scores.shape[1]):
-        raise ValueError(
-            f"base_values has {size} numbers, but must have 1 or {scores.shape[1]}, one per score"
-        )
-    return scores + rows.vector(xp, base, scores) if size else scores
+def _rows_beside(xp: Backend, X: Array, *numbers: Any) -> Array:
+    """Return `X` as a matrix of floats, in float64 if any of the numbers are."""
+    x = rows.rows_of(xp, X)
+    is_exact = any(isinstance(n, np.ndarray) and n.dtype == FLOAT64 for n in numbers)
+    return xp.astype(x, xp.dtype(FLOAT64)) if is_exact else x
