@@ -24,6 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sardonyx
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue, Function
 from sardonyx.backends.jax import onednn
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import build
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.fused_products import convolution_and_more, product_and_more
@@ -69,14 +70,9 @@ class Window:
     groups: int = 1
 
     @property
-    def layout(self) -> dict[str, Any]:
-        axes = len(self.x) - 2
-        return {
-            "strides": (self.stride,) * axes,
-            "pads": (self.pads,) * axes,
-            "dilations": (self.dilation,) * axes,
-            "groups": self.groups,
-        }
+    def layout(self) -> ConvolutionLayout:
+        options, rank = (self.stride, self.pads, self.dilation), len(self.x) - 2
+        return ConvolutionLayout(*((option,) * rank for option in options), self.groups)
 
 
 WINDOWS = [
@@ -125,7 +121,7 @@ def convolved(window: Window, epilogue: Epilogue, *arrays: Any, dtype: Any = np.
     """By NumPy, in the plain form."""
     wide = [np.asarray(a, dtype) for a in arrays]
     with HOST.scope(), np.errstate(all="ignore"):
-        return convolution_and_more(HOST, *wide, epilogue=epilogue, **window.layout)
+        return convolution_and_more(HOST, *wide, epilogue=epilogue, **window.layout._asdict())
 
 
 def multiplied(epilogue: Epilogue, *arrays: Any, dtype: Any = np.float64) -> Any:
@@ -135,7 +131,7 @@ def multiplied(epilogue: Epilogue, *arrays: Any, dtype: Any = np.float64) -> Any
 
 
 def convolution(window: Window, epilogue: Epilogue = NOTHING, dtype: Any = np.float32) -> Any:
-    product = onednn.convolution(window.x, window.weight, dtype, **window.layout, epilogue=epilogue)
+    product = onednn.convolution(window.x, window.weight, dtype, window.layout, epilogue=epilogue)
     assert product is not None
     return product
 
@@ -245,7 +241,7 @@ def test_any_convolution(data: st.DataObject) -> None:
     )
     epilogue = draw(st.sampled_from(EPILOGUES))
     product = onednn.convolution(
-        window.x, window.weight, np.float32, **window.layout, epilogue=epilogue
+        window.x, window.weight, np.float32, window.layout, epilogue=epilogue
     )
     if product is None:
         return
@@ -262,7 +258,7 @@ def test_narrow_floats_are_exact_to_their_last_bit_or_left_alone(
     window: Window, dtype: str
 ) -> None:
     epilogue = Epilogue(True, RELU, "before")
-    product = onednn.convolution(window.x, window.weight, dtype, **window.layout, epilogue=epilogue)
+    product = onednn.convolution(window.x, window.weight, dtype, window.layout, epilogue=epilogue)
     if product is None:
         return
     x, weight = jnp.asarray(drawn(*window.x), dtype), jnp.asarray(drawn(*window.weight), dtype)
@@ -348,7 +344,7 @@ def test_calls_from_many_threads_at_once() -> None:
     ids=str,
 )
 def test_what_it_does_not_do_is_left_to_xla(window: Window, dtype: Any) -> None:
-    assert onednn.convolution(window.x, window.weight, dtype, **window.layout) is None
+    assert onednn.convolution(window.x, window.weight, dtype, window.layout) is None
 
 
 def test_empty_matrices_are_left_to_xla() -> None:

@@ -19,10 +19,12 @@ from jax.sharding import SingleDeviceSharding
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.executable import Executable, Replay, Spec
+from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax import memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import CompiledFolder
 from sardonyx.backends.jax.checks import Checks
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.costs import costs_of
 from sardonyx.backends.jax.onednn.threads import threads
 from sardonyx.backends.jax.operations import JaxOperations
@@ -257,13 +259,15 @@ class JaxBackend(JaxOperations):
         device = self.device or jax.devices()[0]
         return bool(device.platform == "cpu")
 
-    def packed_convolution(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
+    def packed_convolution(
+        self, x: Spec, weight: Spec, *, epilogue: Epilogue, **options: Any
+    ) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:
             return None
-        kernel: PackedProduct | None = None
+        layout, kernel = ConvolutionLayout.of(**options), None
         if onednn.is_available():
-            kernel = onednn.convolution(x.shape, weight.shape, x.dtype, **how)
-        return kernel or packed.convolution(x, weight, **how)
+            kernel = onednn.convolution(x.shape, weight.shape, x.dtype, layout, epilogue=epilogue)
+        return kernel or packed.convolution(x, weight, layout, epilogue=epilogue)
 
     def packed_matmul(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:

@@ -24,8 +24,8 @@ import ml_dtypes
 import numpy as np
 from jax.experimental import serialize_executable
 
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import Product
-from sardonyx.backends.jax.xla_cpu.convolution import Layout
 from sardonyx.backends.jax.xla_cpu.packed import TurnedConvolution, TurnedMatrix
 from sardonyx.backends.private_folder import PrivateFolder
 from sardonyx.version import PACKAGE
@@ -57,7 +57,7 @@ _SETTINGS = (
 class CompiledFolder:
     """Executables by what they were compiled from, for which machine and by which versions."""
 
-    dataclasses = (Product, TurnedConvolution, TurnedMatrix, Layout)
+    dataclasses = (Product, TurnedConvolution, TurnedMatrix, ConvolutionLayout)
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = PrivateFolder(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -13,8 +12,9 @@ from jax import lax
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax import shard_map
 from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.precision import of_convolution
-from sardonyx.backends.jax.xla_cpu import convolution
+from sardonyx.backends.jax.xla_cpu import platforms
 
 _WIDE = ("float64", "complex128")
 
@@ -49,13 +49,11 @@ class InsideBackend(JaxBackend):
     # Weights are trained here, and taken for finite.
     skips_padding = False
 
-    def convolution(self, x: Any, weight: Any, **layout: Any) -> Any:
+    def convolution(self, x: Any, weight: Any, **options: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
-            return super().convolution(x, weight, **layout)
+            return super().convolution(x, weight, **options)
         x, weight, precision = self._factors(x, weight)
-        on_cpu = partial(convolution.correlate, **layout)
-        general = partial(_convolved, precision=precision, **layout)
-        return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)
+        return platforms.convolution(x, weight, ConvolutionLayout.of(**options), precision)
 
     def cond(self, predicate: Any, when_true: Any, when_false: Any) -> Any:
         if shard_map.is_manual():
@@ -120,17 +118,3 @@ def fitting(value: np.ndarray[Any, Any], narrow: np.dtype[Any]) -> np.ndarray[An
     if outside.any():
         raise OverflowError(f"{value[outside].flat[0]} does not fit {narrow}")
     return value.astype(narrow)
-
-
-def _convolved(
-    x: Any, weight: Any, *, strides: Any, pads: Any, dilations: Any, groups: int, precision: Any
-) -> Any:
-    return lax.conv_general_dilated(
-        x,
-        weight,
-        window_strides=tuple(strides),
-        padding=tuple(pads),
-        rhs_dilation=tuple(dilations),
-        feature_group_count=groups,
-        precision=precision,
-    )

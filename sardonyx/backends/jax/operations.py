@@ -13,6 +13,7 @@ from jax import lax
 from jax.experimental.layout import Format, Layout
 
 from sardonyx.backends.jax import casts, indexing
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
 from sardonyx.backends.jax.precision import of_convolution, of_product
 from sardonyx.backends.jax.settings import Settings
@@ -152,16 +153,15 @@ class JaxOperations(OnDevice):
             return self.integer_matmul(a, _less_128(b)) + below
         return jnp.matmul(a, b, preferred_element_type=jnp.int32)
 
-    def convolution(self, x: Any, weight: Any, *, is_finite: bool = False, **layout: Any) -> Any:
+    def convolution(self, x: Any, weight: Any, *, is_finite: bool = False, **options: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # XLA convolves integers with plain loops on the CPU, and not at all on a GPU.
-            return super().convolution(x, weight, **layout)
-        convolve = (
-            platforms.general_convolution if self.settings.outlines else platforms.convolution
-        )
+            return super().convolution(x, weight, **options)
+        outlines, layout = self.settings.outlines, ConvolutionLayout.of(**options)
+        convolve = platforms.general_convolution if outlines else platforms.convolution
         x, weight, precision = of_convolution(self.settings.precision, x, weight)
-        y = convolve(x, weight, precision=precision, **layout)
-        return y if is_finite else with_padding(y, x.shape, weight, **layout)
+        y = convolve(x, weight, layout, precision)
+        return y if is_finite else with_padding(y, x.shape, weight, layout)
 
     def window_max(self, x: Any, *window: Sequence[int]) -> Any:
         lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else int(np.iinfo(x.dtype).min)

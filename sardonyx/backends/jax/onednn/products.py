@@ -12,6 +12,7 @@ import numpy as np
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue, Function
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import loaded
 from sardonyx.backends.jax.onednn.threads import threads
 
@@ -83,11 +84,8 @@ def convolution(
     x: Sequence[int],
     weight: Sequence[int],
     dtype: Any,
+    layout: ConvolutionLayout,
     *,
-    strides: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilations: Sequence[int],
-    groups: int,
     epilogue: Epilogue = NOTHING,
 ) -> Product | None:
     """Of arrays of these shapes, or None where oneDNN does not do it well.
@@ -95,13 +93,18 @@ def convolution(
     The arrays are shaped as everywhere, the channels second; in memory XLA keeps them last, between
     convolutions too.
     """
-    axes: list[_Axis] = list(zip(x[2:], weight[2:], strides, pads, dilations, strict=True))
-    sizes = [_results(axis) for axis in axes]
-    if not 1 <= len(axes) <= 3 or min(*x, *weight, *sizes) < 1 or not all(map(_is_usual, axes)):
+    kernel, rank = weight[2:], layout.rank
+    sizes = layout.sizes(x[2:], kernel)
+    if not 1 <= rank <= 3 or min(*x, *weight, *sizes) < 1:
         return None
-    numbers = [_CONVOLUTION, len(axes), x[0], x[1], weight[0], groups]
-    for size, kernel, stride, ends, dilation in axes:
-        numbers += size, kernel, stride, *ends, dilation
+    if not _windows_meet_input(kernel, layout):
+        return None
+    numbers = [_CONVOLUTION, rank, x[0], x[1], weight[0], layout.groups]
+    strides, pads, dilations, _ = layout
+    for size, side, stride, ends, dilation in zip(
+        x[2:], kernel, strides, pads, dilations, strict=True
+    ):
+        numbers += size, side, stride, *ends, dilation
     channels_last = (0, *range(2, len(x)), 1)
     return _product(weight, (x[0], weight[0], *sizes), dtype, numbers, epilogue, channels_last)
 
@@ -166,16 +169,10 @@ def _bits(value: float) -> int:
     return int(np.float32(value).view(np.int32))
 
 
-# Of an axis: its size, and the kernel, the stride, the pads and the dilation along it.
-_Axis: TypeAlias = tuple[int, int, int, tuple[int, int], int]
-
-
-def _results(axis: _Axis) -> int:
-    size, kernel, stride, pads, dilation = axis
-    return (size + sum(pads) - (kernel - 1) * dilation - 1) // stride + 1
-
-
-def _is_usual(axis: _Axis) -> bool:
-    """No window lies in the padding alone."""
-    _, kernel, _, pads, dilation = axis
-    return all(0 <= pad <= (kernel - 1) * dilation for pad in pads)
+def _windows_meet_input(kernel: Sequence[int], layout: ConvolutionLayout) -> bool:
+    """Whether no window lies in the padding alone."""
+    return all(
+        0 <= pad <= (side - 1) * dilation
+        for side, ends, dilation in zip(kernel, layout.pads, layout.dilations, strict=True)
+        for pad in ends
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +12,9 @@ from jax import lax
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu import platforms
-from sardonyx.backends.jax.xla_cpu.convolution import Layout, product_of_rows, turns_weights
+from sardonyx.backends.jax.xla_cpu.convolution import product_of_rows, turns_weights
 
 # Up to so many rows are multiplied by one block of columns after the other.
 MOST_ROWS_BY_BLOCKS = 16
@@ -28,8 +28,7 @@ class TurnedConvolution:
     """A convolution by filters whose channels come last."""
 
     weight: Spec
-    layout: Layout
-    groups: int
+    layout: ConvolutionLayout
 
     @property
     def packed(self) -> Spec:
@@ -46,26 +45,18 @@ class TurnedConvolution:
     def run(self, x: Any, packed: Any) -> Any:
         """The convolution: XLA sees that the filters are turned to and fro."""
         weight = jnp.moveaxis(packed, (-2, -1), (1, 0))
-        return platforms.convolution(x, weight, **self.layout._asdict(), groups=self.groups)
+        return platforms.convolution(x, weight, self.layout)
 
 
 def convolution(
-    x: Spec,
-    weight: Spec,
-    *,
-    strides: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilations: Sequence[int],
-    groups: int,
-    epilogue: Epilogue,
+    x: Spec, weight: Spec, layout: ConvolutionLayout, *, epilogue: Epilogue
 ) -> TurnedConvolution | None:
     """One whose filters would be turned at each call; None where there is nothing to gain."""
-    layout = Layout(tuple(strides), tuple((head, tail) for head, tail in pads), tuple(dilations))
     batch, channels, *spatial = x.shape
     if epilogue != NOTHING or not math.prod(weight.shape):
         return None
-    is_turned = turns_weights((batch, *spatial, channels), weight.shape, layout, groups)
-    return TurnedConvolution(weight, layout, groups) if is_turned else None
+    is_turned = turns_weights((batch, *spatial, channels), weight.shape, layout)
+    return TurnedConvolution(weight, layout) if is_turned else None
 
 
 @dataclass(frozen=True)

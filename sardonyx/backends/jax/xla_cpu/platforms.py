@@ -9,41 +9,32 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu import windows
 from sardonyx.backends.jax.xla_cpu.convolution import correlate
 from sardonyx.backends.windows import reduced
 
 
 def convolution(
-    x: Any, weight: Any, *, precision: Any = lax.Precision.HIGHEST, **layout: Any
+    x: Any, weight: Any, layout: ConvolutionLayout, precision: Any = lax.Precision.HIGHEST
 ) -> Any:
     """Correlate (N, C, *spatial) with (M, C / groups, *kernel)."""
-    return lax.platform_dependent(
-        x,
-        weight,
-        cpu=partial(correlate, **layout),
-        default=partial(general_convolution, precision=precision, **layout),
-    )
+    on_cpu = partial(correlate, layout=layout)
+    general = partial(general_convolution, layout=layout, precision=precision)
+    return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)
 
 
 def general_convolution(
-    x: Any,
-    weight: Any,
-    *,
-    strides: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilations: Sequence[int],
-    groups: int,
-    precision: Any = lax.Precision.HIGHEST,
+    x: Any, weight: Any, layout: ConvolutionLayout, precision: Any = lax.Precision.HIGHEST
 ) -> Any:
-    """The same as it is written."""
+    """The same in the form that XLA compiles well elsewhere."""
     return lax.conv_general_dilated(
         x,
         weight,
-        window_strides=tuple(strides),
-        padding=tuple(pads),
-        rhs_dilation=tuple(dilations),
-        feature_group_count=groups,
+        window_strides=layout.strides,
+        padding=layout.pads,
+        rhs_dilation=layout.dilations,
+        feature_group_count=layout.groups,
         precision=precision,
     )
 
