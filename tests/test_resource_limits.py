@@ -210,12 +210,13 @@ def test_text_that_grows_at_a_later_call_is_refused() -> None:
 
 
 def grouped(folder: Path, membership: str, limits: dict[str, str]) -> list[int]:
-    (folder / "cgroup").write_text(membership)
-    for place, text in limits.items():
-        file = folder / "fs" / place
+    files = {"proc/self/cgroup": membership}
+    files |= {f"sys/fs/cgroup/{place}": text for place, text in limits.items()}
+    for place, text in files.items():
+        file = folder / place
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{text}\n")
-    return sorted(_of_the_groups(folder / "cgroup", folder / "fs"))
+    return sorted(_of_the_groups(folder))
 
 
 V1 = "4:memory:/docker/a\n3:cpu,cpuacct:/docker/a\n"

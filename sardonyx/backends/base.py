@@ -53,11 +53,6 @@ class Backend(Operations):
             f"The backend {self.name!r} cannot be pickled: give {type(self).__name__} a __reduce__."
         )
 
-    def __copy__(self) -> Backend:
-        copied = type(self).__new__(type(self))
-        copied.__dict__.update(self.__dict__)
-        return copied
-
     def scope(self) -> AbstractContextManager[object]:
         """Return the context of every trace, compile and call; only it changes global state."""
         return nullcontext()

@@ -6,7 +6,6 @@ import math
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from copy import copy
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -26,6 +25,8 @@ from sardonyx.errors import BackendUnavailable
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16}
+# The functions that CuPy lacks for bfloat16 and that need nothing but a wider type.
+IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tensordot", "tril", "triu")
 # What DLPack calls CUDA's memory: that of a device, and that which host and device share.
 CUDA_MEMORY = (2, 13)
 
@@ -37,13 +38,15 @@ class CupyBackend(OnDevice, NumpyLike):
 
     def __init__(self, device: int | None = None) -> None:
         super().__init__(cupy)
+        for name in IN_FLOAT32:
+            setattr(self, name, partial(self._in_float32, getattr(cupy, name)))
         self.device = _present(device)
         self._fork = _fork()
         # Of each thread, while it runs a segment: the conditions that were checked on the device.
         self._pending = threading.local()
 
     def __reduce__(self) -> Any:
-        return _found, (self.device, self.checked)
+        return _restored, (self.device, self.checked)
 
     # -- the standard, where CuPy departs from it -------------------------------------------------
 
@@ -55,30 +58,12 @@ class CupyBackend(OnDevice, NumpyLike):
         a, b = cupy.moveaxis(a, axis, -1), cupy.moveaxis(b, axis, -1)
         return self.matmul(cupy.conj(a)[..., None, :], b[..., None])[..., 0, 0]
 
-    # CuPy computes in bfloat16 element by element, but has these for wider types alone.
+    # CuPy computes in bfloat16 element by element, but lacks it in these and IN_FLOAT32.
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         if _is_bfloat16(x) or _is_bfloat16(y):
             return cupy.where(condition, _widened(x), _widened(y)).astype(BFLOAT16)
         return cupy.where(condition, x, y)
-
-    def round(self, x: Any) -> Any:
-        return self._in_float32(cupy.round, x)
-
-    def tril(self, x: Any, *, k: int = 0) -> Any:
-        return self._in_float32(cupy.tril, x, k=k)
-
-    def triu(self, x: Any, *, k: int = 0) -> Any:
-        return self._in_float32(cupy.triu, x, k=k)
-
-    def tensordot(self, a: Any, b: Any, *, axes: Any = 2) -> Any:
-        return self._in_float32(cupy.tensordot, a, b, axes=axes)
-
-    def cumulative_sum(self, x: Any, **options: Any) -> Any:
-        return self._in_float32(cupy.cumulative_sum, x, **options)
-
-    def cumulative_prod(self, x: Any, **options: Any) -> Any:
-        return self._in_float32(cupy.cumulative_prod, x, **options)
 
     def argmax(self, x: Any, **options: Any) -> Any:
         return cupy.argmax(_widened(x), **options)
@@ -149,10 +134,8 @@ class CupyBackend(OnDevice, NumpyLike):
 
     # -- conditions on data -----------------------------------------------------------------------
 
-    def with_checks(self) -> Backend:
-        checking = copy(self)
-        checking.checked = True
-        return checking
+    def with_checks(self) -> Any:
+        return self._changed(checked=True)
 
     def check(self, x: Any, condition: Condition) -> None:
         pending = getattr(self._pending, "checks", None)
@@ -261,8 +244,8 @@ def _fork() -> Fork:
     return Fork("CUDA", lambda: True)
 
 
-def _found(device: int, checked: bool) -> Backend:
-    backend: Backend = CupyBackend(device)
+def _restored(device: int, checked: bool) -> Backend:
+    backend = CupyBackend(device)
     return backend.with_checks() if checked else backend
 
 

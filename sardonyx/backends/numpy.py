@@ -166,7 +166,7 @@ class NumpyBackend(NumpyLike):
         super().__init__(np)
 
     def __reduce__(self) -> Any:
-        return (_host, ()) if type(self) is NumpyBackend else (type(self), ())
+        return "HOST" if self is HOST else (type(self), ())
 
     def scope(self) -> AbstractContextManager[object]:
         # Infinities and NaN are results like others: 1 / 0 warns nobody on a GPU either.
@@ -221,10 +221,6 @@ def _clear_bounds() -> Iterator[None]:
 
 
 HOST = NumpyBackend()
-
-
-def _host() -> NumpyBackend:
-    return HOST
 
 
 class TooLarge(Exception):  # noqa: N818  (a signal, not an error)

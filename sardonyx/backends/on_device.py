@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
 from sardonyx.backends.base import Backend
@@ -39,11 +38,13 @@ class OnDevice(Backend):
             raise BadData(f"{self._place}: {error}" if self._place else str(error)) from None
 
     def knowing(self, known: Known) -> Any:
-        seeing = copy(self)
-        seeing._known = known
-        return seeing
+        return self._changed(_known=known)
 
     def at(self, place: str) -> Any:
-        placed = copy(self)
-        placed._place = place
-        return placed
+        return self._changed(_place=place)
+
+    def _changed(self, **attributes: Any) -> Any:
+        """The same backend with other attributes."""
+        changed = type(self).__new__(type(self))
+        changed.__dict__.update(self.__dict__, **attributes)
+        return changed

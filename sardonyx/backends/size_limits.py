@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Protocol
+from typing import Any
 from weakref import finalize
 
 import numpy as np
@@ -123,74 +121,3 @@ def refuse_huge(shape: Shape, dtype: np.dtype[Any], most: int, copies: int = 1) 
         raise LimitExceeded(
             f"a value of shape {list(shape)} has no elements, but axes too large to be counted"
         )
-
-
-class Limits(Protocol):
-    """Refuses values that are too large; a backend does."""
-
-    def allow(self, shape: Shape, dtype: np.dtype[Any], copies: int = 1) -> None:
-        """Refuse a value of this shape and NumPy dtype if it is too large."""
-
-    def numpy_dtype(self, dtype: Any) -> np.dtype[Any]:
-        """NumPy's name for a dtype of the library."""
-
-
-def guarded(limits: Limits, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """One of the standard's functions, asking `limits` first where it makes much of little."""
-    if name not in _SHAPE_MADE:
-        return function
-    shape_made = _SHAPE_MADE[name]
-
-    @wraps(function)
-    def careful(*arguments: Any, **options: Any) -> Any:
-        first = arguments[0]
-        if name == "concat" and len(first) > 0:
-            first = first[0]
-        dtype = options.get("dtype", getattr(first, "dtype", None))
-        known = np.dtype(np.float64) if dtype is None else limits.numpy_dtype(dtype)
-        limits.allow(shape_made(*arguments), known)
-        return function(*arguments, **options)
-
-    return careful
-
-
-def _of_shape(shape: int | Shape, *_: Any) -> Shape:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
-
-
-def _of_range(start: Any, stop: Any = None, step: Any = 1) -> Shape:
-    first, last = (0, start) if stop is None else (start, stop)
-    # Exact for integers of any size, and near enough for floats.
-    return (max(int((last - first) // step), 0),)
-
-
-def _of_matrix(rows: int, columns: int | None = None) -> Shape:
-    return (rows, rows if columns is None else columns)
-
-
-def _of_tiles(x: Any, repetitions: Shape) -> Shape:
-    rank = max(x.ndim, len(repetitions))
-    sides = ((1,) * (rank - len(side)) + tuple(side) for side in (x.shape, repetitions))
-    return tuple(size * count for size, count in zip(*sides, strict=True))
-
-
-def _of_parts(parts: Sequence[Any], *_: Any) -> Shape:
-    """As many elements as the result has, whatever the axis."""
-    return (sum(math.prod(part.shape) for part in parts),)
-
-
-def _of_target(x: Any, shape: Shape) -> Shape:
-    return tuple(shape)
-
-
-_SHAPE_MADE: Mapping[str, Callable[..., Shape]] = {
-    "arange": _of_range,
-    "broadcast_to": _of_target,
-    "concat": _of_parts,
-    "empty": _of_shape,
-    "eye": _of_matrix,
-    "full": _of_shape,
-    "ones": _of_shape,
-    "tile": _of_tiles,
-    "zeros": _of_shape,
-}

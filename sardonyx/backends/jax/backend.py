@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
@@ -73,11 +72,8 @@ class JaxBackend(JaxOperations):
         self._fork = processes.fork()
 
     def __reduce__(self) -> Any:
-        settings, folder = self.settings, self.settings.cache
         place = None if self.device is None else processes.place_of(self.device)
-        bare = replace(settings, cache=None, checks=None)
-        path = None if folder is None else folder.path
-        return _restored, (type(self), place, self.compiled, bare, path, self.checked)
+        return _restored, (type(self), place, self.compiled, self.settings)
 
     def scope(self) -> AbstractContextManager[object]:
         if self._fork.happened:
@@ -297,16 +293,7 @@ def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Any:
 
 
 def _restored(
-    kind: type[JaxBackend],
-    place: tuple[str, int] | None,
-    jit: bool,
-    settings: Settings,
-    folder: Path | None,
-    checked: bool,
+    kind: type[JaxBackend], place: tuple[str, int] | None, jit: bool, settings: Settings
 ) -> Backend:
     """A pickled backend, on the device of this process with the same place."""
-    device = kind.device_for(*place) if place else None
-    backend: Backend = kind(device, jit=jit, settings=settings)
-    if folder is not None:
-        backend = backend.with_cache(folder)
-    return backend.with_checks() if checked else backend
+    return kind(kind.device_for(*place) if place else None, jit=jit, settings=settings)

@@ -13,9 +13,10 @@ import os
 import platform
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,8 @@ class CompiledFolder:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = PrivateFolder(folder)
 
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        return self._folder.path
+    def __reduce__(self) -> Any:
+        return CompiledFolder, (self._folder.path,)
 
     def compiled(
         self,
@@ -115,7 +114,7 @@ def _key(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
     return _digest(parts)
 
 
-def _digest(parts: Sequence[str]) -> str:
+def _digest(parts: Iterable[str]) -> str:
     hashed = hashlib.sha256()
     for part in parts:
         encoded = part.encode(errors="surrogatepass")
@@ -126,16 +125,10 @@ def _digest(parts: Sequence[str]) -> str:
 
 @cache
 def _own_sources() -> str:
-    """What tells one state of this package from another: names stand for what its code does."""
-    hashed = hashlib.sha256()
-    for folder, _, names in sorted(os.walk(PACKAGE)):
-        for name in sorted(name for name in names if name.endswith(".py")):
-            path = os.path.join(folder, name)
-            with open(path, "rb") as file:
-                source = file.read()
-            hashed.update(f"{os.path.relpath(path, PACKAGE)} {len(source)}\n".encode())
-            hashed.update(source)
-    return hashed.hexdigest()
+    """A digest of this package's code, which decides what the names of programs stand for."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    sources = ((str(f.relative_to(PACKAGE)), f.read_text(encoding="utf-8")) for f in files)
+    return _digest(chain.from_iterable(sources))
 
 
 @cache

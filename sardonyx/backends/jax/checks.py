@@ -36,6 +36,10 @@ class Checks:
     _known: dict[int, tuple[str, Condition, bool]] = field(default_factory=dict)
     _tracing: _Tracing = field(default_factory=_Tracing)
 
+    def __reduce__(self) -> Any:
+        """Without the numbers: another process traces again whatever fails there."""
+        return Checks, ()
+
     def check(self, x: Any, condition: Condition, place: str) -> None:
         """State the condition in the program that is being traced."""
         elements = jnp.reshape(x[condition.part], (-1,))
