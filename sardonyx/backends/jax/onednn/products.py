@@ -41,17 +41,15 @@ class Product:
     """
 
     spec: tuple[int, ...]
-    kernel: str
-    pieces: int
     weight: Spec
     packed: Spec
     result: Spec
     layouts: tuple[Layout, ...]
 
     def pack(self, weight: Any) -> Any:
-        """The weight as the kernel wants it, a list of bytes.
+        """The weight in the form that the kernel reads: one axis of bytes.
 
-        That of an array of the host is NumPy's; within a program it is made at each call.
+        An array of the host is packed once, into NumPy's memory; within a program, at each call.
         """
         if (weight.shape, weight.dtype) != self.weight:
             raise ValueError(f"{weight.dtype}{weight.shape} is no {self.weight} to be packed")
@@ -61,14 +59,14 @@ class Product:
         (size,) = self.packed.shape
         weight, spec = np.asarray(weight), self.spec
         if weight.ndim == 2 and not weight.flags.c_contiguous and weight.T.flags.c_contiguous:
-            # oneDNN reads what is transposed as it lies; NumPy would take ten times as long.
+            # oneDNN reads the transposed matrix in place; NumPy would take ten times as long.
             weight, spec = weight.T, (*spec[:-1], int(not spec[-1]))
         return loaded.pack(spec, size, weight)
 
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
-        """`others` are the bias and the addend, as far as the epilogue has them.
+        """The product and its epilogue, whose bias and addend, if any, are the `others`.
 
-        It has no derivatives: it is for programs that nobody transforms.
+        It has no derivatives, so it serves only programs that nobody transforms.
         """
         *inputs, output = self.layouts
         call = jax.ffi.ffi_call(
@@ -88,10 +86,10 @@ def convolution(
     *,
     epilogue: Epilogue = NOTHING,
 ) -> Product | None:
-    """Of arrays of these shapes, or None where oneDNN does not do it well.
+    """A convolution of arrays of these shapes, or None if oneDNN has no fast kernel for it.
 
-    The arrays are shaped as everywhere, the channels second; in memory XLA keeps them last, between
-    convolutions too.
+    The channels are the second axis of the shapes, as everywhere, and the last one in memory, where
+    XLA leaves them between convolutions.
     """
     kernel, rank = weight[2:], layout.rank
     sizes = layout.sizes(x[2:], kernel)
@@ -117,7 +115,7 @@ def matrix_product(
     is_transposed: bool = False,
     epilogue: Epilogue = NOTHING,
 ) -> Product | None:
-    """Of the rows of an array and a matrix, or None where oneDNN does not do it well."""
+    """The product of an array's rows and a matrix, or None if oneDNN has no fast kernel for it."""
     if min(*x, *weight) < 1:
         return None
     inner, columns = reversed(weight) if is_transposed else weight
@@ -140,18 +138,17 @@ def _product(
     bias = [(0,)] if epilogue.has_bias else []
     addend = [layout] if epilogue.addend else []
     layouts = (layout, (0,), *bias, *addend, layout)
-    # Where a product cannot be shared among threads as it should, one computes all of it.
+    # If the threads cannot divide a product into the pieces that they need, one computes all of it.
     for count in sorted({threads(), 1}, reverse=True):
         spec = tuple(map(int, (count, *head, *numbers)))
-        if plan := loaded.plan_of(spec):
+        size = loaded.packed_size(spec)
+        if size is not None:
             return Product(
                 spec,
-                plan.kernel,
-                plan.pieces,
-                Spec(tuple(weight), np.dtype(dtype)),
-                Spec((plan.packed_bytes,), np.dtype(np.uint8)),
-                Spec(shape, np.dtype(dtype)),
-                layouts,
+                weight=Spec(tuple(weight), np.dtype(dtype)),
+                packed=Spec((size,), np.dtype(np.uint8)),
+                result=Spec(shape, np.dtype(dtype)),
+                layouts=layouts,
             )
     return None
 
