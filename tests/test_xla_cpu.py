@@ -23,8 +23,7 @@ from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu import packed
-from sardonyx.backends.jax.xla_cpu.convolution import correlate
-from sardonyx.backends.jax.xla_cpu.platforms import general_convolution
+from sardonyx.backends.jax.xla_cpu.convolution import correlate, general_convolution
 from sardonyx.backends.jax.xla_cpu.windows import pad_planes, window_reduce
 from sardonyx.backends.numpy import HOST
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -20,7 +19,6 @@ from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.forks import Fork
 from sardonyx.backends.numpy import HOST, NumpyLike
 from sardonyx.backends.on_device import OnDevice
-from sardonyx.backends.standard import Array
 from sardonyx.errors import BackendUnavailable
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -51,8 +49,7 @@ class CupyBackend(OnDevice, NumpyLike):
     # -- the standard, where CuPy departs from it -------------------------------------------------
 
     def unstack(self, x: Any, *, axis: int = 0) -> Any:
-        x = cupy.moveaxis(x, axis, 0)
-        return tuple(x[i] for i in range(x.shape[0]))
+        return tuple(cupy.moveaxis(x, axis, 0))
 
     def vecdot(self, a: Any, b: Any, *, axis: int = -1) -> Any:
         a, b = cupy.moveaxis(a, axis, -1), cupy.moveaxis(b, axis, -1)
@@ -165,11 +162,9 @@ class CupyBackend(OnDevice, NumpyLike):
 
     # -- for the graph ----------------------------------------------------------------------------
 
-    def scope(self) -> AbstractContextManager[object]:
-        if self._fork.happened:
-            self._fork.refuse()
-        device: AbstractContextManager[object] = cupy.cuda.Device(self.device)
-        return device
+    def scope(self) -> Any:
+        self._fork.refuse()
+        return cupy.cuda.Device(self.device)
 
     @classmethod
     def has_accelerator(cls) -> bool:
@@ -199,16 +194,14 @@ class CupyBackend(OnDevice, NumpyLike):
         """Only arrays of this very device: those of others are adopted, which brings them here."""
         return isinstance(value, cupy.ndarray) and value.data.device_id == self.device
 
-    def put(self, value: np.ndarray[Any, Any]) -> Array:
+    def put(self, value: np.ndarray[Any, Any]) -> Any:
         self.dtype(value.dtype)
         with self.scope():
-            array: Array = cupy.asarray(value)
-        return array
+            return cupy.asarray(value)
 
-    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
+    def fetch(self, value: Any) -> Any:
         with self.scope():
-            array: np.ndarray[Any, Any] = cupy.asnumpy(value)
-        return array
+            return cupy.asnumpy(value)
 
     def adopt(self, value: Any) -> Any:
         """Arrays of this device are shared, those of others and of the host copied to it."""
@@ -284,10 +277,7 @@ def _present(device: int | None) -> int:
 
 
 def _is_on_cuda(value: Any) -> bool:
-    if not hasattr(value, "__dlpack_device__"):
-        return False
-    memory, _ = value.__dlpack_device__()
-    return memory in CUDA_MEMORY
+    return hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] in CUDA_MEMORY
 
 
 def _is_bfloat16(value: Any) -> bool:

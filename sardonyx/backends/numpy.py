@@ -73,14 +73,7 @@ class NumpyLike(Backend):
         return self._in_float32(self._np.mean, x, **options)
 
     def attention(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        bias: Any = None,
-        *,
-        scale: float,
-        is_guarded: bool = False,
+        self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False
     ) -> Any:
         """The scores are written once, and changed where they are."""
         if q.dtype.itemsize < 4:
@@ -157,6 +150,15 @@ class NumpyLike(Backend):
         return function(*wide, **options).astype(dtype)
 
 
+@contextmanager
+def _value_error_for_bounds() -> Iterator[None]:
+    """An index out of range is the fault of a value, not of an access."""
+    try:
+        yield
+    except IndexError as error:
+        raise ValueError(str(error)) from error
+
+
 class NumpyBackend(NumpyLike):
     name: ClassVar[str] = "numpy"
     takes_numpy = True
@@ -178,9 +180,6 @@ class NumpyBackend(NumpyLike):
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         return value
 
-    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
-        return np.asarray(value)
-
     def adopt(self, value: Any) -> Any:
         return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
 
@@ -189,35 +188,26 @@ class NumpyBackend(NumpyLike):
         view.flags.writeable = False
         return view
 
+    @_value_error_for_bounds()
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
-        with _clear_bounds():
-            return np.take(x, indices, axis=axis)
+        return np.take(x, indices, axis=axis)
 
+    @_value_error_for_bounds()
     def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
-        with _clear_bounds():
-            return np.take_along_axis(x, indices, axis=axis)
+        return np.take_along_axis(x, indices, axis=axis)
 
+    @_value_error_for_bounds()
     def gather(self, x: Any, places: Any) -> Any:
-        with _clear_bounds():
-            return x[tuple(places)]
+        return super().gather(x, places)
 
+    @_value_error_for_bounds()
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
-        with _clear_bounds():
-            return super().scatter(x, places, updates, combine)
+        return super().scatter(x, places, updates, combine)
 
     def erf(self, x: Any) -> Any:
         if is_low_precision(x.dtype):
             return super().erf(x.astype(np.float32)).astype(x.dtype)  # type: ignore[attr-defined]
         return super().erf(x)
-
-
-@contextmanager
-def _clear_bounds() -> Iterator[None]:
-    """An index out of range is the fault of a value, not of an access."""
-    try:
-        yield
-    except IndexError as error:
-        raise ValueError(str(error)) from error
 
 
 HOST = NumpyBackend()

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product
+from typing import Any, TypeAlias
 
 from sardonyx.backends.standard import Array
+
+Combine: TypeAlias = Callable[[Any, Any], Any]
 
 # A longer side is put together of parts instead of single elements.
 LONG_SIDE = 32
@@ -40,7 +43,7 @@ def output_sizes(
 
 
 def reduced(
-    combine: Callable[[Array, Array], Array],
+    combine: Combine,
     x: Array,
     kernel: Sequence[int],
     strides: Sequence[int],
@@ -58,12 +61,7 @@ def reduced(
 
 
 def _along_long_side(
-    combine: Callable[[Array, Array], Array],
-    x: Array,
-    axis: int,
-    side: int,
-    stride: int,
-    dilation: int,
+    combine: Combine, x: Array, axis: int, side: int, stride: int, dilation: int
 ) -> Array:
     """Combine parts of 1, 2, 4, ... elements to windows, as the bits of `side` say."""
 

@@ -76,8 +76,7 @@ class JaxBackend(JaxOperations):
         return _restored, (type(self), place, self.compiled, self.settings)
 
     def scope(self) -> AbstractContextManager[object]:
-        if self._fork.happened:
-            self._fork.refuse()
+        self._fork.refuse()
         checks = self.settings.checks
         return jax.enable_x64(True) if checks is None else checks.scope()
 
@@ -138,9 +137,6 @@ class JaxBackend(JaxOperations):
             value = aligned(value)
         with jax.ensure_compile_time_eval():
             return jax.device_put(value, self.device)
-
-    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
-        return np.asarray(value)
 
     def adopt(self, value: Any) -> Any:
         try:
@@ -219,7 +215,7 @@ class JaxBackend(JaxOperations):
         if folder is None:
             return lower().compile()
         options = {**EXACT, "depends on": self.identity}
-        return folder.compiled(lower, name, options, self.device or jax.devices()[0])
+        return folder.compiled(lower, name, options, self._actual_device)
 
     @property
     def folder(self) -> CompiledFolder | None:
@@ -227,7 +223,7 @@ class JaxBackend(JaxOperations):
 
     @property
     def identity(self) -> str:
-        device = self.device or jax.devices()[0]
+        device = self._actual_device
         kernels = f"{onednn.identity()} {threads()}" if self.fuses else "none"
         choices = self.settings.precision, self.compiled, self.checked, kernels, self.largest_value
         return " ".join(map(str, (device.platform, device.device_kind, *choices)))
@@ -240,10 +236,10 @@ class JaxBackend(JaxOperations):
         return make(argument.shape, argument.dtype, sharding=place)
 
     def reserved(self) -> tuple[int, int]:
-        device = self.device or jax.devices()[0]
-        said = device.memory_stats() or {}
-        held = said.get("pool_bytes", said.get("bytes_reserved", said.get("bytes_in_use", 0)))
-        return held, said.get("bytes_limit", 0)
+        stats = self._actual_device.memory_stats() or {}
+        names = ("pool_bytes", "bytes_reserved", "bytes_in_use")
+        reserved = next((stats[name] for name in names if name in stats), 0)
+        return reserved, stats.get("bytes_limit", 0)
 
     @cached_property
     def fuses(self) -> bool:  # type: ignore[override]  # an attribute of the base
@@ -252,29 +248,30 @@ class JaxBackend(JaxOperations):
 
     @cached_property
     def _is_on_cpu(self) -> bool:
-        device = self.device or jax.devices()[0]
-        return bool(device.platform == "cpu")
+        return bool(self._actual_device.platform == "cpu")
+
+    @property
+    def _actual_device(self) -> jax.Device:
+        """The backend's own device, or the one that JAX chooses."""
+        return self.device or jax.devices()[0]
 
     def packed_convolution(
         self, x: Spec, weight: Spec, *, epilogue: Epilogue, **options: Any
     ) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:
             return None
-        layout, kernel = ConvolutionLayout.of(**options), None
-        if onednn.is_available():
-            kernel = onednn.convolution(x.shape, weight.shape, x.dtype, layout, epilogue=epilogue)
+        layout = ConvolutionLayout.of(**options)
+        kernel = onednn.convolution(x, weight, layout, epilogue=epilogue)
         return kernel or packed.convolution(x, weight, layout, epilogue=epilogue)
 
-    def packed_matmul(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
+    def packed_matmul(self, x: Spec, weight: Spec, **options: Any) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:
             return None
-        kernel: PackedProduct | None = None
-        # XLA itself is fast where a vector is multiplied, and its call costs less.
+        # XLA itself multiplies a vector fast, and calling it costs less.
         rows = math.prod(x.shape[:-1])
         is_large = rows > 1 and rows * math.prod(weight.shape) >= SMALLEST_PACKED
-        if is_large and onednn.is_available():
-            kernel = onednn.matrix_product(x.shape, weight.shape, x.dtype, **how)
-        return kernel or packed.matrix_product(x, weight, **how)
+        kernel = onednn.matrix_product(x, weight, **options) if is_large else None
+        return kernel or packed.matrix_product(x, weight, **options)
 
     def padding(self) -> Padding | None:
         if not self.compiled:

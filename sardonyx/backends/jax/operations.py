@@ -18,6 +18,7 @@ from sardonyx.backends.jax.padded_calls import with_padding
 from sardonyx.backends.jax.precision import of_convolution, of_product
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import platforms
+from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
 from sardonyx.backends.on_device import OnDevice
 from sardonyx.backends.strides import axis_order, dense_strides, same_layout
 
@@ -158,7 +159,7 @@ class JaxOperations(OnDevice):
             # XLA convolves integers with plain loops on the CPU, and not at all on a GPU.
             return super().convolution(x, weight, **options)
         outlines, layout = self.settings.outlines, ConvolutionLayout.of(**options)
-        convolve = platforms.general_convolution if outlines else platforms.convolution
+        convolve = general_convolution if outlines else platforms.convolution
         x, weight, precision = of_convolution(self.settings.precision, x, weight)
         y = convolve(x, weight, layout, precision)
         return y if is_finite else with_padding(y, x.shape, weight, layout)
@@ -197,9 +198,7 @@ class JaxOperations(OnDevice):
         others = (None if argument is out else argument for argument in arguments)
         return _writer(out.format)(self, function, out, *others)
 
-    def cond(
-        self, predicate: Any, when_true: Callable[[], Any], when_false: Callable[[], Any]
-    ) -> Any:
+    def cond(self, predicate: Any, when_true: Any, when_false: Any) -> Any:
         return lax.cond(jnp.reshape(predicate, ()), when_true, when_false)
 
     def loop(self, condition: Any, body: Any, carry: Any) -> Any:
@@ -207,10 +206,8 @@ class JaxOperations(OnDevice):
             lambda carried: jnp.reshape(condition(*carried), ()), lambda c: body(*c), carry
         )
 
-    def scan(
-        self, step: Any, carry: Any, inputs: Any, length: int, *, reverse: bool = False
-    ) -> Any:
-        return lax.scan(step, carry, inputs, length, reverse=reverse)
+    def scan(self, step: Any, carry: Any, inputs: Any, length: int, **options: Any) -> Any:
+        return lax.scan(step, carry, inputs, length, **options)
 
     def gradients(self, function: Any, arrays: Any, count: int) -> Any:
         def total(*chosen: Any) -> Any:

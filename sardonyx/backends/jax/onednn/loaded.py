@@ -39,10 +39,6 @@ def status() -> str:
     return "oneDNN's kernels are used for products and convolutions on the CPU"
 
 
-def is_available() -> bool:
-    return _kernels().library is not None
-
-
 def identity() -> str:
     """The digest of this build of the kernels; empty if there are none."""
     return _kernels().identity

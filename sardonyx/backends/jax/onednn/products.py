@@ -15,6 +15,7 @@ from sardonyx.backends.fused_epilogue import NOTHING, Epilogue, Function
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import loaded
 from sardonyx.backends.jax.onednn.threads import threads
+from sardonyx.backends.standard import Shape
 
 # The order of the axes in memory, from the outermost to the innermost.
 Layout: TypeAlias = tuple[int, ...]
@@ -32,10 +33,10 @@ class Product:
 
     >>> import numpy as np
     >>> from sardonyx.backends.jax.onednn import matrix_product
-    >>> product = matrix_product((128, 32), (32, 64), np.float32)
+    >>> x, weight = np.ones((128, 32), np.float32), np.ones((32, 64), np.float32)
+    >>> product = matrix_product(Spec(x.shape, x.dtype), Spec(weight.shape, weight.dtype))
     >>> if product is not None:
-    ...     packed = product.pack(np.ones((32, 64), np.float32))
-    ...     y = product.run(np.ones((128, 32), np.float32), packed)
+    ...     y = product.run(x, product.pack(weight))
     ...     assert y.shape == (128, 64)
     ...     assert y[0, 0] == 32
     """
@@ -79,59 +80,44 @@ class Product:
 
 
 def convolution(
-    x: Sequence[int],
-    weight: Sequence[int],
-    dtype: Any,
-    layout: ConvolutionLayout,
-    *,
-    epilogue: Epilogue = NOTHING,
+    x: Spec, weight: Spec, layout: ConvolutionLayout, *, epilogue: Epilogue = NOTHING
 ) -> Product | None:
-    """A convolution of arrays of these shapes, or None if oneDNN has no fast kernel for it.
+    """A convolution of arrays like these, or None if oneDNN has no fast kernel for it.
 
     The channels are the second axis of the shapes, as everywhere, and the last one in memory, where
     XLA leaves them between convolutions.
     """
-    kernel, rank = weight[2:], layout.rank
-    sizes = layout.sizes(x[2:], kernel)
-    if not 1 <= rank <= 3 or min(*x, *weight, *sizes) < 1:
+    (batch, channels, *spatial), (count, _, *kernel) = x.shape, weight.shape
+    sizes = layout.sizes(spatial, kernel)
+    if not 1 <= layout.rank <= 3 or min(*x.shape, *weight.shape, *sizes) < 1:
         return None
     if not _windows_meet_input(kernel, layout):
         return None
-    numbers = [_CONVOLUTION, rank, x[0], x[1], weight[0], layout.groups]
+    numbers = [_CONVOLUTION, layout.rank, batch, channels, count, layout.groups]
     strides, pads, dilations, _ = layout
-    for size, side, stride, ends, dilation in zip(
-        x[2:], kernel, strides, pads, dilations, strict=True
-    ):
+    axes = zip(spatial, kernel, strides, pads, dilations, strict=True)
+    for size, side, stride, ends, dilation in axes:
         numbers += size, side, stride, *ends, dilation
-    channels_last = (0, *range(2, len(x)), 1)
-    return _product(weight, (x[0], weight[0], *sizes), dtype, numbers, epilogue, channels_last)
+    channels_last = (0, *range(2, len(x.shape)), 1)
+    return _product(weight, (batch, count, *sizes), numbers, epilogue, channels_last)
 
 
 def matrix_product(
-    x: Sequence[int],
-    weight: Sequence[int],
-    dtype: Any,
-    *,
-    is_transposed: bool = False,
-    epilogue: Epilogue = NOTHING,
+    x: Spec, weight: Spec, *, is_transposed: bool = False, epilogue: Epilogue = NOTHING
 ) -> Product | None:
     """The product of an array's rows and a matrix, or None if oneDNN has no fast kernel for it."""
-    if min(*x, *weight) < 1:
+    if min(*x.shape, *weight.shape) < 1:
         return None
-    inner, columns = reversed(weight) if is_transposed else weight
-    numbers = [_MATRIX, math.prod(x[:-1]), inner, columns, is_transposed]
-    return _product(weight, (*x[:-1], columns), dtype, numbers, epilogue, tuple(range(len(x))))
+    rows = x.shape[:-1]
+    inner, columns = reversed(weight.shape) if is_transposed else weight.shape
+    numbers = [_MATRIX, math.prod(rows), inner, columns, is_transposed]
+    return _product(weight, (*rows, columns), numbers, epilogue, tuple(range(len(x.shape))))
 
 
 def _product(
-    weight: Sequence[int],
-    shape: tuple[int, ...],
-    dtype: Any,
-    numbers: Sequence[int],
-    epilogue: Epilogue,
-    layout: Layout,
+    weight: Spec, shape: Shape, numbers: Sequence[int], epilogue: Epilogue, layout: Layout
 ) -> Product | None:
-    number = _DTYPES.get(np.dtype(dtype).name)
+    number = _DTYPES.get(weight.dtype.name)
     if number is None:
         return None
     head = [number, epilogue.has_bias, _ADDENDS[epilogue.addend], *_described(epilogue)]
@@ -143,13 +129,8 @@ def _product(
         spec = tuple(map(int, (count, *head, *numbers)))
         size = loaded.packed_size(spec)
         if size is not None:
-            return Product(
-                spec,
-                weight=Spec(tuple(weight), np.dtype(dtype)),
-                packed=Spec((size,), np.dtype(np.uint8)),
-                result=Spec(shape, np.dtype(dtype)),
-                layouts=layouts,
-            )
+            packed = Spec((size,), np.dtype(np.uint8))
+            return Product(spec, weight, packed, Spec(shape, weight.dtype), layouts)
     return None
 
 

@@ -50,16 +50,11 @@ def convolution(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         raise Unpaddable("it convolves groups of a padded batch")
     result = [pair.result_axis(axis) for axis in range(len(x))]
     result[into] = x[batch]
-    masked = [axis for i, axis in enumerate(spatial) if _reads_beyond(pair, i, x[axis].is_padded)]
+    beyond = [pair.pads_behind("padding", i) for i in range(len(spatial))]
+    masked = [a for a, reads in zip(spatial, beyond, strict=True) if reads and x[a].is_padded]
     require_prefixes(x, spatial, "its windows run along an axis")
     mask = pair.proof.mask(x, masked)
     return [tuple(result)], pair.masked(mask, lambda dtype: 0)
-
-
-def _reads_beyond(pair: EquationPair, index: int, is_padded: bool) -> bool:
-    """Whether windows reach beyond the true elements. Their starts must not depend on the size."""
-    grows = pair.padding_varies(index)
-    return is_padded and (grows or pair.params["padding"][index][1] > 0)
 
 
 RULES: Mapping[str, Rule] = {

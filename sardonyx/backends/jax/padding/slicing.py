@@ -33,8 +33,7 @@ def static_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
 
 
 def split(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    pair.require_same("axis")
-    along = pair.params["axis"]
+    along = pair.same("axis")
     pieces = []
     for index in range(len(pair.padded.outvars)):
         true, own = (_piece(one, along, index) for one in (pair.true, pair.padded))

@@ -16,6 +16,8 @@ from jax import lax
 from sardonyx.backends import windows
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 
+HIGHEST = lax.Precision.HIGHEST
+
 # Each tap, channel or group is code of its own in the forms that go through them one by one.
 MOST_TAPS = 64
 MOST_GROUPS = 64
@@ -32,6 +34,24 @@ def correlate(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
     return jnp.moveaxis(y, -1, 1)
 
 
+def general_convolution(
+    x: Any, weight: Any, layout: ConvolutionLayout, precision: Any = HIGHEST, axes: str = "NC*"
+) -> Any:
+    """The same as one operation of XLA; `axes` are those of `x` and of the result."""
+    spatial = "".join(map(str, range(layout.rank)))
+    axes = axes.replace("*", spatial)
+    return lax.conv_general_dilated(
+        x,
+        weight,
+        window_strides=layout.strides,
+        padding=layout.pads,
+        rhs_dilation=layout.dilations,
+        dimension_numbers=(axes, f"OI{spatial}", axes),
+        feature_group_count=layout.groups,
+        precision=precision,
+    )
+
+
 def turns_weights(x: Sequence[int], weight: Sequence[int], layout: ConvolutionLayout) -> bool:
     """Whether the convolution of (N, *spatial, C) reads weights in another order than theirs."""
     groups = layout.groups
@@ -46,7 +66,7 @@ def _grouped(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
     if _is_shifted(weight.shape):
         return _sum_of_shifted(x, weight, layout)
     if groups > MOST_GROUPS:
-        return _general(x, weight, layout)
+        return general_convolution(x, weight, layout, axes="N*C")
     parts = zip(jnp.split(x, groups, -1), jnp.split(weight, groups), strict=True)
     one_group = layout._replace(groups=1)
     return jnp.concat([_dense(*part, one_group) for part in parts], axis=-1)
@@ -121,7 +141,7 @@ def _product(columns: Any, weight: Any) -> Any:
 def product_of_rows(a: Any, b: Any) -> Any:
     """Each row of a matrix times each row of another."""
     along = (((1,), (1,)), ((), ()))
-    return lax.dot_general(a, b, along, precision=lax.Precision.HIGHEST)
+    return lax.dot_general(a, b, along, precision=HIGHEST)
 
 
 def _tiles(x: Any, kernel: Sequence[int]) -> Any:
@@ -163,21 +183,7 @@ def _in_plane(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
     if more_channels or more_filters:
         x = jnp.pad(x, [(0, 0), *around, (0, more_channels)])
         weight = jnp.pad(weight, [(0, more_filters), (0, more_channels), *around])
-    return _general(x, weight, layout)[..., :count]
-
-
-def _general(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
-    spatial = "".join(map(str, range(layout.rank)))
-    return lax.conv_general_dilated(
-        x,
-        weight,
-        window_strides=layout.strides,
-        padding=layout.pads,
-        rhs_dilation=layout.dilations,
-        dimension_numbers=(f"N{spatial}C", f"OI{spatial}", f"N{spatial}C"),
-        feature_group_count=layout.groups,
-        precision=lax.Precision.HIGHEST,
-    )
+    return general_convolution(x, weight, layout, axes="N*C")[..., :count]
 
 
 # -- windows of arrays whose channels come last ---------------------------------------------------

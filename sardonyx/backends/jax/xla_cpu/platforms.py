@@ -1,4 +1,4 @@
-"""What XLA computes in one form on CPUs and in another elsewhere."""
+"""Operations that XLA computes fast in one form on CPUs and in another elsewhere."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jax import lax
 
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu import windows
-from sardonyx.backends.jax.xla_cpu.convolution import correlate
-from sardonyx.backends.windows import reduced
+from sardonyx.backends.jax.xla_cpu.convolution import correlate, general_convolution
+from sardonyx.backends.windows import Combine, reduced
 
 
 def convolution(
@@ -24,23 +24,8 @@ def convolution(
     return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)
 
 
-def general_convolution(
-    x: Any, weight: Any, layout: ConvolutionLayout, precision: Any = lax.Precision.HIGHEST
-) -> Any:
-    """The same in the form that XLA compiles well elsewhere."""
-    return lax.conv_general_dilated(
-        x,
-        weight,
-        window_strides=layout.strides,
-        padding=layout.pads,
-        rhs_dilation=layout.dilations,
-        feature_group_count=layout.groups,
-        precision=precision,
-    )
-
-
-def window_reduce(combine: windows.Combine, x: Any, initial: float, *window: Sequence[int]) -> Any:
-    """Over each window of the last axes."""
+def window_reduce(combine: Combine, x: Any, initial: float, *window: Sequence[int]) -> Any:
+    """Reduce each window of the last axes."""
     neutral = x.dtype.type(initial)
     if any(dilation > 1 for dilation in window[2]):
         # JAX has no derivatives of a window with gaps.

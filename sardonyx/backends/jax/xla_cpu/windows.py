@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
 from sardonyx.backends import windows
-
-Combine: TypeAlias = Callable[[Any, Any], Any]
+from sardonyx.backends.windows import Combine
 
 # Windows with a longer side are not put together of slices.
 LONGEST_OF_SLICES = 4
