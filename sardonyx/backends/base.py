@@ -1,7 +1,7 @@
 """One array library: the operations that ops use, and the services that the graph uses.
 
 A backend knows nothing of ONNX. Its class binds the standard's functions to a library, and
-overrides a primitive of `operations` wherever the library has something better.
+overrides a primitive of `operations` if the library has a better form of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sardonyx.errors import BackendUnavailable, InvalidInput
 class Backend(Operations):
     """One array library on one device.
 
-    Ops get it as `xp`, and use its `Operations`. What stands below is for the graph, which records
+    Ops get it as `xp`, and use its `Operations`. The methods below are for the graph, which records
     and runs programs.
     """
 
@@ -117,7 +117,7 @@ class Backend(Operations):
         raise NotImplementedError
 
     def shield(self, value: Array) -> Array:
-        """Return `value` or a copy, so that whoever writes to it leaves the original as it is."""
+        """Return `value` or a copy, so that writing to the result does not change the original."""
         return value
 
     def uncompiled(self) -> Backend:

@@ -25,7 +25,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16}
 # The functions that CuPy lacks for bfloat16 and that need nothing but a wider type.
 IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tensordot", "tril", "triu")
-# What DLPack calls CUDA's memory: that of a device, and that which host and device share.
+# DLPack's numbers for CUDA's memory: a device's own, and memory that host and device share.
 CUDA_MEMORY = (2, 13)
 
 
@@ -182,7 +182,7 @@ class CupyBackend(OnDevice, NumpyLike):
     @classmethod
     def device_for(cls, kind: str | None, index: int | None) -> int:
         if kind not in (None, "gpu"):
-            raise BackendUnavailable(f"CuPy runs on NVIDIA GPUs alone, not on a {kind!r}")
+            raise BackendUnavailable(f"CuPy runs only on NVIDIA GPUs, not on a {kind!r}")
         _fork().refuse()
         return _present(index)
 
@@ -211,7 +211,7 @@ class CupyBackend(OnDevice, NumpyLike):
             try:
                 array = value if isinstance(value, cupy.ndarray) else cupy.from_dlpack(value)
             except (BufferError, NotImplementedError, TypeError):
-                # CuPy takes no bfloat16 from DLPack, so that it goes by way of the host.
+                # CuPy takes no bfloat16 from DLPack, so it goes through the host.
                 return self.put(np.asarray(value))
             return array if self.owns(array) else array.copy()
 
@@ -233,7 +233,7 @@ class CupyBackend(OnDevice, NumpyLike):
 
 @cache
 def _fork() -> Fork:
-    """From the first use of CuPy on the process holds a CUDA context, which no child inherits."""
+    """Since its first use of CuPy the process holds a CUDA context, which no child inherits."""
     return Fork("CUDA", lambda: True)
 
 
@@ -242,7 +242,7 @@ def _restored(device: int, checked: bool) -> Backend:
     return backend.with_checks() if checked else backend
 
 
-# The row of an element, out of that by the axes before; -1, the last, if it is out of range.
+# The row of an element from its row by the axes before; -1, the last row, if it is out of range.
 _row = cupy.ElementwiseKernel(
     "int64 before, int64 place, int64 size",
     "int64 row",
@@ -258,7 +258,7 @@ def _nearest(indices: Any, size: int) -> Any:
 
 
 def _present(device: int | None) -> int:
-    """The index of the device asked for, or of the current one, if it is there."""
+    """The index of this device, or of the current one for None, if it exists."""
     try:
         count = cupy.cuda.runtime.getDeviceCount()
         current = cupy.cuda.runtime.getDevice()

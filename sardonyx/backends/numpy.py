@@ -16,7 +16,7 @@ from sardonyx.backends.strides import extent
 
 
 class NumpyLike(Backend):
-    """What NumPy and CuPy have in common."""
+    """The operations that NumPy and CuPy share."""
 
     attends = True
 
@@ -43,7 +43,7 @@ class NumpyLike(Backend):
         return result
 
     def _write_to(self, out: Any, key: Any, updates: Any, combine: str | None) -> None:
-        """Let the updates stand at `out[key]`, or combine them with what is there."""
+        """Write the updates to `out[key]`, or combine them with the elements there."""
         if combine is None:
             out[key] = updates
         else:
@@ -67,7 +67,7 @@ class NumpyLike(Backend):
 
     def mean(self, x: Any, **options: Any) -> Any:
         if not x.size:
-            # What is NaN is no warning. NumPy warns of a mean of nothing, whatever `errstate` says.
+            # NumPy warns of the mean of an empty array despite `errstate`; here it is just NaN.
             total = self.sum(x, **options)
             return total / total.dtype.type(0)
         return self._in_float32(self._np.mean, x, **options)
@@ -152,7 +152,7 @@ class NumpyLike(Backend):
 
 @contextmanager
 def _value_error_for_bounds() -> Iterator[None]:
-    """An index out of range is the fault of a value, not of an access."""
+    """Raise `ValueError` instead of `IndexError`: an index out of range is a bad value."""
     try:
         yield
     except IndexError as error:
@@ -171,7 +171,7 @@ class NumpyBackend(NumpyLike):
         return "HOST" if self is HOST else (type(self), ())
 
     def scope(self) -> AbstractContextManager[object]:
-        # Infinities and NaN are results like others: 1 / 0 warns nobody on a GPU either.
+        # Infinities and NaN are ordinary results: no GPU warns of 1 / 0 either.
         return np.errstate(all="ignore")
 
     def owns(self, value: object) -> bool:
@@ -214,14 +214,14 @@ HOST = NumpyBackend()
 
 
 class TooLarge(Exception):  # noqa: N818  (a signal, not an error)
-    """A static value would take more memory than it is worth to know it."""
+    """A static value is too large to compute while tracing."""
 
 
 class FoldingBackend(NumpyBackend):
-    """NumPy for the static values of one trace: each, and all of them together, stay small."""
+    """NumPy for the static values of one trace, which stay small, each and all together."""
 
     largest: ClassVar[int] = 2**24
-    # Shapes and indices, which are known at whatever size the others have come to.
+    # Values of so few elements are folded always: they are shapes and indices.
     always: ClassVar[int] = 2**10
 
     def __init__(self) -> None:
@@ -234,7 +234,7 @@ class FoldingBackend(NumpyBackend):
         super().allow(shape, dtype, copies)
 
     def allow_operands(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Refuse operands of which too much could come: broadcast, multiplied or joined."""
+        """Refuse operands whose result could be too large, broadcast, multiplied or joined."""
         sizes = [math.prod(shape) for shape in shapes]
         if math.prod(sizes) <= self.always:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.conditions import BadData, Condition, Known, refuse
+from sardonyx.backends.conditions import BadData, Condition, Constants, refuse
 from sardonyx.backends.standard import Array
 
 
@@ -17,28 +17,27 @@ class OnDevice(Backend):
 
     # Whether the conditions on data are checked.
     checked: bool = False
-    _known: Known | None = None
+    _constants: Constants | None = None
     _place: str = ""
 
     def require(self, x: Array, condition: Condition) -> None:
-        known = self._known
-        if known is not None:
-            known.asked.add(id(x))
-            if id(x) in known.values:
-                refuse(known.values[id(x)], condition)
+        if self._constants is not None:
+            self._constants.with_conditions.add(id(x))
+            if id(x) in self._constants.values:
+                refuse(self._constants.values[id(x)], condition)
                 return
         if self.checked:
             self.check(x, condition)
 
     def check(self, x: Array, condition: Condition) -> None:
-        """Raise an error in the call if a condition does not hold."""
+        """Raise an error in the call if an element does not meet the condition."""
         try:
             super().require(x, condition)
         except BadData as error:
             raise BadData(f"{self._place}: {error}" if self._place else str(error)) from None
 
-    def knowing(self, known: Known) -> Any:
-        return self._changed(_known=known)
+    def with_constants(self, constants: Constants) -> Any:
+        return self._changed(_constants=constants)
 
     def at(self, place: str) -> Any:
         return self._changed(_place=place)

@@ -112,7 +112,7 @@ class JaxBackend(JaxOperations):
 
     @classmethod
     def device_of(cls, value: Any) -> jax.Device | None:
-        """None for JAX's own choice, and for what lies on several devices or is not there yet."""
+        """None for JAX's own choice, for arrays on several devices, and for tracers."""
         if isinstance(value, jax.core.Tracer) or len(value.sharding.device_set) != 1:
             return None
         (device,) = value.sharding.device_set
@@ -123,12 +123,12 @@ class JaxBackend(JaxOperations):
 
     def key(self, value: Any) -> Any:
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-            # Of whatever size the keys of its generator are.
+            # The keys of JAX's generators have several sizes.
             return jax.random.bits(value, (2,), np.uint32)
         return super().key(value)
 
     def narrowed(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        # Users of JAX rarely switch its 64-bit mode on, and then have no int64 to pass.
+        # Users of JAX rarely switch its 64-bit mode on, and without it have no int64 to pass.
         return _WITHOUT_X64.get(dtype.name, dtype)
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
@@ -243,7 +243,7 @@ class JaxBackend(JaxOperations):
 
     @cached_property
     def fuses(self) -> bool:  # type: ignore[override]  # an attribute of the base
-        # The kernels take factors as they are.
+        # The kernels do not round the factors.
         return self.compiled and self._is_on_cpu and self.settings.precision != "bfloat16"
 
     @cached_property

@@ -1,9 +1,9 @@
 """Compiled programs in a folder, for the next process.
 
-JAX's own persistent cache is one for the whole process, and whoever compiles first decides where
-it lies; this one belongs to the models that were loaded with it. What is read from it is code: a
-compiled program is machine code, and JAX unpickles what surrounds it. So it lies in a
-`PrivateFolder`, and its checksum is verified before JAX sees any of it.
+JAX's own persistent cache is one for the whole process, in the folder of the first compilation;
+this one belongs to the models that were loaded with it. Its entries are code: a compiled program is
+machine code in a pickle. So they lie in a `PrivateFolder`, which verifies their checksums before
+JAX reads them.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from sardonyx.backends.jax.xla_cpu.packed import TurnedConvolution, TurnedMatrix
 from sardonyx.backends.private_folder import PrivateFolder
 from sardonyx.version import PACKAGE
 
-# How many arrays a program takes and makes.
+# The number of a program's arguments and of its results.
 _COUNTS = struct.Struct("<II")
 
-# What tells processors apart in Linux's list; the rest of it changes while they run.
+# The properties of a processor in Linux's list that do not change while it runs.
 _OF_PROCESSORS = (
     "vendor_id", "cpu family", "model", "flags",
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
 )  # fmt: skip
 
-# What JAX lowers and compiles by, besides what a program says itself.
+# The settings of JAX that change a compiled program.
 _SETTINGS = (
     "jax_allow_f16_reductions",
     "jax_compiler_enable_remat_pass",
@@ -56,7 +56,7 @@ _SETTINGS = (
 
 
 class CompiledFolder:
-    """Executables by what they were compiled from, for which machine and by which versions."""
+    """Executables by their program, the machine and the versions that compiled them."""
 
     dataclasses = (Product, TurnedConvolution, TurnedMatrix, ConvolutionLayout)
 
@@ -133,7 +133,7 @@ def _own_sources() -> str:
 
 @cache
 def _versions() -> tuple[str, ...]:
-    """Of all that has a part in what is recorded and compiled."""
+    """The versions of Python and of all libraries that record and compile programs."""
     return (
         str(sys.implementation.cache_tag),
         jax.__version__,
@@ -145,41 +145,40 @@ def _versions() -> tuple[str, ...]:
 
 @cache
 def _processor() -> str:
-    """What instructions there are: code for one processor may not run on another."""
+    """The processor's instruction set, because code for another may not run on it."""
     try:
         first, _, _ = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")
     except OSError:
         first = ""
-    known = [line for line in first.splitlines() if line.startswith(_OF_PROCESSORS)]
-    return "\n".join(known) or f"{platform.machine()} {platform.processor()}"
+    lines = [line for line in first.splitlines() if line.startswith(_OF_PROCESSORS)]
+    return "\n".join(lines) or f"{platform.machine()} {platform.processor()}"
 
 
 def _loaded(content: bytes | None, device: jax.Device) -> Any:
     if content is None:
         return None
     try:
-        takes, makes = _COUNTS.unpack_from(content)
+        counts = _COUNTS.unpack_from(content)
         return serialize_executable.deserialize_and_load(
             content[_COUNTS.size :],
-            *_trees(takes, makes),
+            *_trees(*counts),
             backend=device.client,
             execution_devices=[device],
         )
-    except Exception:  # Of a library that changed and did not say so: it is compiled again.
+    except Exception:  # A library changed without a new version: compile again.
         return None
 
 
 def _written(compiled: Any) -> bytes | None:
-    """An executable as bytes; None for those of platforms that cannot write them down."""
+    """An executable as bytes; None on platforms that cannot serialize them."""
     try:
-        content, taken, made = serialize_executable.serialize(compiled)
+        content, *trees = serialize_executable.serialize(compiled)
     except (ValueError, NotImplementedError, jax.errors.JaxRuntimeError):
         return None
-    counts = taken.num_leaves, made.num_leaves
-    return _COUNTS.pack(*counts) + content if (taken, made) == _trees(*counts) else None
+    counts = [tree.num_leaves for tree in trees]
+    return _COUNTS.pack(*counts) + content if tuple(trees) == _trees(*counts) else None
 
 
-def _trees(takes: int, makes: int) -> tuple[Any, Any]:
-    """How programs take and make their arrays: one by one, and as a list."""
-    taken, made = [0] * takes, [0] * makes
-    return jax.tree.structure((tuple(taken), {})), jax.tree.structure(made)
+def _trees(arguments: int, results: int) -> tuple[Any, Any]:
+    """The structures of a program's arguments and results: one by one, and as a list."""
+    return jax.tree.structure(((0,) * arguments, {})), jax.tree.structure([0] * results)

@@ -22,7 +22,7 @@ _VALUE = "\0"
 
 
 class _Tracing(threading.local):
-    """What a thread traces: programs of the model's own, or those of its caller."""
+    """Whether a thread traces the model's own programs or those of its caller."""
 
     is_own = False
     # Whether the caller has JAX's 64-bit mode on; None outside of all calls.
@@ -37,7 +37,7 @@ class Checks:
     _tracing: _Tracing = field(default_factory=_Tracing)
 
     def __reduce__(self) -> Any:
-        """Without the numbers: another process traces again whatever fails there."""
+        """Leave the numbers out: another process traces a program again if it fails there."""
         return Checks, ()
 
     def check(self, x: Any, condition: Condition, place: str) -> None:
@@ -62,7 +62,7 @@ class Checks:
     def _check_for_caller(self, holds: Any, message: str, value: Any) -> None:
         """A check in the caller's program, which its own `checkify.checkify` makes an error.
 
-        All is in the caller's mode: what `checkify` adds to the program will be.
+        The operands have dtypes of the caller's mode, in which `checkify` adds its own.
         """
         is_wide = bool(self._tracing.is_wide)
         is_integer = jnp.issubdtype(value.dtype, jnp.integer)
@@ -85,10 +85,10 @@ class Checks:
             tracing.is_wide = outer
 
     def reporting(self, replay: Replay) -> Callable[..., tuple[Any, Any]]:
-        """`replay` as a function that returns a report besides, before its results.
+        """A function that returns a report, then the results of `replay`.
 
-        It is None without conditions, or else three numbers: whether a condition failed, which one
-        it is, and an element that is bad.
+        The report is None without conditions; else three numbers: whether a condition failed, its
+        number, and a bad element.
         """
         functional = checkify.checkify(replay, errors=checkify.user_checks)
 
@@ -108,12 +108,12 @@ class Checks:
 
         return run
 
-    def read(self, made: tuple[Any, Any], retrace: Callable[[], object]) -> Any:
-        """A program's results, unless its report says that a condition failed.
+    def read(self, reported: tuple[Any, Any], retrace: Callable[[], object]) -> Any:
+        """The results of a program, or an error if its report names a condition.
 
-        `retrace` traces the program once more: one of another process was not traced in this.
+        `retrace` traces the program, which a cache may have brought from another process.
         """
-        report, results = made
+        report, results = reported
         if report is None:
             return results
         failed, number, value = np.asarray(report).tolist()

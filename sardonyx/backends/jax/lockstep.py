@@ -128,9 +128,8 @@ class Counterparts(Generic[V]):
     def read(self, variables: Sequence[Hashable]) -> V:
         """The value of one variable of each program; `Different` if they stand for several."""
         pairs = zip(self._numbers, variables, strict=True)
-        found = {numbers.get(variable) for numbers, variable in pairs}
-        number = found.pop()
-        if found or number is None:
+        number, *others = {numbers.get(variable) for numbers, variable in pairs}
+        if others or number is None:
             raise Different("it reads other values for another size")
         return self._values[number]
 
@@ -216,10 +215,10 @@ def carried_by_scan(equations: Sequence[Any]) -> slice:
     JAX stores their counts differently in each version. Here they follow from the ranks: a scanned
     array has one axis more than the body's argument, a stacked result one more than its result.
     """
-    found = {_carried(equation) for equation in equations}
-    if len(found) > 1:
+    carry, *others = {_carried(equation) for equation in equations}
+    if others:
         raise Different("its loop carries other values for another size")
-    return slice(*found.pop())
+    return slice(*carry)
 
 
 def _carried(equation: Any) -> tuple[int, int]:

@@ -111,7 +111,7 @@ class JaxOperations(OnDevice):
 
     def bitcast(self, x: Any, dtype: Any) -> Any:
         if dtype == np.complex64:
-            # JAX would add the parts up, and lose what is infinite, subnormal or not a number.
+            # JAX would add the parts up, and lose infinities, subnormal numbers and NaN.
             parts = lax.bitcast_convert_type(x, np.float32)
             return lax.complex(parts[..., 0], parts[..., 1])
         return x.view(dtype)
@@ -139,7 +139,7 @@ class JaxOperations(OnDevice):
         # Where one number divides many, XLA multiplies by its inverse: here no two are the same.
         result = x / jnp.where(jnp.isnan(x), x, y)
         if wide != a.dtype:
-            # To the mantissa alone: with a narrow exponent it would make small numbers zero.
+            # Only the mantissa is reduced: a narrow exponent would make small numbers zero.
             form = jnp.finfo(a.dtype)
             result = lax.reduce_precision(result, 8, form.nmant)
         return result.astype(a.dtype)

@@ -1,6 +1,6 @@
 """Convolutions whose padding meets weights that are not finite: zero times infinity is NaN.
 
-XLA and oneDNN skip the padding. Where it meets such a weight is found from the weight alone.
+XLA and oneDNN skip the padding. The weight and the shapes show where the two meet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How exact products of float32 are: as float32 itself, or as what is faster on some hardware."""
+"""How exact products of float32 are: as float32 itself, or as a type that some hardware prefers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PRECISIONS = {
 
 
 def of_product(precision: str, a: Any, b: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """The operands as they are to be multiplied, and what to tell JAX besides."""
+    """The operands in the dtype in which they are multiplied, and the options of JAX's product."""
     options: dict[str, Any] = {"precision": _PRECISIONS[precision]}
     if precision == "bfloat16" and a.dtype == b.dtype == jnp.float32:
         a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)

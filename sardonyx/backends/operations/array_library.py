@@ -19,13 +19,13 @@ class HoldsNoStrings(Exception):  # noqa: N818  (a signal, not an error)
 
 
 class Library(Conditions):
-    """What every operation builds on."""
+    """The base of every group of operations."""
 
     name: ClassVar[str]
     # Whether its arrays can hold strings, so that they need not be computed on the host instead.
     holds_strings: ClassVar[bool] = False
-    # The maximum bytes of a value that is much larger than its inputs; None is what the memory of
-    # this machine allows.
+    # The maximum bytes of a value that is much larger than its inputs; None stands for a part of
+    # this machine's memory.
     largest_value: int | None = None
 
     def __init__(self, namespace: Any) -> None:
@@ -74,5 +74,5 @@ class Library(Conditions):
         self.allow(shape, self.numpy_dtype(x.dtype))
 
     def put(self, value: np.ndarray[Any, Any]) -> Array:
-        """`value` on the backend's device. The result may share memory nobody writes to."""
+        """`value` on the backend's device. The result may share memory that is never written."""
         raise NotImplementedError

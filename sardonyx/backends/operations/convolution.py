@@ -1,4 +1,4 @@
-"""Padding, convolutions and pooling: what is computed of each window of the last axes."""
+"""Padding, convolutions and pooling: operations on each window of the last axes."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Different(Exception):  # noqa: N818  (a finding, not a fault)
 
 
 class Unpaddable(Exception):  # noqa: N818  (a finding, not a fault)
-    """There is no proof that padding leaves the result as it is."""
+    """There is no proof that padding does not change the result."""
 
 
 class Slot(NamedTuple):
@@ -140,7 +140,7 @@ def reshaped(layout: Layout, shape: Sequence[int]) -> Layout:
     digits = [part for axis in layout for part in axis.parts]
     axes = []
     for size in reversed(shape):
-        taken: list[Part] = []
+        parts: list[Part] = []
         missing = size
         while missing > 1:
             part = digits.pop()
@@ -150,8 +150,8 @@ def reshaped(layout: Layout, shape: Sequence[int]) -> Layout:
                 major, part = _split(part, missing)
                 digits.append(major)
                 missing = 1
-            taken.insert(0, part)
-        axes.append(merged(taken))
+            parts.insert(0, part)
+        axes.append(merged(parts))
     return tuple(reversed(axes))
 
 

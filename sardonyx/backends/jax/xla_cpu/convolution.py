@@ -1,7 +1,6 @@
 """Convolutions with their channels last, as XLA's kernels for CPUs want them.
 
-The axes are moved on the way in and out. Between two convolutions XLA keeps the arrays as they are
-and moves nothing.
+The axes are moved before and after each convolution; XLA cancels the moves between two of them.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 
 HIGHEST = lax.Precision.HIGHEST
 
-# Each tap, channel or group is code of its own in the forms that go through them one by one.
+# The forms that visit taps or groups one by one generate code for each of them.
 MOST_TAPS = 64
 MOST_GROUPS = 64
 # With more channels in a group, a product per group is faster.
 FEWEST_FOR_PRODUCTS = 5
-# To rearrange a weight costs about as much as to rearrange two elements of the windows.
+# Rearranging an element of a weight costs as much as rearranging two elements of the windows.
 COST_OF_WEIGHTS = 2
 
 
@@ -77,7 +76,7 @@ def _is_shifted(weight: Sequence[int]) -> bool:
 
 
 def _sum_of_shifted(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
-    """The kernel's taps, each times the input shifted by it, one channel of a group at a time."""
+    """The sum of each tap times the shifted input, one channel of a group at a time."""
     count, inner, *kernel = weight.shape
     wide = jnp.promote_types(x.dtype, jnp.float32)
     views = _windows(_padded(x, layout), kernel, layout)
@@ -94,10 +93,10 @@ def _sum_of_shifted(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
 
 
 def _laid_out(x: Any) -> Any:
-    """`x` with its last elements side by side, where XLA would rather gather them at each use."""
+    """`x`, stored in row-major order, where XLA would rather gather its elements at each use."""
     flat = x.reshape(x.size)
     half = x.size // 2
-    # What is written in two parts it does not see through.
+    # XLA does not look through two writes into one array.
     room = lax.dynamic_update_slice(jnp.zeros_like(flat), flat[:half], (0,))
     return lax.dynamic_update_slice(room, flat[half:], (half,)).reshape(x.shape)
 
@@ -121,7 +120,7 @@ def _are_tiles(kernel: Sequence[int], layout: ConvolutionLayout) -> bool:
 
 
 def _are_columns_less(x: Sequence[int], weight: Sequence[int], layout: ConvolutionLayout) -> bool:
-    """Whether it is less work to rearrange the windows than the weights."""
+    """Whether rearranging the windows is less work than rearranging the weights."""
     kernel = weight[2:]
     taps = math.prod(kernel)
     if taps == 1 and layout.is_unpadded:
@@ -131,7 +130,7 @@ def _are_columns_less(x: Sequence[int], weight: Sequence[int], layout: Convoluti
 
 
 def _product(columns: Any, weight: Any) -> Any:
-    """By the weights as they lie."""
+    """Multiply the columns by the weights in their own order."""
     *sizes, length = columns.shape
     rows = columns.reshape(math.prod(sizes), length)
     y = product_of_rows(rows, weight.reshape(weight.shape[0], length))
@@ -145,7 +144,7 @@ def product_of_rows(a: Any, b: Any) -> Any:
 
 
 def _tiles(x: Any, kernel: Sequence[int]) -> Any:
-    """The columns of windows side by side."""
+    """The columns of windows that lie side by side."""
     batch, *spatial, channels = x.shape
     sizes = [n // side for n, side in zip(spatial, kernel, strict=True)]
     whole = (slice(0, size * side) for size, side in zip(sizes, kernel, strict=True))
@@ -163,7 +162,7 @@ def _columns(x: Any, kernel: Sequence[int], layout: ConvolutionLayout) -> Any:
 
 
 def _in_planes(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
-    """Of three axes and more: the taps on the first become channels of what has one axis less."""
+    """Turn the taps on the first axis into channels, and convolve along one axis less."""
     first, rest = layout.divided()
     count, channels, taps, *kernel = weight.shape
     deep = _windows(_padded(x, first), (taps,), first)
@@ -175,7 +174,7 @@ def _in_planes(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
 
 
 def _in_plane(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
-    """With zeros for further channels and filters, where they make the kernel of few fast."""
+    """Add zeros as channels or filters if there are too few of them for XLA's fast kernel."""
     count, channels, *kernel = weight.shape
     more_channels = -channels % 4 if channels > 2 and count <= 32 else 0
     more_filters = max(32 - count, 0) if channels <= 8 <= count else 0
