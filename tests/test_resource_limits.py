@@ -166,7 +166,7 @@ def test_values_that_live_at_once_are_counted(backend: str) -> None:
     many = sardonyx.load(
         constants_held(9), backend=backend, limits=sardonyx.Limits(value_bytes=4 * MEGABYTE)
     )
-    with refused(LimitExceeded, "all values that are still needed", "8,388,608", "value_bytes"):
+    with refused(LimitExceeded, "all values in use", "8,388,608", "value_bytes"):
         many(x)
 
 

@@ -41,6 +41,10 @@ class Backend(Operations):
     packs_up_to: ClassVar[int] = 0
     # Whether it may have its own kernels for products with an epilogue.
     fuses: bool = False
+    # How exactly float32 is multiplied: "highest", "high" or "bfloat16".
+    precision: str = "highest"
+    # The cache of compiled programs for other processes, if there is one.
+    folder: Folder | None = None
     # Whether its `attention` is faster than the operators that it replaces.
     attends: bool = False
 
@@ -125,11 +129,6 @@ class Backend(Operations):
         return self
 
     @property
-    def folder(self) -> Folder | None:
-        """The cache of compiled programs for other processes, if there is one."""
-        return None
-
-    @property
     def identity(self) -> str:
         """The device and the options: with these, equal programs compile to equal code."""
         return self.name
@@ -137,11 +136,6 @@ class Backend(Operations):
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
         """The same with a cache of compiled programs in a folder, if it compiles."""
         return self
-
-    @property
-    def precision(self) -> str:
-        """How exactly float32 is multiplied: "highest", "high" or "bfloat16"."""
-        return "highest"
 
     def with_precision(self, precision: str) -> Backend:
         """The same with less exact products of float32, if the library has faster ones."""

@@ -44,7 +44,7 @@ class CupyBackend(OnDevice, NumpyLike):
         self._pending = threading.local()
 
     def __reduce__(self) -> Any:
-        return _restored, (self.device, self.checked)
+        return CupyBackend, (self.device,), {"checked": self.checked}
 
     # -- the standard, where CuPy departs from it -------------------------------------------------
 
@@ -98,8 +98,7 @@ class CupyBackend(OnDevice, NumpyLike):
         return cupy.take_along_axis(x, _nearest(indices, x.shape[axis]), axis=axis)
 
     def gather(self, x: Any, places: Any) -> Any:
-        pairs = zip(places, x.shape, strict=False)
-        return x[tuple(_nearest(place, size) for place, size in pairs)]
+        return x[tuple(map(_nearest, places, x.shape))]
 
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
         """Writes to one row more than `x` has, which takes the updates that are out of range."""
@@ -235,11 +234,6 @@ class CupyBackend(OnDevice, NumpyLike):
 def _fork() -> Fork:
     """Since its first use of CuPy the process holds a CUDA context, which no child inherits."""
     return Fork("CUDA", lambda: True)
-
-
-def _restored(device: int, checked: bool) -> Backend:
-    backend = CupyBackend(device)
-    return backend.with_checks() if checked else backend
 
 
 # The row of an element from its row by the axes before; -1, the last row, if it is out of range.

@@ -192,8 +192,6 @@ def path_of(folder: Any) -> Path:
 
 def _make(path: Path) -> bool:
     """Make a folder, and those above it, for their owner alone; False if it is there already."""
-    with suppress(FileNotFoundError):
-        return _make_one(path)
     for folder in reversed(path.parents):
         _make_one(folder)
     return _make_one(path)

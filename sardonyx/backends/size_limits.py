@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,8 @@ from weakref import finalize
 import numpy as np
 
 from sardonyx.backends.memory_limit import memory_limit
+from sardonyx.backends.standard import Shape
 from sardonyx.errors import LimitExceeded
-
-Shape = tuple[int, ...]
 
 # The maximum bytes of a value that is much larger than its inputs; fewer on a small machine.
 LARGEST_VALUE = 2**32
@@ -67,21 +67,15 @@ _REMEDY = "Make it smaller, or pass limits=sardonyx.Limits(value_bytes=...) to s
 _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
-class spending:  # noqa: N801  (read as `with spending(budget)`)
-    """A context in which values count towards `budget`.
+def spending(budget: Budget) -> AbstractContextManager[object]:
+    """Return a context to enter at once, in which values count towards `budget`.
 
     It is no generator, because generators set attributes of errors that pass through them, and
     some errors refuse that.
     """
-
-    def __init__(self, budget: Budget) -> None:
-        self._budget = budget
-
-    def __enter__(self) -> None:
-        self._token = _current.set(self._budget)
-
-    def __exit__(self, *error: object) -> None:
-        _current.reset(self._token)
+    context = ExitStack()
+    context.callback(_current.reset, _current.set(budget))
+    return context
 
 
 def hold(owner: object, shape: Shape, dtype: np.dtype[Any]) -> None:

@@ -23,10 +23,9 @@ def views(
     sizes = output_sizes(x.shape[len(lead) :], kernel, strides, dilations)
     views = []
     for offsets in product(*map(range, kernel)):
-        starts = [o * d for o, d in zip(offsets, dilations, strict=True)]
         cut = (
-            slice(start, start + (size - 1) * stride + 1, stride)
-            for start, size, stride in zip(starts, sizes, strides, strict=True)
+            slice(o * d, o * d + (size - 1) * s + 1, s)
+            for o, d, size, s in zip(offsets, dilations, sizes, strides, strict=True)
         )
         views.append(x[(*lead, *cut)])
     return views

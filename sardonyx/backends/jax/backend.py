@@ -65,6 +65,7 @@ class JaxBackend(JaxOperations):
         self.compiled = jit
         self.device = device
         self.settings = settings or Settings()
+        self.precision, self.folder = self.settings.precision, self.settings.cache
         self.checked = self.settings.checks is not None
         self.reports = jit and self.checked
         # With a device of its own, the arrays of a call must be put there, as the weights are.
@@ -150,10 +151,6 @@ class JaxBackend(JaxOperations):
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
         return self._with(cache=None if folder is None else CompiledFolder(folder))
 
-    @property
-    def precision(self) -> str:
-        return self.settings.precision
-
     def with_precision(self, precision: str) -> Backend:
         return self._with(precision=precision)
 
@@ -218,22 +215,17 @@ class JaxBackend(JaxOperations):
         return folder.compiled(lower, name, options, self._actual_device)
 
     @property
-    def folder(self) -> CompiledFolder | None:
-        return self.settings.cache
-
-    @property
     def identity(self) -> str:
         device = self._actual_device
         kernels = f"{onednn.identity()} {threads()}" if self.fuses else "none"
-        choices = self.settings.precision, self.compiled, self.checked, kernels, self.largest_value
+        choices = self.precision, self.compiled, self.checked, kernels, self.largest_value
         return " ".join(map(str, (device.platform, device.device_kind, *choices)))
 
     def _stand_in(self, argument: Any) -> Any:
         if not isinstance(argument, (Spec, jax.core.Tracer)):
             return argument
         place = None if self.device is None else SingleDeviceSharding(self.device)
-        make: Callable[..., Any] = jax.ShapeDtypeStruct
-        return make(argument.shape, argument.dtype, sharding=place)
+        return jax.ShapeDtypeStruct(argument.shape, argument.dtype, sharding=place)
 
     def reserved(self) -> tuple[int, int]:
         stats = self._actual_device.memory_stats() or {}
@@ -244,7 +236,7 @@ class JaxBackend(JaxOperations):
     @cached_property
     def fuses(self) -> bool:  # type: ignore[override]  # an attribute of the base
         # The kernels do not round the factors.
-        return self.compiled and self._is_on_cpu and self.settings.precision != "bfloat16"
+        return self.compiled and self._is_on_cpu and self.precision != "bfloat16"
 
     @cached_property
     def _is_on_cpu(self) -> bool:
@@ -285,8 +277,7 @@ class JaxBackend(JaxOperations):
 
 
 def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Any:
-    stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
-    return jax.eval_shape(function, *(stand_in(*spec) for spec in specs))
+    return jax.eval_shape(function, *(jax.ShapeDtypeStruct(*spec) for spec in specs))
 
 
 def _restored(

@@ -13,10 +13,8 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.jax import shard_map
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.precision import of_convolution
+from sardonyx.backends.jax.precision import Factors, of_convolution
 from sardonyx.backends.jax.xla_cpu import platforms
-
-_WIDE = ("float64", "complex128")
 
 
 class InsideBackend(JaxBackend):
@@ -29,22 +27,15 @@ class InsideBackend(JaxBackend):
         super().__init__()
         self._precision = precision
 
-    def _factors(self, a: Any, b: Any) -> tuple[Any, Any, Any]:
-        if self._precision is None:
-            return a, b, None
+    def _factors(self, a: Any, b: Any) -> Factors:
         # The form for convolutions has derivatives of every kind.
         return of_convolution(self._precision, a, b)
 
     def matmul(self, a: Any, b: Any) -> Any:
-        a, b, precision = self._factors(a, b)
-        if a.ndim == b.ndim == 2 and jnp.result_type(a, b).name in _WIDE:
-            # The general form names its result's type, and derivatives may then not have float64.
-            return lax.dot(a, b, precision=precision)
-        return jnp.matmul(a, b, precision=precision)
-
-    def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
-        a, b, precision = self._factors(a, b)
-        return jnp.tensordot(a, b, axes, precision=precision)
+        if jnp.result_type(a, b).name in ("float64", "complex128"):
+            return super().matmul(a, b)
+        a, b, options = self._factors(a, b)
+        return jnp.matmul(a, b, **options)
 
     # Weights are trained here, and taken for finite.
     skips_padding = False
@@ -52,8 +43,8 @@ class InsideBackend(JaxBackend):
     def convolution(self, x: Any, weight: Any, **options: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
             return super().convolution(x, weight, **options)
-        x, weight, precision = self._factors(x, weight)
-        return platforms.convolution(x, weight, ConvolutionLayout.of(**options), precision)
+        x, weight, product = self._factors(x, weight)
+        return platforms.convolution(x, weight, ConvolutionLayout.of(**options), **product)
 
     def cond(self, predicate: Any, when_true: Any, when_false: Any) -> Any:
         if shard_map.is_manual():

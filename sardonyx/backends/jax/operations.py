@@ -15,7 +15,7 @@ from jax.experimental.layout import Format, Layout
 from sardonyx.backends.jax import casts, indexing
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
-from sardonyx.backends.jax.precision import of_convolution, of_product
+from sardonyx.backends.jax.precision import Factors, of_convolution, of_product
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import platforms
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
@@ -55,10 +55,8 @@ class JaxOperations(OnDevice):
             # XLA for CPU aborts the process on a concatenation of two-bit integers.
             return self.concat([x.astype(np.int8) for x in arrays], axis=axis).astype(dtype)
         while len(arrays) > MOST_JOINED:
-            parts = [
-                jnp.concat(arrays[i : i + MOST_JOINED], axis=axis)
-                for i in range(0, len(arrays), MOST_JOINED)
-            ]
+            starts = range(0, len(arrays), MOST_JOINED)
+            parts = [jnp.concat(arrays[i : i + MOST_JOINED], axis=axis) for i in starts]
             arrays = lax.optimization_barrier(parts)
         return jnp.concat(arrays, axis=axis)
 
@@ -78,18 +76,15 @@ class JaxOperations(OnDevice):
         return indexing.place(lax.argmin, x, **along)
 
     def gather(self, x: Any, places: Any) -> Any:
-        within = (
-            indexing.within(place, size) for place, size in zip(places, x.shape, strict=False)
-        )
-        return jnp.asarray(x).at[tuple(within)].get(mode="clip")
+        within = tuple(map(indexing.within, places, x.shape))
+        return jnp.asarray(x).at[within].get(mode="clip")
 
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
         x = jnp.asarray(x)
-        within = [indexing.or_past_the_end(p, n) for p, n in zip(places, x.shape, strict=False)]
+        within = tuple(map(indexing.or_past_the_end, places, x.shape))
         if combine == "mul":
             return indexing.multiplied(x, updates, *within)
-        at = x.at[tuple(within)]
-        write = at.set if combine is None else getattr(at, combine)
+        write = getattr(x.at[within], combine or "set")
         return write(updates, mode="drop")
 
     def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
@@ -120,17 +115,20 @@ class JaxOperations(OnDevice):
         return jnp.fmod(a, b)
 
     def matmul(self, a: Any, b: Any) -> Any:
-        a, b, options = of_product(self.settings.precision, a, b)
+        a, b, options = self._factors(a, b)
         if a.ndim == b.ndim == 2:
             # The general form names its result's type, and derivatives may then not have float64.
             return lax.dot(a, b, **options)
         return jnp.matmul(a, b, **options)
 
+    def _factors(self, a: Any, b: Any) -> Factors:
+        return of_product(self.settings.precision, a, b)
+
     def solve_lower(self, a: Any, b: Any) -> Any:
         return lax.linalg.triangular_solve(a, b, left_side=True, lower=True, unit_diagonal=True)
 
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
-        a, b, options = of_product(self.settings.precision, a, b)
+        a, b, options = self._factors(a, b)
         return jnp.tensordot(a, b, axes, **options)
 
     def quotient(self, a: Any, b: Any) -> Any:
@@ -160,8 +158,8 @@ class JaxOperations(OnDevice):
             return super().convolution(x, weight, **options)
         outlines, layout = self.settings.outlines, ConvolutionLayout.of(**options)
         convolve = general_convolution if outlines else platforms.convolution
-        x, weight, precision = of_convolution(self.settings.precision, x, weight)
-        y = convolve(x, weight, layout, precision)
+        x, weight, product = of_convolution(self.settings.precision, x, weight)
+        y = convolve(x, weight, layout, **product)
         return y if is_finite else with_padding(y, x.shape, weight, layout)
 
     def window_max(self, x: Any, *window: Sequence[int]) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple, TypeAlias
 
 
@@ -95,10 +96,7 @@ def has_padding(layout: Layout) -> bool:
 
 def joined(axes: Sequence[Axis]) -> Axis:
     """The axis of an element-wise result, from the same axis of its operands."""
-    result = axes[0]
-    for axis in axes[1:]:
-        result = _joined(result, axis)
-    return result
+    return reduce(_joined, axes)
 
 
 def _joined(a: Axis, b: Axis) -> Axis:

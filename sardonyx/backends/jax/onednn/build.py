@@ -42,7 +42,7 @@ def built() -> tuple[ctypes.CDLL, str]:
     if os.environ.get(SWITCH) == "0":
         raise BuildError(f"it is switched off by {SWITCH}=0")
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise BuildError("it is used on Linux on x86-64 alone")
+        raise BuildError("it is used only on Linux on x86-64")
     onednn = _onednn()
     digest = _digest(onednn)
     try:
@@ -101,20 +101,17 @@ def _compiled(compiler: str, onednn: Path) -> bytes:
     try:
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder) / LIBRARY
-            _run(
+            command = [
                 compiler, "-std=c++20", "-O2", "-shared", "-fPIC", "-w",
                 "-isystem", jax.ffi.include_dir(),
                 str(SOURCES / "library.cc"), str(onednn), f"-Wl,-rpath,{onednn.parent}",
                 "-o", str(library),
-            )  # fmt: skip
-            return library.read_bytes()
+            ]  # fmt: skip
+            process = subprocess.run(command, capture_output=True, text=True, check=False)
+            if not process.returncode:
+                return library.read_bytes()
     except OSError as error:
         raise BuildError(f"the folder for temporary files cannot be written ({error})") from error
-
-
-def _run(*command: str) -> None:
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    if process.returncode:
-        lines = process.stderr.splitlines()
-        message = next((line for line in lines if "error" in line), process.stderr).strip()
-        raise BuildError(f"{command[0]} cannot compile its kernels ({message[:200]})")
+    lines = process.stderr.splitlines()
+    message = next((line for line in lines if "error" in line), process.stderr).strip()
+    raise BuildError(f"{compiler} cannot compile its kernels ({message[:200]})")

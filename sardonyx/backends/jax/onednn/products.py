@@ -18,7 +18,7 @@ from sardonyx.backends.jax.onednn.threads import threads
 from sardonyx.backends.standard import Shape
 
 # The order of the axes in memory, from the outermost to the innermost.
-Layout: TypeAlias = tuple[int, ...]
+AxisOrder: TypeAlias = tuple[int, ...]
 
 _DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
 # Numbered as in kernels/epilogue.h, where relu is a leaky_relu.
@@ -45,7 +45,7 @@ class Product:
     weight: Spec
     packed: Spec
     result: Spec
-    layouts: tuple[Layout, ...]
+    layouts: tuple[AxisOrder, ...]
 
     def pack(self, weight: Any) -> Any:
         """The weight in the form that the kernel reads: one axis of bytes.
@@ -115,7 +115,7 @@ def matrix_product(
 
 
 def _product(
-    weight: Spec, shape: Shape, numbers: Sequence[int], epilogue: Epilogue, layout: Layout
+    weight: Spec, shape: Shape, numbers: Sequence[int], epilogue: Epilogue, layout: AxisOrder
 ) -> Product | None:
     number = _DTYPES.get(weight.dtype.name)
     if number is None:

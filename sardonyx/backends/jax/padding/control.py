@@ -132,8 +132,4 @@ def _common(layouts: Sequence[Layout]) -> Layout:
     return tuple(joined(axes) for axes in columns(layouts))
 
 
-RULES: Mapping[str, Rule] = {
-    "cond": branches,
-    "scan": scan,
-    "while": while_loop,
-}
+RULES: Mapping[str, Rule] = {"cond": branches, "scan": scan, "while": while_loop}

@@ -29,10 +29,8 @@ def dot_general(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     ]
 
     def run(runtime_args: RuntimeArgs, *sides: Any) -> Sequence[Any]:
-        pairs = zip(masks, sides, strict=True)
-        return pair.unchanged(
-            runtime_args, *(mask.fill(runtime_args, side, 0) for mask, side in pairs)
-        )
+        filled = (mask.fill(runtime_args, x, 0) for mask, x in zip(masks, sides, strict=True))
+        return pair.unchanged(runtime_args, *filled)
 
     return [(*shared, *free)], run
 
@@ -57,7 +55,4 @@ def convolution(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     return [tuple(result)], pair.masked(mask, lambda dtype: 0)
 
 
-RULES: Mapping[str, Rule] = {
-    "dot_general": dot_general,
-    "conv_general_dilated": convolution,
-}
+RULES: Mapping[str, Rule] = {"dot_general": dot_general, "conv_general_dilated": convolution}

@@ -25,11 +25,11 @@ from sardonyx.backends.padding.axes import (
     has_padding,
     unpadded_layout,
 )
+from sardonyx.backends.standard import Shape
 
 # The padded form of an equation or a function, called with the runtime arguments and its operands.
 Run: TypeAlias = Callable[..., Sequence[Any]]
 Rule: TypeAlias = Callable[["EquationPair"], tuple[Sequence[Layout], Run]]
-Shape: TypeAlias = tuple[int, ...]
 
 
 class Mark(NamedTuple):
@@ -204,7 +204,7 @@ class _Value:
     read: Callable[[RuntimeArgs, Sequence[Any]], Any]
 
 
-class _Recorder:
+class _Recorder(lockstep.Visitor["_Value"]):
     """Applies the rule of each equation, and records the calls of the padded program."""
 
     def __init__(self, proof: Proof) -> None:
@@ -224,9 +224,6 @@ class _Recorder:
             array = values[1]
             return _Value(layout, lambda runtime_args, values: array)
         return _Value(layout, lambda runtime_args, values: runtime_args[slot])
-
-    def literal(self, literals: Sequence[Any]) -> _Value:
-        return self.constant([literal.val for literal in literals])
 
     def equation(self, equations: Sequence[Any], operands: Sequence[_Value]) -> Sequence[_Value]:
         true, padded = equations

@@ -100,13 +100,8 @@ def sort(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         return results, pair.unchanged
 
     def run(runtime_args: RuntimeArgs, *arrays: Any) -> Sequence[Any]:
-        shape = arrays[0].shape
-        is_padding = jnp.broadcast_to(~mask.where(runtime_args, shape), shape)
-        stable = pair.params["is_stable"]
-        ordered = lax.sort(
-            (is_padding, *arrays), dimension=along, is_stable=stable, num_keys=keys + 1
-        )
-        return ordered[1:]
+        options = {"dimension": along, "is_stable": pair.params["is_stable"], "num_keys": keys + 1}
+        return lax.sort((mask.padding(runtime_args, arrays[0].shape), *arrays), **options)[1:]
 
     return results, run
 
@@ -121,10 +116,9 @@ def top_k(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         return [result, result], pair.unchanged
 
     def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
-        is_padding = jnp.broadcast_to(~mask.where(runtime_args, x.shape), x.shape)
         positions = lax.broadcasted_iota(np.int32, x.shape, axis)
-        keys = (is_padding, _descending(x), x, positions)
-        ordered = lax.sort(keys, dimension=axis, is_stable=True, num_keys=2)
+        arrays = (mask.padding(runtime_args, x.shape), _descending(x), x, positions)
+        ordered = lax.sort(arrays, dimension=axis, is_stable=True, num_keys=2)
         return [lax.slice_in_dim(part, 0, pair.params["k"], axis=axis) for part in ordered[2:]]
 
     return [result, result], run

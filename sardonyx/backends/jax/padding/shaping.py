@@ -149,9 +149,7 @@ def concatenate(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
 
 def pad(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """The model's own padding value replaces ours behind the true elements."""
-    layout, value = pair.layouts
-    if value:
-        raise Unpaddable("it pads with more than one value")
+    layout, _ = pair.layouts
     axes, masked = [], []
     for i, widths in enumerate(pair.params["padding_config"]):
         pads_behind = pair.pads_behind("padding_config", i)

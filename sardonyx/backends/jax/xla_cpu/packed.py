@@ -40,7 +40,8 @@ class TurnedConvolution:
         """The filters in that order, in the weight's own library."""
         count, *sides = weight.shape
         last = transposed(weight.reshape(count, math.prod(sides))).reshape(*sides, count)
-        return _library_of(weight).moveaxis(last, 0, -2).copy()
+        axes = range(last.ndim)
+        return last.transpose(*axes[1:-1], 0, axes[-1]).copy()
 
     def run(self, x: Any, packed: Any) -> Any:
         """The convolution; XLA cancels the two transposes of the filters."""
@@ -82,7 +83,7 @@ class TurnedMatrix:
             return transposed(weight)
         matrix = transposed(weight) if self.is_transposed else weight
         blocks = matrix.reshape(len(matrix), -1, COLUMNS_OF_BLOCK)
-        return _library_of(weight).moveaxis(blocks, 1, 0).copy()
+        return blocks.transpose(1, 0, 2).copy()
 
     def run(self, x: Any, packed: Any) -> Any:
         """The product with the last axis of `x`."""
@@ -121,7 +122,3 @@ def transposed(matrix: Any) -> Any:
         strip = slice(start, start + ROWS_AT_ONCE)
         result[:, strip] = matrix[strip].T
     return result
-
-
-def _library_of(weight: Any) -> Any:
-    return np if isinstance(weight, np.ndarray) else jnp
