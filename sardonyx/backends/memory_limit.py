@@ -49,7 +49,5 @@ def _of_the_process() -> Iterator[int]:
 def _of_the_groups(root: Path = Path("/")) -> Iterator[int]:
     """The limits of this process's control groups, in the files of either version."""
     for folder in control_groups.folders("memory", root):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            text = text_of(folder / name)
-            if text.isdecimal():
-                yield int(text)
+        texts = (text_of(folder / name) for name in ("memory.max", "memory.limit_in_bytes"))
+        yield from (int(text) for text in texts if text.isdecimal())

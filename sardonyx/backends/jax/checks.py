@@ -33,7 +33,7 @@ class _Tracing(threading.local):
 class Checks:
     """The conditions of one model's programs, by the numbers with which programs report them."""
 
-    _known: dict[int, tuple[str, Condition, bool]] = field(default_factory=dict)
+    _by_number: dict[int, tuple[str, Condition, bool]] = field(default_factory=dict)
     _tracing: _Tracing = field(default_factory=_Tracing)
 
     def __reduce__(self) -> Any:
@@ -53,7 +53,7 @@ class Checks:
         message = f"{place}: {condition.reason(_VALUE)}"
         if self._tracing.is_own:
             number = _number_of(message)
-            self._known[number] = place, condition, is_integer
+            self._by_number[number] = place, condition, is_integer
             report = jnp.stack([np.float64(number), value.astype(np.float64)])
             checkify.check(bad == count, "{report}", report=report)
         else:
@@ -66,8 +66,7 @@ class Checks:
         """
         is_wide = bool(self._tracing.is_wide)
         is_integer = jnp.issubdtype(value.dtype, jnp.integer)
-        dtype = f"{'int' if is_integer else 'float'}{64 if is_wide else 32}"
-        value = value.astype(dtype)
+        value = value.astype(f"{'int' if is_integer else 'float'}{64 if is_wide else 32}")
         template = message.replace("{", "{{").replace("}", "}}").replace(_VALUE, "{value}")
         with jax.enable_x64(is_wide):
             checkify.check(holds, template, value=value)
@@ -119,9 +118,9 @@ class Checks:
         failed, number, value = np.asarray(report).tolist()
         if not failed:
             return results
-        if number not in self._known:
+        if number not in self._by_number:
             retrace()
-        place, condition, is_integer = self._known[number]
+        place, condition, is_integer = self._by_number[number]
         reason = condition.reason(int(value) if is_integer else value)
         error = InvalidInput(f"{place}: {reason}.")
         # The innermost node is named already, so that no other is added.
