@@ -52,10 +52,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(backends, "_class", class_of)
         monkeypatch.setattr(JaxBackend, "has_accelerator", classmethod(lambda cls: jax_has_gpu))
         monkeypatch.setattr(FakeCupy, "present", bool(cupy_has_gpu))
-        backends._made.cache_clear()
+        backends._shared.cache_clear()
 
     yield furnish
-    backends._made.cache_clear()
+    backends._shared.cache_clear()
 
 
 @pytest.mark.parametrize(

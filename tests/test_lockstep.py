@@ -112,7 +112,7 @@ def test_programs_of_other_forms_are_refused(name: str, sizes: Sequence[int]) ->
 
 def test_the_same_type_of_variable_does_not_make_it_the_same_value() -> None:
     values: Counterparts[str] = Counterparts(2)
-    values.bind_all([(("a", "x"), "first"), (("b", "y"), "second")])
+    values.bind_all(["ab", "xy"], ["first", "second"])
     assert values.read(("b", "y")) == "second"
     for variables in (("a", "y"), ("b", "x"), ("a", "unbound"), ("unbound", "unbound")):
         with pytest.raises(Different, match="other values"):

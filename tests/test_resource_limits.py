@@ -166,7 +166,7 @@ def test_values_that_live_at_once_are_counted(backend: str) -> None:
     many = sardonyx.load(
         constants_held(9), backend=backend, limits=sardonyx.Limits(value_bytes=4 * MEGABYTE)
     )
-    with refused(LimitExceeded, "all values that are still needed", "8,388,608", "value_bytes"):
+    with refused(LimitExceeded, "all values in use", "8,388,608", "value_bytes"):
         many(x)
 
 
@@ -210,12 +210,13 @@ def test_text_that_grows_at_a_later_call_is_refused() -> None:
 
 
 def grouped(folder: Path, membership: str, limits: dict[str, str]) -> list[int]:
-    (folder / "cgroup").write_text(membership)
-    for place, text in limits.items():
-        file = folder / "fs" / place
+    files = {"proc/self/cgroup": membership}
+    files |= {f"sys/fs/cgroup/{place}": text for place, text in limits.items()}
+    for place, text in files.items():
+        file = folder / place
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{text}\n")
-    return sorted(_of_the_groups(folder / "cgroup", folder / "fs"))
+    return sorted(_of_the_groups(folder))
 
 
 V1 = "4:memory:/docker/a\n3:cpu,cpuacct:/docker/a\n"

@@ -21,9 +21,9 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
 from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu import packed
-from sardonyx.backends.jax.xla_cpu.convolution import correlate
-from sardonyx.backends.jax.xla_cpu.platforms import general_convolution
+from sardonyx.backends.jax.xla_cpu.convolution import correlate, general_convolution
 from sardonyx.backends.jax.xla_cpu.windows import pad_planes, window_reduce
 from sardonyx.backends.numpy import HOST
 
@@ -54,7 +54,6 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
     "no channels": ((1, 0, 9, 7), (4, 0, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
     "no filters": ((1, 4, 9, 7), (0, 4, 3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
 }
-NAMES = ("strides", "pads", "dilations", "groups")
 EPSILON = {np.float64: 1e-14, np.float32: 3e-6, np.float16: 3e-3, ml_dtypes.bfloat16: 3e-2}
 
 
@@ -74,11 +73,12 @@ def assert_close(actual: Any, expected: Any, epsilon: float) -> None:
 @pytest.mark.parametrize("dtype", EPSILON, ids=lambda dtype: dtype.__name__)
 def test_convolutions_of_every_form(name: str, dtype: Any) -> None:
     x_shape, weight_shape, *rest = CONVOLUTIONS[name]
-    layout = dict(zip(NAMES, rest, strict=True))
+    layout = ConvolutionLayout(*rest)
     x, weight = drawn(x_shape, dtype), drawn(weight_shape, dtype)
-    expected = Backend.convolution(HOST, x.astype(np.float64), weight.astype(np.float64), **layout)
+    wide = x.astype(np.float64), weight.astype(np.float64)
+    expected = Backend.convolution(HOST, *wide, **layout._asdict())
     with jax.enable_x64(True):
-        y = jax.jit(partial(correlate, **layout))(x, weight)
+        y = jax.jit(partial(correlate, layout=layout))(x, weight)
     assert y.dtype == dtype
     assert_close(y, expected, EPSILON[dtype])
 
@@ -87,12 +87,12 @@ def test_convolutions_of_every_form(name: str, dtype: Any) -> None:
 @pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if "no " not in name])
 def test_convolutions_have_the_same_derivatives(name: str) -> None:
     x_shape, weight_shape, *rest = CONVOLUTIONS[name]
-    layout = dict(zip(NAMES, rest, strict=True))
+    layout = ConvolutionLayout(*rest)
     x, weight = drawn(x_shape), drawn(weight_shape)
 
     def slopes(function: Any) -> Any:
         def total(x: Any, weight: Any) -> Any:
-            return jnp.sum(jnp.sin(function(x, weight, **layout)))
+            return jnp.sum(jnp.sin(function(x, weight, layout)))
 
         return jax.jit(jax.grad(total, argnums=(0, 1)))(x, weight)
 
@@ -104,11 +104,11 @@ def test_convolutions_have_the_same_derivatives(name: str) -> None:
 @pytest.mark.sampled(4)
 def test_convolutions_can_be_mapped(name: str) -> None:
     x_shape, weight_shape, *rest = CONVOLUTIONS[name]
-    layout = dict(zip(NAMES, rest, strict=True))
+    layout = ConvolutionLayout(*rest)
     x, weight = drawn((3, *x_shape)), drawn((3, *weight_shape))
-    made = jax.vmap(partial(correlate, **layout))(x, weight)
+    made = jax.vmap(partial(correlate, layout=layout))(x, weight)
     expected = np.stack(
-        [general_convolution(*pair, **layout) for pair in zip(x, weight, strict=True)]
+        [general_convolution(*pair, layout) for pair in zip(x, weight, strict=True)]
     )
     assert_close(made, expected, 1e-5)
 
@@ -117,11 +117,11 @@ def test_convolutions_can_be_mapped(name: str) -> None:
 @pytest.mark.parametrize("name", ["few filters", "depthwise", "points", "columns"])
 def test_what_is_no_number_stays_where_it_is(name: str, value: float) -> None:
     x_shape, weight_shape, *rest = CONVOLUTIONS[name]
-    layout = dict(zip(NAMES, rest, strict=True))
+    layout = ConvolutionLayout(*rest)
     x, weight = drawn(x_shape), drawn(weight_shape)
     x[0, 0, 2, 2] = value
-    expected = np.asarray(general_convolution(x, weight, **layout))
-    made = np.asarray(jax.jit(partial(correlate, **layout))(x, weight))
+    expected = np.asarray(general_convolution(x, weight, layout))
+    made = np.asarray(jax.jit(partial(correlate, layout=layout))(x, weight))
     np.testing.assert_array_equal(np.isfinite(made), np.isfinite(expected))
     np.testing.assert_array_equal(np.isnan(made), np.isnan(expected))
 
@@ -165,9 +165,9 @@ TURNED |= {"line", "volume", "four axes"}
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_filters_are_turned_where_they_are_read_so(name: str, dtype: Any) -> None:
     x_shape, weight_shape, *rest = CONVOLUTIONS[name]
-    layout = dict(zip(NAMES, rest, strict=True))
+    layout = ConvolutionLayout(*rest)
     x, weight = drawn(x_shape, dtype), drawn(weight_shape, dtype)
-    product = packed.convolution(spec_of(x), spec_of(weight), **layout, epilogue=NOTHING)
+    product = packed.convolution(spec_of(x), spec_of(weight), layout, epilogue=NOTHING)
     assert (product is not None) == (name in TURNED)
     if product is None:
         return
@@ -177,7 +177,7 @@ def test_filters_are_turned_where_they_are_read_so(name: str, dtype: Any) -> Non
     with jax.enable_x64(True):
         np.testing.assert_array_equal(product.pack(jnp.asarray(weight)), turned)
         y = jax.jit(product.run)(x, turned)
-        expected = jax.jit(partial(correlate, **layout))(x, weight)
+        expected = jax.jit(partial(correlate, layout=layout))(x, weight)
     assert_close(y, expected, EPSILON[dtype])
 
 
@@ -216,7 +216,7 @@ def test_what_follows_or_is_empty_is_left_to_others() -> None:
 
 def test_weights_are_turned_once_and_anew_when_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without oneDNN: where it is, it has kernels of its own."""
-    monkeypatch.setattr(onednn, "is_available", lambda: False)
+    monkeypatch.setattr(onednn.loaded, "packed_size", lambda spec: None)
     filters, matrix = drawn((40, 8, 3, 3)), drawn((40, 64))
     proto = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["" : 20]>

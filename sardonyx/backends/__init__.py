@@ -6,8 +6,10 @@ A library is imported when a caller names it or passes one of its arrays, not be
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from sardonyx.arguments import check_fraction
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import BackendUnavailable, InvalidInput
+
+if TYPE_CHECKING:
+    from sardonyx.backends.other import OtherBackend
 
 _CLASSES = {
     "jax": ("sardonyx.backends.jax.backend", "JaxBackend"),
@@ -60,11 +65,7 @@ def limit_memory(backend: str | Backend | None, fraction: float) -> None:
     """Limit the libraries that may be chosen to a fraction of the memory of a GPU."""
     check_fraction(fraction, "A fraction of memory")
     named = backend.name if isinstance(backend, Backend) else backend
-    for name in _CLASSES if named is None else (named,):
-        try:
-            library = _class(name)
-        except BackendUnavailable:
-            continue
+    for library in _installed(_CLASSES if named is None else (named,)):
         library.limit_memory(fraction)
 
 
@@ -72,11 +73,8 @@ def available() -> list[str]:
     """List the backends that work here, the best first. Imports those that are installed."""
     names = []
     for name in _CLASSES:
-        try:
-            find(name)
-        except BackendUnavailable:
-            continue
-        names.append(name)
+        with suppress(BackendUnavailable):
+            names.append(find(name).name)
     return names
 
 
@@ -87,7 +85,7 @@ def backend_of(array: Any) -> Backend:
     kind: Any = type(array)
     name = _library(kind)
     if name is not None and hasattr(array, "shape"):
-        return _made(name, _class(name).device_of(array))
+        return _shared(name, _class(name).device_of(array))
     if hasattr(array, "__array_namespace__"):
         return _other(array.__array_namespace__())
     raise InvalidInput(
@@ -108,25 +106,21 @@ def _library(kind: Any) -> str | None:
 def _best() -> str:
     """The library that has an accelerator here; otherwise JAX, which compiles."""
     present = []
-    for name in ("jax", "cupy"):
-        try:
-            library = _class(name)
-        except BackendUnavailable:
-            continue
+    for library in _installed(("jax", "cupy")):
         if library.has_accelerator():
-            return name
-        present.append(name)
+            return library.name
+        present.append(library.name)
     return "jax" if "jax" in present else "numpy"
 
 
 def _on(name: str, kind: str | None, index: int | None) -> Backend:
-    return _made(name, _class(name).device_for(kind, index))
+    return _shared(name, _class(name).device_for(kind, index))
 
 
 def _on_object(name: str | None, device: object) -> Backend:
     is_jax = type(device).__module__.startswith("jax") and hasattr(device, "device_kind")
     if is_jax and name in (None, "jax"):
-        return _made("jax", device)
+        return _shared("jax", device)
     raise BackendUnavailable(
         f"The device {device!r} is no device of {name or 'any backend'}: pass 'cpu', 'gpu', "
         "'cuda:1', 'tpu' or a jax.Device."
@@ -144,6 +138,13 @@ def _parsed(device: str) -> tuple[str, int | None]:
     return _KINDS[kind], int(index) if colon else None
 
 
+def _installed(names: Iterable[str]) -> Iterator[type[Backend]]:
+    """The classes of the libraries that are installed, each imported when it is its turn."""
+    for name in names:
+        with suppress(BackendUnavailable):
+            yield _class(name)
+
+
 def _class(name: str) -> type[Backend]:
     module_name, class_name = _CLASSES[name]
     try:
@@ -157,17 +158,15 @@ def _class(name: str) -> type[Backend]:
 
 
 @functools.cache
-def _made(name: str, device: Any) -> Backend:
-    """One backend per device, so that all models share its caches."""
+def _shared(name: str, device: Any) -> Backend:
+    """The backend on a device, one for all models, so that they share its caches."""
     if name == "numpy":
         return HOST
-    library: Any = _class(name)
-    backend: Backend = library(device)
-    return backend
+    library: Callable[..., Backend] = _class(name)
+    return library(device)
 
 
 @functools.cache
 def _other(namespace: Any) -> Backend:
-    library: Any = import_module("sardonyx.backends.other").OtherBackend
-    backend: Backend = library(namespace)
-    return backend
+    library: type[OtherBackend] = import_module("sardonyx.backends.other").OtherBackend
+    return library(namespace)

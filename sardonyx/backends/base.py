@@ -1,7 +1,7 @@
 """One array library: the operations that ops use, and the services that the graph uses.
 
 A backend knows nothing of ONNX. Its class binds the standard's functions to a library, and
-overrides a primitive of `operations` wherever the library has something better.
+overrides a primitive of `operations` if the library has a better form of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sardonyx.errors import BackendUnavailable, InvalidInput
 class Backend(Operations):
     """One array library on one device.
 
-    Ops get it as `xp`, and use its `Operations`. What stands below is for the graph, which records
+    Ops get it as `xp`, and use its `Operations`. The methods below are for the graph, which records
     and runs programs.
     """
 
@@ -41,6 +41,10 @@ class Backend(Operations):
     packs_up_to: ClassVar[int] = 0
     # Whether it may have its own kernels for products with an epilogue.
     fuses: bool = False
+    # How exactly float32 is multiplied: "highest", "high" or "bfloat16".
+    precision: str = "highest"
+    # The cache of compiled programs for other processes, if there is one.
+    folder: Folder | None = None
     # Whether its `attention` is faster than the operators that it replaces.
     attends: bool = False
 
@@ -52,11 +56,6 @@ class Backend(Operations):
         raise TypeError(
             f"The backend {self.name!r} cannot be pickled: give {type(self).__name__} a __reduce__."
         )
-
-    def __copy__(self) -> Backend:
-        copied = type(self).__new__(type(self))
-        copied.__dict__.update(self.__dict__)
-        return copied
 
     def scope(self) -> AbstractContextManager[object]:
         """Return the context of every trace, compile and call; only it changes global state."""
@@ -122,17 +121,12 @@ class Backend(Operations):
         raise NotImplementedError
 
     def shield(self, value: Array) -> Array:
-        """Return `value` or a copy, so that whoever writes to it leaves the original as it is."""
+        """Return `value` or a copy, so that writing to the result does not change the original."""
         return value
 
     def uncompiled(self) -> Backend:
         """The same without compiling: each step runs as soon as it is recorded."""
         return self
-
-    @property
-    def folder(self) -> Folder | None:
-        """The cache of compiled programs for other processes, if there is one."""
-        return None
 
     @property
     def identity(self) -> str:
@@ -142,11 +136,6 @@ class Backend(Operations):
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
         """The same with a cache of compiled programs in a folder, if it compiles."""
         return self
-
-    @property
-    def precision(self) -> str:
-        """How exactly float32 is multiplied: "highest", "high" or "bfloat16"."""
-        return "highest"
 
     def with_precision(self, precision: str) -> Backend:
         """The same with less exact products of float32, if the library has faster ones."""

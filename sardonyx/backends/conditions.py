@@ -1,7 +1,7 @@
-"""Conditions on data: what the standard calls an error and only the data can show.
+"""Conditions on data, which ONNX demands and shapes and dtypes cannot show.
 
-An index is within its axis, an integer divisor is not zero. Ops state a condition of an input with
-`xp.require`; the backend decides whether it looks at the data.
+An index is within its axis, and an integer divisor is not zero. Ops state a condition on an input
+with `xp.require`; the backend decides whether it reads the data.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class BadData(ValueError):  # noqa: N818  (the word that messages use)
 
 
 class Condition(Protocol):
-    """What must hold of each element of a part of an array."""
+    """A condition that each element of a part of an array must meet."""
 
     @property
     def part(self) -> Any:
-        """The index of the elements that it concerns."""
+        """The index of that part."""
 
     def holds(self, x: Any) -> Any:
-        """For each element of that part, whether the condition holds."""
+        """A boolean array: whether each element of that part meets the condition."""
 
     def reason(self, value: object) -> str:
-        """Why this value of an element is an error."""
+        """The reason why this value of an element is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class NonZero:
-    """No element is zero: integers are divided by it."""
+    """No element is zero, because integers are divided by it."""
 
     name: str
     part: ClassVar[Any] = ...
@@ -74,7 +74,7 @@ class NonZero:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """No element is the number that stands for a category that is not listed."""
+    """No element is the number that stands for categories outside of the model's list."""
 
     name: str
     unlisted: int
@@ -88,17 +88,17 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """The values of a call's arrays that tracing knows, by `id`, and which arrays it asks for."""
+class Constants:
+    """The arguments of an op that are constants, by `id`, and the arguments with conditions."""
 
     values: Mapping[int, np.ndarray[Any, Any]]
-    asked: set[int] = field(default_factory=set)
+    with_conditions: set[int] = field(default_factory=set)
 
 
 class Conditions(Standard):
-    """What a library does about conditions. Here it looks at the data at once, and refuses."""
+    """A library's treatment of conditions. By default it reads the data and raises at once."""
 
-    # Whether compiled programs report the step whose data are bad; see `at`.
+    # Whether compiled programs report the step with bad data, by the name from `at`.
     reports: bool = False
 
     def require(self, x: Array, condition: Condition) -> None:
@@ -108,23 +108,23 @@ class Conditions(Standard):
 
     def fetch(self, value: Array) -> np.ndarray[Any, Any]:
         """`value` on the host, without a copy where the library allows it."""
-        raise NotImplementedError
+        return np.asarray(value)
 
-    def knowing(self, known: Known) -> Any:
-        """The same backend for one call while tracing, which refuses constants that are bad."""
+    def with_constants(self, constants: Constants) -> Any:
+        """The same backend for one call of a trace, which checks the conditions on constants."""
         return self
 
     def at(self, place: str) -> Any:
-        """The same backend for one step, which this text names in messages."""
+        """The same backend for one step, whose name in messages is `place`."""
         return self
 
     def with_checks(self) -> Any:
-        """The same, looking at data; libraries that have them at hand always do."""
+        """The same backend with all conditions checked, as on libraries that read data at once."""
         return self
 
 
 def refuse(host: np.ndarray[Any, Any], condition: Condition) -> None:
-    """Raise `BadData` if an element does not meet the condition."""
+    """Raise `BadData` if an element of an array on the host does not meet the condition."""
     elements = np.asarray(host)[condition.part]
     wrong = elements[np.logical_not(condition.holds(elements))]
     if wrong.size:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from copy import copy
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -21,12 +19,13 @@ from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.forks import Fork
 from sardonyx.backends.numpy import HOST, NumpyLike
 from sardonyx.backends.on_device import OnDevice
-from sardonyx.backends.standard import Array
 from sardonyx.errors import BackendUnavailable
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16}
-# What DLPack calls CUDA's memory: that of a device, and that which host and device share.
+# The functions that CuPy lacks for bfloat16 and that need nothing but a wider type.
+IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tensordot", "tril", "triu")
+# DLPack's numbers for CUDA's memory: a device's own, and memory that host and device share.
 CUDA_MEMORY = (2, 13)
 
 
@@ -37,48 +36,31 @@ class CupyBackend(OnDevice, NumpyLike):
 
     def __init__(self, device: int | None = None) -> None:
         super().__init__(cupy)
+        for name in IN_FLOAT32:
+            setattr(self, name, partial(self._in_float32, getattr(cupy, name)))
         self.device = _present(device)
         self._fork = _fork()
         # Of each thread, while it runs a segment: the conditions that were checked on the device.
         self._pending = threading.local()
 
     def __reduce__(self) -> Any:
-        return _found, (self.device, self.checked)
+        return CupyBackend, (self.device,), {"checked": self.checked}
 
     # -- the standard, where CuPy departs from it -------------------------------------------------
 
     def unstack(self, x: Any, *, axis: int = 0) -> Any:
-        x = cupy.moveaxis(x, axis, 0)
-        return tuple(x[i] for i in range(x.shape[0]))
+        return tuple(cupy.moveaxis(x, axis, 0))
 
     def vecdot(self, a: Any, b: Any, *, axis: int = -1) -> Any:
         a, b = cupy.moveaxis(a, axis, -1), cupy.moveaxis(b, axis, -1)
         return self.matmul(cupy.conj(a)[..., None, :], b[..., None])[..., 0, 0]
 
-    # CuPy computes in bfloat16 element by element, but has these for wider types alone.
+    # CuPy computes in bfloat16 element by element, but lacks it in these and IN_FLOAT32.
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         if _is_bfloat16(x) or _is_bfloat16(y):
             return cupy.where(condition, _widened(x), _widened(y)).astype(BFLOAT16)
         return cupy.where(condition, x, y)
-
-    def round(self, x: Any) -> Any:
-        return self._in_float32(cupy.round, x)
-
-    def tril(self, x: Any, *, k: int = 0) -> Any:
-        return self._in_float32(cupy.tril, x, k=k)
-
-    def triu(self, x: Any, *, k: int = 0) -> Any:
-        return self._in_float32(cupy.triu, x, k=k)
-
-    def tensordot(self, a: Any, b: Any, *, axes: Any = 2) -> Any:
-        return self._in_float32(cupy.tensordot, a, b, axes=axes)
-
-    def cumulative_sum(self, x: Any, **options: Any) -> Any:
-        return self._in_float32(cupy.cumulative_sum, x, **options)
-
-    def cumulative_prod(self, x: Any, **options: Any) -> Any:
-        return self._in_float32(cupy.cumulative_prod, x, **options)
 
     def argmax(self, x: Any, **options: Any) -> Any:
         return cupy.argmax(_widened(x), **options)
@@ -116,8 +98,7 @@ class CupyBackend(OnDevice, NumpyLike):
         return cupy.take_along_axis(x, _nearest(indices, x.shape[axis]), axis=axis)
 
     def gather(self, x: Any, places: Any) -> Any:
-        pairs = zip(places, x.shape, strict=False)
-        return x[tuple(_nearest(place, size) for place, size in pairs)]
+        return x[tuple(map(_nearest, places, x.shape))]
 
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
         """Writes to one row more than `x` has, which takes the updates that are out of range."""
@@ -149,10 +130,8 @@ class CupyBackend(OnDevice, NumpyLike):
 
     # -- conditions on data -----------------------------------------------------------------------
 
-    def with_checks(self) -> Backend:
-        checking = copy(self)
-        checking.checked = True
-        return checking
+    def with_checks(self) -> Any:
+        return self._changed(checked=True)
 
     def check(self, x: Any, condition: Condition) -> None:
         pending = getattr(self._pending, "checks", None)
@@ -182,11 +161,9 @@ class CupyBackend(OnDevice, NumpyLike):
 
     # -- for the graph ----------------------------------------------------------------------------
 
-    def scope(self) -> AbstractContextManager[object]:
-        if self._fork.happened:
-            self._fork.refuse()
-        device: AbstractContextManager[object] = cupy.cuda.Device(self.device)
-        return device
+    def scope(self) -> Any:
+        self._fork.refuse()
+        return cupy.cuda.Device(self.device)
 
     @classmethod
     def has_accelerator(cls) -> bool:
@@ -204,7 +181,7 @@ class CupyBackend(OnDevice, NumpyLike):
     @classmethod
     def device_for(cls, kind: str | None, index: int | None) -> int:
         if kind not in (None, "gpu"):
-            raise BackendUnavailable(f"CuPy runs on NVIDIA GPUs alone, not on a {kind!r}")
+            raise BackendUnavailable(f"CuPy runs only on NVIDIA GPUs, not on a {kind!r}")
         _fork().refuse()
         return _present(index)
 
@@ -216,16 +193,14 @@ class CupyBackend(OnDevice, NumpyLike):
         """Only arrays of this very device: those of others are adopted, which brings them here."""
         return isinstance(value, cupy.ndarray) and value.data.device_id == self.device
 
-    def put(self, value: np.ndarray[Any, Any]) -> Array:
+    def put(self, value: np.ndarray[Any, Any]) -> Any:
         self.dtype(value.dtype)
         with self.scope():
-            array: Array = cupy.asarray(value)
-        return array
+            return cupy.asarray(value)
 
-    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
+    def fetch(self, value: Any) -> Any:
         with self.scope():
-            array: np.ndarray[Any, Any] = cupy.asnumpy(value)
-        return array
+            return cupy.asnumpy(value)
 
     def adopt(self, value: Any) -> Any:
         """Arrays of this device are shared, those of others and of the host copied to it."""
@@ -235,7 +210,7 @@ class CupyBackend(OnDevice, NumpyLike):
             try:
                 array = value if isinstance(value, cupy.ndarray) else cupy.from_dlpack(value)
             except (BufferError, NotImplementedError, TypeError):
-                # CuPy takes no bfloat16 from DLPack, so that it goes by way of the host.
+                # CuPy takes no bfloat16 from DLPack, so it goes through the host.
                 return self.put(np.asarray(value))
             return array if self.owns(array) else array.copy()
 
@@ -257,16 +232,11 @@ class CupyBackend(OnDevice, NumpyLike):
 
 @cache
 def _fork() -> Fork:
-    """From the first use of CuPy on the process holds a CUDA context, which no child inherits."""
+    """Since its first use of CuPy the process holds a CUDA context, which no child inherits."""
     return Fork("CUDA", lambda: True)
 
 
-def _found(device: int, checked: bool) -> Backend:
-    backend: Backend = CupyBackend(device)
-    return backend.with_checks() if checked else backend
-
-
-# The row of an element, out of that by the axes before; -1, the last, if it is out of range.
+# The row of an element from its row by the axes before; -1, the last row, if it is out of range.
 _row = cupy.ElementwiseKernel(
     "int64 before, int64 place, int64 size",
     "int64 row",
@@ -282,7 +252,7 @@ def _nearest(indices: Any, size: int) -> Any:
 
 
 def _present(device: int | None) -> int:
-    """The index of the device asked for, or of the current one, if it is there."""
+    """The index of this device, or of the current one for None, if it exists."""
     try:
         count = cupy.cuda.runtime.getDeviceCount()
         current = cupy.cuda.runtime.getDevice()
@@ -301,10 +271,7 @@ def _present(device: int | None) -> int:
 
 
 def _is_on_cuda(value: Any) -> bool:
-    if not hasattr(value, "__dlpack_device__"):
-        return False
-    memory, _ = value.__dlpack_device__()
-    return memory in CUDA_MEMORY
+    return hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] in CUDA_MEMORY
 
 
 def _is_bfloat16(value: Any) -> bool:

@@ -28,7 +28,6 @@ class Costs:
     temporaries: int
     # Buffers of donated arguments that became outputs.
     donated: int
-    code: int
     operations: float
     # Read from memory and written to it.
     moved: float

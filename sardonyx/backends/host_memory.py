@@ -1,4 +1,4 @@
-"""The host's memory: where arrays should lie in it, and who keeps what is free."""
+"""The host's memory: the alignment of arrays, and memory retained after it is freed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from sardonyx.backends import processors
 
-# XLA for CPU takes over what lies at multiples of this, and copies other arrays.
+# XLA for CPU uses arrays at multiples of this in place, and copies other ones.
 ALIGNMENT = 64
-# To copy fewer bytes than these costs less than to look at where they are.
+# Copying fewer bytes than these costs less than looking at their address.
 SMALLEST = 2**16
 
 
 def zero_bytes(size: int) -> np.ndarray[Any, Any]:
-    """So many bytes, at an address that XLA takes over.
+    """So many bytes, at an address that XLA uses in place.
 
     >>> zero_bytes(3).tolist()
     [0, 0, 0]
@@ -28,7 +28,7 @@ def zero_bytes(size: int) -> np.ndarray[Any, Any]:
 
 
 def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array itself where it is small or lies well; otherwise a copy that does.
+    """The array itself if it is small or aligned; otherwise an aligned copy.
 
     >>> lies_badly = zero_bytes(2**17 + 1)[1:]
     >>> aligned(lies_badly).ctypes.data % ALIGNMENT
@@ -43,21 +43,21 @@ def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def keep_freed() -> bool:
-    """Let this process keep what is freed in it, for what it allocates next; tell whether it does.
+    """Let this process retain freed memory for its next allocations; return whether it does.
 
-    The GNU C library gives large arrays back to the system when they are freed, and the system
-    hands out each page anew, cleared. For XLA's temporaries that is so at each call.
+    The GNU C library returns large arrays to the system when they are freed, and the system clears
+    each page that it hands out again. For XLA's temporaries this happens at each call.
     """
     if not sys.platform.startswith("linux"):
         return False
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     settings = [_NO_MAPS, _NO_TRIMMING]
-    # Only the main thread's heap grows to any size; but where threads share it, they wait.
+    # Only the main thread's heap grows to any size, but threads that share it wait for each other.
     settings += [_ONE_HEAP] if processors.available() == 1 else []
-    # Other libraries have no such function, or one that does nothing and says so.
+    # Other C libraries have no such function, or one that does nothing and returns 0.
     return adjust is not None and all(adjust(*setting) for setting in settings)
 
 
-# As in malloc.h: no array in a map of its own, no end of the heap that is given back, and one heap
-# for all threads.
+# The options of malloc.h: no array in a map of its own, no end of the heap returned to the system,
+# and one heap for all threads.
 _NO_MAPS, _NO_TRIMMING, _ONE_HEAP = (-4, 0), (-1, -1), (-8, 1)

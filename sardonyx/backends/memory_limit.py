@@ -1,4 +1,4 @@
-"""How much memory this process may have: the least of what the machine and its limits say."""
+"""How much memory this process may have: the least of the machine's memory and all limits."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-# Where nothing is said, as on Windows.
+from sardonyx.backends import control_groups
+from sardonyx.backends.control_groups import text_of
+
+# On systems that state nothing, such as Windows.
 USUAL = 2**34
 
 
 @cache
 def memory_limit() -> int:
-    """Bytes that this process may have in all, whatever is free at the moment.
+    """Bytes that this process may have in all, whatever is free at the moment; looked up once.
 
-    They are those of the machine, or fewer where a container's control group or `ulimit -v` says
-    so. They are looked up once.
+    A container's control group or `ulimit -v` may allow fewer than the machine has.
 
     >>> memory_limit() > 2**20
     True
@@ -44,25 +46,8 @@ def _of_the_process() -> Iterator[int]:
         yield soft
 
 
-def _of_the_groups(
-    membership: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")
-) -> Iterator[int]:
-    """What the control groups of this process allow, of both versions, and those around them."""
-    for line in _lines(membership):
-        _, controllers, group = (*line.split(":", 2), "", "")[:3]
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root = mounted / "memory" if controllers else mounted
-        name = "memory.limit_in_bytes" if controllers else "memory.max"
-        inner = root / group.lstrip("/")
-        # A container may see its own group as the root, whatever name it has outside.
-        for folder in (inner, *inner.parents):
-            if folder.is_relative_to(root):
-                yield from (int(text) for text in _lines(folder / name) if text.isdigit())
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
+def _of_the_groups(root: Path = Path("/")) -> Iterator[int]:
+    """The limits of this process's control groups, in the files of either version."""
+    for folder in control_groups.folders("memory", root):
+        texts = (text_of(folder / name) for name in ("memory.max", "memory.limit_in_bytes"))
+        yield from (int(text) for text in texts if text.isdecimal())

@@ -16,13 +16,9 @@ from sardonyx.backends.strides import extent
 
 
 class NumpyLike(Backend):
-    """What NumPy and CuPy have in common."""
+    """The operations that NumPy and CuPy share."""
 
     attends = True
-
-    def __init__(self, namespace: Any) -> None:
-        super().__init__(namespace)
-        self._np = namespace
 
     def isdtype(self, dtype: Any, kind: Any) -> bool:
         return isdtype(dtype, kind)
@@ -32,7 +28,7 @@ class NumpyLike(Backend):
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
         self.allow_padded(x, widths)
-        return self._np.pad(x, widths, constant_values=value)
+        return self._namespace.pad(x, widths, constant_values=value)
 
     def gather(self, x: Any, places: Any) -> Any:
         return x[tuple(places)]
@@ -43,44 +39,37 @@ class NumpyLike(Backend):
         return result
 
     def _write_to(self, out: Any, key: Any, updates: Any, combine: str | None) -> None:
-        """Let the updates stand at `out[key]`, or combine them with what is there."""
+        """Write the updates to `out[key]`, or combine them with the elements there."""
         if combine is None:
             out[key] = updates
         else:
             into = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}[combine]
-            getattr(self._np, into).at(out, key, updates)
+            getattr(self._namespace, into).at(out, key, updates)
 
     def bitcast(self, x: Any, dtype: Any) -> Any:
         return x.view(dtype)
 
     def fmod(self, a: Any, b: Any) -> Any:
-        return self._np.fmod(a, b)
+        return self._namespace.fmod(a, b)
 
     def matmul(self, a: Any, b: Any) -> Any:
-        return self._in_float32(self._np.matmul, a, b)
+        return self._in_float32(self._namespace.matmul, a, b)
 
     def sum(self, x: Any, **options: Any) -> Any:
-        return self._in_float32(self._np.sum, x, **options)
+        return self._in_float32(self._namespace.sum, x, **options)
 
     def prod(self, x: Any, **options: Any) -> Any:
-        return self._in_float32(self._np.prod, x, **options)
+        return self._in_float32(self._namespace.prod, x, **options)
 
     def mean(self, x: Any, **options: Any) -> Any:
         if not x.size:
-            # What is NaN is no warning. NumPy warns of a mean of nothing, whatever `errstate` says.
+            # NumPy warns of the mean of an empty array despite `errstate`; here it is just NaN.
             total = self.sum(x, **options)
             return total / total.dtype.type(0)
-        return self._in_float32(self._np.mean, x, **options)
+        return self._in_float32(self._namespace.mean, x, **options)
 
     def attention(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        bias: Any = None,
-        *,
-        scale: float,
-        is_guarded: bool = False,
+        self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False
     ) -> Any:
         """The scores are written once, and changed where they are."""
         if q.dtype.itemsize < 4:
@@ -90,12 +79,12 @@ class NumpyLike(Backend):
             scores += bias
         top = scores.max(axis=-1, keepdims=True)
         scores -= top
-        self._np.exp(scores, out=scores)
+        self._namespace.exp(scores, out=scores)
         if is_guarded:
-            scores = self._np.where(self._np.isfinite(top), scores, 0)
+            scores = self._namespace.where(self._namespace.isfinite(top), scores, 0)
         total = scores.sum(axis=-1, keepdims=True)
         mixed: Any = self.attention_mix(scores, v)
-        mixed /= self._np.where(total == 0, 1, total) if is_guarded else total
+        mixed /= self._namespace.where(total == 0, 1, total) if is_guarded else total
         return mixed
 
     def convolution(
@@ -106,7 +95,7 @@ class NumpyLike(Backend):
         inner = tuple(range(x.ndim, 2 * x.ndim - 2))
         kernel = [d * (k - 1) + 1 for d, k in zip(dilations, weight.shape[2:], strict=True)]
         x = self.pad(x, [(0, 0), (0, 0), *pads], 0) if any(map(any, pads)) else x
-        view = self._np.lib.stride_tricks.sliding_window_view(x, kernel, axis=spatial)
+        view = self._namespace.lib.stride_tricks.sliding_window_view(x, kernel, axis=spatial)
         steps = (slice(None, None, step) for step in (1, 1, *strides, *dilations))
         columns = view[tuple(steps)].transpose((0, 1, *inner, *spatial))
         return self.product_of_columns(columns, weight, groups)
@@ -127,34 +116,44 @@ class NumpyLike(Backend):
         value = function(self, *arguments)
         if value is not out:
             # A copy that overlaps itself has no order among the threads of a GPU.
-            apart = value.copy() if self._np.may_share_memory(out, value) else value
+            apart = value.copy() if self._namespace.may_share_memory(out, value) else value
             out[...] = apart
         return out
 
     def _strided(self, buffer: Any, shape: Any, steps: Any) -> Any:
         in_bytes = tuple(step * buffer.itemsize for step in steps)
-        return self._np.lib.stride_tricks.as_strided(buffer, shape, in_bytes)
+        return self._namespace.lib.stride_tricks.as_strided(buffer, shape, in_bytes)
 
     def sort(self, x: Any, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
-        ordered = self._np.sort(x, axis=axis, kind="stable" if stable else None)
-        return self._np.flip(ordered, axis=axis) if descending else ordered
+        ordered = self._namespace.sort(x, axis=axis, kind="stable" if stable else None)
+        return self._namespace.flip(ordered, axis=axis) if descending else ordered
 
     def argsort(
         self, x: Any, *, axis: int = -1, descending: bool = False, stable: bool = True
     ) -> Any:
         if not descending:
-            return self._np.argsort(x, axis=axis, kind="stable" if stable else None)
+            return self._namespace.argsort(x, axis=axis, kind="stable" if stable else None)
         # Sorted backwards twice, so that equal elements stay in their order.
-        backwards = self._np.argsort(self._np.flip(x, axis=axis), axis=axis, kind="stable")
-        return x.shape[axis] - 1 - self._np.flip(backwards, axis=axis)
+        backwards = self._namespace.argsort(self.flip(x, axis=axis), axis=axis, kind="stable")
+        return x.shape[axis] - 1 - self.flip(backwards, axis=axis)
 
-    def _in_float32(self, function: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
+    @staticmethod
+    def _in_float32(function: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
         """Accumulate floats narrower than float32 in it, and round once."""
         dtype = arrays[0].dtype
         if dtype.itemsize >= 4 or not isdtype(dtype, "real floating"):
             return function(*arrays, **options)
         wide = (a.astype(np.float32) for a in arrays)
         return function(*wide, **options).astype(dtype)
+
+
+@contextmanager
+def _value_error_for_bounds() -> Iterator[None]:
+    """Raise `ValueError` instead of `IndexError`: an index out of range is a bad value."""
+    try:
+        yield
+    except IndexError as error:
+        raise ValueError(str(error)) from error
 
 
 class NumpyBackend(NumpyLike):
@@ -166,10 +165,10 @@ class NumpyBackend(NumpyLike):
         super().__init__(np)
 
     def __reduce__(self) -> Any:
-        return (_host, ()) if type(self) is NumpyBackend else (type(self), ())
+        return "HOST" if self is HOST else (type(self), ())
 
     def scope(self) -> AbstractContextManager[object]:
-        # Infinities and NaN are results like others: 1 / 0 warns nobody on a GPU either.
+        # Infinities and NaN are ordinary results: no GPU warns of 1 / 0 either.
         return np.errstate(all="ignore")
 
     def owns(self, value: object) -> bool:
@@ -177,9 +176,6 @@ class NumpyBackend(NumpyLike):
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         return value
-
-    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
-        return np.asarray(value)
 
     def adopt(self, value: Any) -> Any:
         return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
@@ -189,21 +185,21 @@ class NumpyBackend(NumpyLike):
         view.flags.writeable = False
         return view
 
+    @_value_error_for_bounds()
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
-        with _clear_bounds():
-            return np.take(x, indices, axis=axis)
+        return np.take(x, indices, axis=axis)
 
+    @_value_error_for_bounds()
     def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
-        with _clear_bounds():
-            return np.take_along_axis(x, indices, axis=axis)
+        return np.take_along_axis(x, indices, axis=axis)
 
+    @_value_error_for_bounds()
     def gather(self, x: Any, places: Any) -> Any:
-        with _clear_bounds():
-            return x[tuple(places)]
+        return super().gather(x, places)
 
+    @_value_error_for_bounds()
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
-        with _clear_bounds():
-            return super().scatter(x, places, updates, combine)
+        return super().scatter(x, places, updates, combine)
 
     def erf(self, x: Any) -> Any:
         if is_low_precision(x.dtype):
@@ -211,31 +207,18 @@ class NumpyBackend(NumpyLike):
         return super().erf(x)
 
 
-@contextmanager
-def _clear_bounds() -> Iterator[None]:
-    """An index out of range is the fault of a value, not of an access."""
-    try:
-        yield
-    except IndexError as error:
-        raise ValueError(str(error)) from error
-
-
 HOST = NumpyBackend()
 
 
-def _host() -> NumpyBackend:
-    return HOST
-
-
 class TooLarge(Exception):  # noqa: N818  (a signal, not an error)
-    """A static value would take more memory than it is worth to know it."""
+    """A static value is too large to compute while tracing."""
 
 
 class FoldingBackend(NumpyBackend):
-    """NumPy for the static values of one trace: each, and all of them together, stay small."""
+    """NumPy for the static values of one trace, which stay small, each and all together."""
 
     largest: ClassVar[int] = 2**24
-    # Shapes and indices, which are known at whatever size the others have come to.
+    # Values of so few elements are folded always: they are shapes and indices.
     always: ClassVar[int] = 2**10
 
     def __init__(self) -> None:
@@ -248,7 +231,7 @@ class FoldingBackend(NumpyBackend):
         super().allow(shape, dtype, copies)
 
     def allow_operands(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Refuse operands of which too much could come: broadcast, multiplied or joined."""
+        """Refuse operands whose result could be too large, broadcast, multiplied or joined."""
         sizes = [math.prod(shape) for shape in shapes]
         if math.prod(sizes) <= self.always:
             return

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.conditions import BadData, Condition, Known, refuse
+from sardonyx.backends.conditions import BadData, Condition, Constants, refuse
 from sardonyx.backends.standard import Array
 
 
@@ -18,32 +17,33 @@ class OnDevice(Backend):
 
     # Whether the conditions on data are checked.
     checked: bool = False
-    _known: Known | None = None
+    _constants: Constants | None = None
     _place: str = ""
 
     def require(self, x: Array, condition: Condition) -> None:
-        known = self._known
-        if known is not None:
-            known.asked.add(id(x))
-            if id(x) in known.values:
-                refuse(known.values[id(x)], condition)
+        if self._constants is not None:
+            self._constants.with_conditions.add(id(x))
+            if id(x) in self._constants.values:
+                refuse(self._constants.values[id(x)], condition)
                 return
         if self.checked:
             self.check(x, condition)
 
     def check(self, x: Array, condition: Condition) -> None:
-        """Raise an error in the call if a condition does not hold."""
+        """Raise an error in the call if an element does not meet the condition."""
         try:
             super().require(x, condition)
         except BadData as error:
             raise BadData(f"{self._place}: {error}" if self._place else str(error)) from None
 
-    def knowing(self, known: Known) -> Any:
-        seeing = copy(self)
-        seeing._known = known
-        return seeing
+    def with_constants(self, constants: Constants) -> Any:
+        return self._changed(_constants=constants)
 
     def at(self, place: str) -> Any:
-        placed = copy(self)
-        placed._place = place
-        return placed
+        return self._changed(_place=place)
+
+    def _changed(self, **attributes: Any) -> Any:
+        """The same backend with other attributes."""
+        changed = type(self).__new__(type(self))
+        changed.__dict__.update(self.__dict__, **attributes)
+        return changed

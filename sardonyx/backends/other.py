@@ -28,7 +28,7 @@ class OtherBackend(Backend):
             ) from error
 
     def __reduce__(self) -> Any:
-        return _found, (self._namespace.__name__,)
+        return _restored, (self._namespace.__name__,)
 
     def dtype(self, dtype: Any) -> Any:
         name = np.dtype(dtype).name
@@ -37,9 +37,9 @@ class OtherBackend(Backend):
         return getattr(self._namespace, name)
 
     def numpy_dtype(self, dtype: Any) -> np.dtype[Any]:
-        """The standard gives dtypes no names, but lets them be compared."""
-        known = (n for n in _STANDARD if dtype == getattr(self._namespace, n, None))
-        return np.dtype(next(known, str(dtype).rpartition(".")[2]))
+        """By comparison, because the standard gives dtypes no names."""
+        names = (n for n in _STANDARD if dtype == getattr(self._namespace, n, None))
+        return np.dtype(next(names, str(dtype).rpartition(".")[2]))
 
     def owns(self, value: object) -> bool:
         namespace = getattr(value, "__array_namespace__", None)
@@ -55,5 +55,5 @@ class OtherBackend(Backend):
         return self._namespace.from_dlpack(value)
 
 
-def _found(name: str) -> OtherBackend:
+def _restored(name: str) -> OtherBackend:
     return OtherBackend(import_module(name))

@@ -1,8 +1,8 @@
 """A folder that only its owner can write to, with entries that are whole or absent.
 
-What is read from it may be code. So the folder, and each file in it, is checked through its open
-handle, since a path may lead elsewhere a moment later; links inside are never followed. An entry
-ends in a seal: a checksum over its name and its content, verified before anybody interprets them.
+The files may be code. So the folder, and each file in it, is checked through its open handle,
+since a path may lead elsewhere a moment later; links inside are never followed. An entry ends in a
+seal: a checksum over its name and its content, verified before anything is interpreted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from sardonyx.errors import InvalidInput
 
-# The entries that were used longest ago go when all of them have more bytes than this.
+# The least recently used entries are removed when all of them have more bytes than this.
 MOST_BYTES = 2**32
 # Seconds after which a file that is still unfinished belongs to a process that was killed.
 ABANDONED = 3600.0
@@ -44,7 +44,7 @@ _CAREFULLY: int = (
 
 
 class Entry(NamedTuple):
-    """A file that was found whole: its open handle, and its content without the seal."""
+    """A file that is whole: its open handle, and its content without the seal."""
 
     handle: int
     content: bytes
@@ -74,27 +74,27 @@ class PrivateFolder:
 
     def read(self, name: str) -> bytes | None:
         """The content of an entry; None if there is none that is whole and ours."""
-        with self.entry(name) as found:
-            return None if found is None else found.content
+        with self.entry(name) as entry:
+            return None if entry is None else entry.content
 
     @contextmanager
     def entry(self, name: str) -> Iterator[Entry | None]:
-        """An entry with its open file, as `read` finds it; what is damaged is removed."""
-        handle = found = None
+        """An entry with its open file, for as long as the context; damaged ones are removed."""
+        handle = entry = None
         try:
             with suppress(OSError, ValueError, InvalidInput), self._opened() as folder:
                 flags = os.O_RDONLY | _CAREFULLY
                 handle = os.open(self._at(folder, name), flags, dir_fd=folder)
-                found = _whole(handle, name)
-                if found is None:
+                entry = _whole(handle, name)
+                if entry is None:
                     self._remove(folder, name)
-            yield found
+            yield entry
         finally:
             if handle is not None:
                 os.close(handle)
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep the content under this name, whole or, on a full disk or a read-only one, not."""
+        """Write an entry; on a full or a read-only disk there is none, never a part of one."""
         if len(content) + _SEAL.size > self.most_bytes:
             return
         with suppress(OSError, ValueError, InvalidInput), self._opened(makes=True) as folder:
@@ -105,9 +105,9 @@ class PrivateFolder:
 
     @contextmanager
     def _opened(self, *, makes: bool = False) -> Iterator[int | None]:
-        """A handle of the folder, once it is known to be private; None on Windows.
+        """A handle of the folder, which is checked to be private; None on Windows.
 
-        There folders have no handles, and access is governed by lists that Python does not read.
+        Windows has no handles of folders, and controls access by lists that Python cannot read.
         """
         is_new = makes and _make(self.path)
         if not _IS_POSIX:
@@ -151,19 +151,19 @@ class PrivateFolder:
                 os.rmdir(self._at(folder, name), dir_fd=folder)
 
     def _trim(self, folder: int | None) -> None:
-        """Remove what was abandoned, and the entries that were used longest ago, to fit.
+        """Remove abandoned files, and the least recently used entries beyond `most_bytes`.
 
-        Other processes may do the same at the same time: what is gone already is fine.
+        Other processes may do so at the same time, so a file may be gone already.
         """
         entries = []
         with os.scandir(self.path if folder is None else folder) as files:
             for file in files:
                 with suppress(OSError):
-                    found = file.stat(follow_symlinks=False)
+                    status = file.stat(follow_symlinks=False)
                     if _ENTRY.fullmatch(file.name):
-                        used = max(found.st_atime_ns, found.st_mtime_ns)
-                        entries.append((used, found.st_size, file.name))
-                    elif _UNFINISHED.fullmatch(file.name) and _is_abandoned(found):
+                        used = max(status.st_atime_ns, status.st_mtime_ns)
+                        entries.append((used, status.st_size, file.name))
+                    elif _UNFINISHED.fullmatch(file.name) and _is_abandoned(status):
                         self._remove(folder, file.name)
         total = sum(size for _, size, _ in entries)
         for _, size, name in sorted(entries):
@@ -177,7 +177,7 @@ class PrivateFolder:
 
 
 def path_of(folder: Any) -> Path:
-    """The absolute path that somebody passed as a folder, or an error if it is none."""
+    """The absolute path of the folder that a user passed, or an error if it is none."""
     try:
         path = os.fspath(folder)
     except TypeError:
@@ -192,8 +192,6 @@ def path_of(folder: Any) -> Path:
 
 def _make(path: Path) -> bool:
     """Make a folder, and those above it, for their owner alone; False if it is there already."""
-    with suppress(FileNotFoundError):
-        return _make_one(path)
     for folder in reversed(path.parents):
         _make_one(folder)
     return _make_one(path)
@@ -203,7 +201,7 @@ def _make_one(path: Path) -> bool:
     try:
         os.mkdir(path, 0o700)
     except OSError:
-        # Another process may have made it; on a read-only file system that is not what it says.
+        # Another process may have made it; a read-only file system then reports another error.
         if os.path.lexists(path):
             return False
         raise
@@ -211,37 +209,37 @@ def _make_one(path: Path) -> bool:
 
 
 def _restrict(handle: int, mode: int) -> None:
-    """Whatever the umask was; not every file system has modes to be changed."""
+    """Set the mode whatever the umask is; some file systems have no modes."""
     if _IS_POSIX:
         with suppress(OSError):
             os.fchmod(handle, mode)
 
 
-def _check(found: os.stat_result, path: Path) -> None:
+def _check(status: os.stat_result, path: Path) -> None:
     """Refuse a folder that another user can write to."""
-    if _is_private(found):
+    if _is_private(status):
         return
-    if found.st_uid in (os.geteuid(), _ROOT):
-        fault = f"can be written by others (its mode is {stat.S_IMODE(found.st_mode):04o})"
-        mend = "run `chmod 700` on it"
+    if status.st_uid in (os.geteuid(), _ROOT):
+        fault = f"can be written by others (its mode is {stat.S_IMODE(status.st_mode):04o})"
+        remedy = "run `chmod 700` on it"
     else:
-        fault, mend = f"belongs to another user ({found.st_uid})", "make it your own"
+        fault, remedy = f"belongs to another user ({status.st_uid})", "make it your own"
     raise InvalidInput(
-        f"The cache {str(path)!r} {fault}, and what is read from it is run: {mend}, or pass "
+        f"The cache {str(path)!r} {fault}, and sardonyx runs code from it: {remedy}, or pass "
         "another folder."
     )
 
 
-def _is_private(found: os.stat_result) -> bool:
+def _is_private(status: os.stat_result) -> bool:
     """Whether only this user, or root, could have written it."""
     if not _IS_POSIX:
         return True
-    return found.st_uid in (os.geteuid(), _ROOT) and not found.st_mode & _WRITABLE_BY_OTHERS
+    return status.st_uid in (os.geteuid(), _ROOT) and not status.st_mode & _WRITABLE_BY_OTHERS
 
 
-def _is_abandoned(found: os.stat_result) -> bool:
+def _is_abandoned(status: os.stat_result) -> bool:
     # A clock that was set back leaves times in the future.
-    return abs(time.time() - found.st_mtime) > ABANDONED
+    return abs(time.time() - status.st_mtime) > ABANDONED
 
 
 def _reason(error: Exception, path: Path) -> str:
@@ -255,22 +253,22 @@ def _reason(error: Exception, path: Path) -> str:
 
 
 def _whole(handle: int, name: str) -> Entry | None:
-    """What an open file holds, if it is ours, and as it was written; that it was used is noted."""
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode) or not _is_private(found) or found.st_size < _SEAL.size:
+    """The entry in an open file, if it is private and unchanged; also note that it was used."""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or not _is_private(status) or status.st_size < _SEAL.size:
         return None
     with open(handle, "rb", closefd=False) as file:
-        content = file.read(found.st_size - _SEAL.size)
+        content = file.read(status.st_size - _SEAL.size)
         if file.read() != _seal(name, content):
             return None
     if os.utime in os.supports_fd:
         with suppress(OSError):  # It is on a read-only file system.
-            os.utime(handle, ns=(time.time_ns(), found.st_mtime_ns))
+            os.utime(handle, ns=(time.time_ns(), status.st_mtime_ns))
     return Entry(handle, content)
 
 
 def _seal(name: str, content: bytes) -> bytes:
-    """What follows the content: under another name it would be another."""
+    """The bytes that follow the content, different for each name."""
     checksum = hashlib.sha256(f"{name}\0".encode())
     checksum.update(content)
     return _SEAL.pack(_MAGIC, _VERSION, len(content), checksum.digest())

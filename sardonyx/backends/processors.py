@@ -7,6 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from sardonyx.backends import control_groups
+from sardonyx.backends.control_groups import text_of
+
 
 def available(root: Path = Path("/")) -> int:
     """Return the number of processors that affinity and quotas leave to this process, at least 1.
@@ -30,37 +33,16 @@ def _schedulable() -> int:
 
 
 def _quotas(root: Path) -> Iterator[int]:
-    """Each quota of processor time on the way from this process's groups up, in processors."""
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, _, controllers_and_path = line.partition(":")
-        controllers, _, path = controllers_and_path.partition(":")
-        if not controllers:
-            mount = root / "sys/fs/cgroup"
-        elif "cpu" in controllers.split(","):
-            mount = root / "sys/fs/cgroup/cpu"
-        else:
-            continue
-        # Within a container the group is the mount itself, though its path is the host's.
-        group = Path(path.lstrip("/"))
-        for each in (group, *group.parents):
-            limit = _limit(mount / each)
-            if limit is not None:
-                yield limit
+    """The quotas of processor time of this process's groups, in processors.
 
-
-def _limit(group: Path) -> int | None:
-    """A group's own quota: one file in version 2 of control groups, two in version 1."""
-    numbers = _text(group / "cpu.max").split()
-    if not numbers:
-        numbers = [_text(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
-    if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
-        return None  # Absent, "max", or -1: there is no limit.
-    quota, period = map(int, numbers)
-    return math.ceil(quota / period) if quota and period else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return ""
+    Version 2 of control groups states one in a file, version 1 in two.
+    """
+    for folder in control_groups.folders("cpu", root):
+        numbers = text_of(folder / "cpu.max").split()
+        if not numbers:
+            numbers = [text_of(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+        # Without a limit they are absent, "max" or -1.
+        if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
+            quota, period = map(int, numbers)
+            if quota and period:
+                yield math.ceil(quota / period)

@@ -21,7 +21,7 @@ FLOAT8E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 
 
 def to_odd_float32(x: Any) -> Any:
-    """float64 `x` as float32: what is inexact becomes the neighbour whose last bit is 1."""
+    """float64 `x` as float32; an inexact number becomes the neighbour whose last bit is 1."""
     nearest = x.astype(np.float32)
     back = nearest.astype(np.float64)
     bits = nearest.view(np.uint32)
@@ -30,7 +30,7 @@ def to_odd_float32(x: Any) -> Any:
 
 
 def integers_to_odd(x: Any) -> Any:
-    """Integers of 32 or 64 bits as float32 or float64: what is inexact becomes an odd neighbour."""
+    """Integers of 32 or 64 bits as float32 or float64; an inexact one becomes an odd neighbour."""
     wide, digits = (np.float64, 53) if x.dtype.itemsize == 8 else (np.float32, 24)
     spare = 8 * x.dtype.itemsize - digits
     is_long = abs(x.astype(wide)) >= 2.0**digits

@@ -3,47 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Protocol
+from typing import Any
 from weakref import finalize
 
 import numpy as np
 
 from sardonyx.backends.memory_limit import memory_limit
+from sardonyx.backends.standard import Shape
 from sardonyx.errors import LimitExceeded
 
-Shape = tuple[int, ...]
-
-# What one value may take if the model makes it of little: this, or less on a small machine.
+# The maximum bytes of a value that is much larger than its inputs; fewer on a small machine.
 LARGEST_VALUE = 2**32
 MOST_AXES = 64
-# How many times as large as the inputs of a call a value may be in any case.
+# The factor by which a value may always exceed the inputs of a call.
 GROWTH = 16
-# Smaller values are not counted together: nobody has so many of them.
+# Smaller values are not counted: no model has enough of them to fill the memory.
 SMALLEST_COUNTED = 2**16
 
 
 def largest_value() -> int:
-    """The default for the bytes of one value that is made of little: a quarter of the memory."""
+    """The default maximum for a value much larger than its inputs: a quarter of the memory."""
     return min(LARGEST_VALUE, memory_limit() // 4)
 
 
 @dataclass(eq=False, slots=True)
 class Budget:
-    """What the values of one trace may take: each by itself, and all that live at once."""
+    """The maximum bytes for one value of a trace, and the bytes of all that live now."""
 
     value: int
     live: int = 0
 
     @classmethod
     def of(cls, least: int, inputs: int, weights: int) -> Budget:
-        """What is allowed where inputs and weights have so many bytes, and at `least` that much.
+        """The budget for a call with so many bytes of inputs and weights, and at least `least`.
 
-        A value may always be as large as what the model is given. It may be some times as large as
-        the inputs, as long as that is half of the memory at most.
+        A value may always be as large as inputs and weights together, and `GROWTH` times as large
+        as the inputs within half of the memory.
         """
         grown = min(GROWTH * inputs + weights, memory_limit() // 2)
         return cls(max(least, inputs + weights, grown))
@@ -54,49 +52,43 @@ class Budget:
         if size < SMALLEST_COUNTED:
             return
         self.live += size
-        finalize(owner, self._let_go, size).atexit = False
+        finalize(owner, self._release, size).atexit = False
         if self.live > 2 * self.value:
             raise LimitExceeded(
-                f"with a value of shape {list(shape)} and type {dtype.name}, all values that are "
-                f"still needed would take {self.live:,} bytes; at most {2 * self.value:,} are "
-                f"allowed. {_WAY_OUT}"
+                f"with a value of shape {list(shape)} and type {dtype.name}, all values in use "
+                f"would take {self.live:,} bytes; at most {2 * self.value:,} are allowed. {_REMEDY}"
             )
 
-    def _let_go(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self.live -= size
 
 
-_WAY_OUT = "Make it smaller, or pass limits=sardonyx.Limits(value_bytes=...) to sardonyx.load"
+_REMEDY = "Make it smaller, or pass limits=sardonyx.Limits(value_bytes=...) to sardonyx.load"
 _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
-class spending:  # noqa: N801  (read as `with spending(budget)`)
-    """Within, values are held against `budget`.
+def spending(budget: Budget) -> AbstractContextManager[object]:
+    """Return a context to enter at once, in which values count towards `budget`.
 
-    No generator: those touch the errors that pass them, and some errors let nobody.
+    It is no generator, because generators set attributes of errors that pass through them, and
+    some errors refuse that.
     """
-
-    def __init__(self, budget: Budget) -> None:
-        self._budget = budget
-
-    def __enter__(self) -> None:
-        self._token = _current.set(self._budget)
-
-    def __exit__(self, *error: object) -> None:
-        _current.reset(self._token)
+    context = ExitStack()
+    context.callback(_current.reset, _current.set(budget))
+    return context
 
 
 def hold(owner: object, shape: Shape, dtype: np.dtype[Any]) -> None:
-    """Count a value of the trace that is being made, as long as its `owner` lives."""
+    """Count a value of the current trace for as long as its `owner` lives."""
     if (budget := _current.get()) is not None:
         budget.hold(owner, shape, dtype)
 
 
 def refuse_huge_here(shape: Shape, dtype: np.dtype[Any], most: int | None, copies: int) -> None:
-    """Refuse a value that is too large for the trace that is being made.
+    """Refuse a value that is too large for the current trace.
 
-    Where none is, the shapes were checked by the one before. Then only what could never be is
-    refused, unless it is said what is the `most`.
+    Outside of a trace the shapes were checked by an earlier one. The limit is then `most`, or what
+    no machine could compute.
     """
     budget = _current.get()
     if budget is not None:
@@ -107,90 +99,18 @@ def refuse_huge_here(shape: Shape, dtype: np.dtype[Any], most: int | None, copie
 
 
 def refuse_huge(shape: Shape, dtype: np.dtype[Any], most: int, copies: int = 1) -> None:
-    """Refuse a value that would take more than `most` bytes, or `copies` of it while it is made."""
+    """Refuse a value of which `copies` would take more than `most` bytes."""
     if len(shape) > MOST_AXES:
         raise LimitExceeded(
-            f"a value would have {len(shape):,} axes, and NumPy's limit is {MOST_AXES}: reshape it "
-            "to fewer"
+            f"a value would have {len(shape):,} axes; NumPy allows {MOST_AXES}, so reshape it"
         )
     size = math.prod(shape) * dtype.itemsize * copies
     if size > most:
         raise LimitExceeded(
             f"a value of shape {list(shape)} and type {dtype.name} would take {size:,} bytes"
-            f"{' while it is made' if copies > 1 else ''}; at most {most:,} are allowed. {_WAY_OUT}"
+            f"{' while computed' if copies > 1 else ''}; at most {most:,} are allowed. {_REMEDY}"
         )
     if math.prod(filter(None, shape)) * dtype.itemsize >= 2**63:
         raise LimitExceeded(
-            f"a value of shape {list(shape)} has no elements, but axes too large to be counted"
+            f"a value of shape {list(shape)} has no elements, but its axes are too large to count"
         )
-
-
-class Limits(Protocol):
-    """Refuses values that are too large; a backend does."""
-
-    def allow(self, shape: Shape, dtype: np.dtype[Any], copies: int = 1) -> None:
-        """Refuse a value of this shape and NumPy dtype if it is too large."""
-
-    def numpy_dtype(self, dtype: Any) -> np.dtype[Any]:
-        """NumPy's name for a dtype of the library."""
-
-
-def guarded(limits: Limits, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """One of the standard's functions, asking `limits` first where it makes much of little."""
-    if name not in _SHAPE_MADE:
-        return function
-    shape_made = _SHAPE_MADE[name]
-
-    @wraps(function)
-    def careful(*arguments: Any, **options: Any) -> Any:
-        first = arguments[0]
-        if name == "concat" and len(first) > 0:
-            first = first[0]
-        dtype = options.get("dtype", getattr(first, "dtype", None))
-        known = np.dtype(np.float64) if dtype is None else limits.numpy_dtype(dtype)
-        limits.allow(shape_made(*arguments), known)
-        return function(*arguments, **options)
-
-    return careful
-
-
-def _of_shape(shape: int | Shape, *_: Any) -> Shape:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
-
-
-def _of_range(start: Any, stop: Any = None, step: Any = 1) -> Shape:
-    first, last = (0, start) if stop is None else (start, stop)
-    # Exact for integers of any size, and near enough for floats.
-    return (max(int((last - first) // step), 0),)
-
-
-def _of_matrix(rows: int, columns: int | None = None) -> Shape:
-    return (rows, rows if columns is None else columns)
-
-
-def _of_tiles(x: Any, repetitions: Shape) -> Shape:
-    rank = max(x.ndim, len(repetitions))
-    sides = ((1,) * (rank - len(side)) + tuple(side) for side in (x.shape, repetitions))
-    return tuple(size * count for size, count in zip(*sides, strict=True))
-
-
-def _of_parts(parts: Sequence[Any], *_: Any) -> Shape:
-    """As many elements as the result has, whatever the axis."""
-    return (sum(math.prod(part.shape) for part in parts),)
-
-
-def _of_target(x: Any, shape: Shape) -> Shape:
-    return tuple(shape)
-
-
-_SHAPE_MADE: Mapping[str, Callable[..., Shape]] = {
-    "arange": _of_range,
-    "broadcast_to": _of_target,
-    "concat": _of_parts,
-    "empty": _of_shape,
-    "eye": _of_matrix,
-    "full": _of_shape,
-    "ones": _of_shape,
-    "tile": _of_tiles,
-    "zeros": _of_shape,
-}

@@ -51,9 +51,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 Unary: TypeAlias = Callable[[Array], Array]
 Binary: TypeAlias = Callable[[Operand, Operand], Array]
-Reduction: TypeAlias = Callable[..., Array]
-Creation: TypeAlias = Callable[..., Array]
-Layout: TypeAlias = Callable[..., Array]
+WithOptions: TypeAlias = Callable[..., Array]
 
 
 class Standard:
@@ -127,63 +125,63 @@ class Standard:
     subtract: Binary
 
     # Choosing and searching.
-    argmax: Reduction
-    argmin: Reduction
-    argsort: Layout
+    argmax: WithOptions
+    argmin: WithOptions
+    argsort: WithOptions
     nonzero: Callable[[Array], Sequence[Array]]
-    searchsorted: Layout
-    sort: Layout
-    take: Layout
-    take_along_axis: Layout
+    searchsorted: WithOptions
+    sort: WithOptions
+    take: WithOptions
+    take_along_axis: WithOptions
     where: Callable[[Array, Operand, Operand], Array]
 
     # Reductions.
-    all: Reduction
-    any: Reduction
-    cumulative_prod: Reduction
-    cumulative_sum: Reduction
-    max: Reduction
-    mean: Reduction
-    min: Reduction
-    prod: Reduction
-    sum: Reduction
+    all: WithOptions
+    any: WithOptions
+    cumulative_prod: WithOptions
+    cumulative_sum: WithOptions
+    max: WithOptions
+    mean: WithOptions
+    min: WithOptions
+    prod: WithOptions
+    sum: WithOptions
 
     # Products.
     matmul: Callable[[Array, Array], Array]
     matrix_transpose: Unary
-    tensordot: Layout
-    vecdot: Layout
+    tensordot: WithOptions
+    vecdot: WithOptions
 
     # Form.
     broadcast_arrays: Callable[..., Sequence[Array]]
     broadcast_to: Callable[[Array, Shape], Array]
-    concat: Layout
-    expand_dims: Layout
-    flip: Layout
-    moveaxis: Layout
+    concat: WithOptions
+    expand_dims: WithOptions
+    flip: WithOptions
+    moveaxis: WithOptions
     permute_dims: Callable[[Array, Shape], Array]
-    repeat: Layout
+    repeat: WithOptions
     reshape: Callable[[Array, Shape], Array]
-    roll: Layout
-    squeeze: Layout
-    stack: Layout
-    tile: Layout
-    tril: Layout
-    triu: Layout
+    roll: WithOptions
+    squeeze: WithOptions
+    stack: WithOptions
+    tile: WithOptions
+    tril: WithOptions
+    triu: WithOptions
     unstack: Callable[..., Sequence[Array]]
 
     # Creation and conversion. These accept NumPy dtypes.
-    arange: Creation
-    asarray: Creation
+    arange: WithOptions
+    asarray: WithOptions
     astype: Callable[[Array, Any], Array]
-    empty: Creation
-    eye: Creation
-    full: Creation
-    full_like: Creation
-    linspace: Creation
-    ones: Creation
-    ones_like: Creation
-    zeros: Creation
-    zeros_like: Creation
+    empty: WithOptions
+    eye: WithOptions
+    full: WithOptions
+    full_like: WithOptions
+    linspace: WithOptions
+    ones: WithOptions
+    ones_like: WithOptions
+    zeros: WithOptions
+    zeros_like: WithOptions
     isdtype: Callable[[Any, Any], bool]
     result_type: Callable[..., Any]

@@ -48,8 +48,8 @@ def axis_order(shape: Sequence[int], strides: Sequence[int]) -> Shape | None:
     """
     order = tuple(sorted(range(len(shape)), key=lambda axis: (-strides[axis], axis)))
     packed = dense_strides([shape[axis] for axis in order])
-    found = [strides[axis] for axis in order]
-    return order if same_layout([shape[axis] for axis in order], packed, found) else None
+    ordered = [strides[axis] for axis in order]
+    return order if same_layout([shape[axis] for axis in order], packed, ordered) else None
 
 
 def overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:

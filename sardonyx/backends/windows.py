@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product
+from typing import Any, TypeAlias
 
 from sardonyx.backends.standard import Array
+
+Combine: TypeAlias = Callable[[Any, Any], Any]
 
 # A longer side is put together of parts instead of single elements.
 LONG_SIDE = 32
@@ -20,10 +23,9 @@ def views(
     sizes = output_sizes(x.shape[len(lead) :], kernel, strides, dilations)
     views = []
     for offsets in product(*map(range, kernel)):
-        starts = [o * d for o, d in zip(offsets, dilations, strict=True)]
         cut = (
-            slice(start, start + (size - 1) * stride + 1, stride)
-            for start, size, stride in zip(starts, sizes, strides, strict=True)
+            slice(o * d, o * d + (size - 1) * s + 1, s)
+            for o, d, size, s in zip(offsets, dilations, sizes, strides, strict=True)
         )
         views.append(x[(*lead, *cut)])
     return views
@@ -40,7 +42,7 @@ def output_sizes(
 
 
 def reduced(
-    combine: Callable[[Array, Array], Array],
+    combine: Combine,
     x: Array,
     kernel: Sequence[int],
     strides: Sequence[int],
@@ -58,12 +60,7 @@ def reduced(
 
 
 def _along_long_side(
-    combine: Callable[[Array, Array], Array],
-    x: Array,
-    axis: int,
-    side: int,
-    stride: int,
-    dilation: int,
+    combine: Combine, x: Array, axis: int, side: int, stride: int, dilation: int
 ) -> Array:
     """Combine parts of 1, 2, 4, ... elements to windows, as the bits of `side` say."""
 

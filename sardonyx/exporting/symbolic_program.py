@@ -43,8 +43,7 @@ class SymbolicProgram:
         self._constants = dict(zip(programs[0].constants, constants, strict=True))
         self._arrays = Counterparts(len(programs))
         self._bind_weights(params)
-        registers = columns(program.inputs for program in programs)
-        self._arrays.bind_all(zip(registers, inputs, strict=True))
+        self._arrays.bind_all((program.inputs for program in programs), inputs)
         self._arrays.bind([program.key for program in programs], key)
         merger = Merger(self.formulas)
         for steps in columns(program.steps for program in programs):
@@ -67,8 +66,7 @@ class SymbolicProgram:
         operands = columns(step.operands for step in steps)
         arrays = [self._operand(column, merger) for column in operands]
         results = merger.run(list(map(_jaxpr, steps, self.traces.programs)), arrays)
-        registers = columns(step.results for step in steps)
-        self._arrays.bind_all(zip(registers, results, strict=True))
+        self._arrays.bind_all((step.results for step in steps), results)
 
     def _operand(self, operands: Sequence[Operand], merger: Merger) -> Any:
         values = list(map(_constant, operands, self.traces.programs))

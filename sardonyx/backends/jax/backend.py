@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
@@ -19,10 +18,12 @@ from jax.sharding import SingleDeviceSharding
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.executable import Executable, Replay, Spec
+from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.jax import memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import CompiledFolder
 from sardonyx.backends.jax.checks import Checks
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.costs import costs_of
 from sardonyx.backends.jax.onednn.threads import threads
 from sardonyx.backends.jax.operations import JaxOperations
@@ -64,6 +65,7 @@ class JaxBackend(JaxOperations):
         self.compiled = jit
         self.device = device
         self.settings = settings or Settings()
+        self.precision, self.folder = self.settings.precision, self.settings.cache
         self.checked = self.settings.checks is not None
         self.reports = jit and self.checked
         # With a device of its own, the arrays of a call must be put there, as the weights are.
@@ -71,15 +73,11 @@ class JaxBackend(JaxOperations):
         self._fork = processes.fork()
 
     def __reduce__(self) -> Any:
-        settings, folder = self.settings, self.settings.cache
         place = None if self.device is None else processes.place_of(self.device)
-        bare = replace(settings, cache=None, checks=None)
-        path = None if folder is None else folder.path
-        return _restored, (type(self), place, self.compiled, bare, path, self.checked)
+        return _restored, (type(self), place, self.compiled, self.settings)
 
     def scope(self) -> AbstractContextManager[object]:
-        if self._fork.happened:
-            self._fork.refuse()
+        self._fork.refuse()
         checks = self.settings.checks
         return jax.enable_x64(True) if checks is None else checks.scope()
 
@@ -115,7 +113,7 @@ class JaxBackend(JaxOperations):
 
     @classmethod
     def device_of(cls, value: Any) -> jax.Device | None:
-        """None for JAX's own choice, and for what lies on several devices or is not there yet."""
+        """None for JAX's own choice, for arrays on several devices, and for tracers."""
         if isinstance(value, jax.core.Tracer) or len(value.sharding.device_set) != 1:
             return None
         (device,) = value.sharding.device_set
@@ -126,12 +124,12 @@ class JaxBackend(JaxOperations):
 
     def key(self, value: Any) -> Any:
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-            # Of whatever size the keys of its generator are.
+            # The keys of JAX's generators have several sizes.
             return jax.random.bits(value, (2,), np.uint32)
         return super().key(value)
 
     def narrowed(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        # Users of JAX rarely switch its 64-bit mode on, and then have no int64 to pass.
+        # Users of JAX rarely switch its 64-bit mode on, and without it have no int64 to pass.
         return _WITHOUT_X64.get(dtype.name, dtype)
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
@@ -140,9 +138,6 @@ class JaxBackend(JaxOperations):
             value = aligned(value)
         with jax.ensure_compile_time_eval():
             return jax.device_put(value, self.device)
-
-    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
-        return np.asarray(value)
 
     def adopt(self, value: Any) -> Any:
         try:
@@ -155,10 +150,6 @@ class JaxBackend(JaxOperations):
 
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
         return self._with(cache=None if folder is None else CompiledFolder(folder))
-
-    @property
-    def precision(self) -> str:
-        return self.settings.precision
 
     def with_precision(self, precision: str) -> Backend:
         return self._with(precision=precision)
@@ -221,60 +212,58 @@ class JaxBackend(JaxOperations):
         if folder is None:
             return lower().compile()
         options = {**EXACT, "depends on": self.identity}
-        return folder.compiled(lower, name, options, self.device or jax.devices()[0])
-
-    @property
-    def folder(self) -> CompiledFolder | None:
-        return self.settings.cache
+        return folder.compiled(lower, name, options, self._actual_device)
 
     @property
     def identity(self) -> str:
-        device = self.device or jax.devices()[0]
+        device = self._actual_device
         kernels = f"{onednn.identity()} {threads()}" if self.fuses else "none"
-        choices = self.settings.precision, self.compiled, self.checked, kernels, self.largest_value
+        choices = self.precision, self.compiled, self.checked, kernels, self.largest_value
         return " ".join(map(str, (device.platform, device.device_kind, *choices)))
 
     def _stand_in(self, argument: Any) -> Any:
         if not isinstance(argument, (Spec, jax.core.Tracer)):
             return argument
         place = None if self.device is None else SingleDeviceSharding(self.device)
-        make: Callable[..., Any] = jax.ShapeDtypeStruct
-        return make(argument.shape, argument.dtype, sharding=place)
+        return jax.ShapeDtypeStruct(argument.shape, argument.dtype, sharding=place)
 
     def reserved(self) -> tuple[int, int]:
-        device = self.device or jax.devices()[0]
-        said = device.memory_stats() or {}
-        held = said.get("pool_bytes", said.get("bytes_reserved", said.get("bytes_in_use", 0)))
-        return held, said.get("bytes_limit", 0)
+        stats = self._actual_device.memory_stats() or {}
+        names = ("pool_bytes", "bytes_reserved", "bytes_in_use")
+        reserved = next((stats[name] for name in names if name in stats), 0)
+        return reserved, stats.get("bytes_limit", 0)
 
     @cached_property
     def fuses(self) -> bool:  # type: ignore[override]  # an attribute of the base
-        # The kernels take factors as they are.
-        return self.compiled and self._is_on_cpu and self.settings.precision != "bfloat16"
+        # The kernels do not round the factors.
+        return self.compiled and self._is_on_cpu and self.precision != "bfloat16"
 
     @cached_property
     def _is_on_cpu(self) -> bool:
-        device = self.device or jax.devices()[0]
-        return bool(device.platform == "cpu")
+        return bool(self._actual_device.platform == "cpu")
 
-    def packed_convolution(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
+    @property
+    def _actual_device(self) -> jax.Device:
+        """The backend's own device, or the one that JAX chooses."""
+        return self.device or jax.devices()[0]
+
+    def packed_convolution(
+        self, x: Spec, weight: Spec, *, epilogue: Epilogue, **options: Any
+    ) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:
             return None
-        kernel: PackedProduct | None = None
-        if onednn.is_available():
-            kernel = onednn.convolution(x.shape, weight.shape, x.dtype, **how)
-        return kernel or packed.convolution(x, weight, **how)
+        layout = ConvolutionLayout.of(**options)
+        kernel = onednn.convolution(x, weight, layout, epilogue=epilogue)
+        return kernel or packed.convolution(x, weight, layout, epilogue=epilogue)
 
-    def packed_matmul(self, x: Spec, weight: Spec, **how: Any) -> PackedProduct | None:
+    def packed_matmul(self, x: Spec, weight: Spec, **options: Any) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:
             return None
-        kernel: PackedProduct | None = None
-        # XLA itself is fast where a vector is multiplied, and its call costs less.
+        # XLA itself multiplies a vector fast, and calling it costs less.
         rows = math.prod(x.shape[:-1])
         is_large = rows > 1 and rows * math.prod(weight.shape) >= SMALLEST_PACKED
-        if is_large and onednn.is_available():
-            kernel = onednn.matrix_product(x.shape, weight.shape, x.dtype, **how)
-        return kernel or packed.matrix_product(x, weight, **how)
+        kernel = onednn.matrix_product(x, weight, **options) if is_large else None
+        return kernel or packed.matrix_product(x, weight, **options)
 
     def padding(self) -> Padding | None:
         if not self.compiled:
@@ -288,21 +277,11 @@ class JaxBackend(JaxOperations):
 
 
 def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Any:
-    stand_in: Callable[..., Any] = jax.ShapeDtypeStruct
-    return jax.eval_shape(function, *(stand_in(*spec) for spec in specs))
+    return jax.eval_shape(function, *(jax.ShapeDtypeStruct(*spec) for spec in specs))
 
 
 def _restored(
-    kind: type[JaxBackend],
-    place: tuple[str, int] | None,
-    jit: bool,
-    settings: Settings,
-    folder: Path | None,
-    checked: bool,
+    kind: type[JaxBackend], place: tuple[str, int] | None, jit: bool, settings: Settings
 ) -> Backend:
     """A pickled backend, on the device of this process with the same place."""
-    device = kind.device_for(*place) if place else None
-    backend: Backend = kind(device, jit=jit, settings=settings)
-    if folder is not None:
-        backend = backend.with_cache(folder)
-    return backend.with_checks() if checked else backend
+    return kind(kind.device_for(*place) if place else None, jit=jit, settings=settings)

@@ -1,9 +1,9 @@
 """Compiled programs in a folder, for the next process.
 
-JAX's own persistent cache is one for the whole process, and whoever compiles first decides where
-it lies; this one belongs to the models that were loaded with it. What is read from it is code: a
-compiled program is machine code, and JAX unpickles what surrounds it. So it lies in a
-`PrivateFolder`, and its checksum is verified before JAX sees any of it.
+JAX's own persistent cache is one for the whole process, in the folder of the first compilation;
+this one belongs to the models that were loaded with it. Its entries are code: a compiled program is
+machine code in a pickle. So they lie in a `PrivateFolder`, which verifies their checksums before
+JAX reads them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import os
 import platform
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,22 @@ import ml_dtypes
 import numpy as np
 from jax.experimental import serialize_executable
 
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import Product
-from sardonyx.backends.jax.xla_cpu.convolution import Layout
 from sardonyx.backends.jax.xla_cpu.packed import TurnedConvolution, TurnedMatrix
 from sardonyx.backends.private_folder import PrivateFolder
 from sardonyx.version import PACKAGE
 
-# How many arrays a program takes and makes.
+# The number of a program's arguments and of its results.
 _COUNTS = struct.Struct("<II")
 
-# What tells processors apart in Linux's list; the rest of it changes while they run.
+# The properties of a processor in Linux's list that do not change while it runs.
 _OF_PROCESSORS = (
     "vendor_id", "cpu family", "model", "flags",
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
 )  # fmt: skip
 
-# What JAX lowers and compiles by, besides what a program says itself.
+# The settings of JAX that change a compiled program.
 _SETTINGS = (
     "jax_allow_f16_reductions",
     "jax_compiler_enable_remat_pass",
@@ -55,17 +56,15 @@ _SETTINGS = (
 
 
 class CompiledFolder:
-    """Executables by what they were compiled from, for which machine and by which versions."""
+    """Executables by their program, the machine and the versions that compiled them."""
 
-    dataclasses = (Product, TurnedConvolution, TurnedMatrix, Layout)
+    dataclasses = (Product, TurnedConvolution, TurnedMatrix, ConvolutionLayout)
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = PrivateFolder(folder)
 
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        return self._folder.path
+    def __reduce__(self) -> Any:
+        return CompiledFolder, (self._folder.path,)
 
     def compiled(
         self,
@@ -115,7 +114,7 @@ def _key(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
     return _digest(parts)
 
 
-def _digest(parts: Sequence[str]) -> str:
+def _digest(parts: Iterable[str]) -> str:
     hashed = hashlib.sha256()
     for part in parts:
         encoded = part.encode(errors="surrogatepass")
@@ -126,21 +125,15 @@ def _digest(parts: Sequence[str]) -> str:
 
 @cache
 def _own_sources() -> str:
-    """What tells one state of this package from another: names stand for what its code does."""
-    hashed = hashlib.sha256()
-    for folder, _, names in sorted(os.walk(PACKAGE)):
-        for name in sorted(name for name in names if name.endswith(".py")):
-            path = os.path.join(folder, name)
-            with open(path, "rb") as file:
-                source = file.read()
-            hashed.update(f"{os.path.relpath(path, PACKAGE)} {len(source)}\n".encode())
-            hashed.update(source)
-    return hashed.hexdigest()
+    """A digest of this package's code, which decides what the names of programs stand for."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    sources = ((str(f.relative_to(PACKAGE)), f.read_text(encoding="utf-8")) for f in files)
+    return _digest(chain.from_iterable(sources))
 
 
 @cache
 def _versions() -> tuple[str, ...]:
-    """Of all that has a part in what is recorded and compiled."""
+    """The versions of Python and of all libraries that record and compile programs."""
     return (
         str(sys.implementation.cache_tag),
         jax.__version__,
@@ -152,41 +145,40 @@ def _versions() -> tuple[str, ...]:
 
 @cache
 def _processor() -> str:
-    """What instructions there are: code for one processor may not run on another."""
+    """The processor's instruction set, because code for another may not run on it."""
     try:
         first, _, _ = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")
     except OSError:
         first = ""
-    known = [line for line in first.splitlines() if line.startswith(_OF_PROCESSORS)]
-    return "\n".join(known) or f"{platform.machine()} {platform.processor()}"
+    lines = [line for line in first.splitlines() if line.startswith(_OF_PROCESSORS)]
+    return "\n".join(lines) or f"{platform.machine()} {platform.processor()}"
 
 
 def _loaded(content: bytes | None, device: jax.Device) -> Any:
     if content is None:
         return None
     try:
-        takes, makes = _COUNTS.unpack_from(content)
+        counts = _COUNTS.unpack_from(content)
         return serialize_executable.deserialize_and_load(
             content[_COUNTS.size :],
-            *_trees(takes, makes),
+            *_trees(*counts),
             backend=device.client,
             execution_devices=[device],
         )
-    except Exception:  # Of a library that changed and did not say so: it is compiled again.
+    except Exception:  # A library changed without a new version: compile again.
         return None
 
 
 def _written(compiled: Any) -> bytes | None:
-    """An executable as bytes; None for those of platforms that cannot write them down."""
+    """An executable as bytes; None on platforms that cannot serialize them."""
     try:
-        content, taken, made = serialize_executable.serialize(compiled)
+        content, *trees = serialize_executable.serialize(compiled)
     except (ValueError, NotImplementedError, jax.errors.JaxRuntimeError):
         return None
-    counts = taken.num_leaves, made.num_leaves
-    return _COUNTS.pack(*counts) + content if (taken, made) == _trees(*counts) else None
+    counts = [tree.num_leaves for tree in trees]
+    return _COUNTS.pack(*counts) + content if tuple(trees) == _trees(*counts) else None
 
 
-def _trees(takes: int, makes: int) -> tuple[Any, Any]:
-    """How programs take and make their arrays: one by one, and as a list."""
-    taken, made = [0] * takes, [0] * makes
-    return jax.tree.structure((tuple(taken), {})), jax.tree.structure(made)
+def _trees(arguments: int, results: int) -> tuple[Any, Any]:
+    """The structures of a program's arguments and results: one by one, and as a list."""
+    return jax.tree.structure(((0,) * arguments, {})), jax.tree.structure([0] * results)

@@ -22,7 +22,7 @@ _VALUE = "\0"
 
 
 class _Tracing(threading.local):
-    """What a thread traces: programs of the model's own, or those of its caller."""
+    """Whether a thread traces the model's own programs or those of its caller."""
 
     is_own = False
     # Whether the caller has JAX's 64-bit mode on; None outside of all calls.
@@ -33,8 +33,12 @@ class _Tracing(threading.local):
 class Checks:
     """The conditions of one model's programs, by the numbers with which programs report them."""
 
-    _known: dict[int, tuple[str, Condition, bool]] = field(default_factory=dict)
+    _by_number: dict[int, tuple[str, Condition, bool]] = field(default_factory=dict)
     _tracing: _Tracing = field(default_factory=_Tracing)
+
+    def __reduce__(self) -> Any:
+        """Leave the numbers out: another process traces a program again if it fails there."""
+        return Checks, ()
 
     def check(self, x: Any, condition: Condition, place: str) -> None:
         """State the condition in the program that is being traced."""
@@ -49,7 +53,7 @@ class Checks:
         message = f"{place}: {condition.reason(_VALUE)}"
         if self._tracing.is_own:
             number = _number_of(message)
-            self._known[number] = place, condition, is_integer
+            self._by_number[number] = place, condition, is_integer
             report = jnp.stack([np.float64(number), value.astype(np.float64)])
             checkify.check(bad == count, "{report}", report=report)
         else:
@@ -58,12 +62,11 @@ class Checks:
     def _check_for_caller(self, holds: Any, message: str, value: Any) -> None:
         """A check in the caller's program, which its own `checkify.checkify` makes an error.
 
-        All is in the caller's mode: what `checkify` adds to the program will be.
+        The operands have dtypes of the caller's mode, in which `checkify` adds its own.
         """
         is_wide = bool(self._tracing.is_wide)
         is_integer = jnp.issubdtype(value.dtype, jnp.integer)
-        dtype = f"{'int' if is_integer else 'float'}{64 if is_wide else 32}"
-        value = value.astype(dtype)
+        value = value.astype(f"{'int' if is_integer else 'float'}{64 if is_wide else 32}")
         template = message.replace("{", "{{").replace("}", "}}").replace(_VALUE, "{value}")
         with jax.enable_x64(is_wide):
             checkify.check(holds, template, value=value)
@@ -81,10 +84,10 @@ class Checks:
             tracing.is_wide = outer
 
     def reporting(self, replay: Replay) -> Callable[..., tuple[Any, Any]]:
-        """`replay` as a function that returns a report besides, before its results.
+        """A function that returns a report, then the results of `replay`.
 
-        It is None without conditions, or else three numbers: whether a condition failed, which one
-        it is, and an element that is bad.
+        The report is None without conditions; else three numbers: whether a condition failed, its
+        number, and a bad element.
         """
         functional = checkify.checkify(replay, errors=checkify.user_checks)
 
@@ -104,20 +107,20 @@ class Checks:
 
         return run
 
-    def read(self, made: tuple[Any, Any], retrace: Callable[[], object]) -> Any:
-        """A program's results, unless its report says that a condition failed.
+    def read(self, reported: tuple[Any, Any], retrace: Callable[[], object]) -> Any:
+        """The results of a program, or an error if its report names a condition.
 
-        `retrace` traces the program once more: one of another process was not traced in this.
+        `retrace` traces the program, which a cache may have brought from another process.
         """
-        report, results = made
+        report, results = reported
         if report is None:
             return results
         failed, number, value = np.asarray(report).tolist()
         if not failed:
             return results
-        if number not in self._known:
+        if number not in self._by_number:
             retrace()
-        place, condition, is_integer = self._known[number]
+        place, condition, is_integer = self._by_number[number]
         reason = condition.reason(int(value) if is_integer else value)
         error = InvalidInput(f"{place}: {reason}.")
         # The innermost node is named already, so that no other is added.

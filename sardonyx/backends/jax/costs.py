@@ -1,4 +1,4 @@
-"""What XLA says of a program that it compiled: memory, and operations on numbers."""
+"""XLA's figures for a program that it compiled: memory and arithmetic operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ def costs_of(built: Any) -> Costs:
         outputs=memory.output_size_in_bytes,
         temporaries=memory.temp_size_in_bytes,
         donated=memory.alias_size_in_bytes,
-        code=memory.generated_code_size_in_bytes,
         operations=work.get("flops", 0.0),
         moved=work.get("bytes accessed", 0.0),
     )

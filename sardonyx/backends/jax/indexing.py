@@ -1,6 +1,6 @@
-"""Places and transforms, where JAX's own rules fail once its 64-bit mode is off.
+"""Indices and transforms for which JAX's own rules fail once its 64-bit mode is off.
 
-A caller's jit or grad works on what has been traced in a scope where that mode is on.
+A caller's jit or grad may see, without that mode, a program that was traced with it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def _counting(size: int) -> type[np.integer[Any]]:
 
 
 def place(function: Callable[..., Any], x: Any, *, axis: int, keepdims: bool = False) -> Any:
-    """Where the largest or the least element along an axis is."""
-    found = function(x, axis, _counting(x.shape[axis])).astype(np.int64)
-    return jnp.expand_dims(found, axis) if keepdims else found
+    """The index of the largest or the least element along an axis."""
+    index = function(x, axis, _counting(x.shape[axis])).astype(np.int64)
+    return jnp.expand_dims(index, axis) if keepdims else index
 
 
 def within(indices: Any, size: int) -> Any:

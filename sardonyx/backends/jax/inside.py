@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -13,10 +12,9 @@ from jax import lax
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax import shard_map
 from sardonyx.backends.jax.backend import JaxBackend
-from sardonyx.backends.jax.precision import of_convolution
-from sardonyx.backends.jax.xla_cpu import convolution
-
-_WIDE = ("float64", "complex128")
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
+from sardonyx.backends.jax.precision import Factors, of_convolution
+from sardonyx.backends.jax.xla_cpu import platforms
 
 
 class InsideBackend(JaxBackend):
@@ -29,33 +27,24 @@ class InsideBackend(JaxBackend):
         super().__init__()
         self._precision = precision
 
-    def _factors(self, a: Any, b: Any) -> tuple[Any, Any, Any]:
-        if self._precision is None:
-            return a, b, None
+    def _factors(self, a: Any, b: Any) -> Factors:
         # The form for convolutions has derivatives of every kind.
         return of_convolution(self._precision, a, b)
 
     def matmul(self, a: Any, b: Any) -> Any:
-        a, b, precision = self._factors(a, b)
-        if a.ndim == b.ndim == 2 and jnp.result_type(a, b).name in _WIDE:
-            # The general form names its result's type, and derivatives may then not have float64.
-            return lax.dot(a, b, precision=precision)
-        return jnp.matmul(a, b, precision=precision)
-
-    def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
-        a, b, precision = self._factors(a, b)
-        return jnp.tensordot(a, b, axes, precision=precision)
+        if jnp.result_type(a, b).name in ("float64", "complex128"):
+            return super().matmul(a, b)
+        a, b, options = self._factors(a, b)
+        return jnp.matmul(a, b, **options)
 
     # Weights are trained here, and taken for finite.
     skips_padding = False
 
-    def convolution(self, x: Any, weight: Any, **layout: Any) -> Any:
+    def convolution(self, x: Any, weight: Any, **options: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
-            return super().convolution(x, weight, **layout)
-        x, weight, precision = self._factors(x, weight)
-        on_cpu = partial(convolution.correlate, **layout)
-        general = partial(_convolved, precision=precision, **layout)
-        return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)
+            return super().convolution(x, weight, **options)
+        x, weight, product = self._factors(x, weight)
+        return platforms.convolution(x, weight, ConvolutionLayout.of(**options), **product)
 
     def cond(self, predicate: Any, when_true: Any, when_false: Any) -> Any:
         if shard_map.is_manual():
@@ -67,13 +56,11 @@ class InsideBackend(JaxBackend):
             carry = shard_map.settled(body, carry)
         return super().loop(condition, body, carry)
 
-    def scan(
-        self, step: Any, carry: Any, inputs: Any, length: int, *, reverse: bool = False
-    ) -> Any:
+    def scan(self, step: Any, carry: Any, inputs: Any, length: int, **options: Any) -> Any:
         if length and shard_map.is_manual():
             first = [lax.index_in_dim(x, 0, keepdims=False) for x in inputs]
             carry = shard_map.settled(lambda *c: step(c, tuple(first))[0], carry)
-        return super().scan(step, carry, inputs, length, reverse=reverse)
+        return super().scan(step, carry, inputs, length, **options)
 
     def outline(self) -> Backend:
         return self
@@ -84,53 +71,44 @@ class InsideBackend(JaxBackend):
         return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
     def entering(self, value: Any, *, wide: bool) -> Any:
-        """An array of the host or of JAX as one that the caller's mode has; it must fit."""
-        found = np.dtype(value.dtype)
-        narrow = found if wide else self.narrowed(found)
-        if narrow != found:
-            host = np.asarray(value)
-            value = fitting(host, narrow) if narrow.kind in "iu" else host.astype(narrow)
+        """An array of the host or of JAX in a dtype of the caller's mode, which must hold it."""
+        dtype = self._dtype_for_caller(value, wide)
+        if dtype != value.dtype:
+            value = fitting(np.asarray(value), dtype)
         with self.scope():
             return value if self.owns(value) else self.put(value)
 
     def leaving(self, value: Any, *, wide: bool) -> Any:
-        """A result as the caller's mode has it, called inside of `scope`.
+        """A result in a dtype of the caller's mode, called inside of `scope`.
 
-        Integers that the narrow type cannot hold are an error where they are known, and are the
-        nearest one that it can where they are not.
+        Integers beyond that dtype's range are an error if their values are known; otherwise they
+        become the nearest number in the range.
         """
-        found = np.dtype(value.dtype)
-        narrow = found if wide else self.narrowed(found)
-        if narrow == found:
+        dtype = self._dtype_for_caller(value, wide)
+        if dtype == value.dtype:
             return value if self.owns(value) else self.put(value)
-        if narrow.kind not in "iu":
-            return lax.convert_element_type(value, narrow)
-        limits = np.iinfo(narrow)
-        if self.is_abstract(value) or not (
-            isinstance(value, np.ndarray) or value.is_fully_addressable
-        ):
-            return lax.convert_element_type(jnp.clip(value, limits.min, limits.max), narrow)
-        return self.put(fitting(np.asarray(value), narrow))
+        if dtype.kind in "iu":
+            if not self.is_abstract(value) and _is_readable(value):
+                return self.put(fitting(np.asarray(value), dtype))
+            limits = np.iinfo(dtype)
+            value = jnp.clip(value, limits.min, limits.max)
+        return lax.convert_element_type(value, dtype)
+
+    def _dtype_for_caller(self, value: Any, wide: bool) -> np.dtype[Any]:
+        dtype = np.dtype(value.dtype)
+        return dtype if wide else self.narrowed(dtype)
+
+
+def _is_readable(value: Any) -> bool:
+    """Whether this process has all elements."""
+    return isinstance(value, np.ndarray) or bool(value.is_fully_addressable)
 
 
 def fitting(value: np.ndarray[Any, Any], narrow: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Integers in a narrower type, if it can hold them."""
-    limits = np.iinfo(narrow)
-    outside = (value < limits.min) | (value > limits.max)
-    if outside.any():
-        raise OverflowError(f"{value[outside].flat[0]} does not fit {narrow}")
+    """Numbers in a narrower type, which must hold all integers."""
+    if narrow.kind in "iu":
+        limits = np.iinfo(narrow)
+        outside = (value < limits.min) | (value > limits.max)
+        if outside.any():
+            raise OverflowError(f"{value[outside].flat[0]} does not fit {narrow}")
     return value.astype(narrow)
-
-
-def _convolved(
-    x: Any, weight: Any, *, strides: Any, pads: Any, dilations: Any, groups: int, precision: Any
-) -> Any:
-    return lax.conv_general_dilated(
-        x,
-        weight,
-        window_strides=tuple(strides),
-        padding=tuple(pads),
-        rhs_dilation=tuple(dilations),
-        feature_group_count=groups,
-        precision=precision,
-    )

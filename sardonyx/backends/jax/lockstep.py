@@ -34,6 +34,7 @@ class Visitor(Protocol[V]):
 
     def literal(self, literals: Sequence[Any]) -> V:
         """The value for an operand that is a `Literal` in every jaxpr."""
+        return self.constant([literal.val for literal in literals])
 
     def equation(self, equations: Sequence[Any], operands: Sequence[V]) -> Sequence[V]:
         """The values for the results of an equation, which each jaxpr has in its own version."""
@@ -47,18 +48,15 @@ def walk(jaxprs: Sequence[Any], arguments: Sequence[V], visitor: Visitor[V]) -> 
     """
     bodies = list(map(_open, jaxprs))
     values: Counterparts[V] = Counterparts(len(bodies))
-    inputs = columns(body.invars for body in bodies)
-    values.bind_all(zip(inputs, arguments, strict=True))
+    values.bind_all((body.invars for body in bodies), arguments)
     constants = columns(getattr(jaxpr, "consts", ()) for jaxpr in jaxprs)
-    variables = columns(body.constvars for body in bodies)
-    values.bind_all(zip(variables, map(visitor.constant, constants), strict=True))
+    values.bind_all((body.constvars for body in bodies), map(visitor.constant, constants))
     for equations in columns(body.eqns for body in bodies):
         _require_same_primitive(equations)
         atoms = columns(equation.invars for equation in equations)
         operands = [_read(column, values, visitor) for column in atoms]
         results = _visit(equations, operands, visitor)
-        variables = columns(equation.outvars for equation in equations)
-        values.bind_all(zip(variables, results, strict=True))
+        values.bind_all((equation.outvars for equation in equations), results)
     outputs = columns(body.outvars for body in bodies)
     return [_read(column, values, visitor) for column in outputs]
 
@@ -121,16 +119,16 @@ class Counterparts(Generic[V]):
             numbers[variable] = len(self._values)
         self._values.append(value)
 
-    def bind_all(self, pairs: Iterable[tuple[Sequence[Hashable], V]]) -> None:
-        for variables, value in pairs:
+    def bind_all(self, rows: Iterable[Sequence[Hashable]], values: Iterable[V]) -> None:
+        """Bind the variables of each program, in order, to the values."""
+        for variables, value in zip(columns(rows), values, strict=True):
             self.bind(variables, value)
 
     def read(self, variables: Sequence[Hashable]) -> V:
         """The value of one variable of each program; `Different` if they stand for several."""
         pairs = zip(self._numbers, variables, strict=True)
-        found = {numbers.get(variable) for numbers, variable in pairs}
-        number = found.pop()
-        if found or number is None:
+        number, *others = {numbers.get(variable) for numbers, variable in pairs}
+        if others or number is None:
             raise Different("it reads other values for another size")
         return self._values[number]
 
@@ -169,13 +167,8 @@ def same_bits(values: Sequence[Any]) -> bool:
     >>> same_bits([np.nan, np.nan]), same_bits([0.0, -0.0])
     (True, False)
     """
-    first, *others = map(np.asarray, values)
-    return all(
-        first.dtype == other.dtype
-        and first.shape == other.shape
-        and first.tobytes() == other.tobytes()
-        for other in others
-    )
+    arrays = map(np.asarray, values)
+    return len({(array.dtype, array.shape, array.tobytes()) for array in arrays}) == 1
 
 
 def _same_jaxprs(jaxprs: Sequence[Any]) -> bool:
@@ -189,15 +182,12 @@ def _same_jaxprs(jaxprs: Sequence[Any]) -> bool:
     return True
 
 
-class _RequireSame:
+class _RequireSame(Visitor[Any]):
     """Visits jaxprs that must be the same in everything; its values are types."""
 
     def constant(self, values: Sequence[Any]) -> Any:
         if not same_bits(values):
             raise Different("a constant differs between sizes")
-
-    def literal(self, literals: Sequence[Any]) -> Any:
-        self.constant([literal.val for literal in literals])
 
     def equation(self, equations: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
         require_same(equations, *equations[0].params)
@@ -216,10 +206,10 @@ def carried_by_scan(equations: Sequence[Any]) -> slice:
     JAX stores their counts differently in each version. Here they follow from the ranks: a scanned
     array has one axis more than the body's argument, a stacked result one more than its result.
     """
-    found = {_carried(equation) for equation in equations}
-    if len(found) > 1:
+    carry, *others = {_carried(equation) for equation in equations}
+    if others:
         raise Different("its loop carries other values for another size")
-    return slice(*found.pop())
+    return slice(*carry)
 
 
 def _carried(equation: Any) -> tuple[int, int]:

@@ -9,18 +9,18 @@ from jax._src import xla_bridge
 
 from sardonyx.errors import BackendUnavailable
 
-# What XLA reads when it starts, and never again.
+# XLA reads it once, when it starts.
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 def limit(fraction: float, has_accelerator: Callable[[], bool]) -> None:
     """Take no more than this part of a GPU's memory, in this process."""
-    wanted = str(fraction)
+    value = str(fraction)
     if xla_bridge.backends_are_initialized():
-        if os.environ.get(_MEMORY) == wanted or not has_accelerator():
+        if os.environ.get(_MEMORY) == value or not has_accelerator():
             return
         raise BackendUnavailable(
             "JAX has taken its part of the GPU's memory already: load the model before "
-            f"anything else uses JAX, or set {_MEMORY}={wanted} for the process"
+            f"anything else uses JAX, or set {_MEMORY}={value} for the process"
         )
-    os.environ[_MEMORY] = wanted
+    os.environ[_MEMORY] = value

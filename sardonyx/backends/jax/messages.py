@@ -1,4 +1,4 @@
-"""What messages of JAX and XLA mean to a user, by what they hold."""
+"""Messages of JAX and XLA in the user's terms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MEANINGS = {
 
 
 def explained(message: str) -> str | None:
-    """The message in a user's terms; None where it says too little."""
+    """The meaning of a message for a user; None for other messages."""
     if "Disallowed" in message:
         return message.splitlines()[0]
-    return next((meaning for said, meaning in _MEANINGS.items() if said in message), None)
+    return next((meaning for part, meaning in _MEANINGS.items() if part in message), None)

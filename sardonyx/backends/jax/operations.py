@@ -13,10 +13,12 @@ from jax import lax
 from jax.experimental.layout import Format, Layout
 
 from sardonyx.backends.jax import casts, indexing
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
-from sardonyx.backends.jax.precision import of_convolution, of_product
+from sardonyx.backends.jax.precision import Factors, of_convolution, of_product
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import platforms
+from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
 from sardonyx.backends.on_device import OnDevice
 from sardonyx.backends.strides import axis_order, dense_strides, same_layout
 
@@ -53,10 +55,8 @@ class JaxOperations(OnDevice):
             # XLA for CPU aborts the process on a concatenation of two-bit integers.
             return self.concat([x.astype(np.int8) for x in arrays], axis=axis).astype(dtype)
         while len(arrays) > MOST_JOINED:
-            parts = [
-                jnp.concat(arrays[i : i + MOST_JOINED], axis=axis)
-                for i in range(0, len(arrays), MOST_JOINED)
-            ]
+            starts = range(0, len(arrays), MOST_JOINED)
+            parts = [jnp.concat(arrays[i : i + MOST_JOINED], axis=axis) for i in starts]
             arrays = lax.optimization_barrier(parts)
         return jnp.concat(arrays, axis=axis)
 
@@ -76,18 +76,15 @@ class JaxOperations(OnDevice):
         return indexing.place(lax.argmin, x, **along)
 
     def gather(self, x: Any, places: Any) -> Any:
-        within = (
-            indexing.within(place, size) for place, size in zip(places, x.shape, strict=False)
-        )
-        return jnp.asarray(x).at[tuple(within)].get(mode="clip")
+        within = tuple(map(indexing.within, places, x.shape))
+        return jnp.asarray(x).at[within].get(mode="clip")
 
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
         x = jnp.asarray(x)
-        within = [indexing.or_past_the_end(p, n) for p, n in zip(places, x.shape, strict=False)]
+        within = tuple(map(indexing.or_past_the_end, places, x.shape))
         if combine == "mul":
             return indexing.multiplied(x, updates, *within)
-        at = x.at[tuple(within)]
-        write = at.set if combine is None else getattr(at, combine)
+        write = getattr(x.at[within], combine or "set")
         return write(updates, mode="drop")
 
     def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
@@ -109,7 +106,7 @@ class JaxOperations(OnDevice):
 
     def bitcast(self, x: Any, dtype: Any) -> Any:
         if dtype == np.complex64:
-            # JAX would add the parts up, and lose what is infinite, subnormal or not a number.
+            # JAX would add the parts up, and lose infinities, subnormal numbers and NaN.
             parts = lax.bitcast_convert_type(x, np.float32)
             return lax.complex(parts[..., 0], parts[..., 1])
         return x.view(dtype)
@@ -118,17 +115,20 @@ class JaxOperations(OnDevice):
         return jnp.fmod(a, b)
 
     def matmul(self, a: Any, b: Any) -> Any:
-        a, b, options = of_product(self.settings.precision, a, b)
+        a, b, options = self._factors(a, b)
         if a.ndim == b.ndim == 2:
             # The general form names its result's type, and derivatives may then not have float64.
             return lax.dot(a, b, **options)
         return jnp.matmul(a, b, **options)
 
+    def _factors(self, a: Any, b: Any) -> Factors:
+        return of_product(self.settings.precision, a, b)
+
     def solve_lower(self, a: Any, b: Any) -> Any:
         return lax.linalg.triangular_solve(a, b, left_side=True, lower=True, unit_diagonal=True)
 
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
-        a, b, options = of_product(self.settings.precision, a, b)
+        a, b, options = self._factors(a, b)
         return jnp.tensordot(a, b, axes, **options)
 
     def quotient(self, a: Any, b: Any) -> Any:
@@ -137,7 +137,7 @@ class JaxOperations(OnDevice):
         # Where one number divides many, XLA multiplies by its inverse: here no two are the same.
         result = x / jnp.where(jnp.isnan(x), x, y)
         if wide != a.dtype:
-            # To the mantissa alone: with a narrow exponent it would make small numbers zero.
+            # Only the mantissa is reduced: a narrow exponent would make small numbers zero.
             form = jnp.finfo(a.dtype)
             result = lax.reduce_precision(result, 8, form.nmant)
         return result.astype(a.dtype)
@@ -152,16 +152,15 @@ class JaxOperations(OnDevice):
             return self.integer_matmul(a, _less_128(b)) + below
         return jnp.matmul(a, b, preferred_element_type=jnp.int32)
 
-    def convolution(self, x: Any, weight: Any, *, is_finite: bool = False, **layout: Any) -> Any:
+    def convolution(self, x: Any, weight: Any, *, is_finite: bool = False, **options: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # XLA convolves integers with plain loops on the CPU, and not at all on a GPU.
-            return super().convolution(x, weight, **layout)
-        convolve = (
-            platforms.general_convolution if self.settings.outlines else platforms.convolution
-        )
-        x, weight, precision = of_convolution(self.settings.precision, x, weight)
-        y = convolve(x, weight, precision=precision, **layout)
-        return y if is_finite else with_padding(y, x.shape, weight, **layout)
+            return super().convolution(x, weight, **options)
+        outlines, layout = self.settings.outlines, ConvolutionLayout.of(**options)
+        convolve = general_convolution if outlines else platforms.convolution
+        x, weight, product = of_convolution(self.settings.precision, x, weight)
+        y = convolve(x, weight, layout, **product)
+        return y if is_finite else with_padding(y, x.shape, weight, layout)
 
     def window_max(self, x: Any, *window: Sequence[int]) -> Any:
         lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else int(np.iinfo(x.dtype).min)
@@ -197,9 +196,7 @@ class JaxOperations(OnDevice):
         others = (None if argument is out else argument for argument in arguments)
         return _writer(out.format)(self, function, out, *others)
 
-    def cond(
-        self, predicate: Any, when_true: Callable[[], Any], when_false: Callable[[], Any]
-    ) -> Any:
+    def cond(self, predicate: Any, when_true: Any, when_false: Any) -> Any:
         return lax.cond(jnp.reshape(predicate, ()), when_true, when_false)
 
     def loop(self, condition: Any, body: Any, carry: Any) -> Any:
@@ -207,10 +204,8 @@ class JaxOperations(OnDevice):
             lambda carried: jnp.reshape(condition(*carried), ()), lambda c: body(*c), carry
         )
 
-    def scan(
-        self, step: Any, carry: Any, inputs: Any, length: int, *, reverse: bool = False
-    ) -> Any:
-        return lax.scan(step, carry, inputs, length, reverse=reverse)
+    def scan(self, step: Any, carry: Any, inputs: Any, length: int, **options: Any) -> Any:
+        return lax.scan(step, carry, inputs, length, **options)
 
     def gradients(self, function: Any, arrays: Any, count: int) -> Any:
         def total(*chosen: Any) -> Any:

@@ -1,6 +1,6 @@
 """Convolutions whose padding meets weights that are not finite: zero times infinity is NaN.
 
-XLA and oneDNN skip the padding. Where it meets such a weight is found from the weight alone.
+XLA and oneDNN skip the padding. The weight and the shapes show where the two meet.
 """
 
 from __future__ import annotations
@@ -12,23 +12,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 
-def with_padding(
-    y: Any,
-    shape: Sequence[Any],
-    weight: Any,
-    *,
-    strides: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilations: Sequence[int],
-    groups: int,
-) -> Any:
+
+def with_padding(y: Any, shape: Sequence[Any], weight: Any, layout: ConvolutionLayout) -> Any:
     """A convolution of an array of this shape, with NaN where its padding met such a weight."""
-    if not any(map(any, pads)) or _is_known_finite(weight):
+    if layout.is_unpadded or _is_known_finite(weight):
         return y
     bad = jnp.any(~jnp.isfinite(weight), axis=1).astype(jnp.float32)
     total = jnp.sum(bad, axis=tuple(range(1, bad.ndim)), keepdims=True)
     within = bad
+    strides, pads, dilations, _ = layout
     axes = zip(shape[2:], y.shape[2:], strides, pads, dilations, strict=True)
     for size, count, stride, (head, _), dilation in axes:
         taps = within.shape[1]

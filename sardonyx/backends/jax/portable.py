@@ -1,4 +1,4 @@
-"""JAX with what XLA has on every platform and divides over devices: no kernels of others."""
+"""JAX without kernels of other libraries, which exist on one platform and cannot be divided."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from sardonyx.backends.jax.backend import JaxBackend
 
 
 class PortableBackend(JaxBackend):
-    """What it traces can be lowered for a platform that is not here, and runs over a mesh."""
+    """A backend whose programs can be lowered for other platforms, and run over a mesh."""
 
     fuses = False

@@ -1,4 +1,4 @@
-"""What another process has of JAX: the same device, if it was not forked too late."""
+"""JAX in other processes: the same device there, unless they were forked too late."""
 
 from __future__ import annotations
 

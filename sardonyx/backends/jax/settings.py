@@ -10,7 +10,7 @@ from sardonyx.backends.jax.checks import Checks
 
 @dataclass(frozen=True)
 class Settings:
-    """The choices of `sardonyx.load` that change what JAX compiles."""
+    """The options of `sardonyx.load` that change compiled programs."""
 
     cache: CompiledFolder | None = None
     # The precision of products of float32: "highest", "high" or "bfloat16".

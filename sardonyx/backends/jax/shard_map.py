@@ -1,7 +1,7 @@
-"""Loops and branches inside of `jax.shard_map`, where types say along which axes values differ.
+"""Loops and branches inside of `jax.shard_map`, where types name the axes that values vary along.
 
-What goes around must differ along the same axes each time, and so must what two branches make.
-Zeros that a loop starts from are the same everywhere, and what it makes of them need not be.
+The carry of a loop must keep its type, and the results of two branches must share it. But a loop
+may start from zeros, which are equal everywhere, and compute values from them that are not.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def is_manual() -> bool:
 
 
 def settled(body: Callable[..., Sequence[Any]], carry: Sequence[Any]) -> tuple[Any, ...]:
-    """What a loop starts from, differing along all axes along which `body(*carry)` may."""
+    """The first carry of a loop, marked as different along all axes of the results of `body`."""
     while True:
-        axes = [_axes(made) for made in jax.eval_shape(body, *carry)]
+        axes = [_axes(result) for result in jax.eval_shape(body, *carry)]
         if all(more <= _axes(start) for more, start in zip(axes, carry, strict=True)):
             return tuple(carry)
         carry = [_differing(start, more) for start, more in zip(carry, axes, strict=True)]
@@ -29,8 +29,8 @@ def settled(body: Callable[..., Sequence[Any]], carry: Sequence[Any]) -> tuple[A
 
 def alike(*branches: Callable[[], Any]) -> list[Callable[[], Any]]:
     """The branches, with results that differ along the same axes."""
-    made = [jax.eval_shape(branch) for branch in branches]
-    axes = jax.tree.map(lambda *results: frozenset[str]().union(*map(_axes, results)), *made)
+    types = [jax.eval_shape(branch) for branch in branches]
+    axes = jax.tree.map(lambda *results: frozenset[str]().union(*map(_axes, results)), *types)
 
     def widened(branch: Callable[[], Any]) -> Callable[[], Any]:
         return lambda: jax.tree.map(_differing, branch(), axes)
@@ -39,7 +39,7 @@ def alike(*branches: Callable[[], Any]) -> list[Callable[[], Any]]:
 
 
 def _axes(value: Any) -> frozenset[str]:
-    """The axes along which a value, or what has its type, may differ."""
+    """The axes along which a value, or a value of this type, may differ."""
     kind = value if isinstance(value, jax.ShapeDtypeStruct) else jax.typeof(value)
     manual = getattr(kind, "manual_axis_type", None)
     axes: frozenset[str] = getattr(kind, "vma", frozenset()) if manual is None else manual.varying

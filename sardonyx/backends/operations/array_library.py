@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, ClassVar
 
 import numpy as np
 
 from sardonyx.backends.conditions import Conditions
-from sardonyx.backends.size_limits import guarded, refuse_huge_here
+from sardonyx.backends.result_shapes import RESULT_SHAPES
+from sardonyx.backends.size_limits import refuse_huge_here
 from sardonyx.backends.standard import Array, Standard
 
 
@@ -17,21 +19,38 @@ class HoldsNoStrings(Exception):  # noqa: N818  (a signal, not an error)
 
 
 class Library(Conditions):
-    """What every operation builds on."""
+    """The base of every group of operations."""
 
     name: ClassVar[str]
     # Whether its arrays can hold strings, so that they need not be computed on the host instead.
     holds_strings: ClassVar[bool] = False
-    # The maximum bytes of a value that is much larger than its inputs; None is what the memory of
-    # this machine allows.
+    # The maximum bytes of a value that is much larger than its inputs; None stands for a part of
+    # this machine's memory.
     largest_value: int | None = None
 
     def __init__(self, namespace: Any) -> None:
         self._namespace = namespace
-        for function in Standard.__annotations__:
-            if not hasattr(type(self), function):
-                bound = guarded(self, function, getattr(namespace, function))
-                setattr(self, function, bound)
+        for name in Standard.__annotations__:
+            if not hasattr(type(self), name):
+                setattr(self, name, self._bound(name, getattr(namespace, name)))
+
+    def _bound(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The library's function, which `allow` checks first if its result can be large."""
+        if name not in RESULT_SHAPES:
+            return function
+        result_shape = RESULT_SHAPES[name]
+
+        @wraps(function)
+        def checked(*arguments: Any, **options: Any) -> Any:
+            first = arguments[0]
+            if name == "concat" and len(first) > 0:
+                first = first[0]
+            dtype = options.get("dtype", getattr(first, "dtype", None))
+            numpy_dtype = np.dtype(np.float64) if dtype is None else self.numpy_dtype(dtype)
+            self.allow(result_shape(*arguments), numpy_dtype)
+            return function(*arguments, **options)
+
+        return checked
 
     def dtype(self, dtype: np.dtype[Any]) -> Any:
         """The library's own name for a NumPy dtype."""
@@ -55,5 +74,5 @@ class Library(Conditions):
         self.allow(shape, self.numpy_dtype(x.dtype))
 
     def put(self, value: np.ndarray[Any, Any]) -> Array:
-        """`value` on the backend's device. The result may share memory nobody writes to."""
+        """`value` on the backend's device. The result may share memory that is never written."""
         raise NotImplementedError

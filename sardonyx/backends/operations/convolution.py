@@ -1,10 +1,10 @@
-"""Padding, convolutions and pooling: what is computed of each window of the last axes."""
+"""Padding, convolutions and pooling: operations on each window of the last axes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sardonyx.backends import windows
 from sardonyx.backends.executable import Spec
@@ -66,17 +66,9 @@ class Convolution(Library):
         return self.reshape(self.matmul(filters, columns), (batch, weight.shape[0], *sizes))
 
     def packed_convolution(
-        self,
-        x: Spec,
-        weight: Spec,
-        *,
-        strides: Sequence[int],
-        pads: Sequence[tuple[int, int]],
-        dilations: Sequence[int],
-        groups: int,
-        epilogue: Epilogue,
+        self, x: Spec, weight: Spec, *, epilogue: Epilogue, **options: Any
     ) -> PackedProduct | None:
-        """A kernel for a convolution of arrays like these, and what follows it, if there is one."""
+        """A kernel for `convolution` of arrays like these and the epilogue, if there is one."""
         return None
 
     def window_max(

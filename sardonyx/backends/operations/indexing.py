@@ -27,10 +27,11 @@ class Indexing(Library):
     def scatter(
         self, x: Array, places: Sequence[Array], updates: Array, combine: str | None = None
     ) -> Array:
-        """A copy of `x` in which `updates` stand at `x[places[0], places[1], ...]`.
+        """A copy of `x` with `updates` written to `x[places[0], places[1], ...]`.
 
-        Or are combined with what is there, by "add", "mul", "max" or "min". Places may be negative.
-        One update follows the other: the standard has no way to write to many places at once.
+        `combine` may be "add", "mul", "max" or "min", to combine them with the elements there.
+        Places may be negative. The updates are written one by one, because the standard cannot
+        write to many places at once.
         """
         sizes, rest = x.shape[: len(places)], x.shape[len(places) :]
         chosen = self.broadcast_arrays(*places)

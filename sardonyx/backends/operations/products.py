@@ -1,4 +1,4 @@
-"""Products of matrices, and what linear algebra builds on them."""
+"""Products of matrices and linear algebra."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PackedProduct(Protocol):
         """The weight in that form; it runs ahead of the calls, on an array of the host."""
 
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
-        """The product, and its epilogue with the bias and the addend, as far as it has them."""
+        """The product and its epilogue, whose bias and addend, if any, are the `others`."""
 
 
 class Products(Library):
@@ -44,7 +44,7 @@ class Products(Library):
     def solve_lower(self, a: Array, b: Array) -> Array:
         """`x` such that `a @ x` is `b`; the matrix `a` has 1 on its diagonal and 0 above it.
 
-        The upper half first. What is infinite or NaN then harms only what comes after it.
+        The upper half comes first, so that an infinity or NaN reaches only the rows below it.
         """
         half = a.shape[-1] // 2
         if not half:
@@ -62,5 +62,5 @@ class Products(Library):
     def packed_matmul(
         self, x: Spec, weight: Spec, *, is_transposed: bool, epilogue: Epilogue
     ) -> PackedProduct | None:
-        """A kernel for rows times a matrix, and what follows, if there is one."""
+        """A kernel for the product of rows and a matrix with the epilogue, if there is one."""
         return None

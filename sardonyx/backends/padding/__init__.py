@@ -1,4 +1,4 @@
-"""What a backend must offer so that one compiled program serves many sizes, and which axes it pads.
+"""Protocols by which one compiled program serves many sizes, and descriptions of padded axes.
 
 A backend that compiles implements the protocols; the graph's buckets use them.
 """

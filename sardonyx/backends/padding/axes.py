@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple, TypeAlias
 
 
@@ -18,7 +19,7 @@ class Different(Exception):  # noqa: N818  (a finding, not a fault)
 
 
 class Unpaddable(Exception):  # noqa: N818  (a finding, not a fault)
-    """There is no proof that padding leaves the result as it is."""
+    """There is no proof that padding does not change the result."""
 
 
 class Slot(NamedTuple):
@@ -95,10 +96,7 @@ def has_padding(layout: Layout) -> bool:
 
 def joined(axes: Sequence[Axis]) -> Axis:
     """The axis of an element-wise result, from the same axis of its operands."""
-    result = axes[0]
-    for axis in axes[1:]:
-        result = _joined(result, axis)
-    return result
+    return reduce(_joined, axes)
 
 
 def _joined(a: Axis, b: Axis) -> Axis:
@@ -140,7 +138,7 @@ def reshaped(layout: Layout, shape: Sequence[int]) -> Layout:
     digits = [part for axis in layout for part in axis.parts]
     axes = []
     for size in reversed(shape):
-        taken: list[Part] = []
+        parts: list[Part] = []
         missing = size
         while missing > 1:
             part = digits.pop()
@@ -150,8 +148,8 @@ def reshaped(layout: Layout, shape: Sequence[int]) -> Layout:
                 major, part = _split(part, missing)
                 digits.append(major)
                 missing = 1
-            taken.insert(0, part)
-        axes.append(merged(taken))
+            parts.insert(0, part)
+        axes.append(merged(parts))
     return tuple(reversed(axes))
 
 

@@ -1,4 +1,4 @@
-"""What a backend that compiles must offer so that one program can serve several sizes."""
+"""The services of a backend that compiles by which one program can serve several sizes."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sardonyx.backends import random
 from sardonyx.backends.base import Backend
-from sardonyx.backends.conditions import Known
+from sardonyx.backends.conditions import Constants
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.tracing.binding import Argument
@@ -146,13 +146,13 @@ class Probe:
         The values that are known must meet it now.
         """
         pairs = zip(arrays, values, strict=True)
-        known = Known({id(array): value for array, value in pairs if value is not None})
-        unseeing, self.xp = self.xp, self.xp.knowing(known)
+        constants = Constants({id(array): value for array, value in pairs if value is not None})
+        unseeing, self.xp = self.xp, self.xp.with_constants(constants)
         try:
             results = self(*arrays)
         finally:
             self.xp = unseeing
-        return results, [i for i, array in enumerate(arrays) if id(array) in known.asked]
+        return results, [i for i, a in enumerate(arrays) if id(a) in constants.with_conditions]
 
 
 def _given(argument: Argument) -> Any:

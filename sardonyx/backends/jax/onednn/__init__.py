@@ -1,10 +1,10 @@
 """oneDNN's kernels for CPUs, called from within XLA's programs: pip install 'sardonyx[onednn]'.
 
-They are compiled at their first use and kept in the user's cache folder. Where that cannot be, XLA
-does their work; `status` says why.
+They are compiled at their first use and stored in the user's cache folder. Without them XLA
+computes the same, and `status` says why.
 """
 
-from sardonyx.backends.jax.onednn.loaded import identity, is_available, status
+from sardonyx.backends.jax.onednn.loaded import identity, status
 from sardonyx.backends.jax.onednn.products import Product, convolution, matrix_product
 
-__all__ = ["Product", "convolution", "identity", "is_available", "matrix_product", "status"]
+__all__ = ["Product", "convolution", "identity", "matrix_product", "status"]

@@ -1,7 +1,7 @@
-"""From the kernels' sources to a shared library in the user's cache folder.
+"""Compile the kernels' sources to a shared library in the user's cache folder.
 
-It is loaded from a `PrivateFolder` alone, and by the handle through which it was checked: whoever
-can write the library can run code as this user.
+Whoever can write the library can run code as this user. So it is loaded from a `PrivateFolder`
+only, by the handle through which it was checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 
@@ -32,41 +31,37 @@ COMPILERS = ("c++", "g++", "clang++")
 
 
 class BuildError(Exception):
-    """Why there are no kernels here."""
+    """The reason why there are no kernels here."""
 
 
-class Kernels(NamedTuple):
-    """The library, and what tells one build of it from another."""
+def built() -> tuple[ctypes.CDLL, str]:
+    """The library of kernels, compiled unless an earlier process did, and the digest of its build.
 
-    library: ctypes.CDLL
-    identity: str
-
-
-def built() -> Kernels:
-    """The library of kernels, compiled unless that was done before."""
+    Raises `BuildError` if there can be none.
+    """
     if os.environ.get(SWITCH) == "0":
         raise BuildError(f"it is switched off by {SWITCH}=0")
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise BuildError("it is used on Linux on x86-64 alone")
+        raise BuildError("it is used only on Linux on x86-64")
     onednn = _onednn()
     digest = _digest(onednn)
     try:
         folder = PrivateFolder(_cache_folder() / digest)
     except InvalidInput as error:
         raise BuildError(f"the cache folder cannot be written ({error})") from error
-    loaded = _loaded(folder)
-    if loaded is None:
+    library = _loaded(folder)
+    if library is None:
         folder.write(LIBRARY, _compiled(_compiler(), onednn))
-        loaded = _loaded(folder)
-    if loaded is None:
+        library = _loaded(folder)
+    if library is None:
         raise BuildError("the cache folder cannot be written")
-    return Kernels(loaded, digest)
+    return library, digest
 
 
 def _loaded(folder: PrivateFolder) -> ctypes.CDLL | None:
     """The library in the folder; a seal behind its end does not disturb the system's loader."""
-    with folder.entry(LIBRARY) as found:
-        return None if found is None else ctypes.CDLL(f"/proc/self/fd/{found.handle}")
+    with folder.entry(LIBRARY) as entry:
+        return None if entry is None else ctypes.CDLL(f"/proc/self/fd/{entry.handle}")
 
 
 def _onednn() -> Path:
@@ -95,9 +90,9 @@ def _cache_folder() -> Path:
 
 
 def _digest(onednn: Path) -> str:
-    """What the result depends on."""
-    found = onednn.stat()
-    parts = [metadata.version("jaxlib"), str(onednn), str(found.st_size), str(found.st_mtime_ns)]
+    """A digest of everything that the library depends on."""
+    status = onednn.stat()
+    parts = [metadata.version("jaxlib"), str(onednn), str(status.st_size), str(status.st_mtime_ns)]
     parts += [source.read_text(encoding="utf-8") for source in sorted(SOURCES.iterdir())]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -106,19 +101,17 @@ def _compiled(compiler: str, onednn: Path) -> bytes:
     try:
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder) / LIBRARY
-            _run(
+            command = [
                 compiler, "-std=c++20", "-O2", "-shared", "-fPIC", "-w",
                 "-isystem", jax.ffi.include_dir(),
                 str(SOURCES / "library.cc"), str(onednn), f"-Wl,-rpath,{onednn.parent}",
                 "-o", str(library),
-            )  # fmt: skip
-            return library.read_bytes()
+            ]  # fmt: skip
+            process = subprocess.run(command, capture_output=True, text=True, check=False)
+            if not process.returncode:
+                return library.read_bytes()
     except OSError as error:
         raise BuildError(f"the folder for temporary files cannot be written ({error})") from error
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)
-        raise BuildError(f"{command[0]} cannot compile its kernels ({said.strip()[:200]})")
+    lines = process.stderr.splitlines()
+    message = next((line for line in lines if "error" in line), process.stderr).strip()
+    raise BuildError(f"{compiler} cannot compile its kernels ({message[:200]})")

@@ -12,11 +12,13 @@ import numpy as np
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue, Function
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import loaded
 from sardonyx.backends.jax.onednn.threads import threads
+from sardonyx.backends.standard import Shape
 
 # The order of the axes in memory, from the outermost to the innermost.
-Layout: TypeAlias = tuple[int, ...]
+AxisOrder: TypeAlias = tuple[int, ...]
 
 _DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
 # Numbered as in kernels/epilogue.h, where relu is a leaky_relu.
@@ -31,26 +33,24 @@ class Product:
 
     >>> import numpy as np
     >>> from sardonyx.backends.jax.onednn import matrix_product
-    >>> product = matrix_product((128, 32), (32, 64), np.float32)
+    >>> x, weight = np.ones((128, 32), np.float32), np.ones((32, 64), np.float32)
+    >>> product = matrix_product(Spec(x.shape, x.dtype), Spec(weight.shape, weight.dtype))
     >>> if product is not None:
-    ...     packed = product.pack(np.ones((32, 64), np.float32))
-    ...     y = product.run(np.ones((128, 32), np.float32), packed)
+    ...     y = product.run(x, product.pack(weight))
     ...     assert y.shape == (128, 64)
     ...     assert y[0, 0] == 32
     """
 
     spec: tuple[int, ...]
-    kernel: str
-    pieces: int
     weight: Spec
     packed: Spec
     result: Spec
-    layouts: tuple[Layout, ...]
+    layouts: tuple[AxisOrder, ...]
 
     def pack(self, weight: Any) -> Any:
-        """The weight as the kernel wants it, a list of bytes.
+        """The weight in the form that the kernel reads: one axis of bytes.
 
-        That of an array of the host is NumPy's; within a program it is made at each call.
+        An array of the host is packed once, into NumPy's memory; within a program, at each call.
         """
         if (weight.shape, weight.dtype) != self.weight:
             raise ValueError(f"{weight.dtype}{weight.shape} is no {self.weight} to be packed")
@@ -60,14 +60,14 @@ class Product:
         (size,) = self.packed.shape
         weight, spec = np.asarray(weight), self.spec
         if weight.ndim == 2 and not weight.flags.c_contiguous and weight.T.flags.c_contiguous:
-            # oneDNN reads what is transposed as it lies; NumPy would take ten times as long.
+            # oneDNN reads the transposed matrix in place; NumPy would take ten times as long.
             weight, spec = weight.T, (*spec[:-1], int(not spec[-1]))
         return loaded.pack(spec, size, weight)
 
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
-        """`others` are the bias and the addend, as far as the epilogue has them.
+        """The product and its epilogue, whose bias and addend, if any, are the `others`.
 
-        It has no derivatives: it is for programs that nobody transforms.
+        It has no derivatives, so it serves only programs that nobody transforms.
         """
         *inputs, output = self.layouts
         call = jax.ffi.ffi_call(
@@ -80,76 +80,57 @@ class Product:
 
 
 def convolution(
-    x: Sequence[int],
-    weight: Sequence[int],
-    dtype: Any,
-    *,
-    strides: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilations: Sequence[int],
-    groups: int,
-    epilogue: Epilogue = NOTHING,
+    x: Spec, weight: Spec, layout: ConvolutionLayout, *, epilogue: Epilogue = NOTHING
 ) -> Product | None:
-    """Of arrays of these shapes, or None where oneDNN does not do it well.
+    """A convolution of arrays like these, or None if oneDNN has no fast kernel for it.
 
-    The arrays are shaped as everywhere, the channels second; in memory XLA keeps them last, between
-    convolutions too.
+    The channels are the second axis of the shapes, as everywhere, and the last one in memory, where
+    XLA leaves them between convolutions.
     """
-    axes: list[_Axis] = list(zip(x[2:], weight[2:], strides, pads, dilations, strict=True))
-    sizes = [_results(axis) for axis in axes]
-    if not 1 <= len(axes) <= 3 or min(*x, *weight, *sizes) < 1 or not all(map(_is_usual, axes)):
+    (batch, channels, *spatial), (count, _, *kernel) = x.shape, weight.shape
+    sizes = layout.sizes(spatial, kernel)
+    if not 1 <= layout.rank <= 3 or min(*x.shape, *weight.shape, *sizes) < 1:
         return None
-    numbers = [_CONVOLUTION, len(axes), x[0], x[1], weight[0], groups]
-    for size, kernel, stride, ends, dilation in axes:
-        numbers += size, kernel, stride, *ends, dilation
-    channels_last = (0, *range(2, len(x)), 1)
-    return _product(weight, (x[0], weight[0], *sizes), dtype, numbers, epilogue, channels_last)
+    if not _windows_meet_input(kernel, layout):
+        return None
+    numbers = [_CONVOLUTION, layout.rank, batch, channels, count, layout.groups]
+    strides, pads, dilations, _ = layout
+    axes = zip(spatial, kernel, strides, pads, dilations, strict=True)
+    for size, side, stride, ends, dilation in axes:
+        numbers += size, side, stride, *ends, dilation
+    channels_last = (0, *range(2, len(x.shape)), 1)
+    return _product(weight, (batch, count, *sizes), numbers, epilogue, channels_last)
 
 
 def matrix_product(
-    x: Sequence[int],
-    weight: Sequence[int],
-    dtype: Any,
-    *,
-    is_transposed: bool = False,
-    epilogue: Epilogue = NOTHING,
+    x: Spec, weight: Spec, *, is_transposed: bool = False, epilogue: Epilogue = NOTHING
 ) -> Product | None:
-    """Of the rows of an array and a matrix, or None where oneDNN does not do it well."""
-    if min(*x, *weight) < 1:
+    """The product of an array's rows and a matrix, or None if oneDNN has no fast kernel for it."""
+    if min(*x.shape, *weight.shape) < 1:
         return None
-    inner, columns = reversed(weight) if is_transposed else weight
-    numbers = [_MATRIX, math.prod(x[:-1]), inner, columns, is_transposed]
-    return _product(weight, (*x[:-1], columns), dtype, numbers, epilogue, tuple(range(len(x))))
+    rows = x.shape[:-1]
+    inner, columns = reversed(weight.shape) if is_transposed else weight.shape
+    numbers = [_MATRIX, math.prod(rows), inner, columns, is_transposed]
+    return _product(weight, (*rows, columns), numbers, epilogue, tuple(range(len(x.shape))))
 
 
 def _product(
-    weight: Sequence[int],
-    shape: tuple[int, ...],
-    dtype: Any,
-    numbers: Sequence[int],
-    epilogue: Epilogue,
-    layout: Layout,
+    weight: Spec, shape: Shape, numbers: Sequence[int], epilogue: Epilogue, layout: AxisOrder
 ) -> Product | None:
-    number = _DTYPES.get(np.dtype(dtype).name)
+    number = _DTYPES.get(weight.dtype.name)
     if number is None:
         return None
     head = [number, epilogue.has_bias, _ADDENDS[epilogue.addend], *_described(epilogue)]
     bias = [(0,)] if epilogue.has_bias else []
     addend = [layout] if epilogue.addend else []
     layouts = (layout, (0,), *bias, *addend, layout)
-    # Where a product cannot be shared among threads as it should, one computes all of it.
+    # If the threads cannot divide a product into the pieces that they need, one computes all of it.
     for count in sorted({threads(), 1}, reverse=True):
         spec = tuple(map(int, (count, *head, *numbers)))
-        if plan := loaded.plan_of(spec):
-            return Product(
-                spec,
-                plan.kernel,
-                plan.pieces,
-                Spec(tuple(weight), np.dtype(dtype)),
-                Spec((plan.packed_bytes,), np.dtype(np.uint8)),
-                Spec(shape, np.dtype(dtype)),
-                layouts,
-            )
+        size = loaded.packed_size(spec)
+        if size is not None:
+            packed = Spec((size,), np.dtype(np.uint8))
+            return Product(spec, weight, packed, Spec(shape, weight.dtype), layouts)
     return None
 
 
@@ -166,16 +147,10 @@ def _bits(value: float) -> int:
     return int(np.float32(value).view(np.int32))
 
 
-# Of an axis: its size, and the kernel, the stride, the pads and the dilation along it.
-_Axis: TypeAlias = tuple[int, int, int, tuple[int, int], int]
-
-
-def _results(axis: _Axis) -> int:
-    size, kernel, stride, pads, dilation = axis
-    return (size + sum(pads) - (kernel - 1) * dilation - 1) // stride + 1
-
-
-def _is_usual(axis: _Axis) -> bool:
-    """No window lies in the padding alone."""
-    _, kernel, _, pads, dilation = axis
-    return all(0 <= pad <= (kernel - 1) * dilation for pad in pads)
+def _windows_meet_input(kernel: Sequence[int], layout: ConvolutionLayout) -> bool:
+    """Whether no window lies in the padding alone."""
+    return all(
+        0 <= pad <= (side - 1) * dilation
+        for side, ends, dilation in zip(kernel, layout.pads, layout.dilations, strict=True)
+        for pad in ends
+    )

@@ -8,12 +8,12 @@ from sardonyx.backends import processors
 
 
 def threads() -> int:
-    """As many as XLA's pool has, or fewer where a quota leaves less than that.
+    """The number of threads in XLA's pool, or fewer if a quota allows fewer.
 
-    XLA sizes its pool by NPROC or by the affinity and knows of no quota. More or fewer pieces of
-    work than threads would still give the right results.
+    XLA sizes its pool by NPROC or by the affinity, and ignores quotas. Results are correct with any
+    number of pieces of work.
     """
     if "xla_cpu_multi_thread_eigen=false" in os.environ.get("XLA_FLAGS", ""):
         return 1
-    asked = os.environ.get("NPROC", "")
-    return int(asked) if asked.isdecimal() and int(asked) else processors.available()
+    pool = os.environ.get("NPROC", "")
+    return int(pool) if pool.isdecimal() and int(pool) else processors.available()

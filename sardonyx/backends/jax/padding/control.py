@@ -41,15 +41,15 @@ def _platform_forms(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     before = pair.proof.mark()
     true, padded = pair.both("branches")
     layouts, general = pair.proof.walk(true[-1], padded[-1], pair.layouts[1:])
-    if pair.proof.mark()[1:] == before[1:]:
+    if pair.proof.mark().arguments == before.arguments:
         return layouts, pair.unchanged
     return layouts, lambda runtime_args, index, *operands: general(runtime_args, *operands)
 
 
 def scan(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """Steps beyond the true length leave the carry unchanged."""
-    params, proof = pair.params, pair.proof
-    pair.require_same("reverse")
+    proof = pair.proof
+    options = {"reverse": pair.same("reverse"), "unroll": pair.params["unroll"]}
     carry = carried_by_scan((pair.true, pair.padded))
     constants, carried, scanned = _parts(pair.layouts, carry)
     length, padded_length = pair.both("length")
@@ -76,7 +76,6 @@ def scan(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
             return tuple(after), results[len(before) :]
 
         numbers = np.arange(padded_length, dtype=np.int32)
-        options = {"reverse": params["reverse"], "unroll": params["unroll"]}
         final, stacked = lax.scan(
             step, tuple(initial), (numbers, *scanned), padded_length, **options
         )
@@ -92,9 +91,8 @@ def _parts(operands: Sequence[Any], carry: slice) -> tuple[Any, Any, Any]:
 
 
 def while_loop(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    pair.require_same("cond_nconsts", "body_nconsts")
-    first = pair.params["cond_nconsts"]
-    second = first + pair.params["body_nconsts"]
+    first = pair.same("cond_nconsts")
+    second = first + pair.same("body_nconsts")
     carried, _, body = _settled(
         pair, "body_jaxpr", pair.layouts[first:second], pair.layouts[second:], []
     )
@@ -134,8 +132,4 @@ def _common(layouts: Sequence[Layout]) -> Layout:
     return tuple(joined(axes) for axes in columns(layouts))
 
 
-RULES: Mapping[str, Rule] = {
-    "cond": branches,
-    "scan": scan,
-    "while": while_loop,
-}
+RULES: Mapping[str, Rule] = {"cond": branches, "scan": scan, "while": while_loop}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -35,10 +34,10 @@ def gather(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         window = _window_axis(pair, x, axis, sizes, bounds)
         if axis not in numbers.collapsed_slice_dims:
             offsets.append(window)
-    bound = _Bound.of(numbers.start_index_map, bounds, x, pair.params["mode"])
+    bound = _bounding(numbers.start_index_map, bounds, x, pair.params["mode"])
 
     def run(runtime_args: RuntimeArgs, x: Any, indices: Any) -> Sequence[Any]:
-        return pair.unchanged(runtime_args, x, bound.apply(runtime_args, indices))
+        return pair.unchanged(runtime_args, x, bound(runtime_args, indices))
 
     return [_interleaved(numbers.offset_dims, offsets, batch)], run
 
@@ -62,12 +61,12 @@ def scatter(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     for row, axis in batching.items():
         result[axis] = joined([result[axis], rows[row]])
     mapped, mode = numbers.scatter_dims_to_operand_dims, pair.params["mode"]
-    bound = _Bound.of(mapped, bounds, x, mode)
+    bound = _bounding(mapped, bounds, x, mode)
     # Padded indices must not write: they move out of bounds, where the mode drops writes.
     mask = pair.proof.mask(rows, [row for row in range(len(rows)) if row not in batching])
     if not mask:
         return [tuple(result)], lambda runtime_args, x, indices, updates: pair.unchanged(
-            runtime_args, x, bound.apply(runtime_args, indices), updates
+            runtime_args, x, bound(runtime_args, indices), updates
         )
     if mode == GatherScatterMode.CLIP or not mapped:
         raise Unpaddable("its indices are padded, and its mode cannot drop what these would write")
@@ -76,7 +75,7 @@ def scatter(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     params = {**pair.params, **drop, "indices_are_sorted": False}
 
     def run(runtime_args: RuntimeArgs, x: Any, indices: Any, updates: Any) -> Sequence[Any]:
-        indices = _wide(bound.apply(runtime_args, indices))
+        indices = _wide(bound(runtime_args, indices))
         valid = mask.where(runtime_args, indices.shape)
         indices = jnp.where(valid, indices, jnp.asarray(beyond, indices.dtype))
         return [pair.padded.primitive.bind(x, indices, updates, **params)]
@@ -137,33 +136,26 @@ def _interleaved(
     return tuple(next(inner) if i in offset_dims else next(outer) for i in range(count))
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """For each bounded column of the indices: the last valid index, and one out of bounds."""
+def _bounding(
+    mapped: Sequence[int], bounds: Mapping[int, Slot], x: Layout, mode: Any
+) -> Callable[[RuntimeArgs, Any], Any]:
+    """A function of indices that treats those beyond the true size as out of bounds."""
+    last_and_beyond = {i: (bounds[a], x[a].padded) for i, a in enumerate(mapped) if a in bounds}
 
-    columns: Mapping[int, tuple[Slot, int]]
-    mode: GatherScatterMode
-
-    @classmethod
-    def of(cls, mapped: Sequence[int], bounds: Mapping[int, Slot], x: Layout, mode: Any) -> _Bound:
-        columns = {
-            i: (bounds[axis], x[axis].padded) for i, axis in enumerate(mapped) if axis in bounds
-        }
-        return cls(columns, mode)
-
-    def apply(self, runtime_args: RuntimeArgs, indices: Any) -> Any:
-        """Treat indices beyond the true size as the mode treats those out of bounds."""
-        if not self.columns or self.mode == GatherScatterMode.PROMISE_IN_BOUNDS:
+    def bound(runtime_args: RuntimeArgs, indices: Any) -> Any:
+        if not last_and_beyond or mode == GatherScatterMode.PROMISE_IN_BOUNDS:
             return indices
         indices = _wide(indices)
         columns = [indices[..., i] for i in range(indices.shape[-1])]
-        for i, (slot, beyond) in self.columns.items():
+        for i, (slot, beyond) in last_and_beyond.items():
             last = runtime_args[slot].astype(indices.dtype)
-            if self.mode == GatherScatterMode.CLIP:
+            if mode == GatherScatterMode.CLIP:
                 columns[i] = jnp.clip(columns[i], 0, last)
             else:
                 columns[i] = jnp.where(columns[i] > last, beyond, columns[i])
         return jnp.stack(columns, axis=-1)
+
+    return bound
 
 
 def _wide(indices: Any) -> Any:
@@ -172,7 +164,4 @@ def _wide(indices: Any) -> Any:
 
 SCATTERS = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 
-RULES: Mapping[str, Rule] = {
-    "gather": gather,
-    **dict.fromkeys(SCATTERS, scatter),
-}
+RULES: Mapping[str, Rule] = {"gather": gather, **dict.fromkeys(SCATTERS, scatter)}

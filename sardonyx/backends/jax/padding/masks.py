@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -55,7 +57,7 @@ class Mask:
 
     def where(self, runtime_args: RuntimeArgs, shape: Sequence[int]) -> Any:
         """The mask as a boolean array that broadcasts to the shape."""
-        valid = None
+        conditions = []
         for digit in self.digits:
             along = [n if i == digit.axis else 1 for i, n in enumerate(shape)]
             position = lax.broadcasted_iota(np.int32, along, digit.axis)
@@ -63,9 +65,12 @@ class Mask:
                 position = position // digit.unit
             if digit.base * digit.unit < shape[digit.axis]:
                 position = position % digit.base
-            below = position < runtime_args[digit.size]
-            valid = below if valid is None else valid & below
-        return valid
+            conditions.append(position < runtime_args[digit.size])
+        return reduce(and_, conditions)
+
+    def padding(self, runtime_args: RuntimeArgs, shape: Sequence[int]) -> Any:
+        """The opposite, as an array of the shape."""
+        return jnp.broadcast_to(~self.where(runtime_args, shape), shape)
 
     def fill(self, runtime_args: RuntimeArgs, x: Any, value: Any) -> Any:
         """Replace the padding of `x` by `value`."""

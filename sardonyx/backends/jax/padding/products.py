@@ -29,10 +29,8 @@ def dot_general(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     ]
 
     def run(runtime_args: RuntimeArgs, *sides: Any) -> Sequence[Any]:
-        pairs = zip(masks, sides, strict=True)
-        return pair.unchanged(
-            runtime_args, *(mask.fill(runtime_args, side, 0) for mask, side in pairs)
-        )
+        filled = (mask.fill(runtime_args, x, 0) for mask, x in zip(masks, sides, strict=True))
+        return pair.unchanged(runtime_args, *filled)
 
     return [(*shared, *free)], run
 
@@ -50,19 +48,11 @@ def convolution(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         raise Unpaddable("it convolves groups of a padded batch")
     result = [pair.result_axis(axis) for axis in range(len(x))]
     result[into] = x[batch]
-    masked = [axis for i, axis in enumerate(spatial) if _reads_beyond(pair, i, x[axis].is_padded)]
+    beyond = [pair.pads_behind("padding", i) for i in range(len(spatial))]
+    masked = [a for a, reads in zip(spatial, beyond, strict=True) if reads and x[a].is_padded]
     require_prefixes(x, spatial, "its windows run along an axis")
     mask = pair.proof.mask(x, masked)
     return [tuple(result)], pair.masked(mask, lambda dtype: 0)
 
 
-def _reads_beyond(pair: EquationPair, index: int, is_padded: bool) -> bool:
-    """Whether windows reach beyond the true elements. Their starts must not depend on the size."""
-    grows = pair.padding_varies(index)
-    return is_padded and (grows or pair.params["padding"][index][1] > 0)
-
-
-RULES: Mapping[str, Rule] = {
-    "dot_general": dot_general,
-    "conv_general_dilated": convolution,
-}
+RULES: Mapping[str, Rule] = {"dot_general": dot_general, "conv_general_dilated": convolution}

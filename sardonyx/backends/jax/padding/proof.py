@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,11 +25,18 @@ from sardonyx.backends.padding.axes import (
     has_padding,
     unpadded_layout,
 )
+from sardonyx.backends.standard import Shape
 
 # The padded form of an equation or a function, called with the runtime arguments and its operands.
 Run: TypeAlias = Callable[..., Sequence[Any]]
 Rule: TypeAlias = Callable[["EquationPair"], tuple[Sequence[Layout], Run]]
-Shape: TypeAlias = tuple[int, ...]
+
+
+class Mark(NamedTuple):
+    """A point of a proof, to return to: the number of decisions, and of runtime arguments."""
+
+    decisions: int
+    arguments: Mapping[str | None, int]
 
 
 @dataclass(eq=False, slots=True)
@@ -39,28 +46,24 @@ class Proof:
     rules: Mapping[str, Rule]
     template: Sequence[bool] = ()
     decisions: list[bool] = field(default_factory=list)
-    scalars: dict[str, list[Any]] = field(default_factory=dict)
-    arrays: list[Any] = field(default_factory=list)
+    # The runtime arguments: scalars by dtype, and arrays under None.
+    arguments: dict[str | None, list[Any]] = field(default_factory=dict)
 
     @property
-    def runtime_args(self) -> RuntimeArgs:
-        scalars = {name: np.stack(values) for name, values in self.scalars.items()}
-        return RuntimeArgs(scalars, list(self.arrays))
+    def values(self) -> RuntimeArgs:
+        scalars = {name: np.stack(values) for name, values in self.arguments.items() if name}
+        return RuntimeArgs(scalars, list(self.arguments.get(None, ())))
 
-    def mark(self) -> tuple[int, int, dict[str, int]]:
-        """How many decisions, arrays and scalars there are so far."""
-        scalars = {name: len(values) for name, values in self.scalars.items()}
-        return len(self.decisions), len(self.arrays), scalars
+    def mark(self) -> Mark:
+        """How many decisions and runtime arguments there are so far."""
+        counts = {name: len(values) for name, values in self.arguments.items()}
+        return Mark(len(self.decisions), counts)
 
-    def rewind(self, mark: tuple[int, int, dict[str, int]]) -> None:
+    def rewind(self, mark: Mark) -> None:
         """Drop everything that was added after the mark."""
-        decisions, arrays, scalars = mark
-        del self.decisions[decisions:]
-        del self.arrays[arrays:]
-        for name in list(self.scalars):
-            del self.scalars[name][scalars.get(name, 0) :]
-            if not self.scalars[name]:
-                del self.scalars[name]
+        del self.decisions[mark.decisions :]
+        counts = mark.arguments.items()
+        self.arguments = {name: self.arguments[name][:count] for name, count in counts}
 
     def varies(self, true: Any, padded: Any) -> bool:
         """Decide whether something differs between the traces, here or in the template."""
@@ -72,12 +75,10 @@ class Proof:
     def slot(self, value: Any) -> Slot:
         """Add a runtime argument, and return its slot."""
         value = np.asarray(value)
-        if value.ndim:
-            self.arrays.append(value)
-            return Slot(None, len(self.arrays) - 1)
-        scalars = self.scalars.setdefault(value.dtype.name, [])
-        scalars.append(value)
-        return Slot(value.dtype.name, len(scalars) - 1)
+        name = None if value.ndim else value.dtype.name
+        values = self.arguments.setdefault(name, [])
+        values.append(value)
+        return Slot(name, len(values) - 1)
 
     def size_slot(self, size: int) -> Slot:
         return self.slot(np.int32(size))
@@ -136,8 +137,7 @@ class EquationPair:
 
     @property
     def name(self) -> str:
-        name: str = self.padded.primitive.name
-        return name
+        return str(self.padded.primitive.name)
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -165,12 +165,20 @@ class EquationPair:
         """Raise `Different` unless these parameters are the same in both traces."""
         lockstep.require_same((self.true, self.padded), *names)
 
-    def padding_varies(self, axis: int) -> bool:
-        """Whether the equation's own padding behind an axis depends on the size."""
-        (true_front, true_back), (front, back) = (each[axis] for each in self.both("padding"))
-        if true_front != front:
-            raise Unpaddable("its padding in front of an axis depends on the size")
-        return self.proof.varies(true_back, back)
+    def same(self, name: str) -> Any:
+        """A parameter that must be the same in both traces."""
+        self.require_same(name)
+        return self.params[name]
+
+    def pads_behind(self, name: str, axis: int) -> bool:
+        """Whether the parameter says that the equation itself pads the end of an axis.
+
+        Its padding before an axis, and between the elements, must not depend on the size.
+        """
+        true, padded = (each[axis] for each in self.both(name))
+        if (true[0], *true[2:]) != (padded[0], *padded[2:]):
+            raise Unpaddable("its padding in front of or within an axis depends on the size")
+        return self.proof.varies(true[1], padded[1]) or bool(padded[1] > 0)
 
     def masked(self, mask: Mask, value: Callable[[Any], Any]) -> Run:
         """Run the padded equation with a value, by dtype, for the padding of its first operand."""
@@ -196,7 +204,7 @@ class _Value:
     read: Callable[[RuntimeArgs, Sequence[Any]], Any]
 
 
-class _Recorder:
+class _Recorder(lockstep.Visitor["_Value"]):
     """Applies the rule of each equation, and records the calls of the padded program."""
 
     def __init__(self, proof: Proof) -> None:
@@ -216,9 +224,6 @@ class _Recorder:
             array = values[1]
             return _Value(layout, lambda runtime_args, values: array)
         return _Value(layout, lambda runtime_args, values: runtime_args[slot])
-
-    def literal(self, literals: Sequence[Any]) -> _Value:
-        return self.constant([literal.val for literal in literals])
 
     def equation(self, equations: Sequence[Any], operands: Sequence[_Value]) -> Sequence[_Value]:
         true, padded = equations

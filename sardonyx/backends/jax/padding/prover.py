@@ -21,7 +21,7 @@ class JaxPadding:
     """Pads arrays; those on the host without JAX, which would compile once per size."""
 
     def prover(self, template: Sequence[bool], traces: dict[Any, Any]) -> JaxProver:
-        return JaxProver(Proof(RULES, template), traces)
+        return JaxProver(RULES, template, traces=traces)
 
     def pad(self, array: Any, shape: Sequence[int]) -> Any:
         if array.shape == tuple(shape):
@@ -48,35 +48,29 @@ def _is_on_host(array: Any) -> bool:
 
 
 @dataclass(eq=False, slots=True)
-class JaxProver:
-    proof: Proof
+class JaxProver(Proof):
+    """A proof that goes on step by step."""
+
     # Traces of padded calls, and of calls with the true sizes, by key and operand types.
-    traces: dict[Any, Any]
+    traces: dict[Any, Any] = field(default_factory=dict)
     own_traces: dict[Any, Any] = field(default_factory=dict)
     _values: RuntimeArgs | None = None
 
     @property
-    def decisions(self) -> Sequence[bool]:
-        return self.proof.decisions
-
-    @property
     def runtime_args(self) -> Sequence[Any]:
-        return self.proof.runtime_args.leaves
-
-    def constant(self, true: Any, padded: Any) -> tuple[Layout, Slot | None]:
-        return self.proof.constant(true, padded)
+        return self.values.leaves
 
     def step(
         self, true: Call, padded: Call, layouts: Sequence[Layout], slots: Mapping[int, Slot]
     ) -> tuple[Sequence[Layout], PaddedStep | None]:
-        before = self.proof.mark()[1:]
+        before = self.mark().arguments
         traces = _trace(true, self.own_traces), _trace(padded, self.traces)
-        results, run = self.proof.walk(*traces, layouts)
-        if not slots and self.proof.mark()[1:] == before:
+        results, run = self.walk(*traces, layouts)
+        if not slots and self.mark().arguments == before:
             return results, None
 
         def padded_step(leaves: Sequence[Any], arguments: Sequence[Any]) -> Sequence[Any]:
-            self._values = self._values or self.proof.runtime_args
+            self._values = self._values or self.values
             values, rest = self._values.of(leaves), iter(arguments)
             operands = [values[slots[i]] if i in slots else next(rest) for i in range(len(layouts))]
             return run(values, *operands)
@@ -85,7 +79,7 @@ class JaxProver:
 
 
 def _trace(call: Call, cache: dict[Any, Any]) -> Any:
-    """The call's jaxpr, from the cache if the call has a key."""
+    """The jaxpr of a call, from the cache if the call has a key."""
     key = None if call.key is None else (call.key, tuple(call.specs))
     if key is not None and key in cache:
         return cache[key]

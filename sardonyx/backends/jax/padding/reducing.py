@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,51 +14,44 @@ from jax import lax
 from sardonyx.backends.jax.padding.elementwise import common_layout
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import EquationPair, Rule, Run
-from sardonyx.backends.jax.padding.shaping import require_prefixes
+from sardonyx.backends.jax.padding.shaping import require_prefixes, without
 from sardonyx.backends.padding.axes import Layout
 
 Neutral = Callable[[Any], Any]
 
 
+zero = partial(np.zeros, ())
+one = partial(np.ones, ())
+
+
 def lowest(dtype: Any) -> Any:
-    if dtype == np.bool_:
-        return False
-    if jnp.issubdtype(dtype, jnp.inexact):
-        return _beyond_all(-np.inf, jnp.finfo(dtype).min, dtype)
-    return jnp.iinfo(dtype).min
+    return _extreme(dtype, -math.inf)
 
 
 def highest(dtype: Any) -> Any:
+    return _extreme(dtype, math.inf)
+
+
+def _extreme(dtype: Any, infinity: float) -> Any:
+    """Infinity if the type has one, else its lowest or highest value."""
     if dtype == np.bool_:
-        return True
-    if jnp.issubdtype(dtype, jnp.inexact):
-        return _beyond_all(np.inf, jnp.finfo(dtype).max, dtype)
-    return jnp.iinfo(dtype).max
-
-
-def _beyond_all(infinity: float, extreme: Any, dtype: Any) -> Any:
-    """Infinity if the type has one, else its extreme finite value."""
-    return extreme if np.isnan(np.asarray(infinity).astype(dtype)) else infinity
+        return infinity > 0
+    is_inexact = jnp.issubdtype(dtype, jnp.inexact)
+    if is_inexact and not np.isnan(np.asarray(infinity).astype(dtype)):
+        return infinity
+    limits = jnp.finfo(dtype) if is_inexact else jnp.iinfo(dtype)
+    return limits.max if infinity > 0 else limits.min
 
 
 def _all_ones(dtype: Any) -> Any:
-    return True if dtype == np.bool_ else ~np.zeros((), dtype)
-
-
-def zero(dtype: Any) -> Any:
-    return np.zeros((), dtype)
-
-
-def one(dtype: Any) -> Any:
-    return np.ones((), dtype)
+    return ~np.zeros((), dtype)
 
 
 def reduction(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same(*pair.params)
     (layout,), axes = pair.layouts, pair.params["axes"]
     mask = pair.proof.mask(layout, axes)
-    rest = tuple(axis for i, axis in enumerate(layout) if i not in axes)
-    return [rest], pair.masked(mask, neutral)
+    return [without(layout, axes)], pair.masked(mask, neutral)
 
 
 def arg_extreme(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]:
@@ -81,12 +75,12 @@ def window(neutral: Neutral, pair: EquationPair) -> tuple[Sequence[Layout], Run]
     pair.require_same(*names)
     axes, masked = [], []
     for i, axis in enumerate(layout):
-        grows, own = pair.padding_varies(i), params["padding"][i]
-        if not grows and own == (0, 0) and {params[name][i] for name in names} == {1}:
+        pads_behind, numbers = pair.pads_behind("padding", i), {params[name][i] for name in names}
+        if params["padding"][i] == (0, 0) and not pads_behind and numbers == {1}:
             axes.append(axis)
             continue
         require_prefixes(layout, [i], "its windows run along an axis")
-        if axis.is_padded and (grows or own[1] > 0):
+        if axis.is_padded and pads_behind:
             masked.append(i)
         axes.append(pair.result_axis(i))
     mask = pair.proof.mask(layout, masked)
@@ -106,21 +100,15 @@ def sort(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         return results, pair.unchanged
 
     def run(runtime_args: RuntimeArgs, *arrays: Any) -> Sequence[Any]:
-        shape = arrays[0].shape
-        is_padding = jnp.broadcast_to(~mask.where(runtime_args, shape), shape)
-        stable = pair.params["is_stable"]
-        ordered = lax.sort(
-            (is_padding, *arrays), dimension=along, is_stable=stable, num_keys=keys + 1
-        )
-        return ordered[1:]
+        options = {"dimension": along, "is_stable": pair.params["is_stable"], "num_keys": keys + 1}
+        return lax.sort((mask.padding(runtime_args, arrays[0].shape), *arrays), **options)[1:]
 
     return results, run
 
 
 def top_k(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """Uses a sort, because no number is below all others and could replace the padding."""
-    (layout,), axis = pair.layouts, pair.params["axis"]
-    pair.require_same("axis")
+    (layout,), axis = pair.layouts, pair.same("axis")
     require_prefixes(layout, [axis], "it takes the largest elements along an axis")
     result = tuple(pair.result_axis(i) if i == axis else a for i, a in enumerate(layout))
     mask = pair.proof.mask(layout, [axis])
@@ -128,10 +116,9 @@ def top_k(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
         return [result, result], pair.unchanged
 
     def run(runtime_args: RuntimeArgs, x: Any) -> Sequence[Any]:
-        is_padding = jnp.broadcast_to(~mask.where(runtime_args, x.shape), x.shape)
         positions = lax.broadcasted_iota(np.int32, x.shape, axis)
-        keys = (is_padding, _descending(x), x, positions)
-        ordered = lax.sort(keys, dimension=axis, is_stable=True, num_keys=2)
+        arrays = (mask.padding(runtime_args, x.shape), _descending(x), x, positions)
+        ordered = lax.sort(arrays, dimension=axis, is_stable=True, num_keys=2)
         return [lax.slice_in_dim(part, 0, pair.params["k"], axis=axis) for part in ordered[2:]]
 
     return [result, result], run

@@ -15,12 +15,7 @@ from sardonyx.backends.jax.padding import (
 )
 from sardonyx.backends.jax.padding.proof import Rule
 
+_MODULES = (elementwise, shaping, slicing, reducing, products, indexing, control)
 RULES: Mapping[str, Rule] = {
-    **elementwise.RULES,
-    **shaping.RULES,
-    **slicing.RULES,
-    **reducing.RULES,
-    **products.RULES,
-    **indexing.RULES,
-    **control.RULES,
+    name: rule for module in _MODULES for name, rule in module.RULES.items()
 }

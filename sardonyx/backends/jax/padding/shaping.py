@@ -24,8 +24,7 @@ from sardonyx.backends.padding.axes import (
 
 
 def broadcast_in_dim(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    pair.require_same("broadcast_dimensions")
-    source = dict(zip(pair.params["broadcast_dimensions"], pair.layouts[0], strict=True))
+    source = dict(zip(pair.same("broadcast_dimensions"), pair.layouts[0], strict=True))
     true, padded = pair.result_shapes()
     layout = []
     for axis, size in enumerate(padded):
@@ -40,16 +39,15 @@ def broadcast_in_dim(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
 
 
 def iota(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    pair.require_same("dimension", "dtype")
-    along = pair.params["dimension"]
+    pair.require_same("dtype")
+    along = pair.same("dimension")
     ndim = len(pair.result_shapes()[1])
     layout = tuple(pair.result_axis(axis, uniform=axis != along) for axis in range(ndim))
     return [layout], pair.unchanged
 
 
 def reshape(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    pair.require_same("dimensions")
-    if pair.params["dimensions"] is not None:
+    if pair.same("dimensions") is not None:
         raise Unpaddable("it transposes and reshapes at once")
     (layout,), (_, shape) = pair.layouts, pair.result_shapes()
     if 0 in shape or all(axis.uniform or axis.padded == 1 for axis in layout):
@@ -59,15 +57,11 @@ def reshape(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
 
 
 def squeeze(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    pair.require_same("dimensions")
-    removed = pair.params["dimensions"]
-    layout = tuple(a for i, a in enumerate(pair.layouts[0]) if i not in removed)
-    return [layout], pair.unchanged
+    return [without(pair.layouts[0], pair.same("dimensions"))], pair.unchanged
 
 
 def transpose(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    pair.require_same("permutation")
-    return [tuple(pair.layouts[0][axis] for axis in pair.params["permutation"])], pair.unchanged
+    return [tuple(pair.layouts[0][axis] for axis in pair.same("permutation"))], pair.unchanged
 
 
 def tile(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
@@ -102,24 +96,20 @@ def _copied(x: Any, axis: int, stride: int, size: Any) -> Any:
 
 
 def stack(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    pair.require_same("axis")
     layout = [joined(axes) for axes in zip(*pair.layouts, strict=True)]
-    layout.insert(pair.params["axis"], unpadded(len(pair.layouts)))
+    layout.insert(pair.same("axis"), unpadded(len(pair.layouts)))
     return [tuple(layout)], pair.unchanged
 
 
 def unstack(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    pair.require_same("axis")
-    along = pair.params["axis"]
-    layout = tuple(axis for i, axis in enumerate(pair.layouts[0]) if i != along)
+    layout = without(pair.layouts[0], [pair.same("axis")])
     return [layout] * len(pair.padded.outvars), pair.unchanged
 
 
 def reverse(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """The padding lands in front, and the elements move over it."""
-    pair.require_same("dimensions")
     (layout,) = pair.layouts
-    moved = [axis for axis in pair.params["dimensions"] if layout[axis].is_padded]
+    moved = [axis for axis in pair.same("dimensions") if layout[axis].is_padded]
     require_prefixes(layout, moved, "it reverses an axis")
     sizes = {axis: pair.proof.size_slot(layout[axis].true) for axis in moved}
 
@@ -134,15 +124,15 @@ def reverse(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
 
 def concatenate(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """Each operand overwrites the padding of the one before it."""
-    pair.require_same("dimension")
-    along = pair.params["dimension"]
-    others = [[a for i, a in enumerate(layout) if i != along] for layout in pair.layouts]
+    along = pair.same("dimension")
+    others = [without(layout, [along]) for layout in pair.layouts]
     layout = [joined(axes) for axes in zip(*others, strict=True)]
     operands = [operand[along] for operand in pair.layouts]
     padded = [i for i, axis in enumerate(operands) if axis.is_padded]
     for operand in pair.layouts:
         require_prefixes(operand, [along], "it concatenates along an axis")
-    layout.insert(along, _sum_of(operands))
+    sizes = (sum(axis.padded for axis in operands), sum(axis.true for axis in operands))
+    layout.insert(along, Axis.of(*sizes, is_padded=bool(padded)))
     if not padded or padded == [len(operands) - 1]:
         return [tuple(layout)], pair.unchanged
     ends = accumulate(axis.true for axis in operands[:-1])
@@ -157,41 +147,31 @@ def concatenate(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     return [tuple(layout)], run
 
 
-def _sum_of(axes: Sequence[Axis]) -> Axis:
-    return Axis.of(
-        sum(axis.padded for axis in axes),
-        sum(axis.true for axis in axes),
-        is_padded=any(axis.is_padded for axis in axes),
-    )
-
-
 def pad(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     """The model's own padding value replaces ours behind the true elements."""
-    (layout, value), proof = pair.layouts, pair.proof
-    if value:
-        raise Unpaddable("it pads with more than one value")
+    layout, _ = pair.layouts
     axes, masked = [], []
-    pairs = zip(*pair.both("padding_config"), strict=True)
-    for i, (true, own) in enumerate(pairs):
-        grows = proof.varies(true[1], own[1])
-        if true[0] != own[0] or true[2] != own[2]:
-            raise Unpaddable(
-                "the padding in front of an axis or between its elements depends on its size"
-            )
-        if own == (0, 0, 0) and not grows:
+    for i, widths in enumerate(pair.params["padding_config"]):
+        pads_behind = pair.pads_behind("padding_config", i)
+        if widths == (0, 0, 0) and not pads_behind:
             axes.append(layout[i])
             continue
-        if layout[i].is_padded and (grows or own[1] > 0):
+        if layout[i].is_padded and pads_behind:
             masked.append(i)
         axes.append(pair.result_axis(i))
     changed = [i for i, axis in enumerate(axes) if axis is not layout[i]]
     require_prefixes(layout, changed, "it pads an axis")
-    mask = proof.mask(layout, masked)
+    mask = pair.proof.mask(layout, masked)
 
     def run(runtime_args: RuntimeArgs, x: Any, value: Any) -> Sequence[Any]:
         return pair.unchanged(runtime_args, mask.fill(runtime_args, x, value), value)
 
     return [tuple(axes)], run
+
+
+def without(layout: Layout, axes: Sequence[int]) -> Layout:
+    """The layout of an array that lost these axes."""
+    return tuple(axis for i, axis in enumerate(layout) if i not in axes)
 
 
 def require_prefixes(layout: Layout, axes: Sequence[int], what: str) -> None:

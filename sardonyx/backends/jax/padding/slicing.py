@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 from jax import lax
@@ -22,24 +22,21 @@ class Cut(NamedTuple):
     stop: int
     step: int
 
-    def is_all(self, size: int) -> bool:
-        return self == (0, size, 1)
+
+CutsOf: TypeAlias = Callable[[Any, int], Sequence[Cut]]
 
 
 def static_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
-    true, own = (_cuts(equation) for equation in (pair.true, pair.padded))
-    layout, starts = _slice(pair, true, own, 0)
-    return [layout], lambda runtime_args, x: [_take(runtime_args, x, own, starts)]
+    return _slices(pair, _cuts)
 
 
 def split(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     pair.require_same("axis")
-    along = pair.params["axis"]
-    pieces = []
-    for index in range(len(pair.padded.outvars)):
-        true, own = (_piece(one, along, index) for one in (pair.true, pair.padded))
-        layout, starts = _slice(pair, true, own, index)
-        pieces.append((layout, own, starts))
+    return _slices(pair, _piece)
+
+
+def _slices(pair: EquationPair, cuts_of: CutsOf) -> tuple[Sequence[Layout], Run]:
+    pieces = [_slice(pair, cuts_of, index) for index in range(len(pair.padded.outvars))]
 
     def run(runtime_args: RuntimeArgs, x: Any) -> list[Any]:
         return [_take(runtime_args, x, cuts, starts) for _, cuts, starts in pieces]
@@ -47,27 +44,30 @@ def split(pair: EquationPair) -> tuple[Sequence[Layout], Run]:
     return [layout for layout, _, _ in pieces], run
 
 
-def _piece(equation: Any, along: int, index: int) -> list[Cut]:
+def _piece(equation: Any, index: int) -> list[Cut]:
+    """The cuts of one result of a `split`."""
     ends = [0, *accumulate(int(size) for size in equation.params["sizes"])]
     cuts = [Cut(0, size, 1) for size in equation.invars[0].aval.shape]
-    cuts[along] = Cut(ends[index], ends[index + 1], 1)
+    cuts[equation.params["axis"]] = Cut(ends[index], ends[index + 1], 1)
     return cuts
 
 
-def _cuts(equation: Any) -> list[Cut]:
+def _cuts(equation: Any, index: int) -> list[Cut]:
+    """The cuts of a `slice`, which has one result."""
     params = equation.params
     steps = params["strides"] or (1,) * len(params["start_indices"])
     return list(map(Cut, params["start_indices"], params["limit_indices"], steps))
 
 
 def _slice(
-    pair: EquationPair, true: Sequence[Cut], own: Sequence[Cut], index: int
-) -> tuple[Layout, dict[int, Slot]]:
-    """The layout of a slice, and its starts that are runtime arguments, by axis."""
+    pair: EquationPair, cuts_of: CutsOf, index: int
+) -> tuple[Layout, Sequence[Cut], dict[int, Slot]]:
+    """The layout of a slice, its cuts, and its starts that are runtime arguments, by axis."""
     (layout,), shapes = pair.layouts, pair.operand_shapes()
+    true, own = cuts_of(pair.true, index), cuts_of(pair.padded, index)
     axes, starts = [], {}
     for i, (before, cut) in enumerate(zip(true, own, strict=True)):
-        if before.is_all(shapes[0][i]) and cut.is_all(shapes[1][i]):
+        if before == (0, shapes[0][i], 1) and cut == (0, shapes[1][i], 1):
             axes.append(layout[i])
             continue
         if before.step != cut.step:
@@ -76,19 +76,18 @@ def _slice(
         if pair.proof.varies(before.start, cut.start):
             starts[i] = pair.proof.size_slot(before.start)
         axes.append(pair.result_axis(i, index, uniform=layout[i].uniform))
-    return tuple(axes), starts
+    return tuple(axes), own, starts
 
 
 def _take(
     runtime_args: RuntimeArgs, x: Any, cuts: Sequence[Cut], starts: Mapping[int, Slot]
 ) -> Any:
+    cuts = list(cuts)
     for axis, start in starts.items():
         first, stop, step = cuts[axis]
-        x = shifted(x, axis, runtime_args[start], max(stop - first, 0))[
-            tuple(slice(None, None, step if i == axis else 1) for i in range(x.ndim))
-        ]
-    rest = [Cut(0, x.shape[axis], 1) if axis in starts else cut for axis, cut in enumerate(cuts)]
-    return lax.slice(x, *([part[i] for part in rest] for i in range(3)))
+        cuts[axis] = Cut(0, max(stop - first, 0), step)
+        x = shifted(x, axis, runtime_args[start], cuts[axis].stop)
+    return lax.slice(x, *([cut[i] for cut in cuts] for i in range(3)))
 
 
 def dynamic_slice(pair: EquationPair) -> tuple[Sequence[Layout], Run]:

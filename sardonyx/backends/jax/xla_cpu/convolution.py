@@ -1,103 +1,91 @@
 """Convolutions with their channels last, as XLA's kernels for CPUs want them.
 
-The axes are moved on the way in and out. Between two convolutions XLA keeps the arrays as they are
-and moves nothing.
+The axes are moved before and after each convolution; XLA cancels the moves between two of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
 from sardonyx.backends import windows
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 
-# Each tap, channel or group is code of its own in the forms that go through them one by one.
+HIGHEST = lax.Precision.HIGHEST
+
+# The forms that visit taps or groups one by one generate code for each of them.
 MOST_TAPS = 64
 MOST_GROUPS = 64
 # With more channels in a group, a product per group is faster.
 FEWEST_FOR_PRODUCTS = 5
-# To rearrange a weight costs about as much as to rearrange two elements of the windows.
+# Rearranging an element of a weight costs as much as rearranging two elements of the windows.
 COST_OF_WEIGHTS = 2
 
 
-class Layout(NamedTuple):
-    """How the windows of a convolution lie on its input."""
-
-    strides: tuple[int, ...]
-    pads: tuple[tuple[int, int], ...]
-    dilations: tuple[int, ...]
-
-    @property
-    def rank(self) -> int:
-        return len(self.strides)
-
-    @property
-    def is_unpadded(self) -> bool:
-        return not any(map(any, self.pads))
-
-    def divided(self) -> tuple[Layout, Layout]:
-        """Along the first axis, and along the others."""
-        first, rest = zip(*((each[:1], each[1:]) for each in self), strict=True)
-        return Layout(*first), Layout(*rest)
-
-    def sizes(self, spatial: Sequence[int], kernel: Sequence[int]) -> tuple[int, ...]:
-        """How many windows there are on each axis."""
-        padded = [n + sum(ends) for n, ends in zip(spatial, self.pads, strict=True)]
-        return windows.output_sizes(padded, kernel, self.strides, self.dilations)
-
-
-def correlate(
-    x: Any,
-    weight: Any,
-    *,
-    strides: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilations: Sequence[int],
-    groups: int,
-) -> Any:
+def correlate(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
     """Correlate (N, C, *spatial) with (M, C / groups, *kernel)."""
-    layout = Layout(tuple(strides), tuple((head, tail) for head, tail in pads), tuple(dilations))
     x = jnp.moveaxis(x, 1, -1)
-    y = _dense(x, weight, layout) if groups == 1 else _grouped(x, weight, layout, groups)
+    y = _dense(x, weight, layout) if layout.groups == 1 else _grouped(x, weight, layout)
     return jnp.moveaxis(y, -1, 1)
 
 
-def turns_weights(x: Sequence[int], weight: Sequence[int], layout: Layout, groups: int) -> bool:
+def general_convolution(
+    x: Any, weight: Any, layout: ConvolutionLayout, precision: Any = HIGHEST, axes: str = "NC*"
+) -> Any:
+    """The same as one operation of XLA; `axes` are those of `x` and of the result."""
+    spatial = "".join(map(str, range(layout.rank)))
+    axes = axes.replace("*", spatial)
+    return lax.conv_general_dilated(
+        x,
+        weight,
+        window_strides=layout.strides,
+        padding=layout.pads,
+        rhs_dilation=layout.dilations,
+        dimension_numbers=(axes, f"OI{spatial}", axes),
+        feature_group_count=layout.groups,
+        precision=precision,
+    )
+
+
+def turns_weights(x: Sequence[int], weight: Sequence[int], layout: ConvolutionLayout) -> bool:
     """Whether the convolution of (N, *spatial, C) reads weights in another order than theirs."""
+    groups = layout.groups
     if groups > 1 and (_is_shifted(weight) or groups > MOST_GROUPS):
         return False
     part = (weight[0] // groups, *weight[1:])
     return not (_are_tiles(part[2:], layout) or _are_columns_less(x, part, layout))
 
 
-def _grouped(x: Any, weight: Any, layout: Layout, groups: int) -> Any:
+def _grouped(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
+    groups = layout.groups
     if _is_shifted(weight.shape):
-        return _sum_of_shifted(x, weight, layout, groups)
+        return _sum_of_shifted(x, weight, layout)
     if groups > MOST_GROUPS:
-        return _general(x, weight, layout, groups)
+        return general_convolution(x, weight, layout, axes="N*C")
     parts = zip(jnp.split(x, groups, -1), jnp.split(weight, groups), strict=True)
-    return jnp.concat([_dense(*part, layout) for part in parts], axis=-1)
+    one_group = layout._replace(groups=1)
+    return jnp.concat([_dense(*part, one_group) for part in parts], axis=-1)
 
 
 def _is_shifted(weight: Sequence[int]) -> bool:
     return weight[1] < FEWEST_FOR_PRODUCTS and math.prod(weight[1:]) <= MOST_TAPS
 
 
-def _sum_of_shifted(x: Any, weight: Any, layout: Layout, groups: int) -> Any:
-    """The kernel's taps, each times the input shifted by it, one channel of a group at a time."""
+def _sum_of_shifted(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
+    """The sum of each tap times the shifted input, one channel of a group at a time."""
     count, inner, *kernel = weight.shape
     wide = jnp.promote_types(x.dtype, jnp.float32)
     views = _windows(_padded(x, layout), kernel, layout)
-    taps = weight.astype(wide).reshape(groups, count // groups, inner, len(views))
+    taps = weight.astype(wide).reshape(layout.groups, count // layout.groups, inner, len(views))
     taps = _laid_out(jnp.moveaxis(taps, (-1, -2), (0, 1)))
     sizes = views[0].shape[:-1]
     total: Any = None
     for view, tap in zip(views, taps, strict=True):
-        channels = view.astype(wide).reshape(*sizes, groups, inner)
+        channels = view.astype(wide).reshape(*sizes, layout.groups, inner)
         for i in range(inner):
             product = channels[..., i, None] * tap[i]
             total = product if total is None else total + product
@@ -105,10 +93,10 @@ def _sum_of_shifted(x: Any, weight: Any, layout: Layout, groups: int) -> Any:
 
 
 def _laid_out(x: Any) -> Any:
-    """`x` with its last elements side by side, where XLA would rather gather them at each use."""
+    """`x`, stored in row-major order, where XLA would rather gather its elements at each use."""
     flat = x.reshape(x.size)
     half = x.size // 2
-    # What is written in two parts it does not see through.
+    # XLA does not look through two writes into one array.
     room = lax.dynamic_update_slice(jnp.zeros_like(flat), flat[:half], (0,))
     return lax.dynamic_update_slice(room, flat[half:], (half,)).reshape(x.shape)
 
@@ -116,7 +104,7 @@ def _laid_out(x: Any) -> Any:
 # -- one group ------------------------------------------------------------------------------------
 
 
-def _dense(x: Any, weight: Any, layout: Layout) -> Any:
+def _dense(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
     kernel = weight.shape[2:]
     if _are_tiles(kernel, layout):
         return _product(_tiles(x, kernel), weight)
@@ -125,14 +113,14 @@ def _dense(x: Any, weight: Any, layout: Layout) -> Any:
     return _in_planes(x, weight, layout) if layout.rank > 2 else _in_plane(x, weight, layout)
 
 
-def _are_tiles(kernel: Sequence[int], layout: Layout) -> bool:
+def _are_tiles(kernel: Sequence[int], layout: ConvolutionLayout) -> bool:
     """Whether the windows lie side by side."""
     is_dense = layout.is_unpadded and set(layout.dilations) == {1}
     return is_dense and tuple(kernel) == layout.strides
 
 
-def _are_columns_less(x: Sequence[int], weight: Sequence[int], layout: Layout) -> bool:
-    """Whether it is less work to rearrange the windows than the weights."""
+def _are_columns_less(x: Sequence[int], weight: Sequence[int], layout: ConvolutionLayout) -> bool:
+    """Whether rearranging the windows is less work than rearranging the weights."""
     kernel = weight[2:]
     taps = math.prod(kernel)
     if taps == 1 and layout.is_unpadded:
@@ -142,7 +130,7 @@ def _are_columns_less(x: Sequence[int], weight: Sequence[int], layout: Layout) -
 
 
 def _product(columns: Any, weight: Any) -> Any:
-    """By the weights as they lie."""
+    """Multiply the columns by the weights in their own order."""
     *sizes, length = columns.shape
     rows = columns.reshape(math.prod(sizes), length)
     y = product_of_rows(rows, weight.reshape(weight.shape[0], length))
@@ -152,11 +140,11 @@ def _product(columns: Any, weight: Any) -> Any:
 def product_of_rows(a: Any, b: Any) -> Any:
     """Each row of a matrix times each row of another."""
     along = (((1,), (1,)), ((), ()))
-    return lax.dot_general(a, b, along, precision=lax.Precision.HIGHEST)
+    return lax.dot_general(a, b, along, precision=HIGHEST)
 
 
 def _tiles(x: Any, kernel: Sequence[int]) -> Any:
-    """The columns of windows side by side."""
+    """The columns of windows that lie side by side."""
     batch, *spatial, channels = x.shape
     sizes = [n // side for n, side in zip(spatial, kernel, strict=True)]
     whole = (slice(0, size * side) for size, side in zip(sizes, kernel, strict=True))
@@ -167,14 +155,14 @@ def _tiles(x: Any, kernel: Sequence[int]) -> Any:
     return tiles.reshape(batch, *sizes, channels * math.prod(kernel))
 
 
-def _columns(x: Any, kernel: Sequence[int], layout: Layout) -> Any:
+def _columns(x: Any, kernel: Sequence[int], layout: ConvolutionLayout) -> Any:
     views = _windows(_padded(x, layout), kernel, layout)
     *sizes, channels = views[0].shape
     return jnp.stack(views, -1).reshape(*sizes, channels * len(views))
 
 
-def _in_planes(x: Any, weight: Any, layout: Layout) -> Any:
-    """Of three axes and more: the taps on the first become channels of what has one axis less."""
+def _in_planes(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
+    """Turn the taps on the first axis into channels, and convolve along one axis less."""
     first, rest = layout.divided()
     count, channels, taps, *kernel = weight.shape
     deep = _windows(_padded(x, first), (taps,), first)
@@ -185,8 +173,8 @@ def _in_planes(x: Any, weight: Any, layout: Layout) -> Any:
     return y.reshape(batch, depth, *y.shape[1:])
 
 
-def _in_plane(x: Any, weight: Any, layout: Layout) -> Any:
-    """With zeros for further channels and filters, where they make the kernel of few fast."""
+def _in_plane(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
+    """Add zeros as channels or filters if there are too few of them for XLA's fast kernel."""
     count, channels, *kernel = weight.shape
     more_channels = -channels % 4 if channels > 2 and count <= 32 else 0
     more_filters = max(32 - count, 0) if channels <= 8 <= count else 0
@@ -194,32 +182,18 @@ def _in_plane(x: Any, weight: Any, layout: Layout) -> Any:
     if more_channels or more_filters:
         x = jnp.pad(x, [(0, 0), *around, (0, more_channels)])
         weight = jnp.pad(weight, [(0, more_filters), (0, more_channels), *around])
-    return _general(x, weight, layout, 1)[..., :count]
-
-
-def _general(x: Any, weight: Any, layout: Layout, groups: int) -> Any:
-    spatial = "".join(map(str, range(layout.rank)))
-    return lax.conv_general_dilated(
-        x,
-        weight,
-        window_strides=layout.strides,
-        padding=layout.pads,
-        rhs_dilation=layout.dilations,
-        dimension_numbers=(f"N{spatial}C", f"OI{spatial}", f"N{spatial}C"),
-        feature_group_count=groups,
-        precision=lax.Precision.HIGHEST,
-    )
+    return general_convolution(x, weight, layout, axes="N*C")[..., :count]
 
 
 # -- windows of arrays whose channels come last ---------------------------------------------------
 
 
-def _padded(x: Any, layout: Layout) -> Any:
+def _padded(x: Any, layout: ConvolutionLayout) -> Any:
     rest = [(0, 0)] * (x.ndim - 1 - layout.rank)
     return x if layout.is_unpadded else jnp.pad(x, [(0, 0), *layout.pads, *rest])
 
 
-def _windows(x: Any, kernel: Sequence[int], layout: Layout) -> list[Any]:
+def _windows(x: Any, kernel: Sequence[int], layout: ConvolutionLayout) -> list[Any]:
     """One strided view of `x` per element of the kernel, whose axes begin at 1."""
     ones = (1,) * (x.ndim - 1 - layout.rank)
     return windows.views(x, (*kernel, *ones), (*layout.strides, *ones), (*layout.dilations, *ones))

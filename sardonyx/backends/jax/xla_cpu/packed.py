@@ -1,9 +1,8 @@
-"""Weights in the order in which XLA's kernels for CPUs read them: turned once, not at each call."""
+"""Weights in the order in which XLA's kernels for CPUs read them, rearranged ahead of all calls."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +12,11 @@ from jax import lax
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu import platforms
-from sardonyx.backends.jax.xla_cpu.convolution import Layout, product_of_rows, turns_weights
+from sardonyx.backends.jax.xla_cpu.convolution import product_of_rows, turns_weights
 
-# Up to so many rows are multiplied by one block of columns after the other.
+# Up to so many rows are multiplied by blocks of columns.
 MOST_ROWS_BY_BLOCKS = 16
 COLUMNS_OF_BLOCK = 64
 # So many rows of a matrix stay in the processor's cache while they are transposed.
@@ -28,8 +28,7 @@ class TurnedConvolution:
     """A convolution by filters whose channels come last."""
 
     weight: Spec
-    layout: Layout
-    groups: int
+    layout: ConvolutionLayout
 
     @property
     def packed(self) -> Spec:
@@ -38,42 +37,32 @@ class TurnedConvolution:
         return Spec((*kernel, channels, count), self.weight.dtype)
 
     def pack(self, weight: Any) -> Any:
-        """The filters of a weight, of NumPy or of JAX as that is."""
+        """The filters in that order, in the weight's own library."""
         count, *sides = weight.shape
         last = transposed(weight.reshape(count, math.prod(sides))).reshape(*sides, count)
-        return _library_of(weight).moveaxis(last, 0, -2).copy()
+        axes = range(last.ndim)
+        return last.transpose(*axes[1:-1], 0, axes[-1]).copy()
 
     def run(self, x: Any, packed: Any) -> Any:
-        """The convolution: XLA sees that the filters are turned to and fro."""
+        """The convolution; XLA cancels the two transposes of the filters."""
         weight = jnp.moveaxis(packed, (-2, -1), (1, 0))
-        return platforms.convolution(x, weight, **self.layout._asdict(), groups=self.groups)
+        return platforms.convolution(x, weight, self.layout)
 
 
 def convolution(
-    x: Spec,
-    weight: Spec,
-    *,
-    strides: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilations: Sequence[int],
-    groups: int,
-    epilogue: Epilogue,
+    x: Spec, weight: Spec, layout: ConvolutionLayout, *, epilogue: Epilogue
 ) -> TurnedConvolution | None:
-    """One whose filters would be turned at each call; None where there is nothing to gain."""
-    layout = Layout(tuple(strides), tuple((head, tail) for head, tail in pads), tuple(dilations))
+    """A convolution that would rearrange its filters at each call; None for all others."""
     batch, channels, *spatial = x.shape
     if epilogue != NOTHING or not math.prod(weight.shape):
         return None
-    is_turned = turns_weights((batch, *spatial, channels), weight.shape, layout, groups)
-    return TurnedConvolution(weight, layout, groups) if is_turned else None
+    is_turned = turns_weights((batch, *spatial, channels), weight.shape, layout)
+    return TurnedConvolution(weight, layout) if is_turned else None
 
 
 @dataclass(frozen=True)
 class TurnedMatrix:
-    """Rows times a matrix whose columns lie in one piece each.
-
-    Or, for a few rows, 64 side by side in one piece: less is then rearranged than multiplied.
-    """
+    """Rows times a matrix whose columns are contiguous or, for a few rows, in blocks of 64."""
 
     weight: Spec
     is_transposed: bool
@@ -89,12 +78,12 @@ class TurnedMatrix:
         return Spec((blocks, inner, COLUMNS_OF_BLOCK), self.weight.dtype)
 
     def pack(self, weight: Any) -> Any:
-        """The turned form of a weight, of NumPy or of JAX as that is."""
+        """The matrix in that order, in the weight's own library."""
         if not self.is_blocked:
             return transposed(weight)
         matrix = transposed(weight) if self.is_transposed else weight
         blocks = matrix.reshape(len(matrix), -1, COLUMNS_OF_BLOCK)
-        return _library_of(weight).moveaxis(blocks, 1, 0).copy()
+        return blocks.transpose(1, 0, 2).copy()
 
     def run(self, x: Any, packed: Any) -> Any:
         """The product with the last axis of `x`."""
@@ -113,7 +102,7 @@ def _by_blocks(rows: Any, blocks: Any) -> Any:
 def matrix_product(
     x: Spec, weight: Spec, *, is_transposed: bool, epilogue: Epilogue
 ) -> TurnedMatrix | None:
-    """One for rows like these; None where something follows, or the columns are in one piece."""
+    """A product with rows like these; None for an epilogue, or if the columns are contiguous."""
     columns = weight.shape[0 if is_transposed else 1]
     rows = math.prod(x.shape[:-1])
     if epilogue != NOTHING or not rows * math.prod(weight.shape):
@@ -125,7 +114,7 @@ def matrix_product(
 
 
 def transposed(matrix: Any) -> Any:
-    """A copy with the axes swapped; NumPy is slow at it where rows are long."""
+    """A copy with the axes swapped, in strips, because NumPy is slow at it if rows are long."""
     if not isinstance(matrix, np.ndarray):
         return matrix.T
     result = np.empty(matrix.shape[::-1], matrix.dtype)
@@ -133,7 +122,3 @@ def transposed(matrix: Any) -> Any:
         strip = slice(start, start + ROWS_AT_ONCE)
         result[:, strip] = matrix[strip].T
     return result
-
-
-def _library_of(weight: Any) -> Any:
-    return np if isinstance(weight, np.ndarray) else jnp

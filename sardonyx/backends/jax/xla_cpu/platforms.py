@@ -1,4 +1,4 @@
-"""What XLA computes in one form on CPUs and in another elsewhere."""
+"""Operations that XLA computes fast in one form on CPUs and in another elsewhere."""
 
 from __future__ import annotations
 
@@ -9,47 +9,23 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu import windows
-from sardonyx.backends.jax.xla_cpu.convolution import correlate
-from sardonyx.backends.windows import reduced
+from sardonyx.backends.jax.xla_cpu.convolution import correlate, general_convolution
+from sardonyx.backends.windows import Combine, reduced
 
 
 def convolution(
-    x: Any, weight: Any, *, precision: Any = lax.Precision.HIGHEST, **layout: Any
+    x: Any, weight: Any, layout: ConvolutionLayout, precision: Any = lax.Precision.HIGHEST
 ) -> Any:
     """Correlate (N, C, *spatial) with (M, C / groups, *kernel)."""
-    return lax.platform_dependent(
-        x,
-        weight,
-        cpu=partial(correlate, **layout),
-        default=partial(general_convolution, precision=precision, **layout),
-    )
+    on_cpu = partial(correlate, layout=layout)
+    general = partial(general_convolution, layout=layout, precision=precision)
+    return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)
 
 
-def general_convolution(
-    x: Any,
-    weight: Any,
-    *,
-    strides: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilations: Sequence[int],
-    groups: int,
-    precision: Any = lax.Precision.HIGHEST,
-) -> Any:
-    """The same as it is written."""
-    return lax.conv_general_dilated(
-        x,
-        weight,
-        window_strides=tuple(strides),
-        padding=tuple(pads),
-        rhs_dilation=tuple(dilations),
-        feature_group_count=groups,
-        precision=precision,
-    )
-
-
-def window_reduce(combine: windows.Combine, x: Any, initial: float, *window: Sequence[int]) -> Any:
-    """Over each window of the last axes."""
+def window_reduce(combine: Combine, x: Any, initial: float, *window: Sequence[int]) -> Any:
+    """Reduce each window of the last axes."""
     neutral = x.dtype.type(initial)
     if any(dilation > 1 for dilation in window[2]):
         # JAX has no derivatives of a window with gaps.

@@ -1,24 +1,23 @@
-"""Reductions over windows, one axis after the other: XLA's own kernel visits each tap by itself."""
+"""Reductions over windows, one axis after the other; XLA's own kernel visits every tap."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
 from sardonyx.backends import windows
+from sardonyx.backends.windows import Combine
 
-Combine: TypeAlias = Callable[[Any, Any], Any]
-
-# Windows with a longer side are not put together of slices.
+# Longer sides of windows are not reduced by slices.
 LONGEST_OF_SLICES = 4
 
 
 def window_reduce(combine: Combine, x: Any, initial: Any, *window: Sequence[int]) -> Any:
-    """Over the last axes, with those before them last, in which order convolutions leave them."""
+    """Reduce the last axes, with the channels moved behind them, where convolutions leave them."""
     channels = tuple(range(1, x.ndim - len(window[0])))
     last = tuple(range(-len(channels), 0))
     x = _along_each_axis(combine, jnp.moveaxis(x, channels, last), initial, window)
@@ -28,21 +27,21 @@ def window_reduce(combine: Combine, x: Any, initial: Any, *window: Sequence[int]
 def _along_each_axis(
     combine: Combine, x: Any, initial: Any, window: Sequence[Sequence[int]]
 ) -> Any:
-    """Short sides as slices, which XLA joins with what stands before and after them."""
+    """Reduce short sides by slices, which XLA fuses with the operations around them."""
     for i, along in enumerate(zip(*window, strict=True)):
         one_axis = [((1,) * i + (size,) + (1,) * (x.ndim - 2 - i)) for size in along]
         if along[0] <= LONGEST_OF_SLICES:
             x = reduce(combine, windows.views(x, *one_axis))
             continue
-        # Padding before it XLA would draw into the reduction, which it then compiles wrongly: tiles
-        # repeat an axis of one element, and windows over few elements lose one of theirs.
+        # XLA would fuse padding before it into the reduction, and compile that wrongly: tiles
+        # repeat an axis of one element, and windows over few elements lose one of them.
         x = lax.optimization_barrier(x)
         x = general_window_reduce(combine, x, initial, *one_axis)
     return x
 
 
 def general_window_reduce(combine: Combine, x: Any, initial: Any, *window: Sequence[int]) -> Any:
-    """All axes at once."""
+    """Reduce all axes at once."""
     lead = (1,) * (x.ndim - len(window[0]))
     kernel, strides, dilations = ((*lead, *sides) for sides in window)
     return lax.reduce_window(
@@ -51,6 +50,6 @@ def general_window_reduce(combine: Combine, x: Any, initial: Any, *window: Seque
 
 
 def pad_planes(x: Any, widths: Sequence[tuple[int, int]], value: Any) -> Any:
-    """`x` padded behind its first two axes; in any other order XLA would move them to and fro."""
+    """Pad the axes of `x` behind the first two, with the channels moved to the end meanwhile."""
     before, behind = jnp.moveaxis(x, 1, -1), [widths[0], *widths[2:], widths[1]]
     return jnp.moveaxis(jnp.pad(before, behind, constant_values=value), -1, 1)

@@ -86,15 +86,10 @@ extern "C" {
 
 int64_t sardonyx_onednn_series() { return dnnl_version()->major; }
 
-// How many bytes the packed weights take, by which kernel and in how many pieces the work is done;
-// or -1 where oneDNN has no fast kernel.
-int64_t sardonyx_onednn_plan(const int64_t* numbers, int64_t count, char* kernel, int64_t room,
-                             int64_t* pieces) {
+// How many bytes the packed weights take, or -1 if oneDNN has no fast kernel.
+int64_t sardonyx_onednn_plan(const int64_t* numbers, int64_t count) {
   try {
-    auto plan = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count));
-    std::strncpy(kernel, plan->implementation().c_str(), room - 1);
-    *pieces = plan->pieces();
-    return plan->packed_bytes();
+    return sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count))->packed_bytes();
   } catch (const std::exception&) {
     return -1;
   }

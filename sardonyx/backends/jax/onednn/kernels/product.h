@@ -34,7 +34,6 @@ class Product {
   const Epilogue& epilogue() const { return epilogue_; }
   size_t packed_bytes() const { return packed_bytes_; }
   std::string implementation() const { return whole_.front().implementation(); }
-  size_t pieces() const { return pieces_.size(); }
 
   void pack(const std::byte* weights, std::byte* packed) const {
     OneThread one_thread;
