@@ -29,9 +29,12 @@ class PieceRecorder:
 
     is_inline = False
 
-    def __init__(self, backend: Backend, weights: Weights, padded: Collection[int]) -> None:
+    def __init__(
+        self, backend: Backend, weights: Weights, padded: Collection[int], *, rewrites: bool
+    ) -> None:
         self.backend = backend
         self.weights = weights
+        self.rewrites = rewrites
         self.registers = Registers()
         self.pieces: list[TracedSegment] = []
         # The inputs, by number, that are padded, so that nobody may read them.

@@ -34,12 +34,14 @@ class CallRecorder:
         *,
         inline: bool,
         execute: bool,
+        rewrites: bool,
         donated: Collection[int] = (),
     ) -> None:
         self.backend: Backend = compiler.backend
         self.weights = weights
         self.registers = Registers()
         self.is_inline = inline
+        self.rewrites = rewrites
         self.path: list[Stage] = []
         self._compiler = compiler
         self._constants = constants

@@ -9,14 +9,16 @@ from sardonyx.graph.programs.weight_preparation import Binding, Fixed, bind
 from sardonyx.graph.rewriting.phases import rewrite
 from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.registers import Registers
-from sardonyx.graph.tracing.steps import Segment, Step
+from sardonyx.graph.tracing.steps import Segment, Step, without_dead_steps
 
 
 def rewritten(segment: TracedSegment, recorder: Recorder, *, knows_weights: bool) -> Sequence[Step]:
-    """The segment's steps after every rewrite.
+    """The segment's steps after every rewrite, if the model allows any.
 
     `knows_weights` says that weights are the same at each call, so that rewrites may combine them.
     """
+    if not recorder.rewrites:
+        return without_dead_steps(segment.steps, segment.results)
     registers, weights = recorder.registers, recorder.weights
 
     def is_finite(register: int) -> bool:
