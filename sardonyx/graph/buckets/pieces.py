@@ -11,8 +11,9 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.programs.finishing import prepared_stage, rewritten
+from sardonyx.graph.programs.finishing import prepared_stage
 from sardonyx.graph.programs.stages import Stage
+from sardonyx.graph.rewriting.phases import rewritten
 from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.steps import Embedded, Operand, without_dead_steps

@@ -12,7 +12,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput, UnsupportedModel
 from sardonyx.graph.ir import Source
-from sardonyx.graph.programs.finishing import rewritten
+from sardonyx.graph.rewriting.phases import rewritten
 from sardonyx.graph.tracing.names import Named
 from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.registers import Registers
