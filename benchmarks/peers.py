@@ -122,10 +122,10 @@ def _torch(job: Job, feeds: Feeds, prepared: Callable[[Any], Any]) -> Opened:
 
     @torch.no_grad()
     def call() -> Sequence[Any]:
-        made = _several(network(*arguments))
+        results = _several(network(*arguments))
         if job.gpu:
             torch.cuda.synchronize()
-        return made
+        return results
 
     return Opened(call, lambda tensor: tensor.numpy(force=True))
 
@@ -146,8 +146,8 @@ def open_openvino(job: Job, feeds: Feeds) -> Opened:
     compiled = core.compile_model(model, "CPU", settings)
 
     def call() -> Sequence[Any]:
-        made = compiled(feeds, share_inputs=True, share_outputs=True)
-        return [made[output] for output in compiled.outputs]
+        results = compiled(feeds, share_inputs=True, share_outputs=True)
+        return [results[output] for output in compiled.outputs]
 
     return Opened(call)
 
@@ -198,8 +198,8 @@ def open_hand_written(job: Job, feeds: Feeds) -> Opened:
     )
 
 
-def _several(made: Any) -> Sequence[Any]:
-    return made if isinstance(made, (tuple, list)) else [made]
+def _several(results: Any) -> Sequence[Any]:
+    return results if isinstance(results, (tuple, list)) else [results]
 
 
 PEERS: dict[str, Peer] = {

@@ -15,27 +15,29 @@ def prepared_stage(steps: Sequence[Step], traced: TracedSegment, recorder: Recor
     """A stage of these steps; those on weights and constants alone run once, ahead of the calls."""
     if not steps:
         return Stage(outputs=traced.outputs)
-    known = recorder.registers
-    fixed = Fixed(known.weights, known.constants, known.placed, known.specs)
-    return _stage(*bind(steps, traced.results, fixed, recorder.backend), traced, known)
+    registers = recorder.registers
+    fixed = Fixed(registers.weights, registers.constants, registers.placed, registers.specs)
+    return _stage(*bind(steps, traced.results, fixed, recorder.backend), traced, registers)
 
 
 def plain_stage(steps: Sequence[Step], traced: TracedSegment, recorder: Recorder) -> Stage:
     """A stage of these steps, all of which run at each call."""
     if not steps:
         return Stage(outputs=traced.outputs)
-    known = recorder.registers
-    fixed = {*known.weights, *known.placed}
+    registers = recorder.registers
+    fixed = {*registers.weights, *registers.placed}
     segment = Segment(steps, traced.results, fixed, host=traced.on_host)
-    binding = Binding.plain(segment, known.weights, known.constants, known.placed)
-    return _stage(segment, binding, traced, known)
+    binding = Binding.plain(segment, registers.weights, registers.constants, registers.placed)
+    return _stage(segment, binding, traced, registers)
 
 
-def _stage(segment: Segment, binding: Binding, traced: TracedSegment, known: Registers) -> Stage:
+def _stage(
+    segment: Segment, binding: Binding, traced: TracedSegment, registers: Registers
+) -> Stage:
     return Stage(
         segment,
         binding,
-        inputs=tuple(known.specs[register] for register in segment.inputs),
-        results=tuple(known.specs[register] for register in segment.results),
+        inputs=tuple(registers.specs[register] for register in segment.inputs),
+        results=tuple(registers.specs[register] for register in segment.results),
         outputs=traced.outputs,
     )

@@ -149,8 +149,10 @@ def _product_below(passage: Passage, operand: Operand) -> Step | None:
 
 
 def _activation(passage: Passage, step: Step) -> Activation | None:
-    if calls(step, Clip, clip_to_attributes):
-        return _clip(passage, step)
+    clipped = clipping(passage, step)
+    if clipped is not None and clipped.low is not None and clipped.high is not None:
+        low, high = float(clipped.low), float(clipped.high)
+        return Activation("clip", low, high) if low <= high else None
     for op, activation_of in _ACTIVATIONS.items():
         if calls(step, op):
             return activation_of(parameters_of(step, op))
@@ -170,14 +172,6 @@ _ACTIVATIONS: dict[Called, Callable[[dict[str, Any]], Activation]] = {
     Elu: lambda values: Activation("elu", values["alpha"]),
 }
 ACTIVATIONS: tuple[Called, ...] = (*_ACTIVATIONS, Clip, clip_to_attributes)
-
-
-def _clip(passage: Passage, step: Step) -> Activation | None:
-    clipped = clipping(passage, step)
-    if clipped is None or clipped.low is None or clipped.high is None:
-        return None
-    low, high = float(clipped.low), float(clipped.high)
-    return Activation("clip", low, high) if low <= high else None
 
 
 def extend_by_sum(passage: Passage, step: Step) -> Replacement:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.numpy import HOST
 from sardonyx.graph.rewriting.rewriter import (
     Called,
     Passage,
@@ -192,10 +191,6 @@ class _Folding:
         if operand is None:
             return None
         outputs = self.product.outputs
-        value: Any = self.passage.constant(operand)
-        if value is not None:
-            vector: Any = by_output(HOST, value if by is None else by(HOST, value), outputs=outputs)
-            return Embedded(vector)
         if by is not None:
             operand = self._prepared(self.passage.spec(operand).shape, by, (operand,), "Opposite")
         return self._prepared((outputs,), by_output, (operand,), "ByOutput", outputs=outputs)

@@ -33,52 +33,41 @@ def fuse_normalization(passage: Passage, step: Step) -> Replacement:
     """Normalize in one step; a product or sum that follows is its scale or bias."""
     if step.specs[0].dtype not in (np.float32, np.float64):
         return None
-    return _normalized(passage, step) or _with_scale(passage, step) or _with_bias(passage, step)
+    return _normalized(passage, step) or _with_parameter(passage, step)
 
 
 # -- scale and bias -------------------------------------------------------------------------------
 
 
-def _with_scale(passage: Passage, step: Step) -> Replacement:
-    """Take a factor as the scale of a normalization that has none yet."""
-    for operand, scale in orders(step) if calls(step, Mul) else ():
+def _with_parameter(passage: Passage, step: Step) -> Replacement:
+    """Take a factor as the scale of a normalization that has none, or a term as its bias."""
+    for operand, parameter in () if calls(step, Div) else orders(step):
         for op in (LayerNormalization, RMSNormalization):
             normalized = passage.sole_producer(operand, op)
-            if normalized is None or not _is_one(normalized.operands[1]):
+            if normalized is None or not _fits(passage, parameter, step, normalized):
                 continue
-            if len(normalized.operands) == 2 and _fits(passage, scale, step, normalized):
-                return [_renewed(step, normalized, op, scale)]
-    return None
-
-
-def _with_bias(passage: Passage, step: Step) -> Replacement:
-    for operand, bias in orders(step) if calls(step, Add) else ():
-        normalized = passage.sole_producer(operand, LayerNormalization)
-        if normalized is None or len(normalized.operands) != 2 or len(normalized.results) != 1:
-            continue
-        if _fits(passage, bias, step, normalized):
-            return [_renewed(step, normalized, LayerNormalization, normalized.operands[1], bias)]
+            source, scale = normalized.operands
+            attributes = attributes_of(normalized)
+            if calls(step, Mul) and _is_one(scale):
+                return [_normalization(step, op, source, parameter, **attributes)]
+            if calls(step, Add) and op is LayerNormalization:
+                return [_normalization(step, op, source, scale, parameter, **attributes)]
     return None
 
 
 def _fits(passage: Passage, parameter: Operand, step: Step, normalized: Step) -> bool:
-    """Whether the parameter varies along the normalized axes alone."""
-    spec, (result,) = passage.spec(parameter), step.specs
-    if spec.dtype != result.dtype or result != normalized.specs[0]:
+    """Whether the parameter varies along the normalized axes alone, and there is no bias yet."""
+    if len(normalized.operands) != 2 or normalized.specs != step.specs:
         return False
-    rank = len(result.shape)
-    axis: int = attributes_of(normalized).get("axis", -1) % rank
-    outer = spec.shape[: max(len(spec.shape) - (rank - axis), 0)]
-    return len(spec.shape) <= rank and set(outer) <= {1}
+    spec, shape = passage.spec(parameter), step.specs[0].shape
+    axis: int = attributes_of(normalized).get("axis", -1) % len(shape)
+    beyond = len(spec.shape) - (len(shape) - axis)
+    is_inside = len(spec.shape) <= len(shape) and set(spec.shape[: max(beyond, 0)]) <= {1}
+    return is_inside and spec.dtype == step.specs[0].dtype
 
 
 def _is_one(operand: Operand) -> bool:
     return isinstance(operand, Embedded) and operand.value.ndim == 0 and operand.value == 1
-
-
-def _renewed(step: Step, normalized: Step, op: Op[Any], *parameters: Operand) -> Step:
-    operands = (normalized.operands[0], *parameters)
-    return _normalization(step, op, *operands, **attributes_of(normalized))
 
 
 def _normalization(step: Step, op: Op[Any], *operands: Operand, **attributes: Any) -> Step:

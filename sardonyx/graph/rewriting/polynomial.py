@@ -72,7 +72,8 @@ def _product(one: Polynomial, other: Polynomial) -> Polynomial | None:
         for right, b in other.items():
             registers = tuple(sorted(left + right))
             total[registers] = total.get(registers, 0.0) + a * b
-    return total if len(total) <= _MOST_TERMS and _degree(total) <= _HIGHEST_DEGREE else None
+    degree = max(map(len, total), default=0)
+    return total if len(total) <= _MOST_TERMS and degree <= _HIGHEST_DEGREE else None
 
 
 def _power(base: Polynomial, exponent: float) -> Polynomial | None:
@@ -80,7 +81,3 @@ def _power(base: Polynomial, exponent: float) -> Polynomial | None:
         return None
     square = _product(base, base)
     return square if exponent == 2 or square is None else _product(square, base)
-
-
-def _degree(terms: Polynomial) -> int:
-    return max((len(registers) for registers in terms), default=0)

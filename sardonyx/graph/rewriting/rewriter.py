@@ -98,8 +98,9 @@ class Passage:
             return None
         for rewrite in rewrites.get(step.call.function, ()):
             replacement = rewrite(self, step)
-            is_register = isinstance(replacement, int)
-            if replacement is not None and not (is_register and self._is_read_by_number(step)):
+            if isinstance(replacement, int) and self._is_read_by_number(step):
+                continue
+            if replacement is not None:
                 return replacement
         return None
 
@@ -215,17 +216,16 @@ def instead_of(
 
     `arguments` are the function's own, unless these are simply the operands: a hole for each.
     """
-    definition = called.at(sys.maxsize) if isinstance(called, Op) else None
     call = OpCall(
-        called if definition is None else definition.function,
+        function_of(called),
         tuple(HOLE for _ in operands) if arguments is None else tuple(arguments),
         attributes,
         tuple(spec.dtype for spec in step.specs),
         outputs=len(step.specs),
-        is_view=definition is not None and definition.is_view,
+        is_view=isinstance(called, Op) and called.at(sys.maxsize).is_view,
     )
-    name = called.name if isinstance(called, Op) else None
-    return replace(step, call=call, operands=tuple(operands), renamed=title or name)
+    renamed = title or (called.name if isinstance(called, Op) else None)
+    return replace(step, call=call, operands=tuple(operands), renamed=renamed)
 
 
 def calls(step: Step, *ops: Called) -> bool:
