@@ -89,6 +89,13 @@ FUSED = [
         MATRIX | {"shape": np.array([2, 3, 4])}, {"other": (2, 3, 4)},
     ),
     RewriteCase(
+        "reshaped_twice",
+        [node("Gemm", ["x", "m", "b"], ["p"]), node("Unsqueeze", ["p", "axes"], ["u"]),
+         node("Reshape", ["u", "shape"], ["c"]), node("Relu", ["c"], ["y"])],
+        (6, 3), [FUSED_MATMUL, "Reshape"],
+        MATRIX | {"axes": np.array([0]), "shape": np.array([2, 3, 4])},
+    ),
+    RewriteCase(
         "gemm",
         [node("Gemm", ["x", "t", "b"], ["c"], transB=1), node("Tanh", ["c"], ["r"]),
          node("Add", ["r", "other"], ["y"])],

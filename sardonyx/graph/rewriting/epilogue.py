@@ -142,10 +142,10 @@ def extend_by_activation(passage: Passage, step: Step) -> Replacement:
 
 
 def _product_below(passage: Passage, operand: Operand) -> Step | None:
-    """The product that this alone reads, perhaps in another shape."""
-    reshaped = passage.sole_producer(operand, *RESHAPES)
-    source = operand if reshaped is None else reshaped.operands[0]
-    return passage.sole_producer(source, *FUSED)
+    """The product whose only reader reads this operand, perhaps in another shape."""
+    while (reshaped := passage.sole_producer(operand, *RESHAPES)) is not None:
+        operand = reshaped.operands[0]
+    return passage.sole_producer(operand, *FUSED)
 
 
 def _activation(passage: Passage, step: Step) -> Activation | None:

@@ -7,13 +7,7 @@ from __future__ import annotations
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING
-from sardonyx.graph.rewriting.rewriter import (
-    Passage,
-    Replacement,
-    attributes_of,
-    calls,
-    instead_of,
-)
+from sardonyx.graph.rewriting.rewriter import Passage, Replacement, attributes_of, calls, instead_of
 from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.fused_products import convolution_and_more, packed, packed_product
 
