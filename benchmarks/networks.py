@@ -41,8 +41,8 @@ class Plan:
     say: Callable[[str], None]
 
     def job(self, peer: str, network: str, batch: int, threads: int) -> Job:
-        kept = str(self.folder / "compiled" / peer) if PEERS[peer].slow else None
-        return Job(peer, network, batch, threads, str(self.folder), kept, self.gpu)
+        cache = str(self.folder / "compiled" / peer) if PEERS[peer].slow else None
+        return Job(peer, network, batch, threads, str(self.folder), cache, self.gpu)
 
     def reference(self, network: str, batch: int) -> Path:
         """The file of the right results: onnxruntime's, on the CPU."""
@@ -61,28 +61,28 @@ class Plan:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     out = console()
-    given = _parser().parse_args(arguments)
-    if given.show:
-        results = Results.read(given.show)
+    options = _parser().parse_args(arguments)
+    if options.show:
+        results = Results.read(options.show)
     else:
         results = Results(machine=this_machine())
-        plan = _plan(given, out)
+        plan = _plan(options, out)
         _export(plan)
         for record in _measured(plan):
             results.records.append(record)
-            if given.json:
-                results.write(given.json)
+            if options.json:
+                results.write(options.json)
     out.print(table(results.records))
     for note in notes(results.records):
         out.print(f"cannot: {note}", highlight=False)
-    if given.plot:
+    if options.plot:
         from benchmarks.plots import draw  # noqa: PLC0415
 
-        for path in draw(results.records, given.plot):
+        for path in draw(results.records, options.plot):
             out.print(f"wrote {path}")
-    if given.page:
-        fill(given.page, results)
-        out.print(f"filled {given.page}")
+    if options.page:
+        fill(options.page, results)
+        out.print(f"filled {options.page}")
 
 
 def _measured(plan: Plan) -> Iterator[Record]:
@@ -138,13 +138,13 @@ def _starts(plan: Plan, network: str) -> Iterator[Record]:
         if not PEERS[peer].loads:
             continue
         try:
-            found = _start(plan, network, peer)
+            figures = _start(plan, network, peer)
         except CannotError as reason:
             yield Record("load + first call", "s", network, 1, peer, note=str(reason))
             continue
         if peer == BASE:
-            bases = found
-        for measure, value in found.items():
+            bases = figures
+        for measure, value in figures.items():
             unit = "MB" if measure == MEMORY else "s"
             yield Record(measure, unit, network, 1, peer, value, base=bases.get(measure))
 
@@ -156,9 +156,9 @@ def _start(plan: Plan, network: str, peer: str) -> dict[str, float]:
     warm = cold
     if PEERS[peer].caches:
         with tempfile.TemporaryDirectory() as cache:
-            kept = replace(job, cache=cache)
-            _facts(plan, kept)
-            warm = [_facts(plan, kept) for _ in range(plan.starts)]
+            caching = replace(job, cache=cache)
+            _facts(plan, caching)
+            warm = [_facts(plan, caching) for _ in range(plan.starts)]
     return {
         "load + first call": min(facts["load"] + facts["first"] for facts in cold),
         "load + first call, second process": min(facts["load"] + facts["first"] for facts in warm),
@@ -191,21 +191,21 @@ def _measure(plan: Plan, threads: int) -> str:
     return "one thread, CPU time" if threads == 1 else f"{threads} threads, wall time"
 
 
-def _plan(given: argparse.Namespace, out: Console) -> Plan:
-    peers = [p for p in PEERS if p in given.peers or p == BASE]
-    threads = [all_threads() if t == "all" else int(t) for t in given.threads]
-    if given.gpu:
+def _plan(options: argparse.Namespace, out: Console) -> Plan:
+    peers = [p for p in PEERS if p in options.peers or p == BASE]
+    threads = [all_threads() if t == "all" else int(t) for t in options.threads]
+    if options.gpu:
         peers, threads = [p for p in peers if PEERS[p].on_gpu], [all_threads()]
     return Plan(
-        networks=given.networks,
-        batches=given.batches,
+        networks=options.networks,
+        batches=options.batches,
         peers=peers,
         threads=list(dict.fromkeys(threads)),
-        rounds=given.rounds,
-        turn=given.turn,
-        starts=given.starts,
-        folder=given.folder,
-        gpu=given.gpu,
+        rounds=options.rounds,
+        turn=options.turn,
+        starts=options.starts,
+        folder=options.folder,
+        gpu=options.gpu,
         say=lambda line: out.print(line, style="dim", highlight=False),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,26 +57,19 @@ class Peer:
     slow: bool = False
 
 
-def open_sardonyx(job: Job, feeds: Feeds) -> Opened:
+def open_sardonyx(job: Job, feeds: Feeds, **options: Any) -> Opened:
     import jax  # noqa: PLC0415
 
     import sardonyx  # noqa: PLC0415
 
     device = "cuda" if job.gpu else None
-    model = sardonyx.load(job.path, backend="jax", device=device, cache=job.cache)
+    model = sardonyx.load(job.path, backend="jax", device=device, cache=job.cache, **options)
     if not job.gpu:
         return Opened(lambda: model.run(None, feeds))
     placed = {name: jax.device_put(array) for name, array in feeds.items()}
     return Opened(
         lambda: jax.block_until_ready(_several(model(**placed))), work=lambda: work_of(model, feeds)
     )
-
-
-def open_sardonyx_keeping(job: Job, feeds: Feeds) -> Opened:
-    import sardonyx  # noqa: PLC0415
-
-    model = sardonyx.load(job.path, backend="jax", cache=job.cache, retain_freed_memory=True)
-    return Opened(lambda: model.run(None, feeds))
 
 
 def open_onnxruntime(job: Job, feeds: Feeds) -> Opened:
@@ -128,10 +122,10 @@ def _torch(job: Job, feeds: Feeds, prepared: Callable[[Any], Any]) -> Opened:
 
     @torch.no_grad()
     def call() -> Sequence[Any]:
-        made = _several(network(*arguments))
+        results = _several(network(*arguments))
         if job.gpu:
             torch.cuda.synchronize()
-        return made
+        return results
 
     return Opened(call, lambda tensor: tensor.numpy(force=True))
 
@@ -152,8 +146,8 @@ def open_openvino(job: Job, feeds: Feeds) -> Opened:
     compiled = core.compile_model(model, "CPU", settings)
 
     def call() -> Sequence[Any]:
-        made = compiled(feeds, share_inputs=True, share_outputs=True)
-        return [made[output] for output in compiled.outputs]
+        results = compiled(feeds, share_inputs=True, share_outputs=True)
+        return [results[output] for output in compiled.outputs]
 
     return Opened(call)
 
@@ -204,8 +198,8 @@ def open_hand_written(job: Job, feeds: Feeds) -> Opened:
     )
 
 
-def _several(made: Any) -> Sequence[Any]:
-    return made if isinstance(made, (tuple, list)) else [made]
+def _several(results: Any) -> Sequence[Any]:
+    return results if isinstance(results, (tuple, list)) else [results]
 
 
 PEERS: dict[str, Peer] = {
@@ -217,7 +211,7 @@ PEERS: dict[str, Peer] = {
             "sardonyx_keeping",
             "retain_freed_memory",
             ("jax", "sardonyx"),
-            open_sardonyx_keeping,
+            partial(open_sardonyx, retain_freed_memory=True),
             caches=True,
             on_gpu=False,
         ),
@@ -229,6 +223,13 @@ PEERS: dict[str, Peer] = {
             caches=True,
             on_gpu=False,
             environment={"SARDONYX_ONEDNN": "0"},
+        ),
+        Peer(
+            "sardonyx_plain",
+            "without rewrites",
+            ("jax", "sardonyx"),
+            partial(open_sardonyx, rewrites=False),
+            caches=True,
         ),
         Peer(
             "hand_written",

@@ -16,6 +16,7 @@ COLOURS = {
     "sardonyx": "#b5452c",
     "sardonyx_keeping": "#7c2c1a",
     "sardonyx_xla": "#d98f7d",
+    "sardonyx_plain": "#ecc5bb",
     "hand_written": "#e0a458",
     "openvino": "#4c78a8",
     "torch": "#9a9a9a",

@@ -50,6 +50,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     retain_freed_memory: bool = False,
     precision: str = "highest",
     checked: bool = False,
+    rewrites: bool = True,
     limits: Limits = DEFAULT_LIMITS,
     ops: Iterable[Op[Any]] = (),
 ) -> Model:
@@ -94,6 +95,10 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     error that names the node, on every backend. Otherwise JAX and CuPy read the nearest element,
     and write nothing. A checked call waits until its program has run.
 
+    With `rewrites=False` programs have the steps of the graph: none are fused, and weights are
+    neither combined nor packed for kernels. Such programs are easy to compare with the graph, but
+    slower; results agree to rounding. `to_jax`, `export` and `shard` keep a model's choice.
+
     `limits` bounds the memory and the nodes that a small file may ask for; see `Limits`.
 
     `ops` are operators of your own, defined with `@sardonyx.op`, for this model alone. They take
@@ -103,7 +108,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     >>> sardonyx.load("examples/encoder.onnx", backend="numpy").backend
     'numpy'
     """
-    check_switches(jit=jit, strict=strict, retain_freed_memory=retain_freed_memory, checked=checked)
+    check_switches(jit=jit, strict=strict, checked=checked, rewrites=rewrites)
+    check_switches(retain_freed_memory=retain_freed_memory)
     check_count(max_signatures, "A model keeps at least one signature")
     check_choice("precision", precision, PRECISIONS)
     if not isinstance(limits, Limits):
@@ -117,6 +123,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
             buckets=buckets,
             precision=precision,
             checked=checked,
+            rewrites=rewrites,
             limits=limits,
             ops=ops,
         )
@@ -124,7 +131,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         exported: Model = load_exported(source, backend, device)
         return exported
     proto, file = read_model(source)
-    loaded = replace(with_ops(load_source(proto, file), ops), limits=limits)
+    bare = replace(load_source(proto, file), limits=limits, rewrites=bool(rewrites))
+    loaded = with_ops(bare, ops)
     _set_memory(backend, memory_fraction, retains=retain_freed_memory)
     chosen = backend if isinstance(backend, Backend) else find(backend, device)
     if precision != "highest":

@@ -41,7 +41,7 @@ OPTIONS: list[tuple[dict[str, Any], type[SardonyxError], str]] = [
     *(({"precision": bad}, InvalidInput, "precision") for bad in (None, 5, "low", [], {})),
     *(
         ({option: bad}, InvalidInput, f"'{option}' is {bad!r}: pass True or False.")
-        for option in ("strict", "jit", "retain_freed_memory")
+        for option in ("strict", "jit", "retain_freed_memory", "rewrites")
         for bad in ("no", 0, None, 5, [])
     ),
     *(

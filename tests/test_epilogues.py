@@ -18,7 +18,13 @@ from sardonyx.backends.numpy import HOST, NumpyBackend
 from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.fused_products import product_and_more
 from tests.support.onnx_builders import node
-from tests.support.rewrite_cases import RewriteCase, close, unwritten, without_kernels, working
+from tests.support.rewrite_cases import (
+    RewriteCase,
+    close,
+    without_kernels,
+    without_rewrites,
+    working,
+)
 
 CONV, FUSED_CONV, FUSED_MATMUL = "Conv", "FusedConv", "FusedMatMul"
 IMAGE, FILTERS = (2, 3, 6, 5), np.linspace(-1, 1, 4 * 3 * 3 * 3).reshape(4, 3, 3, 3)
@@ -81,6 +87,13 @@ FUSED = [
          node("Tanh", ["c"], ["r"]), node("Add", ["other", "r"], ["y"])],
         (6, 3), ["Reshape", FUSED_MATMUL, "Reshape"],
         MATRIX | {"shape": np.array([2, 3, 4])}, {"other": (2, 3, 4)},
+    ),
+    RewriteCase(
+        "reshaped_twice",
+        [node("Gemm", ["x", "m", "b"], ["p"]), node("Unsqueeze", ["p", "axes"], ["u"]),
+         node("Reshape", ["u", "shape"], ["c"]), node("Relu", ["c"], ["y"])],
+        (6, 3), [FUSED_MATMUL, "Reshape"],
+        MATRIX | {"axes": np.array([0]), "shape": np.array([2, 3, 4])},
     ),
     RewriteCase(
         "gemm",
@@ -180,7 +193,7 @@ def test_what_follows_a_product_goes_with_it(case: RewriteCase, library: type[Ba
     backend, arrays = library(), case.arrays()
     loaded = sardonyx.load(case.model(), backend=backend)
     assert working(loaded.trace(*arrays)) == list(case.titles)
-    expected = unwritten(case.model(), arrays, backend)
+    expected = without_rewrites(case.model(), arrays, backend)
     for _ in range(2):
         found = loaded(*arrays)
         pairs = zip(found, expected, strict=True) if len(case.outputs) > 1 else [(found, expected)]
@@ -199,7 +212,7 @@ def test_weights_are_packed_ahead_of_the_calls(case: RewriteCase) -> None:
     assert stage.segment is not None
     assert "PackedWeight" not in titles(stage.segment.steps)
     for _ in range(2):
-        close(loaded(*arrays), unwritten(case.model(), arrays, backend), 8)
+        close(loaded(*arrays), without_rewrites(case.model(), arrays, backend), 8)
     name = next(name for name in case.weights if name != "b")
     loaded.params[name] = np.asarray(-case.weights[name], np.float32)
     flipped = RewriteCase(
@@ -210,7 +223,7 @@ def test_weights_are_packed_ahead_of_the_calls(case: RewriteCase) -> None:
         {**case.weights, name: -case.weights[name]},
         case.others,
     )
-    close(loaded(*arrays), unwritten(flipped.model(), arrays, backend), 8)
+    close(loaded(*arrays), without_rewrites(flipped.model(), arrays, backend), 8)
 
 
 def titles(steps: Sequence[Step]) -> list[str]:

@@ -84,6 +84,7 @@ def test_a_wrong_argument_is_a_value_error() -> None:
         {"strict": False},
         {"max_signatures": 3},
         {"checked": True},
+        {"rewrites": False},
         {"limits": sardonyx.Limits(inlined_nodes=5)},
         {"backend": "numpy"},
     ],

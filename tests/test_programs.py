@@ -246,50 +246,6 @@ def test_strings_are_host_work_between_device_segments() -> None:
         assert loaded.trace(x, words).kind("out") == "alias"
 
 
-def scale_and_bias(scale: Any, bias: Any) -> onnx.ModelProto:
-    return model(
-        [node("Mul", ["x", "s"], ["p"]), node("Add", ["b", "p"], ["y"])],
-        [value("x", None, helper.np_dtype_to_tensor_dtype(np.asarray(scale).dtype))],
-        [value("y", None, helper.np_dtype_to_tensor_dtype(np.asarray(scale).dtype))],
-        [weight("s", scale), weight("b", bias)],
-    )
-
-
-@pytest.mark.parametrize(
-    ("scale", "bias", "steps"),
-    [
-        (np.float32(1.7), np.float32(-0.3), ["ElementWiseIdentity"]),
-        (np.float16(1.7), np.float16(-0.3), ["ElementWiseIdentity"]),
-        (np.float64(0.5), np.float64(3.0), ["ElementWiseIdentity"]),
-        # Not float32 values, which is all that the operator's scale and bias can be.
-        (np.float64(0.1), np.float64(3.0), ["Mul", "Add"]),
-        (np.float64(1e300), np.float64(-1e300), ["Mul", "Add"]),
-        # An identity only but for -0.0.
-        (np.float32(1.0), np.float32(0.0), ["Add"]),
-        # The result has another shape.
-        (np.full((1, 1, 1), 2, np.float32), np.float32(1.0), ["Mul", "Add"]),
-        (np.int32(2), np.int32(3), ["Mul", "Add"]),
-    ],
-)
-def test_scale_and_bias_are_fused_where_that_is_exact(
-    scale: Any, bias: Any, steps: list[str]
-) -> None:
-    x = (np.arange(-6, 6) / 7).reshape(3, 4).astype(np.asarray(scale).dtype)
-    loaded = sardonyx.load(scale_and_bias(scale, bias), backend="numpy")
-    program = loaded.trace(x)
-    made = [step.title.rpartition("::")[2] for s in program.segments for step in s.steps]
-    assert made == steps
-    for _ in range(2):
-        np.testing.assert_array_equal(loaded(x), x * scale + bias)
-
-
-def test_a_product_that_is_read_elsewhere_is_not_fused() -> None:
-    proto = scale_and_bias(np.float32(2), np.float32(1))
-    proto.graph.output.append(value("p"))
-    program = sardonyx.load(proto, backend="numpy").trace(np.ones(3, np.float32))
-    assert [step.title for s in program.segments for step in s.steps] == ["Mul", "Add"]
-
-
 def test_a_listing_tells_what_became_of_each_value() -> None:
     text = str(sardonyx.load(SIZE_FROM_DATA, backend="jax").trace(np.array([3], np.float32)))
     assert "segment 0 on jax: 4 steps" in text

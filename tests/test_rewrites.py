@@ -17,10 +17,9 @@ from sardonyx.backends.base import Backend
 from tests.support.rewrite_cases import (
     PlainJax,
     RewriteCase,
-    as_written,
     close,
-    unwritten,
     without_kernels,
+    without_rewrites,
     working,
 )
 from tests.support.rewrite_cases_attention import OF_ATTENTION, OF_NO_ATTENTION
@@ -115,7 +114,7 @@ def agree(case: RewriteCase, dtype: Any, backend: Any) -> None:
 def compare(case: RewriteCase, arrays: list[Any], backend: Any) -> None:
     """The model as it runs, twice since programs are only then replayed, against all its steps."""
     proto = case.model(arrays[0].dtype)
-    expected = unwritten(proto, arrays, backend)
+    expected = without_rewrites(proto, arrays, backend)
     loaded = sardonyx.load(proto, backend=backend)
     for _ in range(2):
         found = loaded(*arrays)
@@ -133,13 +132,12 @@ def test_gradients_agree(case: RewriteCase) -> None:
     def slopes(loaded: Any) -> Any:
         return jax.jit(jax.grad(lambda *at: (loaded(*at) ** 2).sum(), range(len(arrays))))(*arrays)
 
-    def as_in_graph() -> Any:
-        return sardonyx.load(case.model(), backend=LIBRARIES["jax"])
-
-    with as_written():
-        expected = slopes(as_in_graph())
-    for found, wanted in zip(slopes(as_in_graph()), expected, strict=True):
-        close(found, wanted, 64)
+    rewritten, plain = (
+        slopes(sardonyx.load(case.model(), backend=LIBRARIES["jax"], rewrites=rewrites))
+        for rewrites in (True, False)
+    )
+    for found, expected in zip(rewritten, plain, strict=True):
+        close(found, expected, 64)
 
 
 @each(case for case in FUSED if len(case.weights) > 3)
@@ -148,13 +146,11 @@ def test_weights_can_be_replaced(case: RewriteCase, xp: Backend) -> None:
     backend, arrays = without_kernels(xp), case.arrays()
     loaded = sardonyx.load(case.model(), backend=backend)
     loaded(*arrays)
-    other = sardonyx.load(case.model(), backend=backend)
+    plain = sardonyx.load(case.model(), backend=backend, rewrites=False)
     changed = {name: array for name, array in case.weights.items() if np.ndim(array) == 1}
     for name, array in changed.items():
-        loaded.params[name] = other.params[name] = np.asarray(array[::-1] * 2, np.float32)
-    with as_written():
-        expected = other(*arrays)
-    close(loaded(*arrays), expected, ULPS)
+        loaded.params[name] = plain.params[name] = np.asarray(array[::-1] * 2, np.float32)
+    close(loaded(*arrays), plain(*arrays), ULPS)
     assert working(loaded.trace(*arrays)) == list(case.titles)
 
 

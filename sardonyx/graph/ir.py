@@ -208,7 +208,7 @@ FunctionKey = tuple[str, str, str]
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A whole loaded model: graph, functions, opsets, metadata and the caller's operators."""
+    """A whole loaded model: graph, functions, opsets, metadata, and what the caller asked for."""
 
     graph: Graph
     opsets: Mapping[str, int]
@@ -219,6 +219,8 @@ class Source:
     # The caller's operators, by domain and name; they take precedence over all others.
     custom: Mapping[tuple[str, str], Op[Any]] = field(default_factory=dict)
     limits: Limits = DEFAULT
+    # Whether rewrites may change the steps that are traced.
+    rewrites: bool = True
 
     def op_of(self, node: Node) -> Op[Any] | None:
         """Return the definition of the node's operator, or None if it has only a function body."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +14,6 @@ from onnx import helper
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.backend import JaxBackend
-from sardonyx.graph.programs import finishing
 from sardonyx.graph.programs.program import Program
 from tests.support.onnx_builders import model, value, weight
 from tests.support.strict_backend import StrictBackend
@@ -89,18 +87,9 @@ def working(program: Program) -> list[str]:
     return titles
 
 
-@contextmanager
-def as_written() -> Iterator[None]:
-    """Programs recorded inside have every step that the graph has."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finishing, "rewrite", lambda steps, *others, **options: steps)
-        yield
-
-
-def unwritten(proto: onnx.ModelProto, arrays: Sequence[Any], backend: Any) -> Any:
-    """What the model makes without any rewrite."""
-    with as_written():
-        return sardonyx.load(proto, backend=backend)(*arrays)
+def without_rewrites(proto: onnx.ModelProto, arrays: Sequence[Any], backend: Any) -> Any:
+    """The outputs of a model that runs as it is written."""
+    return sardonyx.load(proto, backend=backend, rewrites=False)(*arrays)
 
 
 def close(found: Any, expected: Any, ulps: float) -> None:

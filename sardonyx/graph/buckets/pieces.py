@@ -11,8 +11,9 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.programs.finishing import prepared_stage, rewritten
+from sardonyx.graph.programs.finishing import prepared_stage
 from sardonyx.graph.programs.stages import Stage
+from sardonyx.graph.rewriting.phases import rewritten
 from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.steps import Embedded, Operand, without_dead_steps
@@ -29,9 +30,12 @@ class PieceRecorder:
 
     is_inline = False
 
-    def __init__(self, backend: Backend, weights: Weights, padded: Collection[int]) -> None:
+    def __init__(
+        self, backend: Backend, weights: Weights, padded: Collection[int], *, rewrites: bool
+    ) -> None:
         self.backend = backend
         self.weights = weights
+        self.rewrites = rewrites
         self.registers = Registers()
         self.pieces: list[TracedSegment] = []
         # The inputs, by number, that are padded, so that nobody may read them.

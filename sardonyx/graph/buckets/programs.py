@@ -79,6 +79,7 @@ class Buckets:
     # Traces the model for inputs like these, and returns its program without stages.
     trace: Callable[[PieceRecorder, Sequence[Any]], Program]
     lock: Lock
+    rewrites: bool
     known: dict[Any, Bucket] = field(default_factory=dict)
     # Whether there was a proof for any two different sizes.
     is_proved: bool = False
@@ -200,7 +201,8 @@ class Buckets:
     def _traced(self, given: Given, sizes: Mapping[str, int]) -> tuple[PieceRecorder, Program]:
         """The model for a call's inputs, with these sizes in place of their own."""
         assert self.weights is not None
-        recorder = PieceRecorder(self.compiler.backend, self.weights, given.padded)
+        backend, rewrites = self.compiler.backend, self.rewrites
+        recorder = PieceRecorder(backend, self.weights, given.padded, rewrites=rewrites)
         program = self.trace(recorder, given.inputs(sizes))
         # Nothing may hold the arrays of the call that was traced.
         recorder.registers.frame.clear()

@@ -181,7 +181,8 @@ class Form:
             traced = self._traced(recorder, values, shared.fresh_key())
             return Program(self._title(values), self.backend, traced, ())
 
-        return Buckets(sizes, padding, shared.compiler, shared.constants, trace, self._padding_lock)
+        lock, rewrites = self._padding_lock, self.source.rewrites
+        return Buckets(sizes, padding, shared.compiler, shared.constants, trace, lock, rewrites)
 
     # -- running and recording --------------------------------------------------------------------
 
@@ -241,6 +242,7 @@ class Form:
                 shared.constants,
                 inline=recording.inline,
                 execute=execute,
+                rewrites=self.source.rewrites,
                 donated=registers_of(options.donated, self._infos, arrays),
             )
             try:

@@ -10,8 +10,9 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.finishing import plain_stage, prepared_stage, rewritten
+from sardonyx.graph.programs.finishing import plain_stage, prepared_stage
 from sardonyx.graph.programs.stages import Stage, output_of, read_key
+from sardonyx.graph.rewriting.phases import rewritten
 from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.tape import UNKNOWN_UNDER_TRANSFORMATION
@@ -34,12 +35,14 @@ class CallRecorder:
         *,
         inline: bool,
         execute: bool,
+        rewrites: bool,
         donated: Collection[int] = (),
     ) -> None:
         self.backend: Backend = compiler.backend
         self.weights = weights
         self.registers = Registers()
         self.is_inline = inline
+        self.rewrites = rewrites
         self.path: list[Stage] = []
         self._compiler = compiler
         self._constants = constants

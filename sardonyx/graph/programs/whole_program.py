@@ -12,7 +12,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput, UnsupportedModel
 from sardonyx.graph.ir import Source
-from sardonyx.graph.programs.finishing import rewritten
+from sardonyx.graph.rewriting.phases import rewritten
 from sardonyx.graph.tracing.names import Named
 from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.registers import Registers
@@ -89,7 +89,7 @@ def pure(
     strict: bool = True,
 ) -> Pure:
     """Trace a model for inputs like these; of an array the value is taken for known."""
-    recorder = WholeRecorder(backend, params)
+    recorder = WholeRecorder(backend, params, rewrites=source.rewrites)
     values = [static(each) if isinstance(each, np.ndarray) else each for each in given]
     with backend.scope():
         tape = Tape(recorder, Inferred(backend))
@@ -115,9 +115,10 @@ class WholeRecorder:
 
     is_inline = False
 
-    def __init__(self, backend: Backend, params: Params) -> None:
+    def __init__(self, backend: Backend, params: Params, *, rewrites: bool) -> None:
         self.backend = backend
         self.weights = params.now()
+        self.rewrites = rewrites
         self.registers = Registers()
         self._steps: list[Step] = []
 

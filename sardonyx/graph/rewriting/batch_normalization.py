@@ -1,7 +1,7 @@
-"""BatchNormalization by weights alone: one product and one sum, of what is made of them once.
+"""BatchNormalization with statistics among the weights: one product and one sum per call.
 
-The same formula as the operator's own, so that on most backends not a bit differs; a compiler that
-joins products and sums may differ in the last one.
+The formula is the operator's own, so that most backends give the same bits; a compiler that joins
+products and sums may change the last one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.graph.rewriting.rewriter import Passage, Replacement, ahead_of, calling, calls, given
+from sardonyx.backends.executable import Spec
+from sardonyx.graph.rewriting.rewriter import Passage, Replacement, calls, instead_of, parameters_of
 from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.normalization import (
     BatchNormalization,
@@ -20,32 +21,38 @@ from sardonyx.ops.weight_ops import batch_factor, batch_shift, scaled_and_shifte
 
 
 def normalize_with_prepared(passage: Passage, step: Step) -> Replacement:
-    """Take what depends on the weights out of the normalisation."""
-    bound = _inference(step)
-    source = None if bound is None else passage.spec(bound["X"])
-    if bound is None or source is None or not passage.can_add:
+    """Compute factor and shift of the normalization once, from the weights."""
+    values = _inference(step)
+    if values is None:
         return None
-    scale, bias, mean, variance = (bound[name] for name in ("scale", "B", "mean", "var"))
-    if not all(passage.is_fixed(o) for o in (scale, bias, mean, variance)):
+    x, scale, bias, mean, variance = (values[name] for name in ("X", "scale", "B", "mean", "var"))
+    if not all(map(passage.is_fixed, (scale, bias, mean, variance))):
         return None
-    dtype = source.dtype if source.dtype == np.float64 else np.dtype(np.float32)
-    channels = source.shape[1] if len(source.shape) > 1 else 1
-    factor, shift = (passage.fresh((channels,), dtype) for _ in range(2))
-    options = {"epsilon": bound["epsilon"], "dtype": dtype}
-    return [
-        ahead_of(step, factor, batch_factor, (scale, variance), "BatchFactor", **options),
-        ahead_of(step, shift, batch_shift, (bias, mean, factor[0]), "BatchShift"),
-        calling(step, scaled_and_shifted, (bound["X"], factor[0], shift[0]), "ScaleAndShift"),
-    ]
+    shape, dtype = passage.spec(x)
+    dtype = dtype if dtype == np.float64 else np.dtype(np.float32)
+    channels = Spec((shape[1] if len(shape) > 1 else 1,), dtype)
+    factor = passage.ahead_of(
+        step,
+        channels,
+        batch_factor,
+        (scale, variance),
+        title="BatchFactor",
+        epsilon=values["epsilon"],
+        dtype=dtype,
+    )
+    of_shift = (bias, mean, *factor.results)
+    shift = passage.ahead_of(step, channels, batch_shift, of_shift, title="BatchShift")
+    operands = (x, *factor.results, *shift.results)
+    return [factor, shift, instead_of(step, scaled_and_shifted, operands, title="ScaleAndShift")]
 
 
 def _inference(step: Step) -> dict[str, Any] | None:
-    """The parameters, if the step normalises by given statistics, one for each channel."""
+    """The parameters, if the statistics are inputs, one of each for every channel."""
     if len(step.results) != 1:
         return None
     if calls(step, BatchNormalization):
-        bound = given(step, BatchNormalization)
-        bound |= {"mean": bound["input_mean"], "var": bound["input_var"]}
-        return None if bound["training_mode"] else bound
-    bound = given(step, batch_normalization_training_if_it_has_outputs)
-    return bound if bound["spatial"] and bound["outputs"] == 1 else None
+        values = parameters_of(step, BatchNormalization)
+        values |= {"mean": values["input_mean"], "var": values["input_var"]}
+        return None if values["training_mode"] else values
+    values = parameters_of(step, batch_normalization_training_if_it_has_outputs)
+    return values if values["spatial"] and values["outputs"] == 1 else None

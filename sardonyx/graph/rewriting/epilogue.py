@@ -1,33 +1,33 @@
 """A product with weights and what follows it: one step, where the backend has a kernel for it.
 
 A bias, an activation, and the sum with an array of the same shape, before the activation or after.
-The same operations in the same order; a kernel may round their results only once.
+The operations and their order stay; a kernel may round their results only once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from sardonyx.backends.dtypes import kind_of
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
-from sardonyx.graph.rewriting.cancelling import RESHAPES
 from sardonyx.graph.rewriting.rewriter import (
+    RESHAPES,
     Called,
     Passage,
     Replacement,
-    ahead_of,
+    attributes_of,
     call_of,
-    calling,
     calls,
-    function_of,
-    given,
+    instead_of,
+    orders,
+    parameters_of,
 )
-from sardonyx.graph.rewriting.swish import limits
+from sardonyx.graph.rewriting.swish import clipping
 from sardonyx.graph.tracing.op_call import HOLE
 from sardonyx.graph.tracing.steps import Operand, Step
 from sardonyx.ops.activation import (
@@ -48,91 +48,73 @@ from sardonyx.ops.linalg import Gemm, MatMul
 
 PRODUCTS: tuple[Called, ...] = (Conv, Gemm, MatMul)
 FUSED: tuple[Called, ...] = (convolution_and_more, product_and_more)
-ACTIVATIONS: tuple[Called, ...] = (
-    Relu,
-    LeakyRelu,
-    Clip,
-    clip_to_attributes,
-    Gelu,
-    Swish,
-    Tanh,
-    Sigmoid,
-    HardSwish,
-    HardSigmoid,
-    Elu,
-)
 
 
 # -- the product ----------------------------------------------------------------------------------
 
 
 def begin_epilogue(passage: Passage, step: Step) -> Replacement:
-    """A product with a weight as one that more can be done with."""
-    if kind_of(step.specs[0].dtype) != "real floating":
+    """Turn a product with a weight into one that an epilogue can follow."""
+    dtype = step.specs[0].dtype
+    begin = _convolution if calls(step, Conv) else _matrix_product
+    product = begin(passage, step) if kind_of(dtype) == "real floating" else None
+    if product is None or not passage.is_fixed(product.operands[1]):
         return None
-    found = (_convolution if calls(step, Conv) else _matrix_product)(passage, step)
-    if found is None or not passage.is_fixed(found.operands[1]):
-        return None
-    if all(map(passage.is_fixed, found.operands)):
+    if all(map(passage.is_fixed, product.operands)):
         return None  # The host computes it once, ahead of all calls, and needs no kernel.
-    if calls(step, Conv) and not _may_skip_padding(passage, found):
+    if calls(step, Conv) and not _may_skip_padding(passage, product):
         return None
-    same = {spec.dtype for o in found.operands if (spec := passage.spec(o)) is not None}
-    return [found] if same == {step.specs[0].dtype} else None
+    dtypes = {passage.spec(operand).dtype for operand in product.operands}
+    return [product] if dtypes == {dtype} else None
 
 
 def skip_padding(passage: Passage, step: Step) -> Replacement:
-    """A convolution whose weight is known to be finite: zeros of padding need no products."""
-    found = _convolution(passage, step)
-    return [found] if found is not None and _may_skip_padding(passage, found) else None
+    """Compute no products with the zeros of padding, if the weight of a convolution is finite."""
+    product = _convolution(passage, step)
+    return [product] if _may_skip_padding(passage, product) else None
 
 
 def _may_skip_padding(passage: Passage, convolution: Step) -> bool:
-    pads = layout_of(convolution)["pads"]
+    pads = attributes_of(convolution)["pads"]
     return not any(map(any, pads)) or passage.is_finite(convolution.operands[1])
 
 
-def _convolution(passage: Passage, step: Step) -> Step | None:
-    bound = given(step, Conv)
-    source, weight = passage.spec(bound["X"]), passage.spec(bound["W"])
-    if source is None or weight is None:
-        return None
+def _convolution(passage: Passage, step: Step) -> Step:
+    values = parameters_of(step, Conv)
     options = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    layout = {name: bound[name] for name in options}
-    windows = windows_of_filters(_like(source), _like(weight), **layout)
+    source, weight = (_like(passage.spec(values[name])) for name in ("X", "W"))
+    windows = windows_of_filters(source, weight, **{name: values[name] for name in options})
     return _begun(
         step,
         convolution_and_more,
-        [bound["X"], bound["W"]],
-        bound["B"],
+        [values["X"], values["W"]],
+        values["B"],
         strides=windows.strides,
         pads=windows.pads,
         dilations=windows.dilations,
-        groups=bound["group"],
+        groups=values["group"],
     )
 
 
 def _like(spec: Spec) -> Any:
-    """An array of that shape, of which nobody reads more."""
+    """An array of that shape, without memory of its own."""
     return np.broadcast_to(np.empty((), np.bool_), spec.shape)
 
 
 def _matrix_product(passage: Passage, step: Step) -> Step | None:
     if calls(step, MatMul):
-        specs = [spec for o in step.operands if (spec := passage.spec(o)) is not None]
-        if len(specs) < 2 or len(specs[0].shape) < 2 or len(specs[1].shape) != 2:
+        ranks = [len(passage.spec(operand).shape) for operand in step.operands]
+        if ranks[0] < 2 or ranks[1] != 2:
             return None
         return _begun(step, product_and_more, step.operands, None, is_transposed=False)
-    bound = given(step, Gemm)
-    bias = None if bound["C"] is None else passage.spec(bound["C"])
-    is_plain = not bound["transA"] and bound["alpha"] == 1
-    if bound["C"] is not None:
-        outputs = step.specs[0].shape[1:]
-        is_plain &= bound["beta"] == 1 and bias is not None and bias.shape == outputs
-    operands, is_transposed = [bound["A"], bound["B"]], bool(bound["transB"])
+    values = parameters_of(step, Gemm)
+    bias, is_plain = values["C"], not values["transA"] and values["alpha"] == 1
+    if bias is not None:
+        is_plain &= values["beta"] == 1 and passage.spec(bias).shape == step.specs[0].shape[1:]
     if not is_plain:
         return None
-    return _begun(step, product_and_more, operands, bound["C"], is_transposed=is_transposed)
+    operands, is_transposed = [values["A"], values["B"]], bool(values["transB"])
+    return _begun(step, product_and_more, operands, bias, is_transposed=is_transposed)
 
 
 def _begun(
@@ -140,116 +122,89 @@ def _begun(
 ) -> Step:
     epilogue = NOTHING if bias is None else Epilogue(has_bias=True)
     biases = [] if bias is None else [bias]
-    return calling(step, called, [*operands, *biases], step.title, epilogue=epilogue, **layout)
+    whole = [*operands, *biases]
+    return instead_of(step, called, whole, title=step.title, epilogue=epilogue, **layout)
 
 
 # -- what follows ---------------------------------------------------------------------------------
 
 
 def extend_by_activation(passage: Passage, step: Step) -> Replacement:
-    """An activation of what a product makes for it alone."""
+    """Join a product and the activation that alone reads it."""
     product = _product_below(passage, step.operands[0])
     activation = None if product is None else _activation(passage, step)
     if product is None or activation is None:
         return None
-    epilogue = epilogue_of(product)
+    epilogue: Epilogue = attributes_of(product)["epilogue"]
     if epilogue.activation is not None or epilogue.addend == "after":
         return None
     return _extended(passage, step, product, replace(epilogue, activation=activation))
 
 
 def _product_below(passage: Passage, operand: Operand) -> Step | None:
-    """The product that makes this for nobody else, be it in another shape."""
-    reshaped = passage.inner(operand, *RESHAPES)
-    source = operand if reshaped is None else reshaped.operands[0]
-    return passage.inner(source, *FUSED)
+    """The product whose only reader reads this operand, perhaps in another shape."""
+    while (reshaped := passage.sole_producer(operand, *RESHAPES)) is not None:
+        operand = reshaped.operands[0]
+    return passage.sole_producer(operand, *FUSED)
 
 
 def _activation(passage: Passage, step: Step) -> Activation | None:
-    if calls(step, Clip, clip_to_attributes):
-        return _clip(passage, step)
-    for op, function, first, second in _FUNCTIONS:
+    clipped = clipping(passage, step)
+    if clipped is not None and clipped.low is not None and clipped.high is not None:
+        low, high = float(clipped.low), float(clipped.high)
+        return Activation("clip", low, high) if low <= high else None
+    for op, activation_of in _ACTIVATIONS.items():
         if calls(step, op):
-            bound = given(step, op)
-            if op is Gelu:
-                return Activation("gelu_tanh" if bound["approximate"] == "tanh" else "gelu")
-            return Activation(function, bound.get(first, 0.0), bound.get(second, 0.0))
-    return Activation("hard_swish", 1 / 6, 0.5) if calls(step, HardSwish) else None
+            return activation_of(parameters_of(step, op))
+    return None
 
 
-_Function = Literal["relu", "leaky_relu", "gelu", "swish", "tanh", "sigmoid", "hard_sigmoid", "elu"]
-# What stands for alpha and for beta among an op's attributes.
-_FUNCTIONS: tuple[tuple[Called, _Function, str, str], ...] = (
-    (Relu, "relu", "", ""),
-    (LeakyRelu, "leaky_relu", "alpha", ""),
-    (Gelu, "gelu", "", ""),
-    (Swish, "swish", "alpha", ""),
-    (Tanh, "tanh", "", ""),
-    (Sigmoid, "sigmoid", "", ""),
-    (HardSigmoid, "hard_sigmoid", "alpha", "beta"),
-    (Elu, "elu", "alpha", ""),
-)
-
-
-def _clip(passage: Passage, step: Step) -> Activation | None:
-    found = limits(passage, step)
-    if found is None or None in found[1:] or not found[1] <= found[2]:
-        return None
-    return Activation("clip", float(found[1]), float(found[2]))
+# By op: the activation with these attributes.
+_ACTIVATIONS: dict[Called, Callable[[dict[str, Any]], Activation]] = {
+    Relu: lambda _: Activation("relu"),
+    LeakyRelu: lambda values: Activation("leaky_relu", values["alpha"]),
+    Gelu: lambda v: Activation("gelu_tanh" if v["approximate"] == "tanh" else "gelu"),
+    Swish: lambda values: Activation("swish", values["alpha"]),
+    Tanh: lambda _: Activation("tanh"),
+    Sigmoid: lambda _: Activation("sigmoid"),
+    HardSwish: lambda _: Activation("hard_swish", 1 / 6, 0.5),
+    HardSigmoid: lambda values: Activation("hard_sigmoid", values["alpha"], values["beta"]),
+    Elu: lambda values: Activation("elu", values["alpha"]),
+}
+ACTIVATIONS: tuple[Called, ...] = (*_ACTIVATIONS, Clip, clip_to_attributes)
 
 
 def extend_by_sum(passage: Passage, step: Step) -> Replacement:
-    """The sum of what a product makes for it alone and a bias, or an array of the same shape."""
-    (made,) = step.specs
-    for operand, other in (step.operands, step.operands[::-1]):
+    """Join a product and the sum that alone reads it: with a bias, or an array of its shape."""
+    (total,) = step.specs
+    for operand, other in orders(step):
         product, spec = _product_below(passage, operand), passage.spec(other)
-        if product is None or spec is None or passage.spec(operand) != made:
+        if product is None or passage.spec(operand) != total:
             continue
-        epilogue = epilogue_of(product)
-        if spec == made and epilogue.addend is None:
-            place: Literal["before", "after"] = "after" if epilogue.activation else "before"
-            return _extended(passage, step, product, replace(epilogue, addend=place), other)
-        is_vector = spec == (made.shape[-1:], made.dtype) and product.specs[0] == made
+        epilogue: Epilogue = attributes_of(product)["epilogue"]
+        if spec == total and epilogue.addend is None:
+            extended = replace(epilogue, addend="after" if epilogue.activation else "before")
+            return _extended(passage, step, product, extended, other)
+        is_vector = spec == (total.shape[-1:], total.dtype) and product.specs[0] == total
         if is_vector and epilogue == NOTHING and calls(product, product_and_more):
             return _extended(passage, step, product, Epilogue(has_bias=True), other)
     return None
 
 
-def epilogue_of(product: Step) -> Epilogue:
-    """What follows a product so far."""
-    epilogue: Epilogue = layout_of(product)["epilogue"]
-    return epilogue
-
-
-def layout_of(product: Step) -> dict[str, Any]:
-    """The options of a product, with its epilogue."""
-    return dict(call_of(product).attributes)
-
-
 def _extended(
-    passage: Passage, step: Step, product: Step, epilogue: Epilogue, *others: Operand
-) -> Sequence[Step] | None:
+    passage: Passage, step: Step, product: Step, epilogue: Epilogue, *addends: Operand
+) -> Sequence[Step]:
     """The product with more after it; where it is read in another shape, that shape comes last."""
-    called = function_of(call_of(product).function)
-    layout = layout_of(product) | {"epilogue": epilogue}
+    called: Called = call_of(product).function
     title = "FusedConv" if called is convolution_and_more else "FusedMatMul"
+    attributes = attributes_of(product) | {"title": title, "epilogue": epilogue}
     if product.specs == step.specs:
-        return [calling(step, called, [*product.operands, *others], title, **layout)]
-    if not passage.can_add:
-        return None
-    shape, dtype = product.specs[0]
-    ahead = []
-    if epilogue.addend is not None and others:
-        made = passage.fresh(shape, dtype)
-        ahead.append(_reshaped(replace(step, results=made[:1], specs=product.specs), *others))
-        others = made[:1]
-    whole = passage.fresh(shape, dtype)
-    operands = [*product.operands, *others]
-    ahead.append(ahead_of(step, whole, called, operands, title, **layout))
-    return [*ahead, _reshaped(step, whole[0])]
-
-
-def _reshaped(step: Step, source: Operand) -> Step:
-    """A step that makes this in the shape of what the other one makes."""
+        return [instead_of(step, called, [*product.operands, *addends], **attributes)]
+    shape, (spec,) = (HOLE, product.specs[0].shape), product.specs
+    reshaped = [
+        passage.ahead_of(step, spec, Reshape, (addend,), shape, allowzero=1) for addend in addends
+    ]
+    operands = [*product.operands, *(each.results[0] for each in reshaped)]
+    whole = passage.ahead_of(step, spec, called, operands, **attributes)
     shape = (HOLE, step.specs[0].shape)
-    return calling(step, Reshape, (source,), Reshape.name, shape, allowzero=1)
+    return [*reshaped, whole, instead_of(step, Reshape, whole.results, shape, allowzero=1)]

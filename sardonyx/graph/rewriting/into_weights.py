@@ -1,7 +1,8 @@
 """A product with weights, then a factor or a shift for each output: both go into the weights.
 
-What is added up is the same, but multiplied before instead of after: results differ by a few units
-in the last place of the largest term. Only in float32 and float64, where weights lose as little.
+The terms of the sums are the same, but multiplied before instead of after: results differ by a few
+units in the last place of the largest term. Only in float32 and float64, where weights lose as
+little.
 """
 
 from __future__ import annotations
@@ -13,30 +14,30 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.numpy import HOST
 from sardonyx.graph.rewriting.rewriter import (
     Called,
     Passage,
     Replacement,
-    ahead_of,
+    attributes_of,
     call_of,
-    calling,
     calls,
-    given,
+    instead_of,
+    orders,
+    parameters_of,
 )
 from sardonyx.graph.tracing.op_call import HOLE
 from sardonyx.graph.tracing.steps import Embedded, Operand, Step
 from sardonyx.ops.convolution import Conv, ConvTranspose
-from sardonyx.ops.definition import Op
+from sardonyx.ops.definition import Ints, Op
 from sardonyx.ops.elementwise import Add, Div, Mul, Neg, Reciprocal, Sub
 from sardonyx.ops.linalg import Gemm, MatMul
 from sardonyx.ops.weight_ops import by_output, scaled_and_shifted, scaled_outputs
 
 
 def fold_into_weights(passage: Passage, step: Step) -> Replacement:
-    """Let a product's own weight and bias do what this step does."""
+    """Change the weight and the bias of a product instead of its result."""
     (spec,) = step.specs
-    if not passage.can_add or spec.dtype not in (np.float32, np.float64):
+    if spec.dtype not in (np.float32, np.float64):
         return None
     change = _change(passage, step)
     product = None if change is None else _product(passage, change.source)
@@ -50,12 +51,12 @@ def fold_into_weights(passage: Passage, step: Step) -> Replacement:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a step does with what it reads: times a factor, or plus a shift, or both."""
+    """What a step does with its operand: times a factor, or plus a shift, or both."""
 
     source: Operand
     factor: Operand | None = None
     shift: Operand | None = None
-    # What must be made of the factor or the shift first.
+    # The op to apply to the factor or the shift first.
     by: Op[Any] | None = None
 
 
@@ -63,37 +64,34 @@ def _change(passage: Passage, step: Step) -> _Change | None:
     if calls(step, scaled_and_shifted):
         source, factor, shift = step.operands
         return _Change(source, factor, shift)
-    if not calls(step, Mul, Add, Div, Sub):
-        return None
-    first, second = step.operands
-    if calls(step, Mul, Add) and passage.is_fixed(first):
-        first, second = second, first
-    if not passage.is_fixed(second) or passage.is_fixed(first):
-        return None
-    if calls(step, Mul, Div):
-        return _Change(first, factor=second, by=Reciprocal if calls(step, Div) else None)
-    return _Change(first, shift=second, by=Neg if calls(step, Sub) else None)
+    for source, other in orders(step):
+        if passage.is_fixed(other) and not passage.is_fixed(source):
+            if calls(step, Mul, Div):
+                by = Reciprocal if calls(step, Div) else None
+                return _Change(source, factor=other, by=by)
+            return _Change(source, shift=other, by=Neg if calls(step, Sub) else None)
+    return None
 
 
-def _fits(passage: Passage, change: _Change, product: _Product, made: Spec) -> bool:
+def _fits(passage: Passage, change: _Change, product: _Product, result: Spec) -> bool:
     """Whether factor and shift vary with the output alone, and the result has the same shape."""
-    if passage.spec(change.source) != made:
+    if passage.spec(change.source) != result:
         return False
-    if change.factor is None and product.keeps_no_bias:
-        return False
+    if change.factor is None and product.adding is None and calls(product.step, MatMul):
+        return False  # The shift would remain a step of its own.
     if change.factor is not None and change.shift is not None:
         return product.axis == 1  # As that of a normalisation does.
     changing = (operand for operand in (change.factor, change.shift) if operand is not None)
-    return all(_varies_along(passage.spec(operand), product, made) for operand in changing)
+    return all(_varies_along(passage.spec(operand), product, result) for operand in changing)
 
 
-def _varies_along(spec: Spec | None, product: _Product, made: Spec) -> bool:
-    if spec is None or spec.dtype != made.dtype or len(spec.shape) > len(made.shape):
+def _varies_along(spec: Spec, product: _Product, result: Spec) -> bool:
+    rank = len(result.shape)
+    if spec.dtype != result.dtype or len(spec.shape) > rank:
         return False
-    shape = (1,) * (len(made.shape) - len(spec.shape)) + spec.shape
     return all(
         size == 1 or (axis == product.axis and size == product.outputs)
-        for axis, size in enumerate(shape)
+        for axis, size in enumerate(spec.shape, rank - len(spec.shape))
     )
 
 
@@ -107,67 +105,60 @@ class _Product:
     step: Step
     weight: Operand
     bias: Operand | None
-    outputs: int
-    # Of the result, and of the weight.
+    # The axis of the outputs in the result, and in the weight.
     axis: int
     weight_axis: int
     groups: int = 1
-    # By what a Gemm multiplies its bias.
+    # The factor by which a Gemm multiplies its bias.
     beta: float = 1.0
     # The step that adds the bias, where the product itself does not.
     adding: Step | None = None
 
     @property
-    def keeps_no_bias(self) -> bool:
-        """Whether a shift would remain a step of its own."""
-        return self.adding is None and calls(self.step, MatMul)
+    def outputs(self) -> int:
+        return self.step.specs[0].shape[self.axis]
 
 
 def _product(passage: Passage, source: Operand) -> _Product | None:
-    """The product that makes this and only this, by a weight that is nobody else's."""
-    step = passage.inner(source, Conv, ConvTranspose, Gemm, MatMul, Add)
+    """The product that `source` alone is the result of, if nothing else reads its weight."""
+    step = passage.sole_producer(source, Conv, ConvTranspose, Gemm, MatMul, Add)
     if step is None:
         return None
-    (made,) = step.specs
-    product = (_sum if calls(step, Add) else _plain)(passage, step, made)
+    product = (_sum if calls(step, Add) else _plain)(passage, step)
     if product is None or not passage.is_fixed(product.weight):
         return None
     if product.bias is not None and not passage.is_fixed(product.bias):
         return None
-    weight = passage.spec(product.weight)
-    is_alone = passage.is_read_once(product.weight)
-    return product if is_alone and weight is not None and weight.dtype == made.dtype else None
+    is_same_type = passage.spec(product.weight).dtype == step.specs[0].dtype
+    return product if is_same_type and passage.is_read_once(product.weight) else None
 
 
-def _plain(passage: Passage, step: Step, made: Spec) -> _Product | None:
+def _plain(passage: Passage, step: Step) -> _Product | None:
     if calls(step, Conv):
-        bound = given(step, Conv)
-        return _Product(step, bound["W"], bound["B"], made.shape[1], 1, 0)
+        values = parameters_of(step, Conv)
+        return _Product(step, values["W"], values["B"], 1, 0)
     if calls(step, ConvTranspose):
-        bound = given(step, ConvTranspose)
-        groups = bound["group"]
-        return _Product(step, bound["W"], bound["B"], made.shape[1], 1, 1, groups=groups)
+        values = parameters_of(step, ConvTranspose)
+        return _Product(step, values["W"], values["B"], 1, 1, groups=values["group"])
     if calls(step, Gemm):
-        bound = given(step, Gemm)
-        axis = 0 if bound["transB"] else 1
-        beta = bound["beta"]
-        bias = bound["C"] if beta else None
-        return _Product(step, bound["B"], bias, made.shape[1], 1, axis, beta=beta)
-    weight = passage.spec(step.operands[1])
-    if weight is None or len(weight.shape) != 2 or not made.shape:
+        values = parameters_of(step, Gemm)
+        beta, axis = values["beta"], 0 if values["transB"] else 1
+        return _Product(step, values["B"], values["C"] if beta else None, 1, axis, beta=beta)
+    weight, rank = step.operands[1], len(step.specs[0].shape)
+    if len(passage.spec(weight).shape) != 2 or not rank:
         return None
-    return _Product(step, step.operands[1], None, made.shape[-1], len(made.shape) - 1, 1)
+    return _Product(step, weight, None, rank - 1, 1)
 
 
-def _sum(passage: Passage, step: Step, made: Spec) -> _Product | None:
+def _sum(passage: Passage, step: Step) -> _Product | None:
     """A MatMul and the bias that is added to it, which varies with the output alone."""
-    for source, bias in (step.operands, step.operands[::-1]):
-        product = passage.inner(source, MatMul)
+    for source, bias in orders(step):
+        product = passage.sole_producer(source, MatMul)
         if product is None or product.specs != step.specs or not passage.is_fixed(bias):
             continue
-        plain = _plain(passage, product, made)
-        if plain is not None and _varies_along(passage.spec(bias), plain, made):
-            return _Product(product, plain.weight, bias, plain.outputs, plain.axis, 1, adding=step)
+        plain = _plain(passage, product)
+        if plain is not None and _varies_along(passage.spec(bias), plain, step.specs[0]):
+            return _Product(product, plain.weight, bias, plain.axis, 1, adding=step)
     return None
 
 
@@ -175,7 +166,7 @@ def _sum(passage: Passage, step: Step, made: Spec) -> _Product | None:
 
 
 class _Folding:
-    """The steps that make the new weight and bias, and the product with them."""
+    """The steps that compute the new weight and bias, and the product with them."""
 
     def __init__(self, passage: Passage, root: Step, product: _Product) -> None:
         self.passage = passage
@@ -189,7 +180,9 @@ class _Folding:
         product, weight = self.product, self.product.weight
         if factor is not None:
             layout = {"axis": product.weight_axis, "groups": product.groups}
-            weight = self._made(weight, scaled_outputs, (weight, factor), "ScaledWeight", **layout)
+            shape = self.passage.spec(weight).shape
+            scaled = (weight, factor)
+            weight = self._prepared(shape, scaled_outputs, scaled, "ScaledWeight", **layout)
         bias = self._bias(factor, shift)
         return [*self.ahead, *self._rebuilt(weight, bias)]
 
@@ -198,57 +191,46 @@ class _Folding:
         if operand is None:
             return None
         outputs = self.product.outputs
-        value: Any = self.passage.constant(operand)
-        if value is not None:
-            vector: Any = by_output(HOST, value if by is None else by(HOST, value), outputs=outputs)
-            return Embedded(vector)
         if by is not None:
-            operand = self._made(operand, by, (operand,), "Opposite")
-        return self._made((outputs,), by_output, (operand,), "ByOutput", outputs=outputs)
+            operand = self._prepared(self.passage.spec(operand).shape, by, (operand,), "Opposite")
+        return self._prepared((outputs,), by_output, (operand,), "ByOutput", outputs=outputs)
 
     def _bias(self, factor: Operand | None, shift: Operand | None) -> Operand | None:
         bias = self.product.bias
-        if bias is not None and self.product.beta != 1:
+        if bias is None:
+            return shift
+        if self.product.beta != 1:
             beta = Embedded(np.asarray(self.product.beta, self.root.specs[0].dtype))
             bias = self._joined(Mul, bias, beta)
-        if bias is not None and factor is not None:
+        if factor is not None:
             bias = self._joined(Mul, bias, factor)
-        if bias is None or shift is None:
-            return shift if bias is None else bias
-        return self._joined(Add, bias, shift)
+        return bias if shift is None else self._joined(Add, bias, shift)
 
-    def _joined(self, op: Any, one: Operand, other: Operand) -> int:
-        shapes = [spec.shape for o in (one, other) if (spec := self.passage.spec(o)) is not None]
-        return self._made(np.broadcast_shapes(*shapes), op, (one, other), op.name)
+    def _joined(self, op: Op[Any], one: Operand, other: Operand) -> int:
+        shape = np.broadcast_shapes(self.passage.spec(one).shape, self.passage.spec(other).shape)
+        return self._prepared(shape, op, (one, other), op.name)
 
-    def _made(
-        self,
-        like: Operand | tuple[int, ...],
-        called: Called,
-        operands: Sequence[Operand],
-        title: str,
-        **attributes: Any,
+    def _prepared(
+        self, shape: Ints, called: Called, operands: Sequence[Operand], title: str, **options: Any
     ) -> int:
-        """The register of one more array that is made ahead of the calls."""
-        spec = None if isinstance(like, tuple) else self.passage.spec(like)
-        shape = like if isinstance(like, tuple) else spec.shape if spec else ()
-        made = self.passage.fresh(shape, self.root.specs[0].dtype)
-        self.ahead.append(ahead_of(self.root, made, called, operands, title, **attributes))
-        return made[0]
+        """The register of one more array that is computed ahead of the calls."""
+        spec = Spec(shape, self.root.specs[0].dtype)
+        step = self.passage.ahead_of(self.root, spec, called, operands, title=title, **options)
+        self.ahead.append(step)
+        return step.results[0]
 
     def _rebuilt(self, weight: Operand, bias: Operand | None) -> list[Step]:
-        """The product again, with these; it makes what the root made."""
+        """The product with these, in place of the root."""
         old = self.product.step
-        function, attributes = call_of(old).function, dict(call_of(old).attributes)
+        function, attributes = call_of(old).function, attributes_of(old) | {"title": old.title}
+        operands = (old.operands[0], weight)
         if calls(old, MatMul):
-            operands = (old.operands[0], weight)
             if bias is None:
-                return [calling(self.root, function, operands, old.title)]
-            made = self.passage.fresh(*old.specs[0])
-            first = ahead_of(self.root, made, function, operands, old.title)
-            return [first, calling(self.root, Add, (made[0], bias), Add.name)]
+                return [instead_of(self.root, function, operands, **attributes)]
+            first = self.passage.ahead_of(self.root, old.specs[0], function, operands, **attributes)
+            return [first, instead_of(self.root, Add, (*first.results, bias))]
         if calls(old, Gemm):
             attributes["beta"] = 1.0
-        operands = (old.operands[0], weight, *(() if bias is None else (bias,)))
-        arguments = (HOLE, HOLE, None if bias is None else HOLE)
-        return [calling(self.root, function, operands, old.title, arguments, **attributes)]
+        if bias is None:
+            return [instead_of(self.root, function, operands, (HOLE, HOLE, None), **attributes)]
+        return [instead_of(self.root, function, (*operands, bias), **attributes)]

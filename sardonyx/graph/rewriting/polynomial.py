@@ -1,4 +1,4 @@
-"""Sums and products as polynomials, so that it does not matter in which order they are written."""
+"""Sums and products as polynomials, so that the order in which they are written does not matter."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from sardonyx.ops.elementwise import Add, Div, Mul, Neg, Pow, Sub
 # The coefficient of each product of registers, which stand in ascending order.
 Polynomial: TypeAlias = Mapping[tuple[int, ...], float]
 
-# Enough for all that is looked for; what grows larger is something else.
+# Enough for every activation; larger polynomials are something else.
 _MOST_TERMS = 4
 _HIGHEST_DEGREE = 4
 _DEEPEST = 8
 
 
 def polynomial(passage: Passage, operand: Operand, depth: int = 0) -> Polynomial | None:
-    """What the operand is in terms of registers that are read more than once, or made otherwise."""
+    """The operand as a polynomial in registers that have several readers or another producer."""
     scalar = passage.scalar(operand)
     if scalar is not None:
         return {(): scalar}
     if not isinstance(operand, int):
         return None
-    step = passage.inner(operand, Add, Sub, Mul, Div, Neg, Pow) if depth < _DEEPEST else None
-    return {(operand,): 1.0} if step is None else made_by(passage, step, depth + 1)
+    ops = (Add, Sub, Mul, Div, Neg, Pow)
+    step = passage.sole_producer(operand, *ops) if depth < _DEEPEST else None
+    return {(operand,): 1.0} if step is None else result_of(passage, step, depth + 1)
 
 
-def made_by(passage: Passage, step: Step, depth: int = 0) -> Polynomial | None:
-    """What the step makes, likewise."""
+def result_of(passage: Passage, step: Step, depth: int = 0) -> Polynomial | None:
+    """The step's result as such a polynomial."""
     first, *others = (polynomial(passage, operand, depth) for operand in step.operands)
     if first is None or None in others:
         return None
@@ -50,12 +51,12 @@ def made_by(passage: Passage, step: Step, depth: int = 0) -> Polynomial | None:
     return _power(first, divisor) if calls(step, Pow) else _product(first, {(): 1 / divisor})
 
 
-def is_about(found: Polynomial | None, wanted: Polynomial, dtype: DType) -> bool:
-    """Whether the coefficients are those that are wanted, as far as the type can tell."""
-    if found is None or found.keys() != wanted.keys():
+def is_about(terms: Polynomial | None, expected: Polynomial, dtype: DType) -> bool:
+    """Whether the coefficients are the expected ones, as far as the type can tell."""
+    if terms is None or terms.keys() != expected.keys():
         return False
     closeness = 2 * float(ml_dtypes.finfo(dtype).eps)
-    return all(abs(found[key] - wanted[key]) <= closeness * abs(wanted[key]) for key in wanted)
+    return all(abs(terms[key] - expected[key]) <= closeness * abs(expected[key]) for key in terms)
 
 
 def _sum(one: Polynomial, other: Polynomial, sign: int) -> Polynomial | None:
@@ -71,17 +72,12 @@ def _product(one: Polynomial, other: Polynomial) -> Polynomial | None:
         for right, b in other.items():
             registers = tuple(sorted(left + right))
             total[registers] = total.get(registers, 0.0) + a * b
-    return total if len(total) <= _MOST_TERMS and _degree(total) <= _HIGHEST_DEGREE else None
+    degree = max(map(len, total), default=0)
+    return total if len(total) <= _MOST_TERMS and degree <= _HIGHEST_DEGREE else None
 
 
 def _power(base: Polynomial, exponent: float) -> Polynomial | None:
     if exponent not in (2, 3):
         return None
-    power: Polynomial | None = base
-    for _ in range(int(exponent) - 1):
-        power = None if power is None else _product(power, base)
-    return power
-
-
-def _degree(terms: Polynomial) -> int:
-    return max((len(registers) for registers in terms), default=0)
+    square = _product(base, base)
+    return square if exponent == 2 or square is None else _product(square, base)

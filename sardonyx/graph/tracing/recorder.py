@@ -48,6 +48,10 @@ class Recorder(Protocol):
     def is_inline(self) -> bool:
         """Whether the program runs under a caller's transformation, such as jit or vmap."""
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether rewrites may change the steps."""
+
     def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
         """The array that steps take in place of a constant, whose digest is `key`."""
 
