@@ -51,9 +51,8 @@ class Merger:
 
     def equation(self, equations: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
         primitive = equations[0].primitive
-        results: Sequence[Any]
         if primitive.name in _CONTROL_FLOW:
-            results = _CONTROL_FLOW[primitive.name](self, equations, operands)
+            results: Sequence[Any] = _CONTROL_FLOW[primitive.name](self, equations, operands)
         else:
             params = {name: self.parameter(equations, name) for name in equations[0].params}
             results = primitive.bind(*operands, **primitive.get_bind_params(params))
@@ -105,36 +104,32 @@ def _body(merger: Merger, equations: Sequence[Any], name: str) -> Callable[..., 
     return _function(merger, [equation.params[name] for equation in equations])
 
 
-def _cond(merger: Merger, equations: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
+def _cond(merger: Merger, equations: Sequence[Any], operands: Sequence[Any]) -> Any:
     index, *arguments = operands
     branches = columns(equation.params["branches"] for equation in equations)
     functions = [_function(merger, branch) for branch in branches]
     platforms = equations[0].params.get("branches_platforms")
-    results: Sequence[Any]
     if platforms is None:
-        results = lax.switch(index, functions, *arguments)
-        return results
+        return lax.switch(index, functions, *arguments)
     forms = {
         platform: function
         for names, function in zip(platforms, functions, strict=True)
         for platform in names or ("default",)
     }
-    results = lax.platform_dependent(*arguments, **forms)
-    return results
+    return lax.platform_dependent(*arguments, **forms)
 
 
-def _while(merger: Merger, equations: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
+def _while(merger: Merger, equations: Sequence[Any], operands: Sequence[Any]) -> Any:
     lockstep.require_same(equations, "cond_nconsts", "body_nconsts")
     first = equations[0].params["cond_nconsts"]
     second = first + equations[0].params["body_nconsts"]
     condition = _body(merger, equations, "cond_jaxpr")
     body = _body(merger, equations, "body_jaxpr")
-    results: Sequence[Any] = lax.while_loop(
+    return lax.while_loop(
         lambda carry: condition(*operands[:first], *carry)[0],
         lambda carry: tuple(body(*operands[first:second], *carry)),
         tuple(operands[second:]),
     )
-    return results
 
 
 def _scan(merger: Merger, equations: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
@@ -155,7 +150,7 @@ def _scan(merger: Merger, equations: Sequence[Any], operands: Sequence[Any]) -> 
     return [*final, *stacked]
 
 
-_CONTROL_FLOW: Mapping[str, Callable[..., Sequence[Any]]] = {
+_CONTROL_FLOW: Mapping[str, Callable[..., Any]] = {
     "cond": _cond,
     "while": _while,
     "scan": _scan,

@@ -27,6 +27,11 @@ def symbols(names: Sequence[str], bounds: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, dimensions, strict=True))
 
 
+def is_symbolic(size: Any) -> bool:
+    """Return whether a size is an expression of symbols, not a number."""
+    return export.is_symbolic_dim(size)
+
+
 def with_bounds(
     build: Callable[[dict[str, Any]], R],
     names: Sequence[str],

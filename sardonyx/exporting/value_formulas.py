@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jax import export
 
 from sardonyx.errors import LimitExceeded, SardonyxError
 from sardonyx.exporting.size_expressions import Sizes, evaluated
 from sardonyx.exporting.size_formulas import Formulas, NoFormula
-from sardonyx.exporting.symbols import symbols
+from sardonyx.exporting.symbols import is_symbolic, symbols
 from sardonyx.exporting.tracing import LARGEST_SHAPE, Traces
 from sardonyx.graph.programs.whole_program import Pure
 from sardonyx.graph.tracing.names import Named
@@ -91,4 +90,4 @@ def _agree(formulas: tuple[Any, ...], values: tuple[Any, ...], sizes: Sizes) -> 
 
 
 def _value(formula: Any, sizes: Sizes) -> Any:
-    return evaluated(formula, sizes) if export.is_symbolic_dim(formula) else formula
+    return evaluated(formula, sizes) if is_symbolic(formula) else formula

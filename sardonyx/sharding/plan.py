@@ -14,11 +14,11 @@ import numpy as np
 
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Node, Source
+from sardonyx.graph.values.params import is_static
 from sardonyx.sharding.annotations import Annotated, layout_of
 from sardonyx.sharding.batch import batch_axes
 from sardonyx.sharding.layout import Choice, Layout, MeshAxes, Misfit, axis_named
 from sardonyx.sharding.tensor_parallel import divided_matrices
-from sardonyx.sharding.weight_placement import weights_of
 
 # A pattern of names, as in `fnmatch` or a compiled regular expression, and a PartitionSpec.
 Pair: TypeAlias = "tuple[str | re.Pattern[str], Any]"
@@ -43,8 +43,9 @@ class Plan:
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The weights of the model."""
-        return weights_of(self.source)
+        """The weights of the model; its other initializers are known while tracing."""
+        initializers = self.source.graph.initializers
+        return {name: array for name, array in initializers.items() if not is_static(array)}
 
     def note(self, text: str) -> None:
         """Add a note to the report, once."""
@@ -144,7 +145,7 @@ def _data(result: Plan, _: Annotated | None) -> None:
 
 def _tensor(result: Plan, annotated: Annotated | None) -> None:
     axis = axis_named(result.mesh, TENSOR_NAMES, "matrices")
-    weights, results = divided_matrices(result.source, axis, result.mesh[axis])
+    weights, results = divided_matrices(result.source, result.arrays, axis, result.mesh[axis])
     result.weights = {**weights, **result.weights}
     for node, layouts in results.items():
         result.pins[node] = {**layouts, **result.pins[node]}

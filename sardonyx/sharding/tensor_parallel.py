@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from sardonyx.graph.ir import AttributeReference, Function, Graph, Node, Source
 from sardonyx.sharding.layout import Choice, Layout
-from sardonyx.sharding.weight_placement import weights_of
 
 # Operators whose results do not depend on their inputs' features.
 _FORGETFUL = frozenset({"Shape", "Size"})
@@ -32,7 +32,7 @@ class _Value:
 
 
 def divided_matrices(
-    source: Source, axis: str, size: int
+    source: Source, weights: Mapping[str, np.ndarray[Any, Any]], axis: str, size: int
 ) -> tuple[dict[str, Choice], dict[Node, dict[str, Layout]]]:
     """Divide matrices along an axis of the mesh: return layouts of weights and of nodes' results.
 
@@ -40,8 +40,7 @@ def divided_matrices(
     """
     follower = _Follower(source, axis, size)
     values = {
-        name: _Value(weight=name, axes=tuple(range(array.ndim)))
-        for name, array in weights_of(source).items()
+        name: _Value(weight=name, axes=tuple(range(array.ndim))) for name, array in weights.items()
     }
     follower.walk(source.graph, values)
     agreed = {n: c for n, c in follower.added.items() if n not in follower.whole}

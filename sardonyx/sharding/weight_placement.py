@@ -9,9 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from sardonyx.graph.ir import Source
 from sardonyx.graph.values.mmap import mapping_of
-from sardonyx.graph.values.params import is_static
 
 
 @dataclass
@@ -27,11 +25,6 @@ class Reading:
 
     def __str__(self) -> str:
         return f"{self.read:,} of {self.total:,} bytes of weights read by this process"
-
-
-def weights_of(source: Source) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the initializers that lie on the mesh; the others are known while tracing."""
-    return {n: array for n, array in source.graph.initializers.items() if not is_static(array)}
 
 
 def placed(host: np.ndarray[Any, Any], sharding: NamedSharding, reading: Reading) -> jax.Array:

@@ -100,7 +100,7 @@ def planted(trees: Trees, aggregate: str, dtype: DType) -> Forest:
     return Forest(
         tests=_with(trees.features << SIDE_BITS | trees.sides, 0, behind).astype(INT32),
         splits=_with(trees.splits, np.nan, behind).astype(dtype),
-        children=np.concatenate([trees.children, _pairs(behind, behind)]).astype(INT32).ravel(),
+        children=np.append(trees.children, np.repeat(behind, 2)).astype(INT32),
         sets=_sets(trees, blank + 1, dtype) if trees.members.size else None,
         common=kinds.pop() if len(kinds) == 1 and not kinds & {0, MISSING} else None,
         inner=inner,
@@ -114,10 +114,6 @@ def planted(trees: Trees, aggregate: str, dtype: DType) -> Forest:
 
 def _with(of_nodes: Host, of_leaves: float, behind: Host) -> Host:
     return np.concatenate([of_nodes, np.full(len(behind), of_leaves, of_nodes.dtype)])
-
-
-def _pairs(first: Host, second: Host) -> Host:
-    return np.stack([first, second], axis=1)
 
 
 def _levels(children: Host) -> list[Host]:

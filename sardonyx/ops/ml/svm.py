@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import numpy as np
 
 from sardonyx.backends.base import Backend
@@ -14,89 +16,17 @@ FLOAT64 = rows.FLOAT64
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 
 
-@op(domain="ai.onnx.ml")
-def SVMClassifier(
-    xp: Backend,
-    X: Array,
-    *,
-    classlabels_ints: Ints | None = None,
-    classlabels_strings: Strings | None = None,
-    coefficients: Floats | None = None,
-    kernel_params: Floats | None = None,
-    kernel_type: str = "LINEAR",
-    post_transform: str = "NONE",
-    prob_a: Floats | None = None,
-    prob_b: Floats | None = None,
-    rho: Floats | None = None,
-    support_vectors: Floats | None = None,
-    vectors_per_class: Ints | None = None,
-) -> tuple[Array, Array]:
-    """Return labels and scores; with support vectors, each pair of classes has a score and a vote.
-
-    The scores are those of the pairs, or the probabilities of the classes if `prob_a` is present.
-    """
-    labels = rows.result_labels(xp, classlabels_ints, classlabels_strings)
-    x = rows.rows_of(xp, X)
-    if not sum(vectors_per_class or ()):
-        scores = rows.products(xp, x, "coefficients", coefficients, len(labels)) + _bias(rho)
-        top = rows.chosen(xp, labels, xp.argmax(scores, axis=1))
-        return top, rows.finished(xp, scores, post_transform)
-    counts = _counts(vectors_per_class, len(labels))
-    kernels = _kernels(xp, x, support_vectors, sum(counts), kernel_type, kernel_params)
-    pairs = _pair_scores(xp, kernels, coefficients, counts)
-    pairs = pairs + rows.per_column(xp, "rho", rho, pairs)
-    wins = square(xp, xp.astype(pairs > 0, x.dtype), len(labels))
-    top = rows.chosen(xp, labels, xp.argmax(xp.sum(wins, axis=2), axis=1))
-    if prob_a:
-        steepness = rows.per_column(xp, "prob_a", prob_a, pairs)
-        offset = rows.per_column(xp, "prob_b", prob_b, pairs)
-        likely = rows.logistic(xp, -(pairs * steepness + offset))
-        pairs = coupled(xp, likely, len(labels))
-    elif len(labels) == 2:
-        pairs = rows.two_sided(xp, pairs[:, 0], is_probability=post_transform == "PROBIT")
-    return top, rows.finished(xp, pairs, post_transform)
-
-
-@op(domain="ai.onnx.ml")
-def SVMRegressor(
-    xp: Backend,
-    X: Array,
-    *,
-    coefficients: Floats | None = None,
-    kernel_params: Floats | None = None,
-    kernel_type: str = "LINEAR",
-    n_supports: int = 0,
-    one_class: int = 0,
-    post_transform: str = "NONE",
-    rho: Floats | None = None,
-    support_vectors: Floats | None = None,
-) -> Array:
-    """Return scores; with `one_class`, 1 for members of the class and -1 for others."""
-    x = rows.rows_of(xp, X)
-    if n_supports > 0:
-        x = _kernels(xp, x, support_vectors, n_supports, kernel_type, kernel_params)
-    scores = rows.products(xp, x, "coefficients", coefficients, 1) + _bias(rho)
-    if one_class:
-        scores = xp.where(scores > 0, xp.ones_like(scores), -xp.ones_like(scores))
-    return rows.finished(xp, scores, post_transform)
-
-
-def _bias(rho: Floats | None) -> float:
-    if not rho:
-        raise ValueError("rho is missing, but must have at least one number")
-    return rho[0]
-
-
 # -- kernels --------------------------------------------------------------------------------------
 
 
 def _kernels(
     xp: Backend,
     x: Array,
-    support_vectors: Floats | None,
     count: int,
-    kernel_type: str,
-    kernel_params: Floats | None,
+    *,
+    kernel_params: Floats | None = None,
+    kernel_type: str = "LINEAR",
+    support_vectors: Floats | None = None,
 ) -> Array:
     """Return the kernel of each row and each support vector."""
     rows.require_choice("kernel_type", kernel_type, KERNELS)
@@ -120,6 +50,78 @@ def _squared_distances(xp: Backend, x: Array, vectors: Array) -> Array:
     others = xp.sum(xp.square(vectors), axis=1)
     between = squares + others - 2 * xp.matmul(x, xp.matrix_transpose(vectors))
     return xp.maximum(between, 0.0)
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+@op(domain="ai.onnx.ml")
+def SVMClassifier(
+    xp: Backend,
+    X: Array,
+    *,
+    classlabels_ints: Ints | None = None,
+    classlabels_strings: Strings | None = None,
+    coefficients: Floats | None = None,
+    post_transform: str = "NONE",
+    prob_a: Floats | None = None,
+    prob_b: Floats | None = None,
+    rho: Floats | None = None,
+    vectors_per_class: Ints | None = None,
+    **kernel: Annotated[Any, _kernels],
+) -> tuple[Array, Array]:
+    """Return labels and scores; with support vectors, each pair of classes has a score and a vote.
+
+    The scores are those of the pairs, or the probabilities of the classes if `prob_a` is present.
+    """
+    labels = rows.result_labels(xp, classlabels_ints, classlabels_strings)
+    x = rows.rows_of(xp, X)
+    if not sum(vectors_per_class or ()):
+        scores = rows.products(xp, x, "coefficients", coefficients, len(labels)) + _bias(rho)
+        top = rows.chosen(xp, labels, xp.argmax(scores, axis=1))
+        return top, rows.finished(xp, scores, post_transform)
+    counts = _counts(vectors_per_class, len(labels))
+    kernels = _kernels(xp, x, sum(counts), **kernel)
+    pairs = _pair_scores(xp, kernels, coefficients, counts)
+    pairs = pairs + rows.per_column(xp, "rho", rho, pairs)
+    wins = square(xp, xp.astype(pairs > 0, x.dtype), len(labels))
+    top = rows.chosen(xp, labels, xp.argmax(xp.sum(wins, axis=2), axis=1))
+    if prob_a:
+        steepness = rows.per_column(xp, "prob_a", prob_a, pairs)
+        offset = rows.per_column(xp, "prob_b", prob_b, pairs)
+        likely = rows.logistic(xp, -(pairs * steepness + offset))
+        pairs = coupled(xp, likely, len(labels))
+    elif len(labels) == 2:
+        pairs = rows.two_sided(xp, pairs[:, 0], is_probability=post_transform == "PROBIT")
+    return top, rows.finished(xp, pairs, post_transform)
+
+
+@op(domain="ai.onnx.ml")
+def SVMRegressor(
+    xp: Backend,
+    X: Array,
+    *,
+    coefficients: Floats | None = None,
+    n_supports: int = 0,
+    one_class: int = 0,
+    post_transform: str = "NONE",
+    rho: Floats | None = None,
+    **kernel: Annotated[Any, _kernels],
+) -> Array:
+    """Return scores; with `one_class`, 1 for members of the class and -1 for others."""
+    x = rows.rows_of(xp, X)
+    if n_supports > 0:
+        x = _kernels(xp, x, n_supports, **kernel)
+    scores = rows.products(xp, x, "coefficients", coefficients, 1) + _bias(rho)
+    if one_class:
+        scores = xp.where(scores > 0, xp.ones_like(scores), -xp.ones_like(scores))
+    return rows.finished(xp, scores, post_transform)
+
+
+def _bias(rho: Floats | None) -> float:
+    if not rho:
+        raise ValueError("rho is missing, but must have at least one number")
+    return rho[0]
 
 
 # -- pairs of classes -----------------------------------------------------------------------------
