@@ -19,7 +19,7 @@ from sardonyx.graph.buckets.pieces import PieceRecorder
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.program import Program
-from sardonyx.graph.programs.stages import output_of
+from sardonyx.graph.programs.stages import Stage, outputs_of
 from sardonyx.graph.values.kinds import Device, Value, digest, leaves
 from sardonyx.graph.values.params import Constants, Weights
 
@@ -42,8 +42,8 @@ class Bucket:
     """Calls whose arrays have the same shapes after padding."""
 
     recorder: PieceRecorder
-    # The program without masks.
-    plain: Program
+    # Shows the program when it runs in these stages.
+    shown: Callable[[Sequence[Stage]], Program]
     # The decisions of all proofs so far: what differs for any sizes.
     template: Sequence[bool] = ()
     traces: dict[Any, Any] = field(default_factory=dict)
@@ -76,8 +76,8 @@ class Buckets:
     padding: Padding
     compiler: Compiler
     constants: Constants
-    # Traces the model for inputs like these, and returns its program without stages.
-    trace: Callable[[PieceRecorder, Sequence[Any]], Program]
+    # Traces the model for inputs like these.
+    trace: Callable[[PieceRecorder, Sequence[Any]], Callable[[Sequence[Stage]], Program]]
     lock: Lock
     known: dict[Any, Bucket] = field(default_factory=dict)
     # Whether there was a proof for any two different sizes.
@@ -99,7 +99,7 @@ class Buckets:
         own = dict(enumerate(inputs))
         for register, padded, layout in plan.computed:
             own[register] = self.padding.unpad(frame[padded], layout)
-        return [output_of(value, own, weights, program.backend) for value in plan.outputs]
+        return outputs_of(plan.outputs, own, weights)
 
     def plan(self, given: Given, weights: Weights) -> tuple[PaddedCallPlan | None, set[int]]:
         """How a call runs, and the arrays whose values decided it.
@@ -195,9 +195,9 @@ class Buckets:
         stages = recorder.stages(found.pieces(registers), self.constants)
         inputs = [stage.segment.inputs for stage in stages if stage.segment]
         draws = any(recorder.registers.key in each for each in inputs)
-        return PaddedProgram(bucket.plain.with_stages(stages), registers, draws)
+        return PaddedProgram(bucket.shown(stages), registers, draws)
 
-    def _traced(self, given: Given, sizes: Mapping[str, int]) -> tuple[PieceRecorder, Program]:
+    def _traced(self, given: Given, sizes: Mapping[str, int]) -> tuple[PieceRecorder, Any]:
         """The model for a call's inputs, with these sizes in place of their own."""
         assert self.weights is not None
         recorder = PieceRecorder(self.compiler.backend, self.weights, given.padded)

@@ -6,7 +6,7 @@ optional inputs that calls have given: there these are inputs, and no initialize
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from threading import Lock
@@ -177,9 +177,9 @@ class Form:
         if not sizes or padding is None:
             return None
 
-        def trace(recorder: PieceRecorder, values: Sequence[Any]) -> Program:
+        def trace(recorder: PieceRecorder, values: Sequence[Any]) -> Callable[..., Program]:
             traced = self._traced(recorder, values, shared.fresh_key())
-            return Program(self._title(values), self.backend, traced, ())
+            return partial(Program, self._title(values), self.backend, traced)
 
         return Buckets(sizes, padding, shared.compiler, shared.constants, trace, self._padding_lock)
 

@@ -11,7 +11,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.finishing import plain_stage, prepared_stage, rewritten
-from sardonyx.graph.programs.stages import Stage, output_of, read_key
+from sardonyx.graph.programs.stages import Stage, outputs_of, read_key
 from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.tape import UNKNOWN_UNDER_TRANSFORMATION
@@ -87,9 +87,8 @@ class CallRecorder:
         return values
 
     def arrays_of(self, outputs: Sequence[Value]) -> list[Any]:
-        """The outputs of the call that was recorded."""
-        frame = self.registers.frame
-        return [output_of(value, frame, self.weights, self.backend) for value in outputs]
+        """Return the arrays of the recorded call's outputs."""
+        return outputs_of(outputs, self.registers.frame, self.weights)
 
     def _fetched(self, value: Any) -> np.ndarray[Any, Any]:
         if self.backend.is_abstract(value):

@@ -1,11 +1,11 @@
-"""A traced segment as a stage of a program: rewritten, and bound to weights and constants."""
+"""Finishes a traced segment: rewrites its steps, and binds them to weights and constants."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from sardonyx.graph.programs.stages import Stage
-from sardonyx.graph.programs.weight_preparation import Binding, Fixed, bind
+from sardonyx.graph.programs.weight_preparation import Binding, bind
 from sardonyx.graph.rewriting.phases import rewrite
 from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.registers import Registers
@@ -13,14 +13,14 @@ from sardonyx.graph.tracing.steps import Segment, Step
 
 
 def rewritten(segment: TracedSegment, recorder: Recorder, *, knows_weights: bool) -> Sequence[Step]:
-    """The segment's steps after every rewrite.
+    """Return the segment's steps after all rewrites.
 
-    `knows_weights` says that weights are the same at each call, so that rewrites may combine them.
+    With `knows_weights` the weights are the same at each call, so that rewrites may combine them.
     """
     registers, weights = recorder.registers, recorder.weights
 
     def is_finite(register: int) -> bool:
-        """Whether a weight is, as it is now; of what a call passes that is not known."""
+        """Whether a register holds a weight that is finite now."""
         name = registers.weights.get(register)
         return name is not None and weights.is_finite(name)
 
@@ -37,30 +37,30 @@ def rewritten(segment: TracedSegment, recorder: Recorder, *, knows_weights: bool
 
 
 def prepared_stage(steps: Sequence[Step], traced: TracedSegment, recorder: Recorder) -> Stage:
-    """A stage of these steps; those on weights and constants alone run once, ahead of the calls."""
+    """Return a stage of these steps; those on weights and constants alone run ahead of calls."""
     if not steps:
         return Stage(outputs=traced.outputs)
-    known = recorder.registers
-    fixed = Fixed(known.weights, known.constants, known.placed, known.specs)
-    return _stage(*bind(steps, traced.results, fixed, recorder.backend), traced, known)
+    registers = recorder.registers
+    return _stage(*bind(steps, traced.results, registers, recorder.backend), traced, registers)
 
 
 def plain_stage(steps: Sequence[Step], traced: TracedSegment, recorder: Recorder) -> Stage:
-    """A stage of these steps, all of which run at each call."""
+    """Return a stage of these steps, all of which run at each call."""
     if not steps:
         return Stage(outputs=traced.outputs)
-    known = recorder.registers
-    fixed = {*known.weights, *known.placed}
+    registers = recorder.registers
+    fixed = {*registers.weights, *registers.constants}
     segment = Segment(steps, traced.results, fixed, host=traced.on_host)
-    binding = Binding.plain(segment, known.weights, known.constants, known.placed)
-    return _stage(segment, binding, traced, known)
+    return _stage(segment, Binding.plain(segment, registers), traced, registers)
 
 
-def _stage(segment: Segment, binding: Binding, traced: TracedSegment, known: Registers) -> Stage:
+def _stage(
+    segment: Segment, binding: Binding, traced: TracedSegment, registers: Registers
+) -> Stage:
     return Stage(
         segment,
         binding,
-        inputs=tuple(known.specs[register] for register in segment.inputs),
-        results=tuple(known.specs[register] for register in segment.results),
+        inputs=tuple(registers.specs[register] for register in segment.inputs),
+        results=tuple(registers.specs[register] for register in segment.results),
         outputs=traced.outputs,
     )

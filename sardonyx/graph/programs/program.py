@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from itertools import islice
 from typing import Any
 
@@ -44,14 +44,8 @@ class Program:
         self.outputs = tuple(traced.output_specs)
         self.names: Mapping[str, Named] = traced.names
         """Every value of the graph, in the order in which tracing met it."""
-        self.constants = _named_constants(traced, stages)
+        self.constants = _constants(traced, stages)
         """The static values that device steps use, by the first name each was bound to."""
-
-    def with_stages(self, stages: Sequence[Stage]) -> Program:
-        """The same program, run in other pieces."""
-        changed = copy(self)
-        changed.stages = tuple(stages)
-        return changed
 
     def kind(self, name: str) -> str:
         """How a value lives: "static", "device", "alias" or "host"."""
@@ -88,42 +82,35 @@ class Program:
         return _listing(self)
 
 
-def _named_constants(traced: Traced, stages: Sequence[Stage]) -> dict[str, Any]:
+def _constants(traced: Traced, stages: Sequence[Stage]) -> dict[str, Any]:
+    """Return the arrays that steps take for static values, by the first name of each value."""
+    registers = traced.registers
     names: dict[int, str] = {}
     for name, named in traced.names.items():
         if named.static is not None:
             names.setdefault(id(named.static), name)
-    used = _used_constants(traced, stages)
-    return {names.get(id(v), f"constant {i}"): array for i, (v, array) in enumerate(used)}
-
-
-def _used_constants(
-    traced: Traced, stages: Sequence[Stage]
-) -> list[tuple[np.ndarray[Any, Any], Any]]:
-    """The constants that the steps use, each with the array that they take for it."""
-    known = traced.registers
-    placed = {register for stage in stages for register in stage.binding.all_constants}
-    steps = [step for stage in stages for step in stage.steps]
-    # Steps of another process have values of their own, which are equal to those met here.
-    found = (known.embedded.get(digest(e.value), e) for step in steps for e in step.embedded)
-    embedded = {id(each): each.value for each in found}
-    used = [(known.constants[register], known.placed[register]) for register in sorted(placed)]
-    return used + [(value, value) for value in embedded.values()]
+    used = sorted({register for stage in stages for register in stage.binding.constants})
+    arrays = {id(registers.constants[r]): registers.placed[r] for r in used}
+    for embedded in [e for stage in stages for step in stage.steps for e in step.embedded]:
+        # A recording of another process has values of its own, equal to those of this trace.
+        value = registers.embedded.get(digest(embedded.value), embedded).value
+        arrays[id(value)] = value
+    return {names.get(key, f"constant {i}"): a for i, (key, a) in enumerate(arrays.items())}
 
 
 # -- as text --------------------------------------------------------------------------------------
 
 
 def _listing(program: Program) -> str:
-    """The whole text that `print(program)` shows."""
+    """Return the text that `print(program)` shows."""
     names = _register_names(program)
-    lines = [program.title, ""]
-    lines += _summary(program)
-    for i, segment in enumerate(program.segments):
+    lines = [program.title, "", *_summary(program)]
+    stages = [(stage, stage.segment) for stage in program.stages if stage.segment is not None]
+    for i, (stage, segment) in enumerate(stages):
         where = "host" if segment.host else program.backend.name
         count = len(segment.steps)
         lines += ["", f"segment {i} on {where}: {count} step{'s' * (count != 1)}"]
-        lines += _steps(segment, names)
+        lines += _steps(segment, {**_prepared_names(stage, names), **names})
     return "\n".join(printable(line, _LONGEST_LINE) for line in lines)
 
 
@@ -164,7 +151,7 @@ def _step(step: Step, names: dict[int, str], indent: str) -> Iterator[str]:
             yield from _step(inner, names, indent + "    ")
 
 
-def _operand(operand: Operand, names: dict[int, str]) -> str:
+def _operand(operand: Operand, names: Mapping[int, str]) -> str:
     if isinstance(operand, int):
         return names.get(operand, f"%{operand}")
     return _content(operand.value)
@@ -176,6 +163,16 @@ def _register_names(program: Program) -> dict[int, str]:
         if value.register is not None and (value.kind != "alias" or value.register not in names):
             names[value.register] = name
     return names
+
+
+def _prepared_names(stage: Stage, names: dict[int, str]) -> dict[int, str]:
+    """Return names for weights that rewrites prepared, such as `PackedWeight(weight)`."""
+    prepared: dict[int, str] = {}
+    known = ChainMap(names, prepared)
+    for step in stage.binding.prepared.steps if stage.binding.prepared else ():
+        operands = ", ".join(_operand(operand, known) for operand in step.operands)
+        prepared.update(dict.fromkeys(step.results, f"{step.title}({operands})"))
+    return prepared
 
 
 def _type(array: Any) -> str:

@@ -23,6 +23,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.tracing.op_call import OpCall
+from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.steps import Frame, Segment, Step, key_of, without_dead_steps
 from sardonyx.graph.values.kinds import digest
 from sardonyx.graph.values.params import Params, Weights
@@ -78,20 +79,20 @@ class Pack:
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Bound:
-    """Arrays prepared from the weights, each set with the version of the weights it is for.
+    """Arrays prepared from the weights, each set with the version of the weights that it is for.
 
-    A set is replaced as a whole, so that who reads it without the lock gets one version.
+    A set is only replaced as a whole, so that a reader without the lock gets a single version.
     """
 
-    placed: tuple[int, list[Any]] | None = None
+    placed: tuple[int, list[Any]] = (-1, [])
     # Prepared on the host, and not placed yet.
-    ahead: tuple[int, Frame] | None = None
+    ahead: tuple[int, Frame] = (-1, {})
     lock: RLock = field(default_factory=RLock)
 
     @property
     def arrays(self) -> list[Any]:
         """The arrays of the newest version."""
-        return self.placed[1] if self.placed else []
+        return self.placed[1]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -111,61 +112,47 @@ class Binding:
     _bound: list[Bound] = field(default_factory=list)
 
     @classmethod
-    def plain(
-        cls,
-        segment: Segment,
-        weights: Mapping[int, str],
-        constants: Mapping[int, np.ndarray[Any, Any]],
-        placed: Mapping[int, Any],
-    ) -> Binding:
-        """Each weight and constant as it is, and where it is."""
+    def plain(cls, segment: Segment, registers: Registers) -> Binding:
+        """Bind each weight and constant as it is, where it is."""
+        fixed, weights, constants = segment.fixed, registers.weights, registers.constants
         return cls(
-            weights={r: weights[r] for r in segment.fixed if r in weights},
-            constants={r: constants[r] for r in segment.fixed if r in constants},
-            placed={r: placed[r] for r in segment.fixed if r in placed},
-            loose=segment.fixed,
+            weights={r: weights[r] for r in fixed if r in weights},
+            constants={r: constants[r] for r in fixed if r in constants},
+            placed={r: registers.placed[r] for r in fixed if r in constants},
+            loose=fixed,
         )
 
-    @property
-    def all_constants(self) -> set[int]:
-        """The registers of constants, whether they are passed or something is made of them."""
-        return {*self.constants, *self.placed}
-
     def arrays(self, weights: Weights, *, host: bool = False) -> list[Any]:
-        """What to pass to the segment's function after the arrays that change with each call."""
+        """Return what the segment's function takes after the arrays that change with each call."""
         if host:
             return [weights.host(self.weights[register]) for register in self.loose]
-        bound, version = self._bound_to(weights.params), weights.version
-        placed = bound.placed
-        if placed is not None and placed[0] == version:
-            return placed[1]
+        bound = self._bound_to(weights.params)
+        version, arrays = bound.placed
+        if version == weights.version:
+            return arrays
         with bound.lock:
-            placed = bound.placed
-            if placed is not None and placed[0] == version:
-                return placed[1]
-            arrays = self._placed(self._taken(bound, weights), weights)
-            if placed is None or placed[0] < version:
-                bound.placed = version, arrays
+            version, arrays = bound.placed
+            if version != weights.version:
+                arrays = self._placed(self._take_prepared(bound, weights), weights)
+            if version < weights.version:
+                bound.placed = weights.version, arrays
             return arrays
 
     def prepare(self, weights: Weights) -> None:
-        """Run ahead what depends on weights alone; a thread may do so while another compiles."""
+        """Run the steps on weights ahead; a thread may do so while another compiles."""
         if self.prepared is None:
             return
-        bound, version = self._bound_to(weights.params), weights.version
+        bound = self._bound_to(weights.params)
         with bound.lock:
-            known = [each[0] for each in (bound.placed, bound.ahead) if each is not None]
-            if version not in known:
-                bound.ahead = version, self._prepared(self.prepared, weights)
+            if weights.version not in (bound.placed[0], bound.ahead[0]):
+                bound.ahead = weights.version, self._prepared(self.prepared, weights)
 
-    def _taken(self, bound: Bound, weights: Weights) -> Frame:
-        """The prepared values, which nothing else holds any more."""
-        ahead, bound.ahead = bound.ahead, None
+    def _take_prepared(self, bound: Bound, weights: Weights) -> Frame:
+        """Return the prepared values, and hold them nowhere else."""
+        (version, frame), bound.ahead = bound.ahead, (-1, {})
         if self.prepared is None:
             return {}
-        if ahead is not None and ahead[0] == weights.version:
-            return ahead[1]
-        return self._prepared(self.prepared, weights)
+        return frame if version == weights.version else self._prepared(self.prepared, weights)
 
     def _prepared(self, steps: Segment, weights: Weights) -> Frame:
         # A backend that does not compile runs these steps itself: the first call of a model did
@@ -263,27 +250,16 @@ class Binding:
         return tuple(names[register] for register in self.loose), packed, made
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Fixed:
-    """What a recording is bound to, by register."""
-
-    weights: Mapping[int, str]
-    # Each on the host, and where programs take it from.
-    constants: Mapping[int, np.ndarray[Any, Any]]
-    placed: Mapping[int, Any]
-    specs: Mapping[int, Spec]
-
-
 def bind(
-    steps: Sequence[Step], results: Sequence[int], given: Fixed, backend: Backend
+    steps: Sequence[Step], results: Sequence[int], registers: Registers, backend: Backend
 ) -> tuple[Segment, Binding]:
-    """The segment of those steps that have to run at each call, and what the others make for it."""
-    weights, constants, specs = given.weights, given.constants, given.specs
-    ahead, rest = _divided(steps, results, weights, constants, specs)
+    """Divide steps into the segment that runs at each call, and the preparation of its weights."""
+    weights, constants, specs = registers.weights, registers.constants, registers.specs
+    ahead, rest = _divided(steps, results, registers)
     fixed = {*weights, *constants, *(r for step in ahead for r in step.results)}
     segment = Segment(rest, results, fixed)
-    made = [r for r in segment.fixed if r not in weights and r not in constants]
-    prepared = Segment(without_dead_steps(ahead, made), made, fixed) if made else None
+    computed = [r for r in segment.fixed if r not in weights and r not in constants]
+    prepared = Segment(without_dead_steps(ahead, computed), computed, fixed) if computed else None
     packs = _packs(segment.fixed, specs, backend.packs_up_to)
     packed = {register for pack in packs for register in pack.registers}
     loose = tuple(register for register in segment.fixed if register not in packed)
@@ -291,46 +267,42 @@ def bind(
     return segment, Binding(
         {r: name for r, name in weights.items() if r in used},
         {r: value for r, value in constants.items() if r in used},
-        {r: array for r, array in given.placed.items() if r in loose},
+        {r: array for r, array in registers.placed.items() if r in loose},
         prepared,
-        {r: specs[r] for r in made},
+        {r: specs[r] for r in computed},
         packs,
         loose,
     )
 
 
 def _divided(
-    steps: Sequence[Step],
-    results: Sequence[int],
-    weights: Container[int],
-    constants: Container[int],
-    specs: Mapping[int, Spec],
+    steps: Sequence[Step], results: Sequence[int], registers: Registers
 ) -> tuple[list[Step], list[Step]]:
-    """The steps on weights and constants alone, and those that have to be run at each call.
+    """Return the steps that run ahead of all calls, and those that run at each call.
 
-    A step that only looks at a weight in another shape remains: it costs nothing.
+    A step that only views a weight in another shape is in both lists: it costs nothing.
     """
-    made: set[int] = set()
+    fixed = {*registers.weights, *registers.constants}
     ahead = []
     for step in steps:
-        if _is_fixed(step, made, weights, constants):
+        if _can_run_ahead(step, fixed):
             leaves = any(register in results for register in step.results)
-            if not leaves and (_is_packing(step) or _growth(step, specs) <= MOST_GROWTH):
+            if not leaves and _fits(step, registers.specs):
                 ahead.append(step)
-                made.update(step.results)
-    gone = {step for step in ahead if not step.call.is_view}
-    return ahead, without_dead_steps([step for step in steps if step not in gone], results)
+                fixed.update(step.results)
+    moved = {step for step in ahead if not step.call.is_view}
+    return ahead, without_dead_steps([step for step in steps if step not in moved], results)
 
 
-def _is_fixed(step: Step, *known: Container[int]) -> bool:
-    """Whether all that a step reads is bound to the program."""
+def _can_run_ahead(step: Step, fixed: Container[int]) -> bool:
+    """Whether all that a step reads is fixed, and a step like it can run on the host."""
     if step.blocks or step.call.is_unsized or not step.reads or _is_for_device(step):
         return False
-    return all(any(register in each for each in known) for register in step.reads)
+    return all(register in fixed for register in step.reads)
 
 
 def _is_for_device(step: Step) -> bool:
-    """Whether it calls a kernel of the device, or a function that the caller wrote for it.
+    """Whether it calls a kernel of the device, or a function that the caller wrote for one backend.
 
     NumPy may lack that function, and such a kernel computes in the device's own types.
     """
@@ -340,14 +312,15 @@ def _is_for_device(step: Step) -> bool:
     return function is packed_product or isinstance(function, OnBackend)
 
 
-def _is_packing(step: Step) -> bool:
-    """Whether it makes what a kernel takes in the place of a weight; that would be dear to redo."""
-    return isinstance(step.call, OpCall) and step.call.function is packed
+def _fits(step: Step, specs: Mapping[int, Spec]) -> bool:
+    """Whether the results take little more memory than what the step reads.
 
-
-def _growth(step: Step, specs: Mapping[int, Spec]) -> int:
-    made = sum(_size(spec) for spec in step.specs)
-    return made - sum(_size(specs[register]) for register in set(step.reads))
+    Packing a weight for a kernel may take more, since it is too slow to repeat at each call.
+    """
+    if isinstance(step.call, OpCall) and step.call.function is packed:
+        return True
+    before = sum(_size(specs[register]) for register in set(step.reads))
+    return sum(map(_size, step.specs)) <= before + MOST_GROWTH
 
 
 def _size(spec: Spec) -> int:
