@@ -138,7 +138,6 @@ def _padded(
         call=PaddedCall(run, len(runtime_args)),
         operands=(*runtime_args, *operands),
         blocks=(),
-        captured=(),
         renamed=step.title,
     )
 

@@ -40,7 +40,7 @@ class Program:
         self.backend = backend
         self.stages = tuple(stages)
         # The arrays that a call passes, and those that it gets from the device.
-        self.inputs = tuple(traced.inputs)
+        self.inputs = tuple(traced.registers.input_specs)
         self.outputs = tuple(traced.output_specs)
         self.names: Mapping[str, Named] = traced.names
         """Every value of the graph, in the order in which tracing met it."""
