@@ -1,4 +1,4 @@
-"""Records a call as it is traced: each segment becomes a stage, and runs."""
+"""Records a call while it is traced: each segment becomes a stage, and runs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sardonyx.graph.values.params import Constants, Weights
 
 
 class CallRecorder:
-    """Records one call; the stages that it makes grow under `root`.
+    """Records one call, and adds its stages to the tree under `root`.
 
-    Without `execute` only those segments run on whose results the rest of the program depends.
+    Without `execute` only the segments run whose results decide how the program goes on.
     """
 
     def __init__(
@@ -50,22 +50,20 @@ class CallRecorder:
         self._draws = False
 
     def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
-        """The constant on the device."""
+        """Return the constant on the device."""
         return self._constants.place(key, value)
 
     def allow_host(self) -> None:
-        """Steps may run on the host."""
+        """Do nothing, as steps can run on the host."""
 
     def close(self, segment: TracedSegment) -> None:
-        """Find the segment's stage where a call has come this way, or make it; and run it."""
-        stage = self._stage.next(self._key)
-        is_new = stage is None
-        if stage is None:
-            stage = self._new_stage(segment)
+        """Run the segment, in the stage of an earlier call on this path or in a new one."""
+        recorded = self._stage.next(self._key)
+        stage = recorded or self._new_stage(segment)
         if stage.segment is not None:
             self._draws |= self.registers.key in stage.segment.inputs
-        if is_new:
-            # Other threads may go on to the stage at once: what it takes is said before.
+        if recorded is None:
+            # Other threads can run the stage at once, and then pass a key if the root draws.
             self._root.draws |= self._draws
             self._stage.lead_to(self._key, stage)
         self.path.append(stage)
@@ -79,7 +77,7 @@ class CallRecorder:
     def read(
         self, registers: Sequence[int], close: Callable[[], None]
     ) -> Sequence[np.ndarray[Any, Any]]:
-        """The values, once the segment so far has run."""
+        """Run the segment so far, and return the values."""
         close()
         values = [self._fetched(self.registers.frame[register]) for register in registers]
         self._stage.reads = tuple(registers)
@@ -95,36 +93,35 @@ class CallRecorder:
             raise InvalidInput(
                 f"its value decides a shape or a branch, {UNKNOWN_UNDER_TRANSFORMATION}"
             )
-        # A copy, since the caller may write to the array after the call.
+        # A copy, because the caller can write to the array after the call.
         return np.array(self.backend.fetch(value) if self.backend.owns(value) else value)
 
     def _runs(self, stage: Stage) -> bool:
-        """Whether a stage has to run, though its steps may have run as they were traced.
+        """Whether a stage has to run, as its steps did not run while they were traced.
 
-        Where rewrites have changed these, later calls run the others, and must give the same.
+        Rewritten steps run too, so that this call returns the same as later ones.
         """
         if stage.segment is None:
             return False
         return stage.is_rewritten or (self.backend.compiled and not stage.segment.host)
 
     def _new_stage(self, traced: TracedSegment) -> Stage:
-        # Under a caller's transformation nothing runs ahead of the call, and weights are as they
-        # are passed.
+        # Under a caller's transformation nothing runs ahead of the call, and weights can be traced.
         steps = rewritten(traced, self, knows_weights=not self.is_inline)
         is_plain = traced.on_host or self.is_inline
         stage = (plain_stage if is_plain else prepared_stage)(steps, traced, self)
-        stage.donated = self._given_up(stage)
+        stage.donated = self._donations(stage)
         if traced.on_host or not self.backend.compiled:
             stage.is_rewritten = list(map(id, steps)) != list(map(id, traced.steps))
         return stage
 
-    def _given_up(self, stage: Stage) -> tuple[int, ...]:
-        """The places of arguments whose buffers results may take over: nobody reads them later."""
+    def _donations(self, stage: Stage) -> tuple[int, ...]:
+        """Return the positions of donated arguments whose buffers the results can use."""
         if stage.outputs is None or stage.segment is None:
             return ()
-        kept = {v.register for o in stage.outputs for v in leaves(o) if isinstance(v, Device)}
+        outputs = {v.register for o in stage.outputs for v in leaves(o) if isinstance(v, Device)}
         return tuple(
-            place
-            for place, register in enumerate(stage.segment.inputs)
-            if register in self._donated and register not in kept
+            position
+            for position, register in enumerate(stage.segment.inputs)
+            if register in self._donated and register not in outputs
         )

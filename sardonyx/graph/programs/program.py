@@ -1,4 +1,4 @@
-"""One path through the tree of stages that was recorded: what each value became, and what runs."""
+"""The program of a call: the kind of each value, and the segments that run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_NAMES = 8
 
 
 class Program:
-    """One path through a recording: what each value became, and the segments that run.
+    """One path through a recording: the kind of each value, and the segments that run.
 
     >>> import numpy as np, sardonyx
     >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
@@ -39,16 +39,16 @@ class Program:
         self.title = title
         self.backend = backend
         self.stages = tuple(stages)
-        # The arrays that a call passes, and those that it gets from the device.
+        # The shapes and dtypes of a call's arrays, and of those that the device returns.
         self.inputs = tuple(traced.registers.input_specs)
         self.outputs = tuple(traced.output_specs)
         self.names: Mapping[str, Named] = traced.names
-        """Every value of the graph, in the order in which tracing met it."""
+        """Every value of the graph, in the order of tracing."""
         self.constants = _constants(traced, stages)
-        """The static values that device steps use, by the first name each was bound to."""
+        """The static values that device steps use, by the first name of each."""
 
     def kind(self, name: str) -> str:
-        """How a value lives: "static", "device", "alias" or "host"."""
+        """Return the kind of a value: "static", "device", "alias" or "host"."""
         return self.named(name).kind
 
     def named(self, name: str) -> Named:
@@ -59,22 +59,22 @@ class Program:
 
     @property
     def static(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The values known while tracing, by name: they cost nothing at run time."""
+        """The values known while tracing, by name. They cost nothing at a call."""
         return {n: v.static for n, v in self.names.items() if v.static is not None}
 
     @property
     def aliases(self) -> dict[str, str]:
-        """For each alias the name of the value whose buffer it is."""
+        """For each alias, the name of the value whose buffer it shares."""
         return {n: v.source for n, v in self.names.items() if v.kind == "alias" and v.source}
 
     @property
     def segments(self) -> list[Segment]:
-        """The pieces that run at each call, in order."""
+        """The segments that run at each call, in order."""
         return [stage.segment for stage in self.stages if stage.segment is not None]
 
     @property
     def round_trips(self) -> int:
-        """How often a call waits for the device: to read a value, or to go on on the host."""
+        """How often a call waits for the device: to read a value, or to run steps on the host."""
         reads = sum(bool(stage.reads) for stage in self.stages)
         return reads + sum(segment.host for segment in self.segments)
 
@@ -138,13 +138,13 @@ def _steps(segment: Segment, names: dict[int, str]) -> Iterator[str]:
 
 
 def _step(step: Step, names: dict[int, str], indent: str) -> Iterator[str]:
-    made = ", ".join(
-        f"{names.get(register, f'%{register}')}: {spec_text(spec)}"
+    results = ", ".join(
+        f"{_operand(register, names)}: {spec_text(spec)}"
         for register, spec in zip(step.results, step.specs, strict=True)
     )
     own = step.operands[: len(step.operands) - len(step.captured)]
-    taken = ", ".join(_operand(operand, names) for operand in own)
-    yield f"{indent}{made} = {step.title}({taken})"
+    operands = ", ".join(_operand(operand, names) for operand in own)
+    yield f"{indent}{results} = {step.title}({operands})"
     for block in step.blocks:
         yield f"{indent}  block:"
         for inner in block.steps:

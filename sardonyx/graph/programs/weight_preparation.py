@@ -1,9 +1,8 @@
-"""What a program needs of weights and constants, made once and not at each call.
+"""Prepares weights and constants for a program, once and not at each call.
 
-Steps that depend on weights alone are taken out of the program, so that scaling, transposing or
-packing a weight costs nothing at a call; and small arrays are passed together, since each argument
-of a compiled function costs time. Weights can still be replaced: what was made of them is made
-anew.
+Steps that depend on weights alone are taken out of the program, so that it costs nothing at a call
+to scale, transpose or pack a weight. Small arrays are passed in one buffer, because each argument
+of a compiled function costs time. When a weight is replaced, it is prepared again.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from sardonyx.graph.values.params import Params, Weights
 from sardonyx.ops.definition import OnBackend
 from sardonyx.ops.fused_products import packed, packed_product
 
-# Fewer small arrays than this are passed one by one.
+# Minimum number of small arrays that are passed in one buffer.
 FEWEST_PACKED = 4
-# What is packed begins at multiples of this many elements, as vector units like it.
+# Packed arrays begin at multiples of this many elements, which suits vector units.
 ALIGNMENT = 16
-# How many bytes a prepared value may have beyond those of what it is made of.
+# Maximum bytes by which a prepared value may exceed its inputs.
 MOST_GROWTH = 2**16
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Small arrays of one dtype, end to end in one buffer."""
+    """Small arrays of one dtype, one after the other in a buffer."""
 
     registers: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -56,11 +55,11 @@ class Pack:
 
     @property
     def spec(self) -> Spec:
-        """What is in the buffer."""
+        """The shape and dtype of the buffer."""
         return Spec((self.offsets[-1] + math.prod(self.shapes[-1]),), self.dtype)
 
     def packed(self, arrays: Mapping[int, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-        """The arrays of these registers as one."""
+        """Return the arrays of these registers in one buffer."""
         buffer = np.zeros(*self.spec)
         for register, offset in zip(self.registers, self.offsets, strict=True):
             array = arrays[register]
@@ -68,7 +67,7 @@ class Pack:
         return buffer
 
     def unpacked(self, xp: Backend, buffer: Any) -> Frame:
-        """The arrays again, inside of a program."""
+        """Return the arrays in a buffer, inside of a program."""
         return {
             register: xp.reshape(buffer[offset : offset + math.prod(shape)], shape)
             for register, shape, offset in zip(
@@ -97,17 +96,17 @@ class Bound:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Binding:
-    """How a segment gets the weights and constants that it is bound to."""
+    """How a segment gets its weights and constants."""
 
     weights: Mapping[int, str] = field(default_factory=dict)
     constants: Mapping[int, np.ndarray[Any, Any]] = field(default_factory=dict)
     # The constants on the device.
     placed: Mapping[int, Any] = field(default_factory=dict)
-    # Steps on weights alone, that run on the host, and what they make.
+    # The steps that prepare weights on the host, and the shapes and dtypes of their results.
     prepared: Segment | None = None
     specs: Mapping[int, Spec] = field(default_factory=dict)
     packs: tuple[Pack, ...] = ()
-    # What is passed as it is: registers of weights, of constants, and of what was prepared.
+    # Registers of weights, constants and prepared weights that are passed one by one.
     loose: tuple[int, ...] = ()
     _bound: list[Bound] = field(default_factory=list)
 
@@ -155,11 +154,11 @@ class Binding:
         return frame if version == weights.version else self._prepared(self.prepared, weights)
 
     def _prepared(self, steps: Segment, weights: Weights) -> Frame:
-        # A backend that does not compile runs these steps itself: the first call of a model did
-        # so too, and other libraries may round differently.
+        # A backend that does not compile runs these steps itself. It did so while they were traced,
+        # and other libraries can round differently.
         backend = weights.backend
         xp = HOST if backend.compiled else backend
-        # An operator of the caller's may use the backend's library, in the backend's types.
+        # A custom operator can use the backend's library, with the backend's dtypes.
         with backend.scope(), xp.scope():
             frame: Frame = {r: self._input(r, weights, xp) for r in steps.fixed}
             for step, releases in zip(steps.steps, steps.releases, strict=True):
@@ -177,7 +176,7 @@ class Binding:
         return xp.put(self.constants[register])
 
     def stand_ins(self, weights: Weights) -> list[Any]:
-        """What to compile for: like `arrays`, but of what is to be made only shape and dtype."""
+        """Return `arrays` to compile for, with only shapes and dtypes of prepared weights."""
         with weights.backend.scope():
             loose = [
                 self.specs[register] if register in self.specs else self._loose(register, weights)
@@ -186,7 +185,7 @@ class Binding:
         return loose + [pack.spec for pack in self.packs]
 
     def replaying(self, segment: Segment) -> Callable[..., list[Any]]:
-        """The segment as a function of a backend, its inputs, and the arrays of `self.arrays`."""
+        """Return the segment as a function of a backend, its inputs, and `arrays`."""
         if not self.packs and self.loose == segment.fixed:
             return segment.replay
         return partial(self._replay, segment)
@@ -199,7 +198,7 @@ class Binding:
         return segment.replay(xp, *arrays[:count], *(frame[r] for r in segment.fixed))
 
     def form(self, segment: Segment) -> Any:
-        """What tells apart two forms in which segments that are alike take their arguments."""
+        """Return a key of how the segment takes its arguments: which of them in packs."""
         places = {register: i for i, register in enumerate(segment.fixed)}
         packs = tuple((tuple(places[r] for r in p.registers), p.shapes) for p in self.packs)
         return tuple(places[register] for register in self.loose), packs
@@ -212,17 +211,16 @@ class Binding:
     def _placed(self, frame: Frame, weights: Weights) -> list[Any]:
         backend = weights.backend
         with backend.scope():
-            # Each goes from the host as soon as it is placed, so that few are held twice.
+            # Each leaves the host as soon as it is placed, so that few are held twice.
             loose = [
                 weights.params.placed(frame.pop(register))
                 if register in frame
                 else self._loose(register, weights)
                 for register in self.loose
             ]
-            for pack in self.packs:
-                for register in pack.registers:
-                    if register not in frame:
-                        frame[register] = self._host(register, weights)
+            for register in (r for pack in self.packs for r in pack.registers):
+                if register not in frame:
+                    frame[register] = self._host(register, weights)
             return loose + [backend.put(pack.packed(frame)) for pack in self.packs]
 
     def _host(self, register: int, weights: Weights) -> np.ndarray[Any, Any]:
@@ -236,18 +234,16 @@ class Binding:
         return self.placed[register]
 
     def _key(self) -> Any:
-        """Equal for bindings to the same arrays, whatever the registers are called."""
+        """Return a key, equal for bindings to the same arrays in other registers."""
         names: dict[int, Any] = {**self.weights}
         names.update((register, digest(value)) for register, value in self.constants.items())
-        made: Any = None
+        preparation: Any = None
         if self.prepared is not None:
             inputs = tuple(names[register] for register in self.prepared.fixed)
-            made = key_of(self.prepared) or id(self), inputs
+            preparation = key_of(self.prepared) or id(self), inputs
             names.update((register, i) for i, register in enumerate(self.prepared.results))
-        packed = tuple(
-            (tuple(names[r] for r in pack.registers), pack.shapes) for pack in self.packs
-        )
-        return tuple(names[register] for register in self.loose), packed, made
+        packs = tuple((tuple(names[r] for r in p.registers), p.shapes) for p in self.packs)
+        return tuple(names[register] for register in self.loose), packs, preparation
 
 
 def bind(
@@ -302,7 +298,7 @@ def _can_run_ahead(step: Step, fixed: Container[int]) -> bool:
 
 
 def _is_for_device(step: Step) -> bool:
-    """Whether it calls a kernel of the device, or a function that the caller wrote for one backend.
+    """Whether it calls a kernel of the device, or a custom operator for one backend.
 
     NumPy may lack that function, and such a kernel computes in the device's own types.
     """
@@ -340,7 +336,7 @@ def _packs(registers: Sequence[int], specs: Mapping[int, Spec], up_to: int) -> t
 
 
 def _is_small_vector(spec: Spec, up_to: int) -> bool:
-    """A bias, a scale: what element-wise work reads in place. Matrices would be copied first."""
+    """Whether an array is like a bias or a scale. XLA would first copy matrices out of a pack."""
     if not 0 < _size(spec) <= up_to or max(spec.shape, default=1) != math.prod(spec.shape):
         return False
     return spec.dtype.kind in "fiub" or spec.dtype == bfloat16
