@@ -261,7 +261,7 @@ REFUSED = {
     "a value decides": (
         """o = Constant<value_ints = [0]>() m = ReduceMax<keepdims = 0>(x) c = Cast<to = 7>(m)
         k = Abs(c) u = Unsqueeze(k, o) y = Expand(m, u)""",
-        "a value that is computed",
+        "a computed value",
     ),
     "one by one": ("s = SplitToSequence<axis = 1>(x) y = ConcatFromSequence<axis = 1>(s)", "'s'"),
 }

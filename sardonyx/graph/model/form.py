@@ -12,9 +12,9 @@ from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
-from sardonyx.graph.buckets.pieces import PieceRecorder
 from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedRecording, bucketed
+from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.calls.arguments import arranged, registers_of
 from sardonyx.graph.calls.array_interop import normalised
 from sardonyx.graph.calls.nested_values import described, each, flat, kind, signature
@@ -177,7 +177,7 @@ class Form:
         if not sizes or padding is None:
             return None
 
-        def trace(recorder: PieceRecorder, values: Sequence[Any]) -> Callable[..., Program]:
+        def trace(recorder: SegmentCollector, values: Sequence[Any]) -> Callable[..., Program]:
             traced = self._traced(recorder, values, shared.fresh_key())
             return partial(Program, self._title(values), self.backend, traced)
 
