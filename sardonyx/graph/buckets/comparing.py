@@ -14,14 +14,6 @@ from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.steps import Operand, Step
 
 
-class Unfit(Exception):  # noqa: N818  (a finding, not a fault)
-    """There is no proof for some node that padding does not change the results."""
-
-
-class OfAnotherForm(Exception):  # noqa: N818
-    """The two traces have different steps, so that nothing can be proved."""
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class PaddedCall:
     """The call of a padded step. Its first arrays are the runtime arguments."""
@@ -60,15 +52,19 @@ class Comparison:
         inputs: Mapping[int, Layout],
         prover: Prover,
     ) -> Comparison:
-        """Compare all steps of two traces; `inputs` has the layouts of the padded inputs."""
+        """Compare all steps of two traces; `inputs` has the layouts of the padded inputs.
+
+        Raises `Different` if the traces have different steps, and `Unpaddable` if there is no proof
+        that padding does not change the results. Both name the node.
+        """
         layouts = {**inputs, padded.registers.key: unpadded_layout((2,))}
         counterparts = {register: (register, layout) for register, layout in layouts.items()}
         comparison = cls(true, padded, prover, counterparts)
         if len(true.segments) != len(padded.segments):
-            raise OfAnotherForm("the graph is divided into other segments")
+            raise Different("the graph is divided into other segments")
         for one, other in zip(true.segments, padded.segments, strict=True):
             if len(one.steps) != len(other.steps):
-                raise OfAnotherForm(_first_difference(one.steps, other.steps))
+                raise Different(_first_difference(one.steps, other.steps))
             for pair in zip(one.steps, other.steps, strict=True):
                 comparison._prove(*pair)
         return comparison
@@ -84,7 +80,7 @@ class Comparison:
     def _prove(self, true: Step, padded: Step) -> None:
         label = f"{padded.node.label} ({padded.title})"
         if true.title != padded.title or len(true.operands) != len(padded.operands):
-            raise OfAnotherForm(f"{label} does not run")
+            raise Different(f"{label} does not run")
         try:
             operands = list(map(self._operand, true.operands, padded.operands))
             slots = {i: slot for i, (_, slot) in enumerate(operands) if slot is not None}
@@ -94,10 +90,8 @@ class Comparison:
                 [layout for layout, _ in operands],
                 slots,
             )
-        except Unpaddable as reason:
-            raise Unfit(f"{label}: {reason}") from None
-        except Different as reason:
-            raise OfAnotherForm(f"{label}: {reason}") from None
+        except (Unpaddable, Different) as reason:
+            raise type(reason)(f"{label}: {reason}") from None
         results = zip(padded.results, layouts, strict=True)
         self.counterparts.update(zip(true.results, results, strict=True))
         rest = tuple(o for i, o in enumerate(padded.operands) if i not in slots)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.padding.axes import Layout
+from sardonyx.backends.padding.axes import Different, Layout, Unpaddable
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.buckets.call_arrays import CallArrays
-from sardonyx.graph.buckets.comparing import Comparison, OfAnotherForm, Unfit
+from sardonyx.graph.buckets.comparing import Comparison
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.programs.compiler import Compiler
@@ -118,7 +118,7 @@ class Buckets:
         read = {*true.registers.inputs_read, *bucket.recorder.registers.inputs_read}
         try:
             comparison = self._compared(bucket, call, true, {})
-        except OfAnotherForm as reason:
+        except Different as reason:
             self._prove_at_all(call, reason)
             return None, read
         return self._plan(bucket, comparison, call), read
@@ -144,10 +144,10 @@ class Buckets:
                 true, _ = self._traced(call, sizes)
             except SardonyxError:
                 continue  # The model does not run for these sizes.
-            with suppress(OfAnotherForm):  # Perhaps for these sizes only.
+            with suppress(Different):  # Perhaps for these sizes only.
                 self._compared(bucket, call, true, sizes)
 
-    def _prove_at_all(self, call: CallArrays, reason: OfAnotherForm) -> None:
+    def _prove_at_all(self, call: CallArrays, reason: Different) -> None:
         """Raise `InvalidInput` if the graph takes another form for every size, not for a few."""
         if self.is_proved:
             return
@@ -156,7 +156,7 @@ class Buckets:
         try:
             bucket = Bucket(*self._traced(wide, wide.bucket))
             self._compared(bucket, wide, self._traced(wide, sizes)[0], sizes)
-        except (OfAnotherForm, SardonyxError):
+        except (Different, SardonyxError):
             raise _refusal(call, reason) from None
 
     def _compared(
@@ -166,7 +166,7 @@ class Buckets:
         prover = self.padding.prover(bucket.template, bucket.traces)
         try:
             comparison = Comparison.of(true, bucket.recorder, inputs, prover)
-        except Unfit as reason:
+        except Unpaddable as reason:
             raise _refusal(call, reason) from None
         own = {**call.sizes, **sizes}
         self.is_proved |= any(own[name] != size for name, size in call.bucket.items())

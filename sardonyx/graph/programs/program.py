@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.graph.programs.stages import Stage
-from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.tracing.names import Named
 from sardonyx.graph.tracing.steps import Operand, Segment, Step
 from sardonyx.graph.tracing.tracer import Traced
@@ -115,9 +115,10 @@ def _listing(program: Program) -> str:
 
 
 def _summary(program: Program) -> Iterator[str]:
+    spec = program.backend.spec
     yield _line("static", [f"{n} = {_content(v)}" for n, v in program.static.items()])
     yield _line("aliases", [f"{name} is {source}" for name, source in program.aliases.items()])
-    yield _line("constants", [f"{n} {_type(a)}" for n, a in program.constants.items()])
+    yield _line("constants", [f"{n} {spec_text(spec(a))}" for n, a in program.constants.items()])
     weights = [name for stage in program.stages for name in stage.binding.weights.values()]
     yield _line("weights", weights)
     host = [name for name, value in program.names.items() if value.kind == "host"]
@@ -175,11 +176,7 @@ def _prepared_names(stage: Stage, names: dict[int, str]) -> dict[int, str]:
     return prepared
 
 
-def _type(array: Any) -> str:
-    return f"{np.dtype(array.dtype).name}{list(array.shape)}"
-
-
 def _content(value: np.ndarray[Any, Any]) -> str:
     if value.size > 8:
-        return f"{short_name(value.dtype)}{list(value.shape)}"
+        return spec_text(Spec(value.shape, value.dtype))
     return str(value.tolist())

@@ -78,7 +78,7 @@ class NodeWalk:
     def step(self, call: OpCall, arrays: Sequence[Static | Device]) -> tuple[Value, ...]:
         """Write one step that calls subgraphs; this records them as blocks."""
         tape = self._tracer.tape
-        body_call = BodyCall.of(call, len(arrays), tape.stand_ins())
+        body_call = BodyCall.of(call, len(arrays), tape.stand_in)
         results = tuple(tape.emit(self._node, body_call, arrays))
         body_call.settle()
         return results

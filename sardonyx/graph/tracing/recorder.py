@@ -32,21 +32,12 @@ class TracedSegment:
 class Recorder(Protocol):
     """Builds a program from segments, and decides which values tracing can read."""
 
-    @property
-    def backend(self) -> Backend:
-        """The backend that runs the program."""
-
-    @property
-    def weights(self) -> Weights:
-        """The initializers that the program is traced with."""
-
-    @property
-    def registers(self) -> Registers:
-        """The program's registers."""
-
-    @property
-    def is_inline(self) -> bool:
-        """Whether the program runs under a caller's transformation, such as jit or vmap."""
+    backend: Backend
+    # The initializers that the program is traced with.
+    weights: Weights
+    registers: Registers
+    # Whether the program runs under a caller's transformation, such as jit or vmap.
+    is_inline: bool
 
     def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
         """Return the array that steps take for a constant, whose digest is `key`."""

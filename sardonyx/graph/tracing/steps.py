@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -109,10 +109,10 @@ class Block:
     parameters: tuple[int, ...] = ()
 
     def run(
-        self, xp: Backend, frame: Mapping[int, Any], arguments: Sequence[Any] = ()
+        self, xp: Backend, lookup: Callable[[int], Any], arguments: Sequence[Any] = ()
     ) -> tuple[Any, ...]:
         """Return the results. If the backend compiles, static ones are NumPy arrays."""
-        local = {register: frame[register] for register in self.captures}
+        local = {register: lookup(register) for register in self.captures}
         local.update(zip(self.parameters, arguments, strict=True))
         for step in self.steps:
             step.run(xp, local)

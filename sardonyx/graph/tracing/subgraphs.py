@@ -104,7 +104,8 @@ class Body:
     blocks: Mapping[Any, Block]
     outputs: int
     xp: Backend
-    frame: Mapping[int, Any]
+    # Returns the array of a register that the blocks capture.
+    lookup: Callable[[int], Any]
     # Records missing blocks; None after the recording.
     subgraph: Subgraph | None
 
@@ -112,7 +113,7 @@ class Body:
         block = self._block(arguments, iteration)
         numbered = () if iteration is None else (iteration,)
         arrays = [a for a in (*arguments, *numbered) if not _is_static(self.xp, a)]
-        return block.run(self.xp, self.frame, arrays)
+        return block.run(self.xp, self.lookup, arrays)
 
     def specs(self, *arguments: Any, iteration: Any = None) -> tuple[Spec, ...]:
         return self._block(arguments, iteration).specs
@@ -139,8 +140,8 @@ class Body:
     def _on(self, xp: Backend) -> Body:
         """Return the same body on another backend."""
         captured = captures_of(self.blocks.values())
-        moved = {r: xp.put(self.xp.fetch(self.frame[r])) for r in captured}
-        return replace(self, xp=xp, frame=moved, subgraph=None)
+        moved = {r: xp.put(self.xp.fetch(self.lookup(r))) for r in captured}
+        return replace(self, xp=xp, lookup=moved.__getitem__, subgraph=None)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -151,9 +152,9 @@ class BodyCall:
     # Number of the op's own arrays.
     own: int
     blocks_of: Mapping[str, Mapping[Any, Block]]
-    # While recording: the subgraphs, and arrays for all that they could capture.
+    # While recording: the subgraphs, and a function from registers that they capture to arrays.
     bodies: Mapping[str, Subgraph]
-    stand_ins: Mapping[int, Any]
+    stand_in: Callable[[int], Any] | None
     outputs: Mapping[str, int]
 
     key: ClassVar[None] = None
@@ -161,20 +162,19 @@ class BodyCall:
     is_view: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, call: OpCall, own: int, stand_ins: Mapping[int, Any]) -> BodyCall:
+    def of(cls, call: OpCall, own: int, stand_in: Callable[[int], Any]) -> BodyCall:
         """Prepare a call whose attributes include subgraphs."""
         bodies = {name: b for name, b in call.attributes.items() if isinstance(b, Subgraph)}
         others = {name: value for name, value in call.attributes.items() if name not in bodies}
         blocks = {name: body.blocks for name, body in bodies.items()}
         outputs = {name: body.outputs for name, body in bodies.items()}
-        return cls(replace(call, attributes=others), own, blocks, bodies, stand_ins, outputs)
+        return cls(replace(call, attributes=others), own, blocks, bodies, stand_in, outputs)
 
     def __call__(self, xp: Backend, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        captured = arrays[self.own :]
-        registers = captures_of(self.blocks)
-        frame = dict(zip(registers, captured, strict=True)) if captured else self.stand_ins
+        captured = dict(zip(captures_of(self.blocks), arrays[self.own :], strict=False))
+        lookup = self.stand_in or captured.__getitem__
         bodies = {
-            name: Body(blocks, self.outputs[name], xp, frame, self.bodies.get(name))
+            name: Body(blocks, self.outputs[name], xp, lookup, self.bodies.get(name))
             for name, blocks in self.blocks_of.items()
         }
         call = replace(self.call, attributes={**self.call.attributes, **bodies})
@@ -186,4 +186,4 @@ class BodyCall:
 
     def settle(self) -> None:
         """Drop the subgraphs after they were recorded."""
-        self.bodies, self.stand_ins = {}, {}
+        self.bodies, self.stand_in = {}, None

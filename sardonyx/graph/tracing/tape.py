@@ -6,7 +6,7 @@ On the others each step also runs at once, because that is how its results' shap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 from weakref import WeakSet, finalize
@@ -199,9 +199,12 @@ class Tape:
             raise NeedsHost
         return value if self.backend.compiled else self._value(value.register)
 
-    def stand_ins(self) -> Mapping[int, Any]:
-        """Return arrays for all registers, before it is known which of them a block captures."""
-        return StandIns(self)
+    def stand_in(self, register: int) -> Any:
+        """Return an array like the one in a register, for blocks that are being recorded."""
+        if not self.backend.compiled:
+            return self._value(register)
+        shape, dtype = self.registers.specs[register]
+        return self.backend.zeros(shape, dtype=self.backend.dtype(dtype))
 
     @contextmanager
     def block(self) -> Iterator[Callable[..., Block]]:
@@ -303,13 +306,6 @@ class Tape:
             raise InvalidInput(f"it runs on the host, {UNKNOWN_UNDER_TRANSFORMATION}")
         return self.backend.fetch(value) if self._on_host and self.backend.owns(value) else value
 
-    def stand_in(self, register: int) -> Any:
-        """Return an array like the one in a register; if steps run at once, that array."""
-        if not self.backend.compiled:
-            return self._value(register)
-        shape, dtype = self.registers.specs[register]
-        return self.backend.zeros(shape, dtype=self.backend.dtype(dtype))
-
     def _as_block(self, results: Sequence[Value], parameters: Sequence[Device] = ()) -> Block:
         arrays = [r for r in results if isinstance(r, (Static, Device)) and r.dtype != object]
         if len(arrays) < len(results):
@@ -357,14 +353,3 @@ class Tape:
         arrays = [leaf for output in outputs for leaf in leaves(output)]
         registers = (leaf.register for leaf in arrays if isinstance(leaf, Device))
         return list(dict.fromkeys(r for r in registers if r in computed))
-
-
-class StandIns(dict[int, Any]):
-    """Arrays like those in registers, created when they are read."""
-
-    def __init__(self, tape: Tape) -> None:
-        super().__init__()
-        self._tape = tape
-
-    def __missing__(self, register: int) -> Any:
-        return self._tape.stand_in(register)

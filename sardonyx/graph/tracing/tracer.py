@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -329,17 +328,12 @@ class Tracer:
             )
         for name, value in zip(names, arguments, strict=True):
             inner.bind(name, value)
-        with self._in_iteration(iteration):
-            return tuple(self._walk(graph, inner))
-
-    @contextmanager
-    def _in_iteration(self, number: Value) -> Iterator[None]:
-        outer = self._iterations
-        self._iterations = [*outer, *leaves(number)]
+        outer_iterations = self._iterations
+        self._iterations = [*outer_iterations, *leaves(iteration)]
         try:
-            yield
+            return tuple(self._walk(graph, inner))
         finally:
-            self._iterations = outer
+            self._iterations = outer_iterations
 
 
 def _result_dtypes(
