@@ -53,11 +53,10 @@ class CallArrays:
 
     def inputs(self, sizes: Mapping[str, int]) -> list[Any]:
         """Return the inputs for these sizes in place of the call's; padded ones have no data."""
-        padded = self.padded
-        arrays = [
-            _stand_in(spec) if i in padded else array
-            for i, (array, spec) in enumerate(zip(self.arrays, self.specs(sizes), strict=True))
-        ]
+        arrays = list(self.arrays)
+        specs = self.specs(sizes)
+        for i in self.padded:
+            arrays[i] = _stand_in(specs[i])
         rest = iter(arrays)
         return [each(lambda _: next(rest), place) for place in self.nesting]
 

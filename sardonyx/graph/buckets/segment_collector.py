@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,18 +24,17 @@ _WAY_OUT = "load the model without buckets"
 Array = np.ndarray[Any, Any]
 
 
+@dataclass(eq=False, slots=True)
 class SegmentCollector:
     """Collects segments before rewrites, because rewrites depend on sizes."""
 
-    is_inline = False
-
-    def __init__(self, backend: Backend, weights: Weights, padded: Collection[int]) -> None:
-        self.backend = backend
-        self.weights = weights
-        self.registers = Registers()
-        self.segments: list[TracedSegment] = []
-        # The numbers of the padded inputs, whose values cannot be read.
-        self._padded = padded
+    backend: Backend
+    weights: Weights
+    # The numbers of the padded inputs, whose values cannot be read.
+    padded: Collection[int]
+    registers: Registers = field(default_factory=Registers)
+    segments: list[TracedSegment] = field(default_factory=list)
+    is_inline: bool = field(default=False, init=False)
 
     # -- for the tape -----------------------------------------------------------------------------
 
@@ -56,7 +55,7 @@ class SegmentCollector:
         return [self._read(register) for register in registers]
 
     def _read(self, register: int) -> Array:
-        if register not in self.registers.inputs or register in self._padded:
+        if register not in self.registers.inputs or register in self.padded:
             raise InvalidInput(
                 "a computed value or a padded input decides a shape or a branch, so that it is "
                 f"unknown how padding spreads; {_WAY_OUT}"

@@ -239,7 +239,7 @@ class Form:
                 shared.compiler,
                 weights,
                 shared.constants,
-                inline=recording.inline,
+                is_inline=recording.inline,
                 execute=execute,
                 donated=registers_of(options.donated, self._infos, arrays),
             )

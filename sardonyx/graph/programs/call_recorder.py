@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,39 +20,37 @@ from sardonyx.graph.values.kinds import Device, Value, leaves
 from sardonyx.graph.values.params import Constants, Weights
 
 
+@dataclass(eq=False, slots=True)
 class CallRecorder:
     """Records one call, and adds its stages to the tree under `root`.
 
     Without `execute` only the segments run whose results decide how the program goes on.
     """
 
-    def __init__(
-        self,
-        root: Stage,
-        compiler: Compiler,
-        weights: Weights,
-        constants: Constants,
-        *,
-        inline: bool,
-        execute: bool,
-        donated: Collection[int] = (),
-    ) -> None:
-        self.backend: Backend = compiler.backend
-        self.weights = weights
-        self.registers = Registers()
-        self.is_inline = inline
-        self.path: list[Stage] = []
-        self._compiler = compiler
-        self._constants = constants
-        self._execute = execute
-        self._donated = donated
-        self._root = self._stage = root
-        self._key: tuple[Any, ...] = ()
-        self._draws = False
+    root: Stage
+    compiler: Compiler
+    weights: Weights
+    constants: Constants
+    is_inline: bool = field(kw_only=True)
+    execute: bool = field(kw_only=True)
+    donated: Collection[int] = field(default=(), kw_only=True)
+    registers: Registers = field(default_factory=Registers)
+    # The stages of this call, and the key under which the next one follows the last of them.
+    path: list[Stage] = field(default_factory=list)
+    _key: tuple[Any, ...] = ()
+    _draws: bool = False
+
+    @property
+    def backend(self) -> Backend:
+        return self.compiler.backend
+
+    @property
+    def _stage(self) -> Stage:
+        return self.path[-1] if self.path else self.root
 
     def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
         """Return the constant on the device."""
-        return self._constants.place(key, value)
+        return self.constants.place(key, value)
 
     def allow_host(self) -> None:
         """Do nothing, as steps can run on the host."""
@@ -64,12 +63,12 @@ class CallRecorder:
             self._draws |= self.registers.key in stage.segment.inputs
         if recorded is None:
             # Other threads can run the stage at once, and then pass a key if the root draws.
-            self._root.draws |= self._draws
+            self.root.draws |= self._draws
             self._stage.lead_to(self._key, stage)
         self.path.append(stage)
-        if self._runs(stage) and (segment.outputs is None or self._execute):
-            stage.run(self.registers.frame, self._compiler, self.weights, inline=self.is_inline)
-        self._stage, self._key = stage, ()
+        self._key = ()
+        if self._runs(stage) and (segment.outputs is None or self.execute):
+            stage.run(self.registers.frame, self.compiler, self.weights, inline=self.is_inline)
         if segment.measured:
             stage.measures = tuple(device.register for device in segment.measured)
             self._key = read_key([], [device.shape for device in segment.measured])
@@ -123,5 +122,5 @@ class CallRecorder:
         return tuple(
             position
             for position, register in enumerate(stage.segment.inputs)
-            if register in self._donated and register not in outputs
+            if register in self.donated and register not in outputs
         )

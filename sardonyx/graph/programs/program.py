@@ -15,7 +15,7 @@ from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.names import Named
 from sardonyx.graph.tracing.steps import Operand, Segment, Step
 from sardonyx.graph.tracing.tracer import Traced
-from sardonyx.graph.values.kinds import digest, spec_text
+from sardonyx.graph.values.kinds import Device, digest, leaves, spec_text
 from sardonyx.printable import printable
 
 _MOST_STEPS = 60
@@ -41,7 +41,8 @@ class Program:
         self.stages = tuple(stages)
         # The shapes and dtypes of a call's arrays, and of those that the device returns.
         self.inputs = tuple(traced.registers.input_specs)
-        self.outputs = tuple(traced.output_specs)
+        leaf_values = [leaf for output in traced.outputs for leaf in leaves(output)]
+        self.outputs = tuple(leaf.spec for leaf in leaf_values if isinstance(leaf, Device))
         self.names: Mapping[str, Named] = traced.names
         """Every value of the graph, in the order of tracing."""
         self.constants = _constants(traced, stages)
@@ -169,9 +170,9 @@ def _register_names(program: Program) -> dict[int, str]:
 def _prepared_names(stage: Stage, names: dict[int, str]) -> dict[int, str]:
     """Return names for weights that rewrites prepared, such as `PackedWeight(weight)`."""
     prepared: dict[int, str] = {}
-    known = ChainMap(names, prepared)
+    all_names = ChainMap(names, prepared)
     for step in stage.binding.prepared.steps if stage.binding.prepared else ():
-        operands = ", ".join(_operand(operand, known) for operand in step.operands)
+        operands = ", ".join(_operand(operand, all_names) for operand in step.operands)
         prepared.update(dict.fromkeys(step.results, f"{step.title}({operands})"))
     return prepared
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from threading import RLock
 from typing import Any
 
@@ -47,11 +48,8 @@ class Pack:
 
     @property
     def offsets(self) -> list[int]:
-        offsets, end = [], 0
-        for shape in self.shapes:
-            offsets.append(end)
-            end += math.ceil(math.prod(shape) / ALIGNMENT) * ALIGNMENT
-        return offsets
+        sizes = [math.ceil(math.prod(shape) / ALIGNMENT) * ALIGNMENT for shape in self.shapes]
+        return list(accumulate(sizes[:-1], initial=0))
 
     @property
     def spec(self) -> Spec:
@@ -68,16 +66,15 @@ class Pack:
 
     def unpacked(self, xp: Backend, buffer: Any) -> Frame:
         """Return the arrays in a buffer, inside of a program."""
+        parts = zip(self.registers, self.shapes, self.offsets, strict=True)
         return {
             register: xp.reshape(buffer[offset : offset + math.prod(shape)], shape)
-            for register, shape, offset in zip(
-                self.registers, self.shapes, self.offsets, strict=True
-            )
+            for register, shape, offset in parts
         }
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
-class Bound:
+class PreparedArrays:
     """Arrays prepared from the weights, each set with the version of the weights that it is for.
 
     A set is only replaced as a whole, so that a reader without the lock gets a single version.
@@ -108,7 +105,7 @@ class Binding:
     packs: tuple[Pack, ...] = ()
     # Registers of weights, constants and prepared weights that are passed one by one.
     loose: tuple[int, ...] = ()
-    _bound: list[Bound] = field(default_factory=list)
+    _bound: list[PreparedArrays] = field(default_factory=list)
 
     @classmethod
     def plain(cls, segment: Segment, registers: Registers) -> Binding:
@@ -146,7 +143,7 @@ class Binding:
             if weights.version not in (bound.placed[0], bound.ahead[0]):
                 bound.ahead = weights.version, self._prepared(self.prepared, weights)
 
-    def _take_prepared(self, bound: Bound, weights: Weights) -> Frame:
+    def _take_prepared(self, bound: PreparedArrays, weights: Weights) -> Frame:
         """Return the prepared values, and hold them nowhere else."""
         (version, frame), bound.ahead = bound.ahead, (-1, {})
         if self.prepared is None:
@@ -203,9 +200,9 @@ class Binding:
         packs = tuple((tuple(places[r] for r in p.registers), p.shapes) for p in self.packs)
         return tuple(places[register] for register in self.loose), packs
 
-    def _bound_to(self, params: Params) -> Bound:
+    def _bound_to(self, params: Params) -> PreparedArrays:
         if not self._bound:
-            self._bound.append(params.bound.setdefault(self._key(), Bound()))
+            self._bound.append(params.bound.setdefault(self._key(), PreparedArrays()))
         return self._bound[0]
 
     def _placed(self, frame: Frame, weights: Weights) -> list[Any]:

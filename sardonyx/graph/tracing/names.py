@@ -14,7 +14,7 @@ from sardonyx.graph.values.kinds import Device, Hosted, Static, Value
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Named:
-    """The kind of one named value, and what is known of it."""
+    """The kind of one named value, with its shape, register, source or static value."""
 
     kind: str
     spec: Spec | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,20 +57,16 @@ class NodeWalk:
     def on_device(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
         arrays = [as_value(value) for value in values]
         fit = all(isinstance(a, (Static, Device)) and a.dtype != object for a in arrays)
-        if not fit or not self._tracer.tape.backend.compiled:
-            return None
-        try:
-            return self.with_body(function, *values, **options)
-        except NeedsHost:
-            return None
+        if fit and self._tracer.tape.backend.compiled:
+            with suppress(NeedsHost):
+                return self.with_body(function, *values, **options)
+        return None
 
     def shapes(self, body: Subgraph, *values: Any, iteration: Any = None) -> Any:
-        if not self._tracer.tape.backend.compiled:
-            return None
-        try:
-            return body.shapes(*values, iteration=iteration)
-        except NeedsHost:
-            return None
+        if self._tracer.tape.backend.compiled:
+            with suppress(NeedsHost):
+                return body.shapes(*values, iteration=iteration)
+        return None
 
     def with_body(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
         arrays = _arrays(values)

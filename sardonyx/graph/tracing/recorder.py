@@ -32,7 +32,10 @@ class TracedSegment:
 class Recorder(Protocol):
     """Builds a program from segments, and decides which values tracing can read."""
 
-    backend: Backend
+    @property
+    def backend(self) -> Backend:
+        """The backend that runs the program."""
+
     # The initializers that the program is traced with.
     weights: Weights
     registers: Registers

@@ -44,7 +44,7 @@ class Subgraph:
         return self.walk([as_value(value) for value in arguments], as_value(iteration))
 
     def specs(self, *arguments: Any, iteration: Any = None) -> tuple[Spec, ...]:
-        """Return what is known of the results, from a walk if the declarations do not say it."""
+        """Return the results' shapes and dtypes, from a walk if the graph does not declare them."""
         try:
             return self.shapes(*arguments, iteration=iteration)
         except NeedsHost:

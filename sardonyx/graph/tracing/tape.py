@@ -179,7 +179,7 @@ class Tape:
             if isinstance(weight, Weight):
                 self.weights.note_read(weight.name)
                 self._known[weight.register] = static(weight.host)
-        self._read([device for device in unknown if not isinstance(device, Weight)])
+        self._read([v.register for v in unknown if v.register not in self._known])
         return [self._known[v.register] if isinstance(v, Device) else v for v in values]
 
     def parameter(self, array: Any) -> Device:
@@ -318,13 +318,12 @@ class Tape:
 
     # -- cutting ----------------------------------------------------------------------------------
 
-    def _read(self, devices: Sequence[Device]) -> None:
+    def _read(self, registers: Sequence[int]) -> None:
         """Read values; the program depends on them from here on."""
-        if not devices:
+        if not registers:
             return
         if self._open_blocks:
             raise NeedsHost
-        registers = [device.register for device in devices]
         values = self.recorder.read(registers, self._close)
         for register, value in zip(registers, values, strict=True):
             self._known[register] = static(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,7 +19,6 @@ from zlib import crc32
 import numpy as np
 
 from sardonyx.backends.conditions import BadData
-from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import FoldingBackend, TooLarge
 from sardonyx.backends.size_limits import Budget, largest_value, spending
 from sardonyx.backends.standard import Array
@@ -53,12 +53,6 @@ class Traced:
     names: Mapping[str, Named]
     outputs: Sequence[Value]
     registers: Registers
-
-    @property
-    def output_specs(self) -> list[Spec]:
-        """The shapes and dtypes of the arrays that a call gets from the device."""
-        arrays = (leaf for value in self.outputs for leaf in leaves(value))
-        return [leaf.spec for leaf in arrays if isinstance(leaf, Device)]
 
 
 class Tracer:
@@ -152,8 +146,8 @@ class Tracer:
             if called is not None:
                 return self._call(called, node, inputs, attributes, scope)
             self._check_subgraphs(node, scope)
-            known = signature(node.op_type, node.domain, opset) if self.strict else None
-            dtypes = _result_dtypes(node, known, opset, inputs)
+            schema = signature(node.op_type, node.domain, opset) if self.strict else None
+            dtypes = _result_dtypes(node, schema, opset, inputs)
             op = self.source.op_of(node)
             if op is None:
                 body = standard_function(node, scope.opsets, attributes, inputs)
@@ -162,8 +156,8 @@ class Tracer:
             bound = bind(definition, inputs, attributes, len(node.outputs), dtype_of)
             results = self._apply(node, definition, bound, dtypes, scope)
             for result in results:
-                if known is not None and isinstance(result, (Static, Hosted)):
-                    check_result(node, known, type_name(result.dtype), opset)
+                if schema is not None and isinstance(result, (Static, Hosted)):
+                    check_result(node, schema, type_name(result.dtype), opset)
             return results
         except NeedsHost as error:
             if error.args and not self.tape.is_in_block:
@@ -228,8 +222,11 @@ class Tracer:
             values = [argument.value for argument in arguments]
             return [as_value(v) for v in definition.function(walk, *values, **attributes)]
         if definition.draws:
-            place = f"{scope.place}/{node.first_output}"
-            definition, arguments = self._drawing(definition, arguments, place)
+            # The op gets a key of its own, from the call's key, its place and its iterations.
+            number = crc32(f"{scope.place}/{node.first_output}".encode())
+            drawing = Drawing(definition.function, number, len(self._iterations))
+            definition = replace(definition, function=drawing)
+            arguments += [Argument(_KEY, part) for part in (self._key, *self._iterations)]
         arrays = _arrays(arguments)
         call = OpCall.of(definition, arguments, attributes, dtypes)
         if any(isinstance(value, Subgraph) for value in attributes.values()):
@@ -242,27 +239,18 @@ class Tracer:
     def emit(self, node: Node, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
         """Return the results of a call: static ones if all its arrays are, else those of a step."""
         if not any(isinstance(array, Device) for array in arrays):
-            try:
+            # If the host cannot do it, the device computes it at each call.
+            with suppress(TooLarge, NotImplementedError):
                 return self.fold(call, arrays)
-            except (TooLarge, NotImplementedError):
-                pass  # The host cannot do it, so the device computes it at each call.
         return self.tape.emit(node, call, arrays)
-
-    def _drawing(
-        self, definition: Definition, arguments: list[Argument], place: str
-    ) -> tuple[Definition, list[Argument]]:
-        """Return the op with a key of its own, from the call's key, the place and iterations."""
-        drawing = Drawing(definition.function, crc32(place.encode()), len(self._iterations))
-        keys = [Argument(_KEY, part) for part in (self._key, *self._iterations)]
-        return replace(definition, function=drawing), arguments + keys
 
     def fold(self, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
         """Run an op on static values now, on NumPy. An argument that it returns stays as it is."""
         xp = self._folding
-        known = [array.value for array in arrays if isinstance(array, Static)]
-        xp.allow_operands([value.shape for value in known])
+        operands = [array.value for array in arrays if isinstance(array, Static)]
+        xp.allow_operands([value.shape for value in operands])
         with np.errstate(all="ignore"):
-            results = call.unrounded(xp, known)
+            results = call.unrounded(xp, operands)
         folded: list[Value] = []
         for i, result in enumerate(results):
             if isinstance(result, (Static, Device, Map, MapRows, list)) or result is None:
@@ -337,13 +325,13 @@ class Tracer:
 
 
 def _result_dtypes(
-    node: Node, known: Signature | None, opset: int, inputs: Sequence[Value]
+    node: Node, schema: Signature | None, opset: int, inputs: Sequence[Value]
 ) -> DTypes:
     """Check the inputs' types against the schema; return the dtypes of the results, if it says."""
-    if known is None:
+    if schema is None:
         return (None,) * len(node.outputs)
     types = [type_name(v.dtype) if isinstance(v, (Static, Device)) else None for v in inputs]
-    return tuple(dtype_of_type(t) for t in bind_types(node, known, types, opset))
+    return tuple(dtype_of_type(t) for t in bind_types(node, schema, types, opset))
 
 
 _KEY = Parameter("key", Need.ARRAY, Array, required=True)
