@@ -11,6 +11,7 @@ from sardonyx.backends.executable import Replay
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.stages import Stage, outputs_of, read_key
 from sardonyx.graph.tracing.steps import Frame, Segment
+from sardonyx.graph.values.kinds import Device
 from sardonyx.graph.values.params import Weights
 
 NewKey: TypeAlias = Callable[[], Any]
@@ -77,18 +78,19 @@ def _unbound(*arrays: Any) -> Sequence[Any]:
 
 
 class Shortcut:
-    """Calls the function of a program's only segment, without a frame of registers."""
-
-    __slots__ = ("_segment", "_stage", "bound", "is_plain", "positions")
+    """Calls the function of a program's only segment, without following the tree."""
 
     def __init__(self, stage: Stage, segment: Segment) -> None:
         self._stage = stage
         self._segment = segment
         # The inputs that the function takes, before the arrays of weights and constants.
         self.positions = segment.inputs
+        outputs = stage.outputs or ()
+        # The outputs' registers, if all of them are inputs or results.
+        self._registers = [v.register for v in outputs if type(v) is Device]
+        self._is_flat = len(self._registers) == len(outputs)
         # Whether the outputs are the function's results, in the same order.
-        registers = [getattr(output, "register", None) for output in stage.outputs or ()]
-        self.is_plain = registers == list(segment.results)
+        self.is_plain = self._is_flat and self._registers == list(segment.results)
         # A version of the weights, the function, and its arrays of weights and constants for that
         # version. Threads replace the tuple as a whole.
         self.bound: tuple[int, Replay, Sequence[Any]] = (-1, _unbound, ())
@@ -110,4 +112,6 @@ class Shortcut:
         """Return the outputs; some of them are inputs, weights, constants or nested."""
         frame: Frame = dict(enumerate(inputs))
         frame.update(zip(self._segment.results, results, strict=True))
+        if self._is_flat:
+            return [frame[register] for register in self._registers]
         return outputs_of(self._stage.outputs or (), frame, weights)
