@@ -44,7 +44,7 @@ _WITH_MEMBERS = (
     annotations.Report,
 )
 # Members that only the package itself calls.
-_INTERNAL = ("named", "with_stages")
+_INTERNAL = ("named",)
 
 
 def page() -> str:

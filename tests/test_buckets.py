@@ -261,7 +261,7 @@ REFUSED = {
     "a value decides": (
         """o = Constant<value_ints = [0]>() m = ReduceMax<keepdims = 0>(x) c = Cast<to = 7>(m)
         k = Abs(c) u = Unsqueeze(k, o) y = Expand(m, u)""",
-        "a value that is computed",
+        "a computed value",
     ),
     "one by one": ("s = SplitToSequence<axis = 1>(x) y = ConcatFromSequence<axis = 1>(s)", "'s'"),
 }
@@ -384,6 +384,15 @@ def test_programs_are_compiled_ahead_shown_and_given_back() -> None:
     bucketed.release()
     bucketed(normal(4, 6, 6))
     assert bucketed.stats().compiles == 2
+
+
+def test_padded_programs_list_their_constants() -> None:
+    proto = model("c = Constant<value_float = 3.0>() y = Mul(x, c)")
+    bucketed = sardonyx.load(proto, backend="jax", buckets=BUCKETS)
+    program = bucketed.trace(normal(4, 6, 6))
+    assert program.inputs[0].shape == (4, 8, 6)
+    assert list(program.constants) == list(sardonyx.load(proto).trace(normal(4, 6, 6)).constants)
+    assert list(program.constants) == ["c"]
 
 
 def test_several_inputs_and_dimensions() -> None:

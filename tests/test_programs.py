@@ -253,6 +253,14 @@ def test_a_listing_tells_what_became_of_each_value() -> None:
     assert "y: float32[3] = Expand(negative)" in text
 
 
+def test_a_listing_names_prepared_weights_after_their_weights() -> None:
+    nodes = [node("MatMul", ["x", "w"], ["s"]), node("Mul", ["s", "c"], ["y"])]
+    weights = [weight("w", np.ones((4, 3), np.float32)), weight("c", np.full(3, 2, np.float32))]
+    proto = model(nodes, [value("x", (5, 4))], [value("y")], weights=weights)
+    text = str(sardonyx.load(proto, backend="numpy").trace(np.ones((5, 4), np.float32)))
+    assert "MatMul(x, ScaledWeight(w, ByOutput(c)))" in text
+
+
 @pytest.mark.parametrize("nodes", [3000])
 @pytest.mark.slow
 def test_long_graphs_run(nodes: int, xp: Backend) -> None:

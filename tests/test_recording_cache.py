@@ -44,7 +44,7 @@ def loaded(source: Any, folder: Path, **options: Any) -> Model:
 
 def traced_nothing(found: Model) -> bool:
     """Whether the backend was never asked for a shape, which tracing asks for at each step."""
-    return not found._shared.inferred._found
+    return not found._shared.inferred._inferences
 
 
 # -- that it is the same --------------------------------------------------------------------------

@@ -269,7 +269,7 @@ def test_what_only_the_host_can_do_is_refused_with_its_node() -> None:
     text = model(
         [node("Identity", ["x"], ["y"])], [value("x", ["n"], STRING)], [value("y", ["n"], STRING)]
     )
-    with pytest.raises(sardonyx.SardonyxError, match="no tensor of numbers"):
+    with pytest.raises(sardonyx.SardonyxError, match="tensor of numbers"):
         sardonyx.shard(text, mesh(data=8), "data")(np.asarray(["a"] * 8, object))
 
 

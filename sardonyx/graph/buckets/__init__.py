@@ -1,1 +1,1 @@
-"""Shape buckets: one program for many sizes, on inputs padded up to them, proved to be exact."""
+"""Shape buckets: one program for many sizes, on padded inputs, with a proof that it is exact."""

@@ -1,4 +1,4 @@
-"""Compare two traces of one model, for a call's sizes and for larger ones, step by step."""
+"""Compares two traces of one model, for a call's sizes and for padded ones, step by step."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ from typing import Any, ClassVar
 from sardonyx.backends.base import Backend
 from sardonyx.backends.padding.axes import Different, Layout, Slot, Unpaddable, unpadded_layout
 from sardonyx.backends.padding.protocols import Call, PaddedStep, Prover
-from sardonyx.graph.buckets.pieces import PieceRecorder
+from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.steps import Operand, Step
 
 
-class Unfit(Exception):  # noqa: N818  (a finding, not a fault)
-    """At some node there is no proof that padding leaves the results as they are."""
-
-
-class OfAnotherForm(Exception):  # noqa: N818
-    """The two traces run different steps, so that there is nothing to prove."""
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class PaddedCall:
-    """The call of a padded step. The first arrays are the runtime arguments."""
+    """The call of a padded step. Its first arrays are the runtime arguments."""
 
     run: PaddedStep
     runtime_args: int
@@ -42,48 +34,53 @@ class PaddedCall:
 
 @dataclass(eq=False, slots=True)
 class Comparison:
-    """The padded program's steps, and for each register of the true program its counterpart."""
+    """The padded program's steps, and the counterpart of each register of the true program."""
 
-    true: PieceRecorder
-    padded: PieceRecorder
+    true: SegmentCollector
+    padded: SegmentCollector
     prover: Prover
-    # By the true program's registers, those of the padded program and the layouts of their arrays.
+    # For each register of the true program: its padded register, and the layout of the array.
     counterparts: dict[int, tuple[int, Layout]]
-    # Steps of the padded program, what each runs instead (None: nothing else), and its operands.
+    # Each step of the padded program, its replacement if it needs one, and its operands.
     proved: list[tuple[Step, PaddedStep | None, tuple[Operand, ...]]] = field(default_factory=list)
 
     @classmethod
     def of(
         cls,
-        true: PieceRecorder,
-        padded: PieceRecorder,
+        true: SegmentCollector,
+        padded: SegmentCollector,
         inputs: Mapping[int, Layout],
         prover: Prover,
     ) -> Comparison:
+        """Compare all steps of two traces; `inputs` has the layouts of the padded inputs.
+
+        Raises `Different` if the traces have different steps, and `Unpaddable` if there is no proof
+        that padding does not change the results. Both name the node.
+        """
         layouts = {**inputs, padded.registers.key: unpadded_layout((2,))}
         counterparts = {register: (register, layout) for register, layout in layouts.items()}
         comparison = cls(true, padded, prover, counterparts)
-        if len(true.pieces) != len(padded.pieces):
-            raise OfAnotherForm("the graph is divided into other segments")
-        for one, other in zip(true.pieces, padded.pieces, strict=True):
+        if len(true.segments) != len(padded.segments):
+            raise Different("the graph is divided into other segments")
+        for one, other in zip(true.segments, padded.segments, strict=True):
             if len(one.steps) != len(other.steps):
-                raise OfAnotherForm(_first_difference(one.steps, other.steps))
+                raise Different(_first_difference(one.steps, other.steps))
             for pair in zip(one.steps, other.steps, strict=True):
                 comparison._prove(*pair)
         return comparison
 
-    def pieces(self, runtime_args: Sequence[int]) -> list[TracedSegment]:
-        """The padded program's pieces, with the runtime arguments in these registers."""
+    def segments(self, runtime_args: Sequence[int]) -> list[TracedSegment]:
+        """Return the padded program's segments, with runtime arguments in these registers."""
         proved = iter(self.proved)
         return [
-            replace(piece, steps=[_padded(*next(proved), runtime_args) for _ in piece.steps])
-            for piece in self.padded.pieces
+            replace(segment, steps=[_padded(*next(proved), runtime_args) for _ in segment.steps])
+            for segment in self.padded.segments
         ]
 
     def _prove(self, true: Step, padded: Step) -> None:
         label = f"{padded.node.label} ({padded.title})"
         if true.title != padded.title or len(true.operands) != len(padded.operands):
-            raise OfAnotherForm(f"{label} does not run")
+            raise Different(f"{label} does not run")
         try:
             operands = list(map(self._operand, true.operands, padded.operands))
             slots = {i: slot for i, (_, slot) in enumerate(operands) if slot is not None}
@@ -93,17 +90,15 @@ class Comparison:
                 [layout for layout, _ in operands],
                 slots,
             )
-        except Unpaddable as reason:
-            raise Unfit(f"{label}: {reason}") from None
-        except Different as reason:
-            raise OfAnotherForm(f"{label}: {reason}") from None
+        except (Unpaddable, Different) as reason:
+            raise type(reason)(f"{label}: {reason}") from None
         results = zip(padded.results, layouts, strict=True)
         self.counterparts.update(zip(true.results, results, strict=True))
         rest = tuple(o for i, o in enumerate(padded.operands) if i not in slots)
         self.proved.append((padded, run, rest))
 
     def _operand(self, true: Operand, padded: Operand) -> tuple[Layout, Slot | None]:
-        """An operand's layout, and its slot if it is a runtime argument."""
+        """Return an operand's layout, and its slot if it is a runtime argument."""
         values = self.true.constant(true), self.padded.constant(padded)
         if values[0] is not None and values[1] is not None:
             return self.prover.constant(*values)
@@ -118,7 +113,7 @@ class Comparison:
         return layout, None
 
 
-def _call(step: Step, recorder: PieceRecorder) -> Call:
+def _call(step: Step, recorder: SegmentCollector) -> Call:
     def function(*arrays: Any) -> Sequence[Any]:
         return step.call(recorder.backend, arrays)
 
@@ -133,14 +128,9 @@ def _padded(
 ) -> Step:
     if run is None:
         return step
-    return replace(
-        step,
-        call=PaddedCall(run, len(runtime_args)),
-        operands=(*runtime_args, *operands),
-        blocks=(),
-        captured=(),
-        renamed=step.title,
-    )
+    call = PaddedCall(run, len(runtime_args))
+    operands = (*runtime_args, *operands)
+    return replace(step, call=call, operands=operands, blocks=(), renamed=step.title)
 
 
 def _first_difference(true: Sequence[Step], padded: Sequence[Step]) -> str:

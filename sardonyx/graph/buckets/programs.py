@@ -1,4 +1,4 @@
-"""The programs that a model with buckets has compiled, and the calls that share them."""
+"""The padded programs of a model with buckets, and the calls that share them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.padding.axes import Layout
+from sardonyx.backends.padding.axes import Different, Layout, Unpaddable
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import InvalidInput, SardonyxError
-from sardonyx.graph.buckets.comparing import Comparison, OfAnotherForm, Unfit
-from sardonyx.graph.buckets.given import Given
-from sardonyx.graph.buckets.pieces import PieceRecorder
+from sardonyx.graph.buckets.call_arrays import CallArrays
+from sardonyx.graph.buckets.comparing import Comparison
+from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.program import Program
-from sardonyx.graph.programs.stages import output_of
+from sardonyx.graph.programs.stages import Stage, outputs_of
 from sardonyx.graph.values.kinds import Device, Value, digest, leaves
 from sardonyx.graph.values.params import Constants, Weights
 
-# The oldest bucket is dropped beyond this number; recorded calls go on to use it.
+# Maximum number of buckets; beyond it the oldest goes, but recorded calls still use it.
 MAX_BUCKETS = 256
+
+# Returns the program that shows these stages.
+Shown: TypeAlias = Callable[[Sequence[Stage]], Program]
 
 
 @dataclass(eq=False, slots=True)
@@ -41,10 +44,9 @@ class PaddedProgram:
 class Bucket:
     """Calls whose arrays have the same shapes after padding."""
 
-    recorder: PieceRecorder
-    # The program without masks.
-    plain: Program
-    # The decisions of all proofs so far: what differs for any sizes.
+    recorder: SegmentCollector
+    shown: Shown
+    # The decisions of all proofs so far, for any sizes.
     template: Sequence[bool] = ()
     traces: dict[Any, Any] = field(default_factory=dict)
     programs: dict[tuple[bool, ...], PaddedProgram] = field(default_factory=dict)
@@ -70,18 +72,18 @@ class PaddedCallPlan:
 
 @dataclass(eq=False, slots=True)
 class Buckets:
-    """A model's buckets, and the programs for them."""
+    """The buckets of a model, and how calls run in them."""
 
     sizes: Sizes
     padding: Padding
     compiler: Compiler
     constants: Constants
-    # Traces the model for inputs like these, and returns its program without stages.
-    trace: Callable[[PieceRecorder, Sequence[Any]], Program]
+    # Traces the model for inputs like these.
+    trace: Callable[[SegmentCollector, Sequence[Any]], Shown]
     lock: Lock
     rewrites: bool
-    known: dict[Any, Bucket] = field(default_factory=dict)
-    # Whether there was a proof for any two different sizes.
+    buckets: dict[Any, Bucket] = field(default_factory=dict)
+    # Whether a proof succeeded for two different sizes.
     is_proved: bool = False
     # The weights of the call that is being planned.
     weights: Weights | None = None
@@ -89,7 +91,7 @@ class Buckets:
     version: int = -1
 
     def run(self, plan: PaddedCallPlan, inputs: Sequence[Any], weights: Weights) -> list[Any]:
-        """The outputs for these arrays."""
+        """Return the outputs for these arrays."""
         program = plan.program.shown
         frame = dict(enumerate(inputs))
         for i, spec in enumerate(program.inputs):
@@ -100,118 +102,117 @@ class Buckets:
         own = dict(enumerate(inputs))
         for register, padded, layout in plan.computed:
             own[register] = self.padding.unpad(frame[padded], layout)
-        return [output_of(value, own, weights, program.backend) for value in plan.outputs]
+        return outputs_of(plan.outputs, own, weights)
 
-    def plan(self, given: Given, weights: Weights) -> tuple[PaddedCallPlan | None, set[int]]:
-        """How a call runs, and the arrays whose values decided it.
+    def plan(self, call: CallArrays, weights: Weights) -> tuple[PaddedCallPlan | None, set[int]]:
+        """Return how a call runs, and the numbers of the arrays whose values decided it.
 
-        None stands for a program of its own, if the graph has another form for exactly these sizes.
-        One thread at a time may call this.
+        The plan is None if the graph takes another form for exactly these sizes: then the call runs
+        a program of its own. Only one thread at a time can call this.
         """
         self.weights = weights
         if self.version != weights.static_version:
-            self.known.clear()
+            self.buckets.clear()
             self.version = weights.static_version
-        true, _ = self._traced(given, {})
-        bucket = self._bucket(given, true)
+        true, _ = self._traced(call, {})
+        bucket = self._bucket(call, true)
         read = {*true.registers.inputs_read, *bucket.recorder.registers.inputs_read}
         try:
-            found = self._compared(bucket, given, true, {})
-        except OfAnotherForm as reason:
-            self._prove_at_all(given, reason)
+            comparison = self._compared(bucket, call, true, {})
+        except Different as reason:
+            self._prove_at_all(call, reason)
             return None, read
-        return self._plan(bucket, found, given), read
+        return self._plan(bucket, comparison, call), read
 
-    def _bucket(self, given: Given, true: PieceRecorder) -> Bucket:
+    def _bucket(self, call: CallArrays, true: SegmentCollector) -> Bucket:
         read = sorted((i, digest(value)) for i, value in true.registers.inputs_read.items())
-        key = tuple(given.specs(given.changed)), tuple(given.changed), tuple(read)
-        if key not in self.known:
+        key = tuple(call.specs(call.bucket)), tuple(call.bucket), tuple(read)
+        if key not in self.buckets:
             try:
-                bucket = Bucket(*self._traced(given, given.changed))
+                bucket = Bucket(*self._traced(call, call.bucket))
             except SardonyxError as error:
-                raise _refusal(given, error) from error
-            self._probe(bucket, given)
-            self.known[key] = bucket
-            if len(self.known) > MAX_BUCKETS:
-                del self.known[next(iter(self.known))]
-        return self.known[key]
+                raise _refusal(call, error) from error
+            self._probe(bucket, call)
+            self.buckets[key] = bucket
+            if len(self.buckets) > MAX_BUCKETS:
+                del self.buckets[next(iter(self.buckets))]
+        return self.buckets[key]
 
-    def _probe(self, bucket: Bucket, given: Given) -> None:
-        """Collect what differs between sizes, so that the first program serves all of them."""
-        for sizes in self.sizes.probes(given.changed):
+    def _probe(self, bucket: Bucket, call: CallArrays) -> None:
+        """Find out what differs between sizes, so that the first program serves all of them."""
+        for sizes in self.sizes.probes(call.bucket):
             try:
-                true, _ = self._traced(given, sizes)
+                true, _ = self._traced(call, sizes)
             except SardonyxError:
                 continue  # The model does not run for these sizes.
-            with suppress(OfAnotherForm):  # It may be so for these sizes only.
-                self._compared(bucket, given, true, sizes)
+            with suppress(Different):  # Perhaps for these sizes only.
+                self._compared(bucket, call, true, sizes)
 
-    def _prove_at_all(self, given: Given, reason: OfAnotherForm) -> None:
-        """Raise `InvalidInput` if the graph has another form for every size, not for a few."""
+    def _prove_at_all(self, call: CallArrays, reason: Different) -> None:
+        """Raise `InvalidInput` if the graph takes another form for every size, not for a few."""
         if self.is_proved:
             return
-        wide = replace(given, changed={name: 2 * size for name, size in given.changed.items()})
-        sizes = {**given.sizes, **{name: size - 1 for name, size in wide.changed.items()}}
+        wide = replace(call, bucket={name: 2 * size for name, size in call.bucket.items()})
+        sizes = {**call.sizes, **{name: size - 1 for name, size in wide.bucket.items()}}
         try:
-            bucket = Bucket(*self._traced(wide, wide.changed))
+            bucket = Bucket(*self._traced(wide, wide.bucket))
             self._compared(bucket, wide, self._traced(wide, sizes)[0], sizes)
-        except (OfAnotherForm, SardonyxError):
-            raise _refusal(given, reason) from None
+        except (Different, SardonyxError):
+            raise _refusal(call, reason) from None
 
     def _compared(
-        self, bucket: Bucket, given: Given, true: PieceRecorder, sizes: Mapping[str, int]
+        self, bucket: Bucket, call: CallArrays, true: SegmentCollector, sizes: Mapping[str, int]
     ) -> Comparison:
-        inputs = dict(enumerate(given.layouts(sizes)))
+        inputs = dict(enumerate(call.layouts(sizes)))
         prover = self.padding.prover(bucket.template, bucket.traces)
         try:
-            found = Comparison.of(true, bucket.recorder, inputs, prover)
-        except Unfit as reason:
-            raise _refusal(given, reason) from None
-        own = {**given.sizes, **sizes}
-        self.is_proved |= any(own[name] != size for name, size in given.changed.items())
+            comparison = Comparison.of(true, bucket.recorder, inputs, prover)
+        except Unpaddable as reason:
+            raise _refusal(call, reason) from None
+        own = {**call.sizes, **sizes}
+        self.is_proved |= any(own[name] != size for name, size in call.bucket.items())
         bucket.template = tuple(prover.decisions)
-        return found
+        return comparison
 
-    def _plan(self, bucket: Bucket, found: Comparison, given: Given) -> PaddedCallPlan:
-        key = tuple(found.prover.decisions)
+    def _plan(self, bucket: Bucket, comparison: Comparison, call: CallArrays) -> PaddedCallPlan:
+        key = tuple(comparison.prover.decisions)
         put = self.compiler.backend.put
-        runtime_args = [put(np.asarray(value)) for value in found.prover.runtime_args]
+        runtime_args = [put(np.asarray(value)) for value in comparison.prover.runtime_args]
         if key not in bucket.programs:
-            bucket.programs[key] = self._program(bucket, found, runtime_args)
-        outputs = found.true.outputs
-        held = [leaf for output in outputs for leaf in leaves(output)]
-        registers = {leaf.register for leaf in held if isinstance(leaf, Device)}
+            bucket.programs[key] = self._program(bucket, comparison, runtime_args)
+        outputs = comparison.true.outputs
+        arrays = [leaf for output in outputs for leaf in leaves(output)]
+        registers = {leaf.register for leaf in arrays if isinstance(leaf, Device)}
         computed = [
-            PaddedValue(register, *found.counterparts[register])
+            PaddedValue(register, *comparison.counterparts[register])
             for register in sorted(registers)
-            if register >= len(given.arrays) and register in found.counterparts
+            if register >= len(call.arrays) and register in comparison.counterparts
         ]
         return PaddedCallPlan(bucket.programs[key], runtime_args, outputs, computed)
 
     def _program(
-        self, bucket: Bucket, found: Comparison, runtime_args: Sequence[Any]
+        self, bucket: Bucket, comparison: Comparison, runtime_args: Sequence[Any]
     ) -> PaddedProgram:
         recorder, backend = bucket.recorder, self.compiler.backend
         registers = [recorder.registers.new(backend.spec(value)) for value in runtime_args]
-        stages = recorder.stages(found.pieces(registers), self.constants)
+        stages = recorder.stages(comparison.segments(registers), self.constants)
         inputs = [stage.segment.inputs for stage in stages if stage.segment]
         draws = any(recorder.registers.key in each for each in inputs)
-        return PaddedProgram(bucket.plain.with_stages(stages), registers, draws)
+        return PaddedProgram(bucket.shown(stages), registers, draws)
 
-    def _traced(self, given: Given, sizes: Mapping[str, int]) -> tuple[PieceRecorder, Program]:
-        """The model for a call's inputs, with these sizes in place of their own."""
+    def _traced(self, call: CallArrays, sizes: Mapping[str, int]) -> tuple[SegmentCollector, Shown]:
+        """Trace the model for a call's inputs, with these sizes in place of the call's."""
         assert self.weights is not None
         backend, rewrites = self.compiler.backend, self.rewrites
-        recorder = PieceRecorder(backend, self.weights, given.padded, rewrites=rewrites)
-        program = self.trace(recorder, given.inputs(sizes))
-        # Nothing may hold the arrays of the call that was traced.
-        recorder.registers.frame.clear()
-        return recorder, program
+        recorder = SegmentCollector(backend, self.weights, call.padded, rewrites)
+        shown = self.trace(recorder, call.inputs(sizes))
+        recorder.registers.frame.clear()  # It holds arrays of the call.
+        return recorder, shown
 
 
-def _refusal(given: Given, reason: Exception) -> InvalidInput:
+def _refusal(call: CallArrays, reason: Exception) -> InvalidInput:
     sizes = ", ".join(
-        f"{name} from {given.sizes[name]} to {size}" for name, size in given.changed.items()
+        f"{name} from {call.sizes[name]} to {size}" for name, size in call.bucket.items()
     )
     return InvalidInput(
         f"A call cannot be padded to its bucket ({sizes}) and stay exact: "

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sardonyx.graph.buckets.given import Given
+from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.programs import Buckets, PaddedCallPlan
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.replay import NewKey, Recording
 from sardonyx.graph.values.kinds import digest
 from sardonyx.graph.values.params import Weights
+
+# Maximum number of plans per signature.
+MAX_PLANS = 64
 
 
 def bucketed(
@@ -22,27 +25,26 @@ def bucketed(
     infos: Sequence[ValueInfo],
     weights: Weights,
 ) -> Recording:
-    """The recording for calls with inputs like these; the plain one if nothing is padded."""
-    given = Given.of(values, infos)
-    given = replace(given, changed=buckets.sizes.padded(given.sizes))
-    if plain.inline or not given.changed:
+    """Return the recording for calls with inputs like these: `plain` if nothing is padded."""
+    call = CallArrays.of(values, infos)
+    call = replace(call, bucket=buckets.sizes.padded(call.sizes))
+    if plain.inline or not call.bucket:
         return plain
-    padded = PaddedRecording(plain.compiler, False, buckets=buckets, given=given.kind)
-    padded.plan(given.arrays, weights)
+    padded = PaddedRecording(plain.compiler, False, buckets=buckets, signature=call.without_data)
+    padded.plan(call.arrays, weights)
     return padded
 
 
 @dataclass(eq=False, slots=True)
 class PaddedRecording(Recording):
-    """A recording for calls of one signature, whose arrays are padded.
+    """A recording for calls of one signature whose arrays are padded.
 
-    Calls run their own program if the graph has another form for exactly their sizes.
+    Calls run a program of their own if the graph takes another form for exactly their sizes.
     """
 
     buckets: Buckets = field(kw_only=True)
-    # The arrays of a call, but not their data.
-    given: Given = field(kw_only=True)
-    # The arrays whose values decide which program runs, and the plans by these values.
+    signature: CallArrays = field(kw_only=True)
+    # The numbers of arrays whose values decide which program runs, and the plans by these values.
     read: set[int] = field(default_factory=set)
     plans: dict[Any, PaddedCallPlan | None] = field(default_factory=dict)
 
@@ -55,12 +57,12 @@ class PaddedRecording(Recording):
         return self.buckets.run(plan, inputs, weights)
 
     def plan(self, inputs: Sequence[Any], weights: Weights) -> PaddedCallPlan | None:
-        """How these arrays run, which may depend on the values of some."""
+        """Return how a call with these arrays runs; None for a program of its own."""
         key = self._key_of(inputs)
         if key in self.plans:
             return self.plans[key]
         with self.buckets.lock:
-            plan, read = self.buckets.plan(replace(self.given, arrays=inputs), weights)
+            plan, read = self.buckets.plan(replace(self.signature, arrays=inputs), weights)
         self.read |= read
         if len(self.plans) >= MAX_PLANS:
             self.plans.clear()
@@ -68,17 +70,11 @@ class PaddedRecording(Recording):
         return plan
 
     def shown(self, inputs: Sequence[Any], weights: Weights) -> Program | None:
-        """The program that these arrays run; None if it is their own."""
+        """Return the padded program for these arrays; None if they run a program of their own."""
         plan = self.plan(inputs, weights)
         return None if plan is None else plan.program.shown
 
     def _key_of(self, inputs: Sequence[Any]) -> Any:
-        if not self.read:
-            return ()
         backend = self.compiler.backend
-        values = (inputs[i] for i in sorted(self.read))
+        values = [inputs[i] for i in sorted(self.read)]
         return tuple(digest(backend.fetch(v) if backend.owns(v) else v) for v in values)
-
-
-# Maximum number of plans per signature.
-MAX_PLANS = 64

@@ -1,4 +1,4 @@
-"""Which sizes calls are padded to: what `buckets` says of each free dimension of a model."""
+"""The sizes that calls are padded to, from the option `buckets`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -19,33 +18,33 @@ Buckets = Mapping[str, Sequence[int] | str]
 
 POWERS = "powers of two"
 LARGEST_SIZE = 2**31 - 1
-# Each is compiled for itself.
+# Maximum number of sizes per dimension, as each is compiled separately.
 MOST_SIZES = 1024
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """For each named dimension the sizes that it may have; None stands for powers of two."""
+    """For each named dimension, its sizes in ascending order; None stands for powers of two."""
 
     chosen: Mapping[str, tuple[int, ...] | None]
 
     @classmethod
     def of(cls, buckets: Buckets | None, infos: Sequence[ValueInfo]) -> Sizes:
-        """What a caller has asked for, checked against the model's inputs."""
+        """Check the option `buckets` against the model's inputs."""
         if buckets is None:
             return cls({})
         if not isinstance(buckets, Mapping):
             raise InvalidInput(
                 f"The buckets are a {type(buckets).__name__}: pass a dict from names of dimensions "
-                f'to sizes, {{"batch": [1, 8, 32]}}.'
+                'to sizes, such as {"batch": [1, 8, 32]}.'
             )
         free = {d for info in infos for d in info.shape or () if isinstance(d, str)}
         for name in buckets:
             if name not in free:
-                named = ", ".join(sorted(free)) or "none"
+                names = ", ".join(sorted(free)) or "none"
                 raise InvalidInput(
-                    f"The buckets name a dimension {name!r}, and the free dimensions of the "
-                    f"model's inputs are: {named}."
+                    f"The buckets name a dimension {name!r}, but the free dimensions of the "
+                    f"model's inputs are: {names}."
                 )
         return cls({name: _sizes(name, sizes) for name, sizes in buckets.items()})
 
@@ -53,9 +52,9 @@ class Sizes:
         return bool(self.chosen)
 
     def padded(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The sizes to pad to, for a call's sizes.
+        """Return the sizes that a call with these sizes is padded to.
 
-        A size of 1 stays, since ONNX stretches it to any other; and so does a call without data.
+        A size of 1 stays, because ONNX broadcasts it. So does a call with an empty array.
         """
         if 0 in sizes.values():
             return {}
@@ -66,7 +65,7 @@ class Sizes:
         }
 
     def probes(self, padded: Mapping[str, int]) -> list[dict[str, int]]:
-        """Other sizes that are padded to these: the largest, and the smallest."""
+        """Return other sizes with the same bucket: the largest and the smallest."""
         largest = {name: max(size - 1, 2) for name, size in padded.items()}
         smallest = {name: max(self._below(name, size) + 1, 2) for name, size in padded.items()}
         return [sizes for sizes in (largest, smallest) if sizes != padded]
@@ -75,32 +74,30 @@ class Sizes:
         chosen = self.chosen[name]
         if chosen is None:
             return size // 2
-        return (
-            max((n for n in chosen if n < size), default=0)
-            if size <= chosen[-1]
-            else (size - chosen[-1])
-        )
+        if size > chosen[-1]:
+            return size - chosen[-1]
+        return max((n for n in chosen if n < size), default=0)
 
 
 def _sizes(name: str, sizes: Any) -> tuple[int, ...] | None:
     if isinstance(sizes, str) and sizes == POWERS:
         return None
-    way = f"pass a list of sizes in ascending order, or {POWERS!r}"
+    advice = f"pass a list of sizes in ascending order, or {POWERS!r}"
     if isinstance(sizes, str) or not isinstance(sizes, Sequence):
-        raise InvalidInput(f"The buckets of the dimension {name!r} are {sizes!r}: {way}.")
+        raise InvalidInput(f"The buckets of the dimension {name!r} are {sizes!r}: {advice}.")
     chosen = list(islice(sizes, MOST_SIZES + 1))
     if len(chosen) > MOST_SIZES:
         raise InvalidInput(
-            f"The dimension {name!r} has more than {MOST_SIZES:,} buckets, each of which is a "
-            "program of its own: pass a few sizes."
+            f"The dimension {name!r} has more than {MOST_SIZES:,} buckets, and each is compiled "
+            "separately: pass fewer sizes."
         )
     whole = [n for n in chosen if isinstance(n, (int, np.integer)) and not isinstance(n, bool)]
     if not whole or len(whole) < len(chosen) or whole != sorted(set(whole)) or whole[0] < 1:
-        raise InvalidInput(f"The buckets of the dimension {name!r} are {chosen}: {way}.")
+        raise InvalidInput(f"The buckets of the dimension {name!r} are {chosen}: {advice}.")
     if whole[-1] > LARGEST_SIZE:
         raise InvalidInput(
-            f"The buckets of the dimension {name!r} go up to {whole[-1]}: no array has more than "
-            f"{LARGEST_SIZE:,} elements along an axis here; {way}."
+            f"The buckets of the dimension {name!r} go up to {whole[-1]}, but no axis can have "
+            f"more than {LARGEST_SIZE:,} elements: {advice}."
         )
     return tuple(map(int, whole))
 
@@ -109,24 +106,6 @@ def _at_least(size: int, chosen: tuple[int, ...] | None) -> int:
     if chosen is None:
         return 1 << (size - 1).bit_length()
     return next((n for n in chosen if n >= size), -(-size // chosen[-1]) * chosen[-1])
-
-
-@dataclass(frozen=True)
-class Expression:
-    """The name of a dimension as exporters write them: `past + 1`, of other dimensions' names."""
-
-    text: str
-
-    @cached_property
-    def _tree(self) -> ast.expr | None:
-        try:
-            return ast.parse(self.text, mode="eval").body
-        except SyntaxError:
-            return None
-
-    def value(self, sizes: Mapping[str, int]) -> int | None:
-        """What it comes to, or None where it is no more than a name."""
-        return None if self._tree is None else _value(self._tree, sizes)
 
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
@@ -148,16 +127,36 @@ def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int | None:
     return None
 
 
+def _expression(name: str) -> ast.expr | None:
+    """Parse the name of a dimension as exporters write them, such as `past + 1`."""
+    try:
+        return ast.parse(name, mode="eval").body
+    except SyntaxError:
+        return None
+
+
 def resized(
+    declared: Sequence[Dimension] | None,
+    shape: Sequence[int],
+    sizes: Mapping[str, int],
+    changed: Mapping[str, int],
+) -> tuple[int, ...]:
+    """Return an array's shape after some of the named sizes changed."""
+    if declared is None:
+        return tuple(shape)
+    pairs = zip(declared, shape, strict=True)
+    return tuple(_resized(dimension, size, sizes, changed) for dimension, size in pairs)
+
+
+def _resized(
     declared: Dimension, size: int, sizes: Mapping[str, int], changed: Mapping[str, int]
 ) -> int:
-    """A dimension's size where those that are named in `changed` have others than in `sizes`."""
     if not isinstance(declared, str):
         return size
     if declared in changed:
         return changed[declared]
-    expression = Expression(declared)
-    if expression.value(sizes) != size:
+    expression = _expression(declared)
+    if expression is None or _value(expression, sizes) != size:
         return size
-    after = expression.value({**sizes, **changed})
+    after = _value(expression, {**sizes, **changed})
     return size if after is None else after

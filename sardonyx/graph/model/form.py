@@ -6,15 +6,15 @@ optional inputs that calls have given: there these are inputs, and no initialize
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
-from sardonyx.graph.buckets.pieces import PieceRecorder
 from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedRecording, bucketed
+from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.calls.arguments import arranged, registers_of
 from sardonyx.graph.calls.array_interop import normalised
 from sardonyx.graph.calls.nested_values import described, each, flat, kind, signature
@@ -177,9 +177,9 @@ class Form:
         if not sizes or padding is None:
             return None
 
-        def trace(recorder: PieceRecorder, values: Sequence[Any]) -> Program:
+        def trace(recorder: SegmentCollector, values: Sequence[Any]) -> Callable[..., Program]:
             traced = self._traced(recorder, values, shared.fresh_key())
-            return Program(self._title(values), self.backend, traced, ())
+            return partial(Program, self._title(values), self.backend, traced)
 
         lock, rewrites = self._padding_lock, self.source.rewrites
         return Buckets(sizes, padding, shared.compiler, shared.constants, trace, lock, rewrites)
@@ -240,7 +240,7 @@ class Form:
                 shared.compiler,
                 weights,
                 shared.constants,
-                inline=recording.inline,
+                is_inline=recording.inline,
                 execute=execute,
                 rewrites=self.source.rewrites,
                 donated=registers_of(options.donated, self._infos, arrays),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from secrets import randbits
@@ -13,7 +14,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import Source
-from sardonyx.graph.programs.compiler import Compiler, Watch, unwatched
+from sardonyx.graph.programs.compiler import Compiler, Watch
 from sardonyx.graph.tracing.shape_inference import Inferred
 from sardonyx.graph.values.params import Constants, Params
 
@@ -25,7 +26,7 @@ class Options:
     strict: bool = True
     max_signatures: int = 256
     buckets: Sizes | None = None
-    watch: Watch = unwatched
+    watch: Watch = nullcontext
 
 
 DEFAULTS = Options()

@@ -1,1 +1,1 @@
-"""What tracing leaves: steps in segments, compiled, replayed, kept on disk."""
+"""Programs: segments of traced steps, which are compiled, replayed and cached on disk."""

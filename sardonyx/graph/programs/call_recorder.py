@@ -1,8 +1,9 @@
-"""Records a call as it is traced: each segment becomes a stage, and runs."""
+"""Records a call while it is traced: each segment becomes a stage, and runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.finishing import plain_stage, prepared_stage
-from sardonyx.graph.programs.stages import Stage, output_of, read_key
+from sardonyx.graph.programs.stages import Stage, outputs_of, read_key
 from sardonyx.graph.rewriting.phases import rewritten
 from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.registers import Registers
@@ -20,61 +21,56 @@ from sardonyx.graph.values.kinds import Device, Value, leaves
 from sardonyx.graph.values.params import Constants, Weights
 
 
+@dataclass(eq=False, slots=True)
 class CallRecorder:
-    """Records one call; the stages that it makes grow under `root`.
+    """Records one call, and adds its stages to the tree under `root`.
 
-    Without `execute` only those segments run on whose results the rest of the program depends.
+    Without `execute` only the segments run whose results decide how the program goes on.
     """
 
-    def __init__(
-        self,
-        root: Stage,
-        compiler: Compiler,
-        weights: Weights,
-        constants: Constants,
-        *,
-        inline: bool,
-        execute: bool,
-        rewrites: bool,
-        donated: Collection[int] = (),
-    ) -> None:
-        self.backend: Backend = compiler.backend
-        self.weights = weights
-        self.registers = Registers()
-        self.is_inline = inline
-        self.rewrites = rewrites
-        self.path: list[Stage] = []
-        self._compiler = compiler
-        self._constants = constants
-        self._execute = execute
-        self._donated = donated
-        self._root = self._stage = root
-        self._key: tuple[Any, ...] = ()
-        self._draws = False
+    root: Stage
+    compiler: Compiler
+    weights: Weights
+    constants: Constants
+    is_inline: bool = field(kw_only=True)
+    execute: bool = field(kw_only=True)
+    rewrites: bool = field(kw_only=True)
+    donated: Collection[int] = field(default=(), kw_only=True)
+    registers: Registers = field(default_factory=Registers)
+    # The stages of this call, and the key under which the next one follows the last of them.
+    path: list[Stage] = field(default_factory=list)
+    _key: tuple[Any, ...] = ()
+    _draws: bool = False
+
+    @property
+    def backend(self) -> Backend:
+        return self.compiler.backend
+
+    @property
+    def _stage(self) -> Stage:
+        return self.path[-1] if self.path else self.root
 
     def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
-        """The constant on the device."""
-        return self._constants.place(key, value)
+        """Return the constant on the device."""
+        return self.constants.place(key, value)
 
     def allow_host(self) -> None:
-        """Steps may run on the host."""
+        """Do nothing, as steps can run on the host."""
 
     def close(self, segment: TracedSegment) -> None:
-        """Find the segment's stage where a call has come this way, or make it; and run it."""
-        stage = self._stage.next(self._key)
-        is_new = stage is None
-        if stage is None:
-            stage = self._new_stage(segment)
+        """Run the segment, in the stage of an earlier call on this path or in a new one."""
+        recorded = self._stage.next(self._key)
+        stage = recorded or self._new_stage(segment)
         if stage.segment is not None:
             self._draws |= self.registers.key in stage.segment.inputs
-        if is_new:
-            # Other threads may go on to the stage at once: what it takes is said before.
-            self._root.draws |= self._draws
+        if recorded is None:
+            # Other threads can run the stage at once, and then pass a key if the root draws.
+            self.root.draws |= self._draws
             self._stage.lead_to(self._key, stage)
         self.path.append(stage)
-        if self._runs(stage) and (segment.outputs is None or self._execute):
-            stage.run(self.registers.frame, self._compiler, self.weights, inline=self.is_inline)
-        self._stage, self._key = stage, ()
+        self._key = ()
+        if self._runs(stage) and (segment.outputs is None or self.execute):
+            stage.run(self.registers.frame, self.compiler, self.weights, inline=self.is_inline)
         if segment.measured:
             stage.measures = tuple(device.register for device in segment.measured)
             self._key = read_key([], [device.shape for device in segment.measured])
@@ -82,7 +78,7 @@ class CallRecorder:
     def read(
         self, registers: Sequence[int], close: Callable[[], None]
     ) -> Sequence[np.ndarray[Any, Any]]:
-        """The values, once the segment so far has run."""
+        """Run the segment so far, and return the values."""
         close()
         values = [self._fetched(self.registers.frame[register]) for register in registers]
         self._stage.reads = tuple(registers)
@@ -90,45 +86,43 @@ class CallRecorder:
         return values
 
     def arrays_of(self, outputs: Sequence[Value]) -> list[Any]:
-        """The outputs of the call that was recorded."""
-        frame = self.registers.frame
-        return [output_of(value, frame, self.weights, self.backend) for value in outputs]
+        """Return the arrays of the recorded call's outputs."""
+        return outputs_of(outputs, self.registers.frame, self.weights)
 
     def _fetched(self, value: Any) -> np.ndarray[Any, Any]:
         if self.backend.is_abstract(value):
             raise InvalidInput(
                 f"its value decides a shape or a branch, {UNKNOWN_UNDER_TRANSFORMATION}"
             )
-        # A copy, since the caller may write to the array after the call.
+        # A copy, because the caller can write to the array after the call.
         return np.array(self.backend.fetch(value) if self.backend.owns(value) else value)
 
     def _runs(self, stage: Stage) -> bool:
-        """Whether a stage has to run, though its steps may have run as they were traced.
+        """Whether a stage has to run, as its steps did not run while they were traced.
 
-        Where rewrites have changed these, later calls run the others, and must give the same.
+        Rewritten steps run too, so that this call returns the same as later ones.
         """
         if stage.segment is None:
             return False
         return stage.is_rewritten or (self.backend.compiled and not stage.segment.host)
 
     def _new_stage(self, traced: TracedSegment) -> Stage:
-        # Under a caller's transformation nothing runs ahead of the call, and weights are as they
-        # are passed.
+        # Under a caller's transformation nothing runs ahead of the call, and weights can be traced.
         steps = rewritten(traced, self, knows_weights=not self.is_inline)
         is_plain = traced.on_host or self.is_inline
         stage = (plain_stage if is_plain else prepared_stage)(steps, traced, self)
-        stage.donated = self._given_up(stage)
+        stage.donated = self._donations(stage)
         if traced.on_host or not self.backend.compiled:
             stage.is_rewritten = list(map(id, steps)) != list(map(id, traced.steps))
         return stage
 
-    def _given_up(self, stage: Stage) -> tuple[int, ...]:
-        """The places of arguments whose buffers results may take over: nobody reads them later."""
+    def _donations(self, stage: Stage) -> tuple[int, ...]:
+        """Return the positions of donated arguments whose buffers the results can use."""
         if stage.outputs is None or stage.segment is None:
             return ()
-        kept = {v.register for o in stage.outputs for v in leaves(o) if isinstance(v, Device)}
+        outputs = {v.register for o in stage.outputs for v in leaves(o) if isinstance(v, Device)}
         return tuple(
-            place
-            for place, register in enumerate(stage.segment.inputs)
-            if register in self._donated and register not in kept
+            position
+            for position, register in enumerate(stage.segment.inputs)
+            if register in self.donated and register not in outputs
         )

@@ -1,7 +1,7 @@
-"""Recordings kept in a folder: the next process replays at its first call, and traces nothing.
+"""Recordings on disk: the next process replays at its first call, and traces nothing.
 
-What is kept is the tree of stages (`recorded` writes it down), without what was compiled of them:
-that has files of its own. What cannot be written is not kept.
+A recording is written as a tree of stages, without its compiled segments, which have files of their
+own. Recordings that `recording_format` cannot write are not cached.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import onnx
 
@@ -24,14 +24,17 @@ from sardonyx.graph.programs.weight_preparation import Binding
 from sardonyx.graph.values.kinds import digest
 from sardonyx.graph.values.params import Constants, Params, Weights, is_static
 
-# With more bytes of constants they are a second copy of what the model's file has; and a tree with
-# many ways through it grows with the data that it meets.
+# Maximum bytes of constants: larger ones would be a second copy of the model's file.
 LARGEST = 2**24
-MOST_WAYS = 16
+# Maximum number of paths: a tree with more of them grows with the data of the calls.
+MOST_PATHS = 16
+
+# The first stage, digests of the weights that were read, and whether weights are finite.
+_Tree: TypeAlias = tuple[Stage, dict[str, str | None], dict[str, bool]]
 
 
 class RecordingCache:
-    """The recordings of one model, by the kinds of calls."""
+    """The cached recordings of one model, by the kinds of calls."""
 
     def __init__(
         self, folder: Folder, source: Source, params: Params, constants: Constants, identity: str
@@ -44,69 +47,71 @@ class RecordingCache:
         self._classes = folder.dataclasses
 
     def recall(self, recording: Recording, kind: Any) -> bool:
-        """Go on from what was kept of calls like this one; False if there is nothing."""
+        """Continue from a cached recording of such calls; return False if there is none."""
         name = self._name(kind)
-        if recording.root.following or name is None or not self._keeps(recording):
+        if name is None or recording.root.following or not self._is_cacheable(recording):
             return False
         content = self._folder.read(name)
-        if content is None:
-            return False
         try:
-            root, read, finite = recording_format.read(
-                content, self._nodes, self._params, self._classes
-            )
-            # Noted before it is compared, so that no replacement in between goes unnoticed.
-            weights = self._params.now()
-            for initializer in read:
-                weights.note_read(initializer)
-            is_same = read == self._read(read, weights) and finite == self._finite(finite, weights)
-            if not is_same or not self._keeps(recording):
-                return False
-            stages = list(_all_stages(root))
-        except Exception:  # Of things that are no more: it is traced.
+            root = None if content is None else self._root(content)
+        except Exception:  # It refers to something that no longer exists, so the call is traced.
             return False
-        for stage in stages:
-            stage.binding = self._placed(stage.binding)
+        if root is None or not self._is_cacheable(recording):
+            return False
         recording.root = root
         recording.settle()
         return True
 
+    def _root(self, content: bytes) -> Stage | None:
+        """Return the tree that was written; None if it does not hold for the present weights."""
+        tree: _Tree = recording_format.read(content, self._nodes, self._params, self._classes)
+        root, read, finite = tree
+        # Noted before the comparison, so that a replacement in between invalidates the recording.
+        weights = self._params.now()
+        for initializer in read:
+            weights.note_read(initializer)
+        is_same = read == self._digests(read, weights)
+        if not is_same or finite != {name: weights.is_finite(name) for name in finite}:
+            return None
+        for stage in _all_stages(root):
+            stage.binding = self._placed(stage.binding)
+        return root
+
     def keep(self, recording: Recording, kind: Any) -> None:
-        """Leave what was recorded so far for the next process."""
+        """Write what was recorded so far for other processes."""
         name = self._name(kind)
         stages = list(_all_stages(recording.root))
-        ways = sum(stage.outputs is not None for stage in stages)
-        held = sum(a.nbytes for stage in stages for a in stage.binding.constants.values())
-        fits = ways <= MOST_WAYS and held <= LARGEST
-        if name is None or not fits or not self._keeps(recording):
+        paths = sum(stage.outputs is not None for stage in stages)
+        size = sum(a.nbytes for stage in stages for a in stage.binding.constants.values())
+        fits = paths <= MOST_PATHS and size <= LARGEST
+        if name is None or not fits or not self._is_cacheable(recording):
             return
-        read = self._read(self._params.read_while_tracing, self._params.now())
+        read = self._digests(self._params.read_while_tracing, self._params.now())
+        tree: _Tree = recording.root, read, dict(self._params.finite)
         try:
-            content = recording_format.written(
-                (recording.root, read, dict(self._params.finite)), self._nodes, self._classes
-            )
+            content = recording_format.written(tree, self._nodes, self._classes)
         except (recording_format.Unwritable, RecursionError):
             return
         if None not in read.values():
             self._folder.write(name, content)
 
-    def _keeps(self, recording: Recording) -> bool:
-        """Whether the recording follows from the model as it is in its file, and has a name."""
+    def _is_cacheable(self, recording: Recording) -> bool:
+        """Whether the model has a stable name, and no replaced weight decided the recording."""
         return not recording.inline and not self._params.static_version and self._model is not None
 
     @property
     def is_sound(self) -> bool:
-        """Whether another process has looked this model over."""
+        """Whether another process has checked this model."""
         return self._model is not None and self._folder.read(f"sound {self._model}") is not None
 
     def note_sound(self) -> None:
-        """Let others know that it was looked over, and nothing is wrong with it."""
+        """Record for other processes that the model was checked and is valid."""
         if self._model is not None:
             self._folder.write(f"sound {self._model}", b"")
 
     @cached_property
     def _model(self) -> str | None:
-        """A name for all that tracing knows of the model; None if it has no stable name."""
+        """A name for all that tracing depends on in the model; None if there is no stable one."""
         graph = self._source.graph
         shapes = [(name, a.shape, a.dtype) for name, a in graph.initializers.items()]
         static = [a for a in graph.initializers.values() if is_static(a)]
@@ -117,13 +122,9 @@ class RecordingCache:
         name = name_of(kind)
         return None if name is None else f"recording {self._model} {name}"
 
-    def _read(self, names: Iterable[str], weights: Weights) -> dict[str, str | None]:
-        """What was read of weights while tracing, in short."""
+    def _digests(self, names: Iterable[str], weights: Weights) -> dict[str, str | None]:
+        """Return digests of the weights that were read while tracing."""
         return {name: name_of(weights.host(name)) for name in sorted(names)}
-
-    def _finite(self, names: Iterable[str], weights: Weights) -> dict[str, bool]:
-        """Of weights whether they are finite, which decides how convolutions pad."""
-        return {name: weights.is_finite(name) for name in names}
 
     @cached_property
     def _nodes(self) -> list[Node]:

@@ -1,10 +1,10 @@
-"""Recordings as bytes, and back, in a plain format that holds no code.
+"""Recordings as bytes, in a plain format that holds no code.
 
-The bytes are a table in JSON and, after it, the contents of arrays. Each entry of the table is a
-plain value, or a tag and the places of the entries before it of which it consists, so that what is
-shared is written once. Tags stand for the classes listed here and for nothing else. Nodes and
-weights are written by their place and name, and functions by where they stand among those of the
-operators: these are the reader's own.
+The bytes are a table in JSON, followed by the contents of arrays. Each entry of the table is a
+plain value, or a tag with the places of the earlier entries that it consists of. So shared objects
+are written once. A tag stands for one of the classes listed here and for nothing else. Nodes and
+weights are written by place and name, and functions by their place among the operators, because the
+reader has its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from contextlib import suppress
+from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
 from itertools import chain
@@ -35,10 +36,10 @@ from sardonyx.graph.values.params import Params
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Map, MapRows, OnBackend
 
-# What recordings consist of, besides the backend's own classes.
+# The classes of recordings, besides those of the backend.
 CLASSES: tuple[type[Any], ...] = (
-    Activation, Block, BodyCall, Device, Drawing, Embedded, Epilogue, Holes, Hosted, Map, MapRows,
-    OpCall, Pack, Spec, Stage, Static, Step,
+    Activation, Binding, Block, BodyCall, Device, Drawing, Embedded, Epilogue, Holes, Hosted, Map,
+    MapRows, OpCall, Pack, Spec, Stage, Static, Step,
 )  # fmt: skip
 
 _PLAIN = (bool, int, str, type(None))
@@ -47,11 +48,11 @@ _DOUBLE = struct.Struct("<d")
 
 
 class Unwritable(Exception):  # noqa: N818  (a signal, not an error)
-    """Something that belongs to this process alone."""
+    """A value that only this process has."""
 
 
 def written(value: Any, nodes: Sequence[Node], classes: Iterable[type[Any]]) -> bytes:
-    """The value as bytes; `Unwritable` if there is anything in it that another process lacks."""
+    """Return the value as bytes; raise `Unwritable` if another process could not read them."""
     writer = _Writer(nodes, (*CLASSES, *classes))
     writer.place(value)
     table = json.dumps(writer.table, separators=(",", ":")).encode()
@@ -61,11 +62,19 @@ def written(value: Any, nodes: Sequence[Node], classes: Iterable[type[Any]]) -> 
 def read(
     content: bytes, nodes: Sequence[Node], params: Params, classes: Iterable[type[Any]]
 ) -> Any:
-    """The value that `written` wrote. It raises whatever it likes if it did not write it."""
+    """Return the value that `written` wrote. Other bytes raise any exception."""
     (length,) = _LENGTH.unpack_from(content)
     arrays = _LENGTH.size + length
-    table = json.loads(content[_LENGTH.size : arrays])
-    return _Reader(nodes, params, (*CLASSES, *classes), content[arrays:]).value(table)
+    build = _builders(nodes, params, content[arrays:])
+    build.update((kind.__name__, kind) for kind in (*CLASSES, *classes))
+    values: list[Any] = []
+    for entry in json.loads(content[_LENGTH.size : arrays]):
+        if type(entry) is list:
+            tag, *places = entry
+            values.append(build[tag](*[values[place] for place in places]))
+        else:
+            values.append(entry)
+    return values[-1]
 
 
 class _Writer:
@@ -74,21 +83,20 @@ class _Writer:
         self.contents: list[bytes] = []
         self._length = 0
         self._places: dict[Any, int] = {}
-        # So that no other object gets the identity of one that was written.
+        # Keeps what was written alive, so that no other object gets the same id.
         self._written: list[Any] = []
         self._nodes = {id(node): place for place, node in enumerate(nodes)}
         self._classes = frozenset(classes)
 
     def place(self, value: Any) -> int:
-        """The place in the table of a value, which is written there unless it is already."""
+        """Return the place of a value in the table, and write it there the first time."""
         kind = type(value)
         if kind in _PLAIN:
             return self._at((kind, value), value)
-        found = self._places.get(id(value))
-        if found is None:
-            found = self._places[id(value)] = self._new(value, kind)
+        if id(value) not in self._places:
+            self._places[id(value)] = self._new(value, kind)
             self._written.append(value)
-        return found
+        return self._places[id(value)]
 
     def _new(self, value: Any, kind: type[Any]) -> int:
         if kind in _TYPES:
@@ -126,12 +134,11 @@ class _Writer:
         meaning = _meanings().get(function)
         if meaning is not None:
             return "meaning", *self._all(meaning)
-        if not isinstance(function, FunctionType):
-            raise Unwritable(function)
-        where = function.__module__, function.__qualname__, function.__code__.co_firstlineno
-        if _function(*where) is not function:
-            raise Unwritable(function)
-        return "function", *self._all(where)
+        if isinstance(function, FunctionType):
+            with suppress(LookupError):
+                if _function(*_place_of(function)) is function:
+                    return "function", *self._all(_place_of(function))
+        raise Unwritable(function)
 
     def _bytes(self, content: bytes) -> int:
         if content in self._places:
@@ -146,7 +153,7 @@ class _Writer:
         return self._append([tag, *places])
 
     def _alike(self, tag: str, *places: int) -> int:
-        """An entry for something that may stand for all that is equal to it."""
+        """Write an entry that stands for all equal values."""
         return self._at((tag, *places), [tag, *places])
 
     def _at(self, key: Any, entry: Any) -> int:
@@ -165,53 +172,37 @@ _TYPES: Mapping[Any, Callable[[_Writer, Any], int]] = {
     dict: lambda own, value: own._entry("dict", *own._all(chain.from_iterable(value.items()))),
     float: lambda own, value: own._alike("float", own.place(_DOUBLE.pack(value).hex())),
     bytes: _Writer._bytes,
-    Binding: lambda own, value: own._entry("binding", *own._all(_parts_of_binding(value))),
+    Binding: lambda own, binding: own._entry("Binding", *own._all(_parts_of_binding(binding))),
     Executable: lambda own, value: own.place(None),
     Node: _Writer._node,
-    Segment: lambda own, value: own._entry("segment", *own._all(_parts_of_segment(value))),
-    Weight: lambda own, value: own._entry("weight", *own._all(_parts_of_weight(value))),
+    Segment: lambda own, s: own._entry("segment", *own._all((s.steps, s.results, s.fixed, s.host))),
+    Weight: lambda own, w: own._entry("weight", *own._all((w.register, w.spec, w.name))),
 }
 
 
-class _Reader:
-    def __init__(
-        self, nodes: Sequence[Node], params: Params, classes: Iterable[type[Any]], contents: bytes
-    ) -> None:
-        self._params = params
-        self._contents = contents
-        self._makers: dict[str, Callable[..., Any]] = {
-            "tuple": lambda *parts: parts,
-            "list": lambda *parts: list(parts),
-            "dict": lambda *parts: dict(zip(parts[::2], parts[1::2], strict=True)),
-            "float": lambda digits: _DOUBLE.unpack(bytes.fromhex(digits))[0],
-            "bytes": lambda start, end: self._contents[start:end],
-            "dtype": _dtype,
-            "array": _array,
-            "scalar": lambda dtype, shape, content: _array(dtype, shape, content)[()],
-            "objects": _objects,
-            "meaning": _meaning,
-            "function": _function_that_is,
-            "hole": lambda: HOLE,
-            "node": nodes.__getitem__,
-            "weight": self._weight,
-            "segment": _segment,
-            "binding": Binding,
-        }
-        self._makers.update((kind.__name__, kind) for kind in classes)
-
-    def value(self, table: Sequence[Any]) -> Any:
-        """The last entry of the table, which is made of those before it."""
-        made: list[Any] = []
-        for entry in table:
-            if type(entry) is list:
-                tag, *places = entry
-                made.append(self._makers[tag](*[made[place] for place in places]))
-            else:
-                made.append(entry)
-        return made[-1]
-
-    def _weight(self, register: int, spec: Spec, name: str) -> Weight:
-        return Weight(register, spec, name=name, host=self._params.host(name))
+def _builders(
+    nodes: Sequence[Node], params: Params, contents: bytes
+) -> dict[str, Callable[..., Any]]:
+    """Return for each tag the function that builds its value from those of earlier entries."""
+    return {
+        "tuple": lambda *parts: parts,
+        "list": lambda *parts: list(parts),
+        "dict": lambda *parts: dict(zip(parts[::2], parts[1::2], strict=True)),
+        "float": lambda digits: _DOUBLE.unpack(bytes.fromhex(digits))[0],
+        "bytes": lambda start, end: contents[start:end],
+        "dtype": _dtype,
+        "array": _array,
+        "scalar": lambda dtype, shape, content: _array(dtype, shape, content)[()],
+        "objects": _objects,
+        "meaning": lambda domain, name, place: OPS[domain, name].definitions[place][1].function,
+        "function": _function,
+        "hole": lambda: HOLE,
+        "node": nodes.__getitem__,
+        "weight": lambda register, spec, name: Weight(
+            register, spec, name=name, host=params.host(name)
+        ),
+        "segment": lambda steps, results, fixed, host: Segment(steps, results, fixed, host=host),
+    }
 
 
 # -- classes --------------------------------------------------------------------------------------
@@ -219,7 +210,7 @@ class _Reader:
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    """The fields of a dataclass or of a named tuple."""
+    """Return the names of the fields of a dataclass or a named tuple."""
     return getattr(kind, "_fields", None) or tuple(field.name for field in fields(kind))
 
 
@@ -228,23 +219,9 @@ def _parts(value: Any) -> Iterable[Any]:
     return (getattr(value, name) for name in _names(kind))
 
 
-def _parts_of_weight(weight: Weight) -> tuple[Any, ...]:
-    return weight.register, weight.spec, weight.name
-
-
-def _parts_of_segment(segment: Segment) -> tuple[Any, ...]:
-    return segment.steps, segment.results, segment.fixed, segment.host
-
-
-def _segment(steps: Any, results: Any, fixed: Any, host: bool) -> Segment:
-    return Segment(steps, results, fixed, host=host)
-
-
-def _parts_of_binding(binding: Binding) -> tuple[Any, ...]:
-    """Without what is on the device, or was made of weights: the reader makes it anew."""
-    placed = dict.fromkeys(binding.placed)
-    parts = binding.weights, binding.constants, placed, binding.prepared
-    return *parts, binding.specs, binding.packs, binding.loose
+def _parts_of_binding(binding: Binding) -> Iterable[Any]:
+    """Return the fields without device arrays and prepared weights, which the reader computes."""
+    return _parts(replace(binding, placed=dict.fromkeys(binding.placed), _bound=[]))
 
 
 # -- arrays ---------------------------------------------------------------------------------------
@@ -273,7 +250,7 @@ def _objects(shape: Any, *elements: Any) -> np.ndarray[Any, Any]:
 
 @cache
 def _meanings() -> Mapping[Any, tuple[str, str, int]]:
-    """The functions of operators: whose they are, and which of its meanings, oldest first."""
+    """Return for each function of an operator its domain, name and number, the oldest first."""
     return {
         definition.function: (*key, place)
         for key, op in OPS.items()
@@ -281,22 +258,14 @@ def _meanings() -> Mapping[Any, tuple[str, str, int]]:
     }
 
 
-def _meaning(domain: str, name: str, place: int) -> Any:
-    return OPS[domain, name].definitions[place][1].function
+def _function(module: str, name: str, line: int) -> FunctionType:
+    """Return the function on this line of a file of operators; no other can be reached."""
+    if module.startswith("sardonyx.ops."):
+        function = getattr(import_module(module), name, None)
+        if isinstance(function, FunctionType) and _place_of(function) == (module, name, line):
+            return function
+    raise LookupError(f"no function of an operator is {name} on line {line} of {module}")
 
 
-def _function_that_is(module: str, name: str, line: int) -> FunctionType:
-    found = _function(module, name, line)
-    if found is None:
-        raise LookupError(f"{name} is no more")
-    return found
-
-
-def _function(module: str, name: str, line: int) -> FunctionType | None:
-    """A function that stands in a file of operators, on this line; no other can be reached."""
-    if not module.startswith("sardonyx.ops."):
-        return None
-    found = getattr(import_module(module), name, None)
-    if not isinstance(found, FunctionType) or found.__module__ != module:
-        return None
-    return found if found.__code__.co_firstlineno == line else None
+def _place_of(function: FunctionType) -> tuple[str, str, int]:
+    return function.__module__, function.__qualname__, function.__code__.co_firstlineno

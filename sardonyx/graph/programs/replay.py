@@ -1,41 +1,51 @@
-"""Running what was recorded, without the graph: what a repeated call does."""
+"""Runs calls of a recorded signature, without looking at the graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, TypeAlias
 
 from sardonyx.backends.executable import Replay
 from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.stages import Stage, output_of, read_key
-from sardonyx.graph.tracing.steps import Frame
-from sardonyx.graph.values.kinds import Device, Value, Weight
+from sardonyx.graph.programs.stages import Stage, outputs_of, read_key
+from sardonyx.graph.tracing.steps import Frame, Segment
+from sardonyx.graph.values.kinds import Device
 from sardonyx.graph.values.params import Weights
-from sardonyx.ops.definition import Map, MapRows
 
 NewKey: TypeAlias = Callable[[], Any]
 
 
 @dataclass(eq=False, slots=True)
 class Recording:
-    """All that was recorded for calls of one signature: a tree of stages."""
+    """Everything that was recorded for calls of one signature: a tree of stages."""
 
     compiler: Compiler
     inline: bool
     root: Stage = field(default_factory=Stage)
-    # Set where the tree is a single stage on the device, which is nearly always.
-    direct: Direct | None = None
-    # Held by who records: others that come with the same signature wait, and replay then.
+    # Set if the tree is a single stage on the device, as most are.
+    shortcut: Shortcut | None = None
+    # Held while a call is recorded; calls of the same signature wait for it, and then replay.
     lock: RLock = field(default_factory=RLock)
 
     def run(self, inputs: Sequence[Any], weights: Weights, new_key: NewKey) -> Sequence[Any] | None:
-        """The outputs for these arrays, or None where the calls so far did not come this way."""
-        direct = self.direct
-        if direct is not None:
-            return direct.run([*inputs, new_key()] if self.root.draws else inputs, weights)
-        backend, root, key = self.compiler.backend, self.root, len(inputs)
+        """Return the outputs for these arrays, or None if no call has taken this path yet."""
+        shortcut = self.shortcut
+        if shortcut is None:
+            return self._follow_tree(inputs, weights, new_key)
+        if self.root.draws:
+            inputs = [*inputs, new_key()]
+        version, function, arrays = shortcut.bound
+        if version != weights.version:
+            function, arrays = shortcut.bind(inputs, self.compiler, weights)
+        results = function(*[inputs[i] for i in shortcut.positions], *arrays)
+        return results if shortcut.is_plain else shortcut.outputs(inputs, results, weights)
+
+    def _follow_tree(
+        self, inputs: Sequence[Any], weights: Weights, new_key: NewKey
+    ) -> Sequence[Any] | None:
+        root, key = self.root, len(inputs)
         frame: Frame = dict(enumerate(inputs))
         stage = root.next(())
         while stage is not None:
@@ -43,93 +53,65 @@ class Recording:
                 frame[key] = new_key()
             stage.run(frame, self.compiler, weights, inline=self.inline)
             if stage.outputs is not None:
-                return [output_of(value, frame, weights, backend) for value in stage.outputs]
+                return outputs_of(stage.outputs, frame, weights)
             stage = stage.next(self._key(stage, frame))
         return None
 
     def _key(self, stage: Stage, frame: Frame) -> tuple[Any, ...]:
         backend = self.compiler.backend
-        read = (frame[register] for register in stage.reads)
-        values = [backend.fetch(a) if backend.owns(a) else a for a in read]
+        arrays = (frame[register] for register in stage.reads)
+        values = [backend.fetch(a) if backend.owns(a) else a for a in arrays]
         return read_key(values, [tuple(frame[register].shape) for register in stage.measures])
 
     def settle(self) -> None:
-        """Prepare the short way, once a recording is done, where the tree allows it."""
+        """Take the shortcut from now on if the tree is a single stage on the device."""
         stages = self.root.following
         if self.inline or len(stages) != 1 or stages[0].outputs is None:
             return
-        (stage,) = stages
-        if stage.segment is None or not stage.segment.host:
-            self.direct = Direct.of(stage, self.compiler)
+        segment = stages[0].segment
+        if segment is not None and not segment.host:
+            self.shortcut = Shortcut(stages[0], segment)
 
 
-@dataclass(eq=False, slots=True)
-class Direct:
-    """A program of one segment: its function, what to pass it, and where the outputs are."""
-
-    stage: Stage
-    compiler: Compiler
-    positions: tuple[int, ...]
-    outputs: tuple[Any, ...]
-    # Whether the outputs are what the function returns, one by one.
-    is_plain: bool
-    function: Replay | None = None
-    # The version of the weights, and the arrays that are passed for it; replaced as a whole.
-    bound: tuple[int, Sequence[Any]] = (-1, ())
-
-    @classmethod
-    def of(cls, stage: Stage, compiler: Compiler) -> Direct:
-        segment = stage.segment
-        results = {r: i for i, r in enumerate(segment.results if segment else ())}
-        outputs = tuple(_plan(value, results) for value in stage.outputs or ())
-        is_plain = outputs == tuple(("result", i) for i in range(len(results)))
-        inputs = segment.inputs if segment else ()
-        return cls(stage, compiler, inputs, outputs, is_plain)
-
-    def run(self, inputs: Sequence[Any], weights: Weights) -> Sequence[Any]:
-        version, fixed = self.bound
-        if version != weights.version:
-            fixed = self._rebind(inputs, weights)
-        results: Sequence[Any] = ()
-        if self.function is not None:
-            results = self.function(*[inputs[i] for i in self.positions], *fixed)
-        elif self.stage.segment is not None:
-            arrays = [*[inputs[i] for i in self.positions], *fixed]
-            self.function = self.stage.function(self.compiler, arrays)
-            results = self.function(*arrays)
-        if self.is_plain:
-            return results
-        return [_pick(plan, inputs, weights, results) for plan in self.outputs]
-
-    def _rebind(self, inputs: Sequence[Any], weights: Weights) -> Sequence[Any]:
-        self.stage.begin([inputs[i] for i in self.positions], self.compiler, weights)
-        fixed = self.stage.binding.arrays(weights)
-        self.bound = weights.version, fixed
-        return fixed
+def _unbound(*arrays: Any) -> Sequence[Any]:
+    raise AssertionError("no call has bound the shortcut to weights yet")
 
 
-def _plan(value: Value, results: dict[int, int]) -> Any:
-    """Where to find an output: ("result", i), ("input", i), ("weight", name), or the value."""
-    if isinstance(value, list):
-        return [_plan(one, results) for one in value]
-    if isinstance(value, (Map, MapRows)):
-        return replace(value, values=_plan(value.values, results))
-    if isinstance(value, Weight):
-        return "weight", value.name
-    if isinstance(value, Device):
-        made = results.get(value.register)
-        return ("input", value.register) if made is None else ("result", made)
-    return value
+class Shortcut:
+    """Calls the function of a program's only segment, without following the tree."""
 
+    def __init__(self, stage: Stage, segment: Segment) -> None:
+        self._stage = stage
+        self._segment = segment
+        # The inputs that the function takes, before the arrays of weights and constants.
+        self.positions = segment.inputs
+        outputs = stage.outputs or ()
+        # The outputs' registers, if all of them are inputs or results.
+        self._registers = [v.register for v in outputs if type(v) is Device]
+        self._is_flat = len(self._registers) == len(outputs)
+        # Whether the outputs are the function's results, in the same order.
+        self.is_plain = self._is_flat and self._registers == list(segment.results)
+        # A version of the weights, the function, and its arrays of weights and constants for that
+        # version. Threads replace the tuple as a whole.
+        self.bound: tuple[int, Replay, Sequence[Any]] = (-1, _unbound, ())
 
-def _pick(plan: Any, inputs: Sequence[Any], weights: Weights, results: Sequence[Any]) -> Any:
-    if type(plan) is not tuple:
-        if isinstance(plan, list):
-            return [_pick(one, inputs, weights, results) for one in plan]
-        if isinstance(plan, (Map, MapRows)):
-            return replace(plan, values=_pick(plan.values, inputs, weights, results))
-        return plan
-    kind, place = plan
-    if kind == "result":
-        return results[place]
-    return inputs[place] if kind == "input" else weights.backend.shield(weights[place])
+    def bind(
+        self, inputs: Sequence[Any], compiler: Compiler, weights: Weights
+    ) -> tuple[Replay, Sequence[Any]]:
+        """Bind the function to a version of the weights; the first time, compile it."""
+        passed = [inputs[i] for i in self.positions]
+        self._stage.begin(passed, compiler, weights)
+        arrays = self._stage.binding.arrays(weights)
+        function = self._stage.function(compiler, [*passed, *arrays])
+        self.bound = weights.version, function, arrays
+        return function, arrays
+
+    def outputs(
+        self, inputs: Sequence[Any], results: Sequence[Any], weights: Weights
+    ) -> Sequence[Any]:
+        """Return the outputs; some of them are inputs, weights, constants or nested."""
+        frame: Frame = dict(enumerate(inputs))
+        frame.update(zip(self._segment.results, results, strict=True))
+        if self._is_flat:
+            return [frame[register] for register in self._registers]
+        return outputs_of(self._stage.outputs or (), frame, weights)

@@ -1,4 +1,4 @@
-"""Names for what a segment does, the same in every process that runs this version."""
+"""Names for compiled segments, the same in every process with this version."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 from sardonyx.graph.tracing.op_call import HOLE
 from sardonyx.graph.values.kinds import digest
 
-# Of arrays that are larger no copy is made.
+# Larger arrays are hashed in place, without a copy.
 LARGE = 2**16
 
 
 def name_of(key: Any) -> str | None:
-    """A name for a key; None where it holds what may mean something else elsewhere."""
+    """Return a name for a key; None if part of it could differ between processes."""
     written = io.BytesIO()
     try:
         _Writer(written).dump(key)
@@ -29,7 +29,7 @@ def name_of(key: Any) -> str | None:
     return hashlib.sha256(written.getvalue()).hexdigest()
 
 
-# Packages whose versions, or contents, are part of what tells one folder's names from others.
+# Packages whose versions or contents are part of a cache folder's identity.
 _KNOWN = ("builtins", "ml_dtypes", "numpy", "sardonyx")
 
 
@@ -38,11 +38,11 @@ class _Unnamed(Exception):  # noqa: N818  (a signal, not an error)
 
 
 class _Writer(pickle.Pickler):
-    """Writes keys down as bytes that nobody reads: plain values as pickle does, others as these."""
+    """Turns keys into bytes, which nobody reads. All objects become tuples of plain values."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=4)
-        # Equal keys are written alike, whichever of their parts are one object.
+        # Without references between objects, equal keys give equal bytes.
         self.fast = True
 
     def reducer_override(self, value: Any) -> Any:
@@ -76,15 +76,15 @@ def _parts_of_array(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
 
 
 def _parts_of_function(function: FunctionType) -> tuple[Any, ...]:
-    """Where a function of the package's own stands, and what it was made with."""
+    """Return the place of a function in this package, with its closure and defaults."""
     if not function.__module__.startswith("sardonyx."):
         raise _Unnamed
     cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
-    where = function.__module__, function.__qualname__, function.__code__.co_firstlineno
-    return *where, cells, function.__defaults__, function.__kwdefaults__
+    place = function.__module__, function.__qualname__, function.__code__.co_firstlineno
+    return *place, cells, function.__defaults__, function.__kwdefaults__
 
 
-# The first that fits holds: NumPy's float64 is a float too.
+# The first class that fits is used: NumPy's float64 is a float too.
 _PARTS: Mapping[Any, Callable[[Any], tuple[Any, ...]]] = {
     np.dtype: lambda dtype: (dtype.name, dtype.byteorder),
     np.generic: lambda scalar: (scalar.dtype, scalar.tobytes()),

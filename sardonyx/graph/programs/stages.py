@@ -1,14 +1,14 @@
-"""The tree that a recording is: a segment, and how the program goes on after it.
+"""The stages of a recording: each holds a segment, and the stages that can follow it.
 
-A value that is read on the host may lead elsewhere at the next call, and so may a shape that is
-found there.
+The next call may read other values on the host, or get results of other shapes, and so take another
+path. Therefore stages form a tree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,52 +17,53 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.numpy import HOST
+from sardonyx.graph.calls.nested_values import each
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.weight_preparation import Binding
 from sardonyx.graph.tracing.steps import Frame, Segment, Step
-from sardonyx.graph.values.kinds import Device, Value, Weight, digest
+from sardonyx.graph.values.kinds import Device, Static, Value, Weight, digest
 from sardonyx.graph.values.params import Weights
-from sardonyx.ops.definition import Map, MapRows
 
-# Of the ways on from one stage, those that were not taken for longest are forgotten.
-MOST_WAYS_ON = 64
+# Maximum number of stages that follow one stage; beyond it, the least recently used one goes.
+MOST_FOLLOWING = 64
 
 
 @dataclass(eq=False, slots=True)
 class Stage:
-    """A segment, what it needs besides the stages before it, and what follows."""
+    """A segment of a recording, its arrays of weights and constants, and what follows it."""
 
     segment: Segment | None = None
     binding: Binding = field(default_factory=Binding)
-    # The places of the segment's arguments that the caller gave up.
+    # Positions of the segment's arguments that the caller donated.
     donated: tuple[int, ...] = ()
-    # What the segment takes and makes.
+    # Of the segment's inputs and results.
     inputs: tuple[Spec, ...] = ()
     results: tuple[Spec, ...] = ()
-    # The registers whose values, or shapes, the rest of the program was recorded for.
+    # The registers whose values, or shapes, decide which stage follows.
     reads: tuple[int, ...] = ()
     measures: tuple[int, ...] = ()
     # The model's outputs, in the last stage of a path: values whose arrays are in registers.
     outputs: tuple[Value, ...] | None = None
     executable: Executable | None = None
-    # Of steps that run while they are traced: whether rewrites have changed them since.
+    # Whether rewrites changed steps that already ran while they were traced.
     is_rewritten: bool = False
-    # Of a root: whether a stage of the tree takes a key, after the inputs, to draw at random from.
+    # Only in a root: whether a stage of the tree takes a random key, after the inputs.
     draws: bool = False
     _following: dict[tuple[Any, ...], Stage] = field(default_factory=dict)
-    # How many calls had passed through the stage before when one last came from there.
-    _used: int = 0
+    # Number of calls that went on from this stage, and that of the previous one when a call last
+    # came here.
     _passed: int = 0
+    _used: int = 0
 
     def run(self, frame: Frame, compiler: Compiler, weights: Weights, *, inline: bool) -> None:
         """Run the segment on the registers of the frame, and put its results there."""
         segment = self.segment
         if segment is None:
             return
-        given = [frame[register] for register in segment.inputs]
+        inputs = [frame[register] for register in segment.inputs]
         if not inline:
-            self.begin(given, compiler, weights)
-        arrays = [*given, *self.binding.arrays(weights, host=segment.host)]
+            self.begin(inputs, compiler, weights)
+        arrays = [*inputs, *self.binding.arrays(weights, host=segment.host)]
         if inline:
             results: Sequence[Any] = self.binding.replaying(segment)(compiler.backend, *arrays)
         else:
@@ -70,7 +71,7 @@ class Stage:
         frame.update(zip(segment.results, results, strict=True))
 
     def function(self, compiler: Compiler, arrays: Sequence[Any]) -> Replay:
-        """The segment as a function, compiled where the backend compiles for arrays like these."""
+        """Return the segment as a function of arrays like these, compiled if the backend can."""
         segment = self.segment
         if self.executable is None and segment is not None:
             if segment.host:
@@ -83,26 +84,26 @@ class Stage:
         return self.executable.run
 
     def compile(self, compiler: Compiler, weights: Weights) -> None:
-        """Make the function ready, without arrays."""
+        """Compile the segment and prepare its weights, without a call."""
         if self.segment is not None and not self.segment.host:
             with compiler.backend.scope():
                 self.begin(self.inputs, compiler, weights)
                 self.binding.arrays(weights)
 
-    def begin(self, given: Sequence[Any], compiler: Compiler, weights: Weights) -> None:
-        """Compile, while another thread makes what is made of the weights."""
+    def begin(self, inputs: Sequence[Any], compiler: Compiler, weights: Weights) -> None:
+        """Compile the segment before its first run, while another thread prepares its weights."""
         if self.executable is not None or self.segment is None or self.segment.host:
             return
         if not compiler.backend.compiled:
             return
         with ThreadPoolExecutor(1) as pool:
-            made = pool.submit(self.binding.prepare, weights)
-            self.function(compiler, [*given, *self.binding.stand_ins(weights)])
-        made.result()
+            preparation = pool.submit(self.binding.prepare, weights)
+            self.function(compiler, [*inputs, *self.binding.stand_ins(weights)])
+        preparation.result()
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All of its steps, those included that run ahead of a call."""
+        """All steps, with those that prepare weights."""
         prepared = self.binding.prepared
         own = () if self.segment is None else self.segment.steps
         return own if prepared is None else prepared.steps + own
@@ -114,7 +115,7 @@ class Stage:
         return list(self._following.values())
 
     def next(self, key: tuple[Any, ...]) -> Stage | None:
-        """The stage that follows where this was found, if a call has come that way."""
+        """Return the stage that follows for this key, if a call was recorded with it."""
         stage = self._following.get(key)
         if stage is not None:
             self._passed += 1
@@ -122,13 +123,13 @@ class Stage:
         return stage
 
     def lead_to(self, key: tuple[Any, ...], stage: Stage) -> None:
-        """Let this stage follow; the way that was taken longest ago is forgotten for it."""
+        """Let `stage` follow for this key, in place of the least recently used one if need be."""
         self._passed += 1
         stage._used = self._passed
         self._following[key] = stage
-        while len(self._following) > MOST_WAYS_ON:
-            ways = list(self._following.items())
-            self._following.pop(min(ways, key=lambda way: way[1]._used)[0], None)
+        while len(self._following) > MOST_FOLLOWING:
+            others = list(self._following.items())
+            self._following.pop(min(others, key=lambda item: item[1]._used)[0], None)
 
 
 def _replay_on_host(segment: Segment, backend: Backend, *arguments: Any) -> list[Any]:
@@ -141,16 +142,16 @@ def _replay_on_host(segment: Segment, backend: Backend, *arguments: Any) -> list
 def read_key(
     values: Sequence[np.ndarray[Any, Any]], shapes: Sequence[tuple[int, ...]] = ()
 ) -> tuple[Any, ...]:
-    """What tells two calls apart that find different values or shapes at the same cut."""
+    """Return a key of the values and shapes that decide which stage follows."""
     return (*(digest(value) for value in values), *shapes)
 
 
-def output_of(value: Value, frame: Frame, weights: Weights, backend: Backend) -> Any:
-    """An output's arrays; a static one stays what it is, for the caller's library to take."""
-    if isinstance(value, list):
-        return [output_of(one, frame, weights, backend) for one in value]
-    if isinstance(value, (Map, MapRows)):
-        return replace(value, values=output_of(value.values, frame, weights, backend))
-    if isinstance(value, Weight):
-        return backend.shield(weights[value.name])
-    return frame[value.register] if isinstance(value, Device) else value
+def outputs_of(values: Sequence[Value], frame: Frame, weights: Weights) -> list[Any]:
+    """Return the arrays of outputs; static ones stay values, for the caller's library to take."""
+
+    def array_of(leaf: Static | Device) -> Any:
+        if isinstance(leaf, Weight):
+            return weights.backend.shield(weights[leaf.name])
+        return frame[leaf.register] if isinstance(leaf, Device) else leaf
+
+    return [each(array_of, value) for value in values]

@@ -1,4 +1,4 @@
-"""A program for one kind of call as one pure function: of weights, constants, inputs and a key."""
+"""A whole program for one signature, as a pure function of weights, constants, inputs and a key."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 _KEY = Spec((2,), np.dtype(np.uint32))
 _WAY_OUT = (
-    "but here the whole program is compiled ahead, for any data: give that input its value instead "
-    "of a shape where this is for one value alone, or call the model as `sardonyx.load` gives it"
+    "but the whole program is compiled before any call: pass that input as a value instead of a "
+    "shape if the program is for this value only, or call the model that `sardonyx.load` returns"
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Pure:
-    """The steps of a whole program, and in which registers its arguments and results are."""
+    """The steps of a whole program, with the registers of its arguments and results."""
 
     backend: Backend
     steps: Sequence[Step]
@@ -44,37 +44,25 @@ class Pure:
     constants: Mapping[int, Array]
     key: int
     draws: bool
-    # The weights whose values decided what the program does.
+    # The weights that were read while tracing.
     read: frozenset[str]
-    # What became of each value of the graph, and what is in each register.
+    # The kind of each value of the graph; the shape and dtype of each register.
     names: Mapping[str, Named]
     specs: Mapping[int, Spec]
 
     def __call__(
         self, params: Mapping[str, Any], constants: Sequence[Any], inputs: Sequence[Any], key: Any
     ) -> list[Any]:
-        """The outputs; to be traced, inside of the backend's scope."""
-        frame = self.frame(params, constants, inputs, key)
-        for step in self.steps:
-            step.run(self.backend, frame)
-        return self.results(frame)
-
-    def frame(
-        self, params: Mapping[str, Any], constants: Sequence[Any], inputs: Sequence[Any], key: Any
-    ) -> Frame:
-        """The registers, before the first step."""
+        """Return the outputs. The caller traces this inside of the backend's scope."""
         frame: Frame = {register: params[name] for register, name in self.weights.items()}
         frame.update(zip(self.constants, constants, strict=True))
         frame.update(zip(self.inputs, inputs, strict=True))
         frame[self.key] = key
-        return frame
-
-    def results(self, frame: Frame) -> list[Any]:
-        """The outputs, out of the registers after the last step."""
+        for step in self.steps:
+            step.run(self.backend, frame)
+        asarray = self.backend.asarray
         return [
-            frame[value.register]
-            if isinstance(value, Device)
-            else self.backend.asarray(value.value)
+            frame[value.register] if isinstance(value, Device) else asarray(value.value)
             for value in self.outputs
         ]
 
@@ -83,14 +71,14 @@ def pure(
     source: Source,
     backend: Backend,
     params: Params,
-    given: Sequence[Spec | Array],
+    inputs: Sequence[Spec | Array],
     *,
     tracer: Callable[..., Tracer] = Tracer,
     strict: bool = True,
 ) -> Pure:
-    """Trace a model for inputs like these; of an array the value is taken for known."""
+    """Trace a model for inputs like these. The program holds for the values of arrays."""
     recorder = WholeRecorder(backend, params, rewrites=source.rewrites)
-    values = [static(each) if isinstance(each, np.ndarray) else each for each in given]
+    values = [static(each) if isinstance(each, np.ndarray) else each for each in inputs]
     with backend.scope():
         tape = Tape(recorder, Inferred(backend))
         traced = tracer(source, tape, strict=strict).trace(values, _KEY)
@@ -105,44 +93,44 @@ def _plain(value: Value, name: str) -> Static | Device:
     if isinstance(value, (Static, Device)) and value.dtype != object:
         return value
     raise UnsupportedModel(
-        f"The output '{name}' is no tensor of numbers, and such a program returns nothing else: "
-        "call the model as `sardonyx.load` gives it."
+        f"The output '{name}' is not a tensor of numbers, which a program compiled before any call "
+        "cannot return: call the model that `sardonyx.load` returns."
     )
 
 
 class WholeRecorder:
-    """Collects the steps of a program, which must not depend on the data of a call."""
+    """Collects the steps of a program that does not depend on the data of a call."""
 
     is_inline = False
 
     def __init__(self, backend: Backend, params: Params, *, rewrites: bool) -> None:
         self.backend = backend
-        self.weights = params.now()
         self.rewrites = rewrites
+        self.weights = params.now()
         self.registers = Registers()
         self._steps: list[Step] = []
 
     def place(self, key: Any, value: Array) -> Array:
-        """The constant itself: it stays on the host, since nothing runs."""
+        """Return the constant itself, since nothing runs."""
         return value
 
     def allow_host(self) -> None:
         """Refuse steps on the host."""
         raise InvalidInput(
-            "it makes strings, or a result whose shape depends on data, both on the host, "
+            "it runs on the host, as it returns strings or a shape that depends on data, "
             f"{_WAY_OUT}"
         )
 
     def close(self, segment: TracedSegment) -> None:
-        """Append the segment's steps; their weights are arguments, whose values nobody knows."""
+        """Append the segment's steps. Weights are arguments, so their values are unknown."""
         self._steps += rewritten(segment, self, knows_weights=False)
 
     def read(self, registers: Sequence[int], close: Callable[[], None]) -> Sequence[Array]:
-        """Refuse to read: no value of a call is known."""
+        """Refuse to read values, as no call has passed any."""
         raise InvalidInput(f"a value decides a shape or a branch, {_WAY_OUT}")
 
     def pure(self, outputs: Sequence[Static | Device], names: Mapping[str, Named]) -> Pure:
-        """The program, without the steps on which no output depends."""
+        """Return the program without dead steps."""
         results = [value.register for value in outputs if isinstance(value, Device)]
         steps = without_dead_steps(self._steps, results)
         used = {register for step in steps for register in step.reads}.union(results)

@@ -1,1 +1,1 @@
-"""Walks the graph once for a signature, and writes steps."""
+"""Walks the graph once for each signature, and writes steps."""

@@ -1,4 +1,4 @@
-"""Operators without a definition of their own, as functions: by the body the standard gives."""
+"""Operators without a definition of their own, as functions with the standard's body."""
 
 from __future__ import annotations
 
@@ -18,27 +18,18 @@ from sardonyx.graph.values.kinds import Device, Static, Value
 def standard_function(
     node: Node, opsets: Mapping[str, int], attributes: Mapping[str, Any], inputs: Sequence[Value]
 ) -> Function:
-    """The function that the standard defines the operator by, for inputs of these types."""
+    """Return the function by which the standard defines an operator, for inputs of these types."""
     opset = opsets[node.domain]
     types = [_type_proto(value) for value in inputs]
     body = body_of(node, attributes, types, opset)
-    outputs = _take_unmade_outputs_out(body)
+    # A body lacks the nodes for outputs that this node omits; such an output gets an empty name.
+    computed = {*body.input, *(name for inner in body.node for name in inner.output)}
+    outputs = tuple(name if name in computed else "" for name in body.output)
+    body.output[:] = filter(None, outputs)
     function = load_function(body, opset)
     defaults = default_attributes(node.op_type, node.domain, opset)
     opsets = {**opsets, **function.opsets}
     return replace(function, outputs=outputs, defaults=defaults, opsets=opsets)
-
-
-def _take_unmade_outputs_out(body: onnx.FunctionProto) -> tuple[str, ...]:
-    """The standard leaves out of a body what makes the outputs that the node does not want.
-
-    The result still has a place for each: an empty name.
-    """
-    made = {*body.input, *(name for inner in body.node for name in inner.output)}
-    outputs = tuple(name if name in made else "" for name in body.output)
-    del body.output[:]
-    body.output.extend(name for name in outputs if name)
-    return outputs
 
 
 def _type_proto(value: Value) -> onnx.TypeProto:

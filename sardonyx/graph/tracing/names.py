@@ -1,4 +1,4 @@
-"""What became of each named value of the graph: static, device, alias or host."""
+"""The kind of each named value of the graph: static, device, alias or host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sardonyx.graph.values.kinds import Device, Hosted, Static, Value
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Named:
-    """What became of one named value of the graph."""
+    """The kind of one named value, with its shape, register, source or static value."""
 
     kind: str
     spec: Spec | None
@@ -24,16 +24,16 @@ class Named:
 
 
 class Names:
-    """The names that one trace has met, and what each is bound to."""
+    """The names of one trace, with the values that they are bound to."""
 
     def __init__(self) -> None:
         self._names: dict[str, Named] = {}
-        # By register: the outermost name of the value, with its depth; and what it is a view of.
+        # By register: the outermost name of the value, with its depth; the name of its source.
         self._first_names: dict[int, tuple[str, int]] = {}
         self._views: dict[int, str] = {}
 
     def note(self, name: str, value: Value, depth: int = 0) -> None:
-        """Remember what a name is bound to. Of several names the outermost is the value's own."""
+        """Record what a name is bound to. Of several names the outermost one is the value's own."""
         if isinstance(value, Static):
             self._names[name] = Named("static", Spec(value.shape, value.dtype), static=value.value)
         elif not isinstance(value, Device):
@@ -48,13 +48,13 @@ class Names:
             self._names[name] = own if same else replace(own, kind="alias", source=first)
 
     def note_view(self, value: Value, source: Device) -> None:
-        """Remember that a value is only another look at this one."""
+        """Record that a value is a view of `source`."""
         name, _ = self._first_names.get(source.register, ("", 0))
         if isinstance(value, Device) and value.register != source.register and name:
             self._views[value.register] = name
 
     def after(self, tape: Tape) -> dict[str, Named]:
-        """The names, once it is clear what the tape has read, and what leaves its segment."""
+        """Return the names after a trace, which knows what was read and what leaves segments."""
         return {name: self._final(named, tape) for name, named in self._names.items()}
 
     def _own_kind(self, value: Device) -> Named:
@@ -66,7 +66,7 @@ class Names:
     def _final(self, named: Named, tape: Tape) -> Named:
         register, inputs_read = named.register, tape.registers.inputs_read
         if register in inputs_read:
-            # The program holds for this value alone, so it is as good as a constant.
+            # The program holds for this value only, so the value counts as a constant.
             return replace(named, kind="static", static=inputs_read[register])
         copied = not tape.backend.reshapes_are_views and register in tape.left
         if copied and register is not None and named.source == self._views.get(register, ""):

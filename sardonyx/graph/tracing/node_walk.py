@@ -1,8 +1,9 @@
-"""What an op that runs subgraphs may do: know, read, apply, and leave work to the device."""
+"""The walk that ops with subgraphs get: they read values, apply functions and run bodies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,10 +18,10 @@ from sardonyx.ops.definition import NeedsHost
 
 
 class Walker(Protocol):
-    """What a node's walk asks of the tracer."""
+    """The part of the tracer that the walk of a node uses."""
 
     tape: Tape
-    # What ops have noted of values, by register.
+    # Notes of ops on values, by register.
     notes: dict[int, Any]
 
     def emit(
@@ -33,7 +34,7 @@ class Walker(Protocol):
 
 
 class NodeWalk:
-    """The walk of a tracer, held at one node."""
+    """The walk of a tracer, at one node."""
 
     def __init__(self, tracer: Walker, node: Node, scope: Scope) -> None:
         self._tracer = tracer
@@ -41,14 +42,12 @@ class NodeWalk:
         self._scope = scope
 
     def knows(self, value: Value) -> bool:
-        tape = self._tracer.tape
-        found = tape.recalled(leaves(as_value(value)))
-        return all(isinstance(leaf, Static) or tape.is_at_hand(leaf) for leaf in found)
+        return all(map(self._tracer.tape.knows, leaves(as_value(value))))
 
     def read(self, value: Value) -> np.ndarray[Any, Any]:
-        (known,) = self._tracer.tape.fetch(_arrays([value]))
-        assert isinstance(known, Static)
-        return known.value
+        (fetched,) = self._tracer.tape.fetch(_arrays([value]))
+        assert isinstance(fetched, Static)
+        return fetched.value
 
     def apply(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
         arrays = _arrays(values)
@@ -56,39 +55,30 @@ class NodeWalk:
         return tuple(self._tracer.emit(self._node, call, arrays))
 
     def on_device(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
-        given = [as_value(value) for value in values]
-        fit = all(isinstance(v, (Static, Device)) and v.dtype != object for v in given)
-        if not fit or not self._tracer.tape.backend.compiled:
-            return None
-        try:
-            return self.with_body(function, *given, **options)
-        except NeedsHost:
-            return None
+        arrays = [as_value(value) for value in values]
+        fit = all(isinstance(a, (Static, Device)) and a.dtype != object for a in arrays)
+        if fit and self._tracer.tape.backend.compiled:
+            with suppress(NeedsHost):
+                return self.with_body(function, *values, **options)
+        return None
 
     def shapes(self, body: Subgraph, *values: Any, iteration: Any = None) -> Any:
-        if not self._tracer.tape.backend.compiled:
-            return None
-        try:
-            return body.shapes(*values, iteration=iteration)
-        except NeedsHost:
-            return None
+        if self._tracer.tape.backend.compiled:
+            with suppress(NeedsHost):
+                return body.shapes(*values, iteration=iteration)
+        return None
 
     def with_body(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
         arrays = _arrays(values)
-        bodies = {name: b for name, b in options.items() if isinstance(b, Subgraph)}
-        others = {name: value for name, value in options.items() if name not in bodies}
-        call = OpCall(function, (HOLE,) * len(arrays), others, ())
-        return self.step(call, arrays, bodies)
+        return self.step(OpCall(function, (HOLE,) * len(arrays), options, ()), arrays)
 
-    def step(
-        self, call: OpCall, arrays: Sequence[Static | Device], bodies: Mapping[str, Subgraph]
-    ) -> tuple[Value, ...]:
-        """One step that calls the bodies, which are recorded on the way."""
+    def step(self, call: OpCall, arrays: Sequence[Static | Device]) -> tuple[Value, ...]:
+        """Write one step that calls subgraphs; this records them as blocks."""
         tape = self._tracer.tape
-        bodied = BodyCall.of(call, len(arrays), bodies, tape.stand_ins())
-        made = tuple(tape.emit(self._node, bodied, arrays))
-        bodied.settle()
-        return made
+        body_call = BodyCall.of(call, len(arrays), tape.stand_in)
+        results = tuple(tape.emit(self._node, body_call, arrays))
+        body_call.settle()
+        return results
 
     def renew(self, old: Value, new: Value) -> None:
         self._tracer.renew(old, new)
@@ -111,9 +101,8 @@ class NodeWalk:
 
 
 def _arrays(values: Sequence[Value]) -> list[Static | Device]:
-    given = [as_value(value) for value in values]
-    arrays = [value for value in given if isinstance(value, (Static, Device))]
-    if len(arrays) < len(given):
+    arrays = [value for value in map(as_value, values) if isinstance(value, (Static, Device))]
+    if len(arrays) < len(values):
         raise TypeError("a tensor is needed here, not a sequence, a map or an absent optional")
     return arrays
 
@@ -121,7 +110,7 @@ def _arrays(values: Sequence[Value]) -> list[Static | Device]:
 def _nodes_between(
     nodes: Sequence[Node], inputs: Sequence[str], output: str, scope: Scope
 ) -> tuple[Node, ...]:
-    """The nodes that make `output` anew of `inputs`, and of what is still known of the rest."""
+    """Return the nodes that compute `output` from `inputs` and from values still in scope."""
     changed = set(inputs)
     for node in nodes:
         if changed.intersection(names_read(node)):
@@ -130,8 +119,8 @@ def _nodes_between(
         raise ValueError(f"'{output}' does not depend on {', '.join(inputs)}")
     needed, chosen = {output}, []
     for node in reversed(nodes):
-        made = needed.intersection(node.outputs).difference(inputs)
-        if any(name in changed or name not in scope for name in made):
+        computed = needed.intersection(node.outputs).difference(inputs)
+        if any(name in changed or name not in scope for name in computed):
             chosen.append(node)
             needed.update(names_read(node))
     return tuple(reversed(chosen))

@@ -1,4 +1,4 @@
-"""An op with everything but its arrays filled in."""
+"""Calls of ops: all arguments except arrays are filled in."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from sardonyx.graph.tracing.binding import Argument
 from sardonyx.graph.values.kinds import Device, Static, Value, digest, exact
 from sardonyx.ops.definition import Arrays, Definition, Map, Need, Parameter
 
-# Where an array goes that is only known when the program runs.
+# Marks the place of an array that is known only when the program runs.
 HOLE = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Holes:
-    """Where a sequence of arrays goes."""
+    """Marks the place of a sequence of arrays."""
 
     count: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpCall:
-    """A function of the backend and of arrays: what a step of a program calls."""
+    """A function of the backend and of arrays, which a step calls."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     attributes: Mapping[str, Any]
-    # What the standard says the results are, where it says so.
+    # The results' dtypes according to the standard; None if it leaves them open.
     dtypes: tuple[np.dtype[Any] | None, ...]
     outputs: int | None = None
     makes_sequence: bool = False
     is_unsized: bool = False
-    # Whether the result is only another look at the first array.
+    # Whether the result is a view of the first array.
     is_view: bool = False
 
     @classmethod
@@ -51,10 +51,10 @@ class OpCall:
         attributes: Mapping[str, Any],
         dtypes: Sequence[np.dtype[Any] | None],
     ) -> OpCall:
-        """Put what is known in its place, and leave holes for the arrays."""
+        """Fill in the known arguments, and leave holes for the arrays."""
         return cls(
             definition.function,
-            tuple(_given(a) for a in arguments),
+            tuple(map(_known_or_hole, arguments)),
             attributes,
             tuple(dtypes),
             outputs=len(dtypes),
@@ -70,15 +70,15 @@ class OpCall:
         return tuple(self.rounded(xp, i, result) for i, result in enumerate(results))
 
     def unrounded(self, xp: Backend, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """The op's results as it returns them."""
-        given = iter(arrays)
-        arguments = [_filled(xp, argument, given) for argument in self.arguments]
+        """Return the op's results with the dtypes that it computed them in."""
+        rest = iter(arrays)
+        arguments = [_filled(xp, argument, rest) for argument in self.arguments]
         results = self.function(xp, *arguments, **self.attributes)
         several = self.makes_sequence or isinstance(results, tuple)
         return tuple(results) if several else (results,)
 
     def rounded(self, xp: Backend, index: int, result: Any) -> Any:
-        """A result in the dtype the standard gives it, where an op computed in a wider one."""
+        """Return a result in the standard's dtype, as some ops compute in a wider one."""
         if not hasattr(result, "ndim") or isinstance(result, np.generic):
             result = HOST.asarray(result)  # NumPy hands out scalars for arrays of rank 0.
         dtype = self.dtypes[index] if index < len(self.dtypes) else None
@@ -88,20 +88,20 @@ class OpCall:
 
     @property
     def key(self) -> tuple[Any, ...] | None:
-        """Equal for two calls that do the same to equal arrays; None if that is unknown."""
+        """Equal for calls that compute the same from equal arrays; None if that is unknown."""
         try:
-            known = tuple(_key_of(v) for v in (*self.arguments, *self.attributes.values()))
-            hash(known)
+            values = tuple(map(_key_of, (*self.arguments, *self.attributes.values())))
+            hash(values)
         except TypeError:
             return None
-        return exact(self.function), known, tuple(self.attributes), self.dtypes
+        return exact(self.function), values, tuple(self.attributes), self.dtypes
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """An op that draws at random, given a key of its own: the call's, and what tells it apart.
+    """An op that draws at random, with a key of its own: the call's key and the node's number.
 
-    The key comes last among the arguments, with the numbers of the iterations it is drawn in.
+    The last arguments are the call's key and the numbers of the iterations around the node.
     """
 
     function: Callable[..., Any]
@@ -117,45 +117,31 @@ class Drawing:
 
 
 def makes_strings(call: OpCall) -> bool:
-    """Whether an attribute or a dtype asks for strings, which only the host can hold."""
-    requested = [
-        *call.attributes.values(),
-        *(a.dtype for a in call.arguments if isinstance(a, Spec)),
-    ]
+    """Whether an attribute or a dtype asks for strings, which many backends cannot hold."""
+    dtypes = [a.dtype for a in call.arguments if isinstance(a, Spec)]
+    requested = [*call.attributes.values(), *dtypes]
     return any(isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in requested)
 
 
-class Probe:
-    """A call that remembers which of its results are the very arguments they came from."""
+def observed(
+    call: Callable[..., Sequence[Any]],
+    xp: Backend,
+    arrays: Sequence[Any],
+    values: Sequence[np.ndarray[Any, Any] | None],
+) -> tuple[tuple[Any, ...], list[int | None], list[int]]:
+    """Call an op; return its results, which arguments these are, and which arguments it checks.
 
-    def __init__(self, call: Callable[..., Any], xp: Backend) -> None:
-        self.call = call
-        self.xp = xp
-        self.same: list[int | None] = []
-
-    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        results: tuple[Any, ...] = self.call(self.xp, arrays)
-        self.same = [next((i for i, a in enumerate(arrays) if a is r), None) for r in results]
-        return results
-
-    def looking(
-        self, arrays: Sequence[Any], values: Sequence[np.ndarray[Any, Any] | None]
-    ) -> tuple[tuple[Any, ...], list[int]]:
-        """The results, and the numbers of the arguments whose data must meet a condition.
-
-        The values that are known must meet it now.
-        """
-        pairs = zip(arrays, values, strict=True)
-        constants = Constants({id(array): value for array, value in pairs if value is not None})
-        unseeing, self.xp = self.xp, self.xp.with_constants(constants)
-        try:
-            results = self(*arrays)
-        finally:
-            self.xp = unseeing
-        return results, [i for i, a in enumerate(arrays) if id(a) in constants.with_conditions]
+    The second list has a number for each result that is an argument itself. The third has the
+    numbers of the arguments whose data must meet a condition; those in `values` must meet it now.
+    """
+    pairs = zip(arrays, values, strict=True)
+    constants = Constants({id(array): value for array, value in pairs if value is not None})
+    results = tuple(call(xp.with_constants(constants), arrays))
+    same = [next((i for i, a in enumerate(arrays) if a is r), None) for r in results]
+    return results, same, [i for i, a in enumerate(arrays) if id(a) in constants.with_conditions]
 
 
-def _given(argument: Argument) -> Any:
+def _known_or_hole(argument: Argument) -> Any:
     parameter, value = argument.parameter, argument.value
     if parameter.need is Need.VALUE:
         return value
@@ -179,25 +165,20 @@ def _hole_for(parameter: Parameter, value: Value) -> Any:
     raise TypeError(f"'{parameter.name}' takes {wanted}")
 
 
-def _filled(xp: Backend, argument: Any, given: Iterator[Any]) -> Any:
+def _filled(xp: Backend, argument: Any, arrays: Iterator[Any]) -> Any:
     if argument is HOLE:
-        return next(given)
+        return next(arrays)
     if isinstance(argument, Holes):
-        return [next(given) for _ in range(argument.count)]
+        return [next(arrays) for _ in range(argument.count)]
     if isinstance(argument, Map) and argument.values is HOLE:
-        return replace(argument, values=next(given))
-    return _native(xp, argument)
-
-
-def _native(xp: Backend, argument: Any) -> Any:
-    """A shape and dtype in the library's own terms, as an array of its would tell them."""
-    if isinstance(argument, Spec):
+        return replace(argument, values=next(arrays))
+    if isinstance(argument, Spec):  # The op sees the dtype that the library's arrays have.
         return Spec(argument.shape, xp.dtype(argument.dtype))
     return argument
 
 
 def _key_of(value: Any) -> Any:
-    """A value's key; of what only stands for an array, the shape and the dtype."""
+    """Return the key of a value; for an array on the device, its shape and dtype."""
     if isinstance(value, Static):
         return digest(value.value)
     return (value.shape, value.dtype) if isinstance(value, Device) else exact(value)

@@ -1,4 +1,4 @@
-"""What a tape writes for: a recorder takes each segment when the tape ends it."""
+"""The protocol of recorders, which take each segment when the tape ends it."""
 
 from __future__ import annotations
 
@@ -25,46 +25,40 @@ class TracedSegment:
     on_host: bool = False
     # The model's outputs, in the last segment.
     outputs: tuple[Value, ...] | None = None
-    # Results whose shapes depend on data; the rest of the program is for their shapes alone.
+    # Results whose shapes depend on data; the rest of the program holds for their shapes only.
     measured: Sequence[Device] = ()
 
 
 class Recorder(Protocol):
-    """Makes a program of segments, and knows what may be read on the way."""
+    """Builds a program from segments, and decides which values tracing can read."""
 
     @property
     def backend(self) -> Backend:
-        """Where the program runs."""
+        """The backend that runs the program."""
 
-    @property
-    def weights(self) -> Weights:
-        """The initializers for which it is traced."""
-
-    @property
-    def registers(self) -> Registers:
-        """The program's registers."""
-
-    @property
-    def is_inline(self) -> bool:
-        """Whether the program runs under a caller's transformation, such as jit or vmap."""
+    # The initializers that the program is traced with.
+    weights: Weights
+    registers: Registers
+    # Whether the program runs under a caller's transformation, such as jit or vmap.
+    is_inline: bool
 
     @property
     def rewrites(self) -> bool:
         """Whether rewrites may change the steps."""
 
     def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
-        """The array that steps take in place of a constant, whose digest is `key`."""
+        """Return the array that steps take for a constant, whose digest is `key`."""
 
     def allow_host(self) -> None:
-        """Raise an error where the program cannot have steps that run on the host."""
+        """Raise an error if the program cannot have steps that run on the host."""
 
     def close(self, segment: TracedSegment) -> None:
-        """Take a segment; where a call is being recorded, run it."""
+        """Take a segment, and run it if a call is being recorded."""
 
     def read(
         self, registers: Sequence[int], close: Callable[[], None]
     ) -> Sequence[np.ndarray[Any, Any]]:
-        """Copies of the values in registers, for which the rest of the program is traced.
+        """Return copies of the values in registers; the rest of the program holds for them only.
 
-        `close` ends the open segment, where it has to run first.
+        `close` ends the open segment, if it has to run first.
         """

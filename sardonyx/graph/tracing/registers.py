@@ -1,4 +1,4 @@
-"""The registers of a program, and what tracing knows of each."""
+"""The registers of a program, and what tracing knows of their values."""
 
 from __future__ import annotations
 
@@ -11,38 +11,43 @@ from sardonyx.graph.tracing.steps import Embedded, Frame
 
 
 class Registers:
-    """Numbers for the values of a program, and what is in each."""
+    """Numbers the values of a program, and describes each."""
 
     def __init__(self) -> None:
         self.specs: dict[int, Spec] = {}
-        # The caller's arrays, and the values of those for whose values the program was recorded.
+        # The caller's arrays, and the values of those that were read while tracing.
         self.inputs: set[int] = set()
         self.inputs_read: dict[int, np.ndarray[Any, Any]] = {}
-        # The key to draw at random from.
+        # The register of the random key.
         self.key = -1
         # The names of the weights.
         self.weights: dict[int, str] = {}
         # The constants: each on the host, and the array that steps take in its place.
         self.constants: dict[int, np.ndarray[Any, Any]] = {}
         self.placed: dict[int, Any] = {}
-        # The constants that stand in the steps themselves, by digest; these have no register.
+        # The constants that are written into steps, by digest; these have no register.
         self.embedded: dict[Any, Embedded] = {}
-        # The arrays of the call that is traced.
+        # The arrays of the traced call.
         self.frame: Frame = {}
         self.count = 0
         self._last_of_rewrites = -1
 
+    @property
+    def input_specs(self) -> list[Spec]:
+        """The shapes and dtypes of the caller's arrays."""
+        return [self.specs[register] for register in sorted(self.inputs)]
+
     def new(self, spec: Spec) -> int:
-        """A register for a value of this shape and dtype."""
+        """Return a register for a value of this shape and dtype."""
         register = self.count
         self.count += 1
         self.specs[register] = spec
         return register
 
     def new_for_rewrite(self, spec: Spec) -> int:
-        """One for a rewrite, of use in its segment alone.
+        """Return a register for a rewrite, valid in its own segment only.
 
-        They are counted apart: a path that was recorded before is not rewritten again, and the
+        These count down from -2: a path that was recorded before is not rewritten again, and all
         other registers must have the same numbers there.
         """
         self._last_of_rewrites -= 1

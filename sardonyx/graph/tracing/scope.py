@@ -1,4 +1,4 @@
-"""What names mean at one place of a model."""
+"""The values that names are bound to, at one place of a model."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sardonyx.graph.values.kinds import Value
 
 
 class Scope:
-    """The names of one graph or function body, and the scope around it, if any."""
+    """The names of one graph or function body, and those of the graphs around it."""
 
     def __init__(
         self,
         opsets: Mapping[str, int],
         *,
-        parent: Scope | None = None,
+        outer: Scope | None = None,
         path: str = "",
         attributes: Mapping[str, Any] | None = None,
         missing: Callable[[str], Value] | None = None,
@@ -26,60 +26,55 @@ class Scope:
         self.opsets = opsets
         self.path = path
         self.depth = depth
-        # What tells this scope from all others of the model, by the values that nodes make.
+        # Differs from the places of all other scopes of the model; made of the nodes' outputs.
         self.place = place
-        self._parent = parent
+        # The values by name: of this scope, of the one around it, and so on.
         self._values: dict[str, Value] = {}
+        self._levels: tuple[dict[str, Value], ...] = (self._values,)
+        if outer is not None:
+            self._levels += outer._levels
         self._attributes = attributes or {}
         self._missing = missing
-        # What is being walked through.
+        # The graph that is being walked.
         self.graph: Graph | Function | None = None
 
     def inner(self, path: str, place: str) -> Scope:
-        """A scope for a subgraph, which sees all that this one sees."""
+        """Return a scope for a subgraph, which sees all names of this one."""
         return Scope(
             self.opsets,
-            parent=self,
+            outer=self,
             path=f"{self.path}{path}/",
             attributes=self._attributes,
+            missing=self._missing,
             depth=self.depth + 1,
             place=place,
         )
 
     @property
     def is_of_the_model(self) -> bool:
-        """Whether it is the model's own graph or a part of it, and not a function."""
-        return self._missing is not None or (
-            self._parent is not None and self._parent.is_of_the_model
-        )
+        """Whether this is the model's own graph or a part of it, and not a function."""
+        return self._missing is not None
 
     def bind(self, name: str, value: Value) -> None:
         self._values[name] = value
 
     def bound(self, name: str) -> Value:
-        """What is bound to the name already; None where nothing is, as to weights not yet read."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope._values:
-                return scope._values[name]
-            scope = scope._parent
-        return None
+        """Return the value bound to a name; None for unbound names, such as unread weights."""
+        return next((values[name] for values in self._levels if name in values), None)
 
     def holds(self, name: str, value: Value) -> bool:
-        """Whether that very value is bound to the name here, and not let go yet."""
+        """Whether the name is bound to this very value here."""
         return name in self._values and self._values[name] is value
 
     def __getitem__(self, name: str) -> Value:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope._values:
-                return scope._values[name]
-            if scope._missing is not None:
-                value = scope._missing(name)
-                scope._values[name] = value
-                return value
-            scope = scope._parent
-        raise KeyError(name)
+        for values in self._levels:
+            if name in values:
+                return values[name]
+        if self._missing is None:
+            raise KeyError(name)
+        value = self._missing(name)
+        self._levels[-1][name] = value
+        return value
 
     def __contains__(self, name: str) -> bool:
         try:
@@ -89,12 +84,12 @@ class Scope:
         return True
 
     def release(self, names: tuple[str, ...]) -> None:
-        """Let go of values that no node reads any more."""
+        """Unbind names that no node reads any more."""
         for name in names:
             self._values.pop(name, None)
 
     def resolve(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """A node's attributes, references to the function's own replaced, absent ones left out."""
+        """Replace references to the function's attributes; leave absent ones out."""
         resolved = {
             name: self._attributes.get(value.name)
             if isinstance(value, AttributeReference)

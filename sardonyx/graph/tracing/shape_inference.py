@@ -1,92 +1,79 @@
-"""Shapes and dtypes of results: asked of the backend once for all calls that are alike."""
+"""Shapes and dtypes of results, which the backend infers once for all equal calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
-from sardonyx.graph.tracing.op_call import OpCall, Probe
-from sardonyx.graph.tracing.steps import Embedded, Operand
-from sardonyx.graph.tracing.subgraphs import BodyCall
+from sardonyx.graph.tracing.op_call import observed
+from sardonyx.graph.tracing.steps import Call, Embedded
 from sardonyx.graph.values.kinds import digest
 
-Constant: TypeAlias = Callable[[Operand], "np.ndarray[Any, Any] | None"]
+KnownValue: TypeAlias = "np.ndarray[Any, Any] | None"
 
 
-class Found(NamedTuple):
-    """What a call makes of operands like these."""
+class Inference(NamedTuple):
+    """What a call returns for operands like these."""
 
     specs: Sequence[Spec]
     # For each result the number of the argument that it is, if it is one.
     same: Sequence[int | None]
     # The numbers of the arguments whose data must meet a condition.
-    asked: Sequence[int]
+    checked: Sequence[int]
 
 
 class Inferred:
-    """What was found so far: real networks repeat themselves."""
+    """The inferences so far: most networks repeat their layers."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._outline = backend.outline()
-        self._found: dict[Any, Found] = {}
+        self._inferences: dict[Any, Inference] = {}
 
     def of(
-        self,
-        call: OpCall | BodyCall,
-        operands: Sequence[Operand],
-        specs: Mapping[int, Spec],
-        constant: Constant,
-    ) -> Found:
-        """What a call makes of operands; `specs` tells what is in those that are registers.
+        self, call: Call, operands: Sequence[Spec | Embedded], values: Sequence[KnownValue]
+    ) -> Inference:
+        """Infer the results of a call.
 
-        `constant` returns the value of an operand that tracing knows. It must meet the conditions
-        of the call, also where the call is known for others of its shape.
+        `values` holds the values that tracing knows, which must meet the conditions of the call.
         """
-        own = call.key
-        if own is None:
-            return self._asked(call, operands, specs, constant)
-        known = (digest(o.value) if isinstance(o, Embedded) else specs[o] for o in operands)
-        key = (own, *known)
-        found = self._found.get(key)
-        if found is None or _asks_for_constants(found, operands, constant):
-            found = self._found[key] = self._asked(call, operands, specs, constant)
-        return found
+        if call.key is None:
+            return self._infer(call, operands, values)
+        key = call.key, *(o if isinstance(o, Spec) else digest(o.value) for o in operands)
+        inference = self._inferences.get(key)
+        if inference is None or _checks_other_values(inference, operands, values):
+            inference = self._inferences[key] = self._infer(call, operands, values)
+        return inference
 
     def clear(self) -> None:
-        """Forget it all."""
-        self._found.clear()
+        """Forget all inferences."""
+        self._inferences.clear()
 
-    def _asked(
-        self,
-        call: OpCall | BodyCall,
-        operands: Sequence[Operand],
-        specs: Mapping[int, Spec],
-        constant: Constant,
-    ) -> Found:
-        probe = Probe(call, self._outline)
-        values = [constant(operand) for operand in operands]
-        asked: list[int] = []
+    def _infer(
+        self, call: Call, operands: Sequence[Spec | Embedded], values: Sequence[KnownValue]
+    ) -> Inference:
+        outline = self._outline
+        same: list[int | None] = []
+        checked: list[int] = []
 
         def function(*arrays: Any) -> Sequence[Any]:
-            holes = iter(arrays)
-            given = [
-                probe.xp.asarray(o.value) if isinstance(o, Embedded) else next(holes)
-                for o in operands
+            passed = iter(arrays)
+            operand_arrays = [
+                next(passed) if isinstance(o, Spec) else outline.asarray(o.value) for o in operands
             ]
-            results, asked[:] = probe.looking(given, values)
+            results, same[:], checked[:] = observed(call, outline, operand_arrays, values)
             return results
 
-        holes = [specs[o] for o in operands if not isinstance(o, Embedded)]
-        made = self._backend.infer(function, *holes)
-        return Found(made, probe.same, asked)
+        specs = self._backend.infer(function, *(o for o in operands if isinstance(o, Spec)))
+        return Inference(specs, same, checked)
 
 
-def _asks_for_constants(found: Found, operands: Sequence[Operand], constant: Constant) -> bool:
-    """Whether conditions concern constants that the key does not hold."""
-    registers = [operands[i] for i in found.asked if not isinstance(operands[i], Embedded)]
-    return any(constant(register) is not None for register in registers)
+def _checks_other_values(
+    inference: Inference, operands: Sequence[Spec | Embedded], values: Sequence[KnownValue]
+) -> bool:
+    """Whether conditions concern known values that are not part of the key."""
+    return any(isinstance(operands[i], Spec) and values[i] is not None for i in inference.checked)

@@ -1,9 +1,9 @@
-"""Steps: one call of an op each, in numbered registers, and the segments that they run in."""
+"""Steps and segments. A step is one call of an op, with numbered registers for its arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -18,11 +18,11 @@ Frame: TypeAlias = dict[int, Any]
 
 
 class Call(Protocol):
-    """A function of a backend and of arrays, and what is known of it."""
+    """A function of a backend and of arrays, with facts about its results."""
 
     @property
     def key(self) -> tuple[Any, ...] | None:
-        """Equal for two calls that do the same to equal arrays; None if that is unknown."""
+        """Equal for calls that compute the same from equal arrays; None if that is unknown."""
 
     @property
     def is_unsized(self) -> bool:
@@ -30,14 +30,14 @@ class Call(Protocol):
 
     @property
     def is_view(self) -> bool:
-        """Whether its result is only another look at the first array."""
+        """Whether its result is a view of the first array."""
 
     def __call__(self, xp: Backend, arrays: Sequence[Any]) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Embedded:
-    """A constant small enough to stand in the program's own text."""
+    """A constant small enough to be written into the program."""
 
     value: np.ndarray[Any, Any]
 
@@ -47,7 +47,7 @@ Operand: TypeAlias = int | Embedded
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
-    """One call of an op: where its arrays come from, and where its results go."""
+    """One call of an op: its node, its function, its operands and the registers of its results."""
 
     node: Node
     call: Call
@@ -55,16 +55,8 @@ class Step:
     results: tuple[int, ...]
     specs: tuple[Spec, ...]
     blocks: tuple[Block, ...] = ()
-    # What the blocks read besides the step's own operands; these come last among the operands.
-    captured: tuple[int, ...] = ()
-    # The op's name where a rewrite has replaced the node's.
+    # The op's name if it is not the node's, after a rewrite.
     renamed: str | None = None
-
-    def with_blocks(self, call: Any) -> Step:
-        """This step, now that it is known what its subgraphs are and what they capture."""
-        blocks, captured = call.blocks, call.captures
-        operands = (*self.operands, *captured)
-        return replace(self, operands=operands, blocks=blocks, captured=captured)
 
     @property
     def title(self) -> str:
@@ -72,11 +64,11 @@ class Step:
 
     @property
     def place(self) -> str:
-        """How messages name the step."""
+        """The name of the step in messages."""
         return f"{self.node.label[0].upper()}{self.node.label[1:]} ({self.node.operator})"
 
     def run(self, xp: Backend, frame: Frame, releases: Sequence[int] = ()) -> None:
-        """Put the results into the frame, and take the registers out that nothing reads later."""
+        """Put the results into the frame, and remove the registers in `releases`."""
         if xp.reports:
             xp = xp.at(self.place)
         arrays = [frame[o] if isinstance(o, int) else xp.asarray(o.value) for o in self.operands]
@@ -94,8 +86,13 @@ class Step:
         return tuple(o for o in self.operands if isinstance(o, int))
 
     @property
+    def captured(self) -> tuple[int, ...]:
+        """The last operands, which only the blocks read."""
+        return captures_of(self.blocks)
+
+    @property
     def embedded(self) -> list[Embedded]:
-        """The constants that stand in the step itself, and in its blocks."""
+        """The constants in the step's own operands, and in its blocks."""
         inner = [step for block in self.blocks for step in block.steps]
         results = [r for block in self.blocks for r in block.results]
         own = [o for o in (*self.operands, *results) if isinstance(o, Embedded)]
@@ -104,7 +101,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Block:
-    """The steps of a subgraph that runs on the device, inside a step of the graph around it."""
+    """The steps of a subgraph that runs on the device, as part of a step of the graph around it."""
 
     steps: tuple[Step, ...]
     results: tuple[Operand, ...]
@@ -112,10 +109,10 @@ class Block:
     parameters: tuple[int, ...] = ()
 
     def run(
-        self, xp: Backend, frame: Mapping[int, Any], arguments: Sequence[Any] = ()
+        self, xp: Backend, lookup: Callable[[int], Any], arguments: Sequence[Any] = ()
     ) -> tuple[Any, ...]:
-        """The results. Those known while tracing are NumPy's arrays where the backend compiles."""
-        local = {register: frame[register] for register in self.captures}
+        """Return the results. If the backend compiles, static ones are NumPy arrays."""
+        local = {register: lookup(register) for register in self.captures}
         local.update(zip(self.parameters, arguments, strict=True))
         for step in self.steps:
             step.run(xp, local)
@@ -126,12 +123,17 @@ class Block:
 
     @property
     def captures(self) -> tuple[int, ...]:
-        """The registers that the block reads and does not make."""
-        read = [register for step in self.steps for register in step.reads]
-        read += [r for r in self.results if isinstance(r, int)]
-        made = {register for step in self.steps for register in step.results}
-        made.update(self.parameters)
-        return tuple(dict.fromkeys(r for r in read if r not in made))
+        """The registers outside the block that it reads."""
+        reads = [register for step in self.steps for register in step.reads]
+        reads += [r for r in self.results if isinstance(r, int)]
+        own = {register for step in self.steps for register in step.results}
+        own.update(self.parameters)
+        return tuple(dict.fromkeys(r for r in reads if r not in own))
+
+
+def captures_of(blocks: Iterable[Block]) -> tuple[int, ...]:
+    """Return the registers outside the blocks that they read."""
+    return tuple(dict.fromkeys(r for block in blocks for r in block.captures))
 
 
 class Segment:
@@ -148,16 +150,16 @@ class Segment:
         self.steps = tuple(steps)
         self.results = tuple(results)
         self.host = host
-        made = {register for step in steps for register in step.results}
-        read = sorted({register for step in steps for register in step.reads} - made)
-        # What changes with each call, and what is bound to the program: weights and constants.
-        self.inputs = tuple(register for register in read if register not in fixed)
-        self.fixed = tuple(register for register in read if register in fixed)
+        computed = {register for step in steps for register in step.results}
+        reads = sorted({register for step in steps for register in step.reads} - computed)
+        # The arguments that change with each call, and weights and constants.
+        self.inputs = tuple(register for register in reads if register not in fixed)
+        self.fixed = tuple(register for register in reads if register in fixed)
         self.arguments = self.inputs + self.fixed
         self.releases = _releases(self.steps, self.results)
 
     def replay(self, xp: Backend, *arguments: Any) -> list[Any]:
-        """Run the steps one by one: a pure function of the arguments."""
+        """Run the steps one by one. This is a pure function of the arguments."""
         frame: Frame = dict(zip(self.arguments, arguments, strict=True))
         for step, releases in zip(self.steps, self.releases, strict=True):
             step.run(xp, frame, releases)
@@ -165,39 +167,37 @@ class Segment:
 
 
 def key_of(segment: Segment) -> Any:
-    """Equal for segments that do the same to equal arguments; None if that is unknown."""
+    """Return a key, equal for segments that compute the same; None if that is unknown."""
     numbers = {register: i for i, register in enumerate(segment.arguments)}
     keys = []
     for step in segment.steps:
         key = step.call.key
         if key is None:
             return None
-        keys.append((key, _wires(step, numbers)))
+        wires = [numbers[o] if isinstance(o, int) else digest(o.value) for o in step.operands]
+        keys.append((key, tuple(wires)))
         for register in step.results:
             numbers[register] = len(numbers)
     return tuple(keys), tuple(numbers[register] for register in segment.results)
 
 
-def _wires(step: Step, numbers: dict[int, int]) -> tuple[Any, ...]:
-    return tuple(numbers[o] if isinstance(o, int) else digest(o.value) for o in step.operands)
-
-
-def _releases(steps: Sequence[Step], kept: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    seen = set(kept)
+def _releases(steps: Sequence[Step], results: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return for each step the registers that neither later steps nor the results need."""
+    needed = set(results)
     releases = []
     for step in reversed(steps):
-        touched = {*step.reads, *step.results}
-        releases.append(tuple(touched - seen))
-        seen |= touched
+        registers = {*step.reads, *step.results}
+        releases.append(tuple(registers - needed))
+        needed |= registers
     return tuple(reversed(releases))
 
 
 def without_dead_steps(steps: Sequence[Step], results: Sequence[int]) -> list[Step]:
-    """The steps on which the results depend."""
+    """Return the steps on which the results depend."""
     needed = set(results)
-    kept = []
+    live = []
     for step in reversed(steps):
         if needed.intersection(step.results):
             needed.update(step.reads)
-            kept.append(step)
-    return kept[::-1]
+            live.append(step)
+    return live[::-1]

@@ -1,14 +1,14 @@
-"""The tape that tracing writes on: registers, steps, and where the program is cut into segments.
+"""The tape that tracing writes steps on, and that it cuts into segments.
 
-On a compiled backend steps are only written down, and a recorder runs them as a whole when a
-segment ends. On the others each step also runs at once, to find the shapes of its results.
+On a backend that compiles, a recorder runs the steps of a segment together when the segment ends.
+On the others each step also runs at once, because that is how its results' shapes are found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
 from weakref import WeakSet, finalize
 
 import numpy as np
@@ -19,10 +19,17 @@ from sardonyx.backends.operations.array_library import HoldsNoStrings
 from sardonyx.backends.size_limits import hold
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Node
-from sardonyx.graph.tracing.op_call import OpCall, Probe, makes_strings
+from sardonyx.graph.tracing.op_call import OpCall, makes_strings, observed
 from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.shape_inference import Inferred
-from sardonyx.graph.tracing.steps import Block, Embedded, Operand, Step, without_dead_steps
+from sardonyx.graph.tracing.steps import (
+    Block,
+    Embedded,
+    Operand,
+    Step,
+    captures_of,
+    without_dead_steps,
+)
 from sardonyx.graph.tracing.subgraphs import BodyCall
 from sardonyx.graph.values.kinds import (
     Device,
@@ -36,10 +43,11 @@ from sardonyx.graph.values.kinds import (
 )
 from sardonyx.ops.definition import NeedsHost
 
-# The time to compile a segment grows faster than the number of its steps: XLA for CPU takes 3
-# seconds for 2,000 of them and 31 for 6,000.
+# The time to compile a segment grows faster than its number of steps: XLA for CPU takes 3 seconds
+# for 2,000 steps and 31 seconds for 6,000.
 LONGEST_SEGMENT = 2048
 
+StepCall: TypeAlias = OpCall | BodyCall
 
 UNKNOWN_UNDER_TRANSFORMATION = (
     "but under a transformation such as jit or vmap only its shape is known: pass it as a NumPy "
@@ -55,72 +63,58 @@ class Tape:
         self.backend = recorder.backend
         self.weights = recorder.weights
         self.registers = recorder.registers
-        # The registers that leave the segment in which they are made.
+        # The registers that are read outside the segments that compute them.
         self.left: set[int] = set()
         self._frame = self.registers.frame
         self._inferred = inferred
         self._steps: list[Step] = []
         self._on_host = False
         self._open_blocks = 0
-        self._made: WeakSet[Device] = WeakSet()
-        # The first register of the open segment, and the older ones that nothing reads any more.
+        self._computed: WeakSet[Device] = WeakSet()
+        # The first register of the open segment, and older ones that nothing reads any more.
         self._first_of_segment = 0
         self._unread: list[int] = []
         self._known: dict[int, Static] = {}
         self._placed: dict[Any, int] = {}
 
-    # -- what goes on the tape --------------------------------------------------------------------
+    # -- values and steps -------------------------------------------------------------------------
 
-    def input(self, array: Any) -> Device | Static:
-        """An array that the caller passes."""
+    def input(self, array: Any) -> Device:
+        """Return the value of an array that the caller passes."""
         slot = self._slot(self.backend.spec(array))
         self._frame[slot.register] = array
         self.registers.inputs.add(slot.register)
         return slot
 
     def key(self, array: Any) -> Device:
-        """The key to draw at random from; calls pass it where the program draws."""
+        """Return the value of the random key; calls pass it if the program draws."""
         slot = self._slot(self.backend.spec(array))
         self._frame[slot.register] = array
         self.registers.key = slot.register
         return slot
 
     @property
-    def input_specs(self) -> list[Spec]:
-        """The shapes and dtypes of what the caller passes."""
-        return [self.registers.specs[register] for register in sorted(self.registers.inputs)]
-
-    @property
     def is_in_block(self) -> bool:
-        """Whether what is written belongs to a subgraph."""
+        """Whether new steps belong to a subgraph."""
         return self._open_blocks > 0
 
     def weight(self, name: str) -> Weight:
-        """An initializer, an argument of the program."""
+        """Return the value of an initializer that is an argument of the program."""
         host = self.weights.host(name)
         spec = Spec(host.shape, host.dtype)
-        slot = Weight(self.registers.new(spec), spec, name=name, host=host)
-        self.registers.weights[slot.register] = name
-        return slot
+        register = self.registers.new(spec)
+        self.registers.weights[register] = name
+        return Weight(register, spec, name=name, host=host)
 
-    def emit(
-        self, node: Node, call: OpCall | BodyCall, sources: Sequence[Static | Device]
-    ) -> list[Value]:
+    def emit(self, node: Node, call: StepCall, sources: Sequence[Static | Device]) -> list[Value]:
         """Write one step. A result that is the op's own argument is the argument: an alias."""
-        if self._runs_on_host(call, sources):
-            return self._emit(node, call, sources, on_host=True)
-        try:
-            return self._emit(node, call, sources, on_host=False)
-        except HoldsNoStrings:
-            return self._emit(node, call, sources, on_host=True)
+        if not self._runs_on_host(call, sources):
+            with suppress(HoldsNoStrings):
+                return self._emit(node, call, sources, on_host=False)
+        return self._emit(node, call, sources, on_host=True)
 
     def _emit(
-        self,
-        node: Node,
-        call: OpCall | BodyCall,
-        sources: Sequence[Static | Device],
-        *,
-        on_host: bool,
+        self, node: Node, call: StepCall, sources: Sequence[Static | Device], *, on_host: bool
     ) -> list[Value]:
         self._begin_step(call, on_host=on_host)
         operands = tuple(self._operand(source) for source in sources)
@@ -138,17 +132,19 @@ class Tape:
             if index is not None and index < len(sources):
                 slots.append(sources[index])
             else:
-                self._made.add(fresh)
+                self._computed.add(fresh)
                 slots.append(fresh)
         if any(index is None for index in same):
-            step = Step(node, call, operands, tuple(registers), tuple(specs))
-            self._steps.append(step.with_blocks(call) if isinstance(call, BodyCall) else step)
+            blocks = call.blocks if isinstance(call, BodyCall) else ()
+            operands += captures_of(blocks)
+            step = Step(node, call, operands, tuple(registers), tuple(specs), blocks)
+            self._steps.append(step)
         if call.is_unsized:
-            # Shapes depend on data from here: the program goes on for these shapes alone.
+            # Shapes depend on data from here on: the rest of the program holds for these shapes.
             self._close(measured=[slot for slot in slots if isinstance(slot, Device)])
         return slots
 
-    def _begin_step(self, call: OpCall | BodyCall, *, on_host: bool) -> None:
+    def _begin_step(self, call: StepCall, *, on_host: bool) -> None:
         """End a segment to which the step cannot belong, or refuse the step."""
         if self._open_blocks and (on_host or call.is_unsized):
             raise NeedsHost
@@ -160,18 +156,14 @@ class Tape:
                 self._close()
         self._on_host = on_host
 
-    def recalled(self, values: Sequence[Static | Device]) -> list[Static | Device]:
-        """The values, those that were read before as what they were read to be."""
-        return [self._recalled(value) for value in values]
+    def knows(self, value: Static | Device) -> bool:
+        """Whether the value is known, or can be read before any step runs.
 
-    def _recalled(self, value: Static | Device) -> Static | Device:
-        return self._known.get(value.register, value) if isinstance(value, Device) else value
-
-    def is_at_hand(self, value: Device) -> bool:
-        """Whether it is what a call under a transformation gives as it is, not transformed.
-
-        Nothing has to run before it is read, and a loop whose end is known can be differentiated.
+        The latter is so under a caller's transformation, for arrays that it does not transform.
+        Then a loop whose end is such a value can be differentiated.
         """
+        if isinstance(value, Static) or value.register in self._known:
+            return True
         is_passed = value.register in self.registers.inputs and not self._open_blocks
         return (
             self.recorder.is_inline
@@ -180,29 +172,25 @@ class Tape:
         )
 
     def fetch(self, values: Sequence[Value]) -> list[Value]:
-        """The values with every array in them known: read, and the tape cut, where need be."""
-        unknown = [
-            leaf
-            for value in values
-            for leaf in leaves(value)
-            if isinstance(leaf, Device) and leaf.register not in self._known
-        ]
+        """Return the values as static ones; reading those of the device cuts the tape."""
+        devices = [v for value in values for v in leaves(value) if isinstance(v, Device)]
+        unknown = [device for device in devices if device.register not in self._known]
         for weight in unknown:
             if isinstance(weight, Weight):
                 self.weights.note_read(weight.name)
                 self._known[weight.register] = static(weight.host)
-        self._read([device for device in unknown if not isinstance(device, Weight)])
+        self._read([v.register for v in unknown if v.register not in self._known])
         return [self._known[v.register] if isinstance(v, Device) else v for v in values]
 
     def parameter(self, array: Any) -> Device:
-        """What stands in a block for an array that it will be called with."""
+        """Return the value of a block's parameter, for arguments like `array`."""
         slot = self._slot(self.backend.spec(array))
         if not self.backend.compiled:
             self._frame[slot.register] = array
         return slot
 
     def example(self, value: Value | Spec) -> Any:
-        """An array like the one that a value stands for; for a static value, itself."""
+        """Return an array like the one that a value stands for; for a static value, its array."""
         if isinstance(value, Spec):
             return value
         if isinstance(value, Static):
@@ -211,13 +199,16 @@ class Tape:
             raise NeedsHost
         return value if self.backend.compiled else self._value(value.register)
 
-    def stand_ins(self) -> Mapping[int, Any]:
-        """Something to read captured values from, before it is known which are captured."""
-        return StandIns(self)
+    def stand_in(self, register: int) -> Any:
+        """Return an array like the one in a register, for blocks that are being recorded."""
+        if not self.backend.compiled:
+            return self._value(register)
+        shape, dtype = self.registers.specs[register]
+        return self.backend.zeros(shape, dtype=self.backend.dtype(dtype))
 
     @contextmanager
     def block(self) -> Iterator[Callable[..., Block]]:
-        """Steps written inside belong to a subgraph; call what is yielded with its results."""
+        """Write the steps of a subgraph; yields a function from its results to the block."""
         outer, self._steps = self._steps, []
         on_host, self._on_host = self._on_host, False
         self._open_blocks += 1
@@ -228,7 +219,7 @@ class Tape:
             self._steps, self._on_host = outer, on_host
 
     def finish(self, outputs: Sequence[Value]) -> None:
-        """End the last segment; these values are what the program returns."""
+        """End the last segment; the program returns these values."""
         self._close(outputs=tuple(outputs))
 
     # -- registers --------------------------------------------------------------------------------
@@ -237,13 +228,16 @@ class Tape:
         return (Hosted if spec.dtype == object else Device)(self.registers.new(spec), spec)
 
     def _hold(self, slot: Device, array: Any) -> None:
-        """Keep an array for as long as the graph may still read it."""
+        """Keep an array for as long as a value in the graph refers to it."""
         self._frame[slot.register] = array
         if not self.backend.compiled:  # A compiled segment runs later, and reads it then.
             finalize(slot, self._let_go, slot.register).atexit = False
 
     def _let_go(self, register: int) -> None:
-        """Drop an array that the graph reads no more; the open segment may have to run again."""
+        """Drop an array that nothing reads; one from before the open segment, at its end.
+
+        The open segment may have to run again, and reads it then.
+        """
         if register < self._first_of_segment:
             self._unread.append(register)
         else:
@@ -266,7 +260,7 @@ class Tape:
             self._frame[register] = self.registers.placed[register] = placed
         return self._placed[key]
 
-    def _runs_on_host(self, call: OpCall | BodyCall, sources: Sequence[Static | Device]) -> bool:
+    def _runs_on_host(self, call: StepCall, sources: Sequence[Static | Device]) -> bool:
         if isinstance(call, BodyCall):
             return False
         if call.is_unsized and self.backend.compiled:
@@ -277,22 +271,25 @@ class Tape:
     # -- steps ------------------------------------------------------------------------------------
 
     def _evaluate(
-        self, call: OpCall | BodyCall, operands: Sequence[Operand]
+        self, call: StepCall, operands: Sequence[Operand]
     ) -> tuple[Sequence[Spec], Sequence[int | None], Sequence[Any] | None]:
+        values = [self._constant(operand) for operand in operands]
         if self.backend.compiled and not self._on_host:
-            found = self._inferred.of(call, operands, self.registers.specs, self._constant)
-            return found.specs, found.same, None
-        probe = Probe(call, HOST if self._on_host else self.backend)
+            specs = self.registers.specs
+            kinds = [specs[o] if isinstance(o, int) else o for o in operands]
+            inference = self._inferred.of(call, kinds, values)
+            return inference.specs, inference.same, None
+        xp = HOST if self._on_host else self.backend
         arrays = [self._value(operand) for operand in operands]
-        with probe.xp.scope():
-            results, _ = probe.looking(arrays, [self._constant(operand) for operand in operands])
-        specs = [probe.xp.spec(result) for result in results]
+        with xp.scope():
+            results, same, _ = observed(call, xp, arrays, values)
+        result_specs = [xp.spec(result) for result in results]
         if self._on_host:
             results = tuple(r if r.dtype == object else self.backend.put(r) for r in results)
-        return specs, probe.same, results
+        return result_specs, same, results
 
     def _constant(self, operand: Operand) -> np.ndarray[Any, Any] | None:
-        """The value of an operand that no call changes; a weight may be replaced, by a good one."""
+        """Return the value of a constant or weight; None for operands that calls change."""
         if isinstance(operand, Embedded):
             return operand.value
         if operand in self.registers.weights:
@@ -309,31 +306,24 @@ class Tape:
             raise InvalidInput(f"it runs on the host, {UNKNOWN_UNDER_TRANSFORMATION}")
         return self.backend.fetch(value) if self._on_host and self.backend.owns(value) else value
 
-    def stand_in(self, register: int) -> Any:
-        """An array like the one that the register will hold; where steps run at once, that one."""
-        if not self.backend.compiled:
-            return self._value(register)
-        shape, dtype = self.registers.specs[register]
-        return self.backend.zeros(shape, dtype=self.backend.dtype(dtype))
-
     def _as_block(self, results: Sequence[Value], parameters: Sequence[Device] = ()) -> Block:
-        if any(not isinstance(r, (Static, Device)) or r.dtype == object for r in results):
+        arrays = [r for r in results if isinstance(r, (Static, Device)) and r.dtype != object]
+        if len(arrays) < len(results):
             raise NeedsHost
-        operands = tuple(self._operand(r) for r in results if isinstance(r, (Static, Device)))
-        specs = tuple(Spec(r.shape, r.dtype) for r in results if isinstance(r, (Static, Device)))
+        operands = tuple(self._operand(array) for array in arrays)
+        specs = tuple(Spec(array.shape, array.dtype) for array in arrays)
         registers = [o for o in operands if isinstance(o, int)]
         steps = tuple(without_dead_steps(self._steps, registers))
         return Block(steps, operands, specs, tuple(slot.register for slot in parameters))
 
     # -- cutting ----------------------------------------------------------------------------------
 
-    def _read(self, devices: Sequence[Device]) -> None:
-        """Read values, and go on knowing them; the program depends on them from here."""
-        if not devices:
+    def _read(self, registers: Sequence[int]) -> None:
+        """Read values; the program depends on them from here on."""
+        if not registers:
             return
         if self._open_blocks:
             raise NeedsHost
-        registers = [device.register for device in devices]
         values = self.recorder.read(registers, self._close)
         for register, value in zip(registers, values, strict=True):
             self._known[register] = static(value)
@@ -349,27 +339,16 @@ class Tape:
         self.recorder.close(TracedSegment(steps, results, self._on_host, outputs, measured))
         self.left.update(results)
         self._steps = []
-        self._made.clear()
+        self._computed.clear()
         for register in self._unread:
             self._frame.pop(register, None)
         self._unread.clear()
         self._first_of_segment = self.registers.count
 
     def _results_of_segment(self, outputs: tuple[Value, ...] | None) -> list[int]:
-        made = {register for step in self._steps for register in step.results}
+        computed = {register for step in self._steps for register in step.results}
         if outputs is None:
-            return sorted(device.register for device in self._made if device.register in made)
+            return sorted(v.register for v in self._computed if v.register in computed)
         arrays = [leaf for output in outputs for leaf in leaves(output)]
         registers = (leaf.register for leaf in arrays if isinstance(leaf, Device))
-        return list(dict.fromkeys(r for r in registers if r in made))
-
-
-class StandIns(dict[int, Any]):
-    """Registers' arrays, made up when they are asked for."""
-
-    def __init__(self, tape: Tape) -> None:
-        super().__init__()
-        self._tape = tape
-
-    def __missing__(self, register: int) -> Any:
-        return self._tape.stand_in(register)
+        return list(dict.fromkeys(r for r in registers if r in computed))

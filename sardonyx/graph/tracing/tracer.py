@@ -1,24 +1,24 @@
-"""Tracing: one walk over the graph tells static, device, alias and host values apart.
+"""Traces a graph: one walk finds out which values are static, device, alias or host values.
 
-What only depends on constants and shapes is computed here and now, on NumPy; the rest goes on the
-tape as steps. Where an op must know a value that the device has yet to compute, the tape is cut:
-the segment so far runs, the value is read, and the walk goes on knowing it.
+Nodes that depend only on constants and shapes run at once, on NumPy; all others become steps on the
+tape. If an op needs a value that the device has not computed yet, the tape is cut: the segment so
+far runs, the value is read, and the walk goes on.
 """
 
 from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
 from sardonyx.backends.conditions import BadData
-from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import FoldingBackend, TooLarge
 from sardonyx.backends.size_limits import Budget, largest_value, spending
 from sardonyx.backends.standard import Array
@@ -26,7 +26,7 @@ from sardonyx.errors import LimitExceeded
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Function, Graph, Node, Source, names_read
 from sardonyx.graph.loading.custom_ops import definition_of
-from sardonyx.graph.standard.schema import bind_types, check_result, signature
+from sardonyx.graph.standard.schema import Signature, bind_types, check_result, signature
 from sardonyx.graph.standard.type_flow import Flow
 from sardonyx.graph.standard.types import dtype_of, dtype_of_type, type_name
 from sardonyx.graph.tracing.binding import Argument, Bound, bind
@@ -48,19 +48,11 @@ DTypes = tuple[np.dtype[Any] | None, ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Traced:
-    """What one walk over the graph has found out; the steps went to the tape's recorder."""
+    """The result of one walk over the graph; the recorder has the steps."""
 
     names: Mapping[str, Named]
-    inputs: Sequence[Spec]
     outputs: Sequence[Value]
-    # Where constants and weights are.
     registers: Registers
-
-    @property
-    def output_specs(self) -> list[Spec]:
-        """The shapes and dtypes of the arrays that a call gets from the device."""
-        arrays = (leaf for value in self.outputs for leaf in leaves(value))
-        return [leaf.spec for leaf in arrays if isinstance(leaf, Device)]
 
 
 class Tracer:
@@ -72,23 +64,23 @@ class Tracer:
         self.strict = strict
         self._folding = FoldingBackend()
         self._names = Names()
-        # What ops have noted of values, by register.
+        # Notes of ops on values, by register.
         self.notes: dict[int, Any] = {}
-        # The numbers of the iterations that the walk is in, one for each loop around it.
+        # The numbers of the current iterations, one for each loop around the walk.
         self._iterations: list[Static | Device] = []
-        # How many nodes of subgraphs have been walked through.
+        # Number of nodes of subgraphs that were walked.
         self._walked = 0
-        # The nodes whose subgraphs were looked at, with the types of what they read.
+        # The nodes whose subgraphs were checked, with the types of the values that these read.
         self._followed: set[tuple[Any, ...]] = set()
 
-    def trace(self, given: Sequence[Any], key: Any) -> Traced:
+    def trace(self, inputs: Sequence[Any], key: Any) -> Traced:
         """Trace the graph for inputs like these: arrays, maps or lists of them, or None.
 
-        The value of one that is `Static` already decides what the program does.
+        The program holds for the values of inputs that are `Static`.
         """
         graph = self.source.graph
         scope = Scope(self.source.opsets, missing=self._initializer)
-        for info, value in zip(graph.required_inputs, given, strict=True):
+        for info, value in zip(graph.required_inputs, inputs, strict=True):
             slot = self._input(value)
             scope.bind(info.name, slot)
             self._names.note(info.name, slot)
@@ -97,14 +89,12 @@ class Tracer:
         with spending(self._budget()):
             outputs = self._walk(graph, scope)
             self.tape.finish(outputs)
-        return Traced(
-            self._names.after(self.tape), self.tape.input_specs, outputs, self.tape.registers
-        )
+        return Traced(self._names.after(self.tape), outputs, self.tape.registers)
 
     def _budget(self) -> Budget:
-        """How much memory the values of the trace may take."""
+        """Return how much memory the values of the trace may take."""
         least = self.source.limits.value_bytes or self.tape.backend.largest_value or largest_value()
-        specs = self.tape.input_specs
+        specs = self.tape.registers.input_specs
         inputs = sum(math.prod(shape) * dtype.itemsize for shape, dtype in specs)
         weights = sum(array.nbytes for array in self.source.graph.initializers.values())
         return Budget.of(least, inputs, weights)
@@ -119,7 +109,7 @@ class Tracer:
         return self.tape.input(value)
 
     def renew(self, old: Value, new: Value) -> None:
-        """Let the inputs of the model that are `old` be `new` from here on."""
+        """Replace the model's inputs that are `old` by `new` for the following nodes."""
         if self.tape.is_in_block:
             raise NeedsHost
         for info in self.source.graph.required_inputs:
@@ -141,13 +131,13 @@ class Tracer:
                 if name:
                     scope.bind(name, value)
                     self._names.note(scope.path + name, value, scope.depth)
-            value = None  # Nothing here may keep alive what no node reads any more.
+            value = None  # Otherwise this variable keeps a value that no node reads any more.
             scope.release(releases)
         names = graph.outputs if isinstance(graph, Function) else [o.name for o in graph.outputs]
         return [scope[name] if name else None for name in names]
 
     def results_of(self, node: Node, scope: Scope) -> Sequence[Value]:
-        """Trace one node: the values of its outputs."""
+        """Trace one node, and return the values of its outputs."""
         inputs = [scope[name] if name else None for name in node.inputs]
         attributes = scope.resolve(node.attributes)
         called = self.source.function_of(node)
@@ -156,7 +146,8 @@ class Tracer:
             if called is not None:
                 return self._call(called, node, inputs, attributes, scope)
             self._check_subgraphs(node, scope)
-            dtypes = self._types(node, opset, inputs)
+            schema = signature(node.op_type, node.domain, opset) if self.strict else None
+            dtypes = _result_dtypes(node, schema, opset, inputs)
             op = self.source.op_of(node)
             if op is None:
                 body = standard_function(node, scope.opsets, attributes, inputs)
@@ -164,15 +155,17 @@ class Tracer:
             definition = definition_of(op, opset)
             bound = bind(definition, inputs, attributes, len(node.outputs), dtype_of)
             results = self._apply(node, definition, bound, dtypes, scope)
-            self._check_results(node, opset, results)
+            for result in results:
+                if schema is not None and isinstance(result, (Static, Hosted)):
+                    check_result(node, schema, type_name(result.dtype), opset)
             return results
         except NeedsHost as error:
             if error.args and not self.tape.is_in_block:
-                raise error.args[0] from None  # Nobody can do the work on the host.
+                raise error.args[0] from None  # The host cannot do the work either.
             raise
         except Exception as error:
             if isinstance(error, BadData) and self.tape.is_in_block:
-                # Nobody knows here whether a call gets this far: the host will see.
+                # A call need not get this far, so the host decides.
                 fault = node_errors.fault_at_node(error, node, opset, inputs, self.tape.backend)
                 raise NeedsHost(fault) from error
             node_errors.raise_at_node(error, node, opset, inputs, self.tape.backend)
@@ -185,7 +178,7 @@ class Tracer:
         attributes: Mapping[str, Any],
         scope: Scope,
     ) -> Sequence[Value]:
-        """Inline a function: a scope of its own, in which its inputs have its own names."""
+        """Inline a function, in a scope where its inputs have its own names."""
         path = f"{scope.path}{node.name or node.op_type}/"
         inner = Scope(
             function.opsets,
@@ -198,16 +191,8 @@ class Tracer:
             inner.bind(name, inputs[i] if i < len(inputs) else None)
         return self._walk(function, inner)
 
-    def _types(self, node: Node, opset: int, inputs: Sequence[Value]) -> DTypes:
-        """Check the inputs' types against the standard; the dtypes it says the results have."""
-        known = signature(node.op_type, node.domain, opset)
-        if known is None or not self.strict:
-            return (None,) * len(node.outputs)
-        types = [type_name(v.dtype) if isinstance(v, (Static, Device)) else None for v in inputs]
-        return tuple(dtype_of_type(t) for t in bind_types(node, known, types, opset))
-
     def _check_subgraphs(self, node: Node, scope: Scope) -> None:
-        """Check the types in a node's subgraphs too, of which it may run none, or one of two."""
+        """Check the types in all subgraphs of a node, as it may run only one of them, or none."""
         if not self.strict or not any(True for _ in node.subgraphs):
             return
         types = {name: self._type_of(name, scope) for name in names_read(node)}
@@ -222,67 +207,50 @@ class Tracer:
             value = self.source.graph.initializers.get(name)
         return None if value is None or not hasattr(value, "dtype") else type_name(value.dtype)
 
-    def _check_results(self, node: Node, opset: int, results: Sequence[Value]) -> None:
-        known = signature(node.op_type, node.domain, opset)
-        if known is not None and self.strict:
-            for result in results:
-                if isinstance(result, (Static, Hosted)):
-                    check_result(node, known, type_name(result.dtype), opset)
-
     # -- one op -----------------------------------------------------------------------------------
 
     def _apply(
         self, node: Node, definition: Definition, bound: Bound, dtypes: DTypes, scope: Scope
     ) -> Sequence[Value]:
-        arguments = self._fetched(bound.arguments, Need.STATIC)
+        arguments = self._fetched(bound.arguments)
         walk = NodeWalk(self, node, scope)
-        bodies = {
-            name: self.subgraph(node, graph, scope, name)
-            for name, graph in bound.attributes.items()
-            if isinstance(graph, Graph)
+        attributes = {
+            name: self.subgraph(node, value, scope, name) if isinstance(value, Graph) else value
+            for name, value in bound.attributes.items()
         }
         if definition.walks:
             values = [argument.value for argument in arguments]
-            made = definition.function(walk, *values, **{**bound.attributes, **bodies})
-            return [as_value(value) for value in made]
+            return [as_value(v) for v in definition.function(walk, *values, **attributes)]
         if definition.draws:
-            place = f"{scope.place}/{node.first_output}"
-            definition, arguments = self._drawing(definition, arguments, place)
+            # The op gets a key of its own, from the call's key, its place and its iterations.
+            number = crc32(f"{scope.place}/{node.first_output}".encode())
+            drawing = Drawing(definition.function, number, len(self._iterations))
+            definition = replace(definition, function=drawing)
+            arguments += [Argument(_KEY, part) for part in (self._key, *self._iterations)]
         arrays = _arrays(arguments)
-        if bodies:
-            others = {name: v for name, v in bound.attributes.items() if name not in bodies}
-            call = OpCall.of(definition, arguments, others, dtypes)
-            return walk.step(call, arrays, bodies)
-        call = OpCall.of(definition, arguments, bound.attributes, dtypes)
+        call = OpCall.of(definition, arguments, attributes, dtypes)
+        if any(isinstance(value, Subgraph) for value in attributes.values()):
+            return walk.step(call, arrays)
         slots = self.emit(node, call, arrays)
         if definition.is_view and isinstance(arrays[0], Device):
             self._names.note_view(slots[0], arrays[0])
         return [slots] if definition.makes_sequence else slots
 
     def emit(self, node: Node, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
-        """The results of a call: static where all its arrays are, otherwise those of a step."""
+        """Return the results of a call: static ones if all its arrays are, else those of a step."""
         if not any(isinstance(array, Device) for array in arrays):
-            try:
+            # If the host cannot do it, the device computes it at each call.
+            with suppress(TooLarge, NotImplementedError):
                 return self.fold(call, arrays)
-            except (TooLarge, NotImplementedError):
-                pass  # Too large for the host, or not for it: the device makes it at each call.
         return self.tape.emit(node, call, arrays)
 
-    def _drawing(
-        self, definition: Definition, arguments: list[Argument], place: str
-    ) -> tuple[Definition, list[Argument]]:
-        """The op with a key of its own, out of that of the call and all that tells it apart."""
-        drawing = Drawing(definition.function, crc32(place.encode()), len(self._iterations))
-        keys = [Argument(_KEY, part) for part in (self._key, *self._iterations)]
-        return replace(definition, function=drawing), arguments + keys
-
     def fold(self, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
-        """Run an op on static values now, on NumPy. A value that it hands through stays itself."""
+        """Run an op on static values now, on NumPy. An argument that it returns stays as it is."""
         xp = self._folding
-        known = [array.value for array in arrays if isinstance(array, Static)]
-        xp.allow_operands([value.shape for value in known])
+        operands = [array.value for array in arrays if isinstance(array, Static)]
+        xp.allow_operands([value.shape for value in operands])
         with np.errstate(all="ignore"):
-            results = call.unrounded(xp, known)
+            results = call.unrounded(xp, operands)
         folded: list[Value] = []
         for i, result in enumerate(results):
             if isinstance(result, (Static, Device, Map, MapRows, list)) or result is None:
@@ -296,37 +264,34 @@ class Tracer:
             folded.append(same)
         return folded
 
-    def _fetched(self, arguments: Sequence[Argument], need: Need) -> list[Argument]:
-        """The arguments, those of which `need` is said known."""
-        chosen = [i for i, a in enumerate(arguments) if a.parameter.need is need]
-        known = self.tape.fetch([arguments[i].value for i in chosen])
-        fetched = list(arguments)
-        for i, value in zip(chosen, known, strict=True):
-            fetched[i] = Argument(arguments[i].parameter, value)
-        return fetched
+    def _fetched(self, arguments: Sequence[Argument]) -> list[Argument]:
+        """Return the arguments, with values in place of arrays where the op needs to know them."""
+        needed = [a.value for a in arguments if a.parameter.need is Need.STATIC]
+        values = iter(self.tape.fetch(needed))
+        return [
+            replace(a, value=next(values)) if a.parameter.need is Need.STATIC else a
+            for a in arguments
+        ]
 
     # -- subgraphs --------------------------------------------------------------------------------
 
     def subgraph(self, node: Node, graph: Graph, scope: Scope, name: str) -> Subgraph:
-        """A graph that is an attribute of the node, as a function."""
+        """Return a graph that is an attribute of the node as a function."""
         path = f"{node.name or node.op_type}/{name}"
 
         def walk(arguments: Sequence[Value], iteration: Value) -> tuple[Value, ...]:
             inner = scope.inner(path, f"{scope.place}/{node.first_output}/{name}")
             return self._inlined(graph, inner, arguments, iteration)
 
-        def record(arguments: Sequence[Any], iteration: Any) -> Block:
-            return self._recorded(walk, arguments, iteration)
-
-        return Subgraph(graph, self.tape.backend, walk, record, self.tape.example)
+        recorder = partial(self._recorded, walk)
+        return Subgraph(graph, self.tape.backend, walk, recorder, self.tape.example)
 
     def _recorded(self, walk: Any, arguments: Sequence[Any], iteration: Any) -> Block:
-        given = [*arguments] if iteration is None else [*arguments, iteration]
+        compiled = self.tape.backend.compiled
         with self.tape.block() as as_block:
-            known = [self.tape.backend.compiled and isinstance(a, np.ndarray) for a in given]
             slots = [
-                static(array) if is_known else self.tape.parameter(array)
-                for array, is_known in zip(given, known, strict=True)
+                static(a) if compiled and isinstance(a, np.ndarray) else self.tape.parameter(a)
+                for a in (*arguments, *([] if iteration is None else [iteration]))
             ]
             results = walk(slots[: len(arguments)], None if iteration is None else slots[-1])
             return as_block(results, [slot for slot in slots if isinstance(slot, Device)])
@@ -336,10 +301,10 @@ class Tracer:
     ) -> tuple[Value, ...]:
         for name, array in graph.initializers.items():
             inner.bind(name, static(array))
-        taken = [info.name for info in graph.inputs if info.name not in graph.initializers]
-        if len(arguments) != len(taken):
+        names = [info.name for info in graph.inputs if info.name not in graph.initializers]
+        if len(arguments) != len(names):
             raise ValueError(
-                f"its subgraph '{graph.name}' takes {len(taken)} inputs, and gets {len(arguments)}"
+                f"its subgraph '{graph.name}' takes {len(names)} inputs, and gets {len(arguments)}"
             )
         self._walked += 1 + len(graph.nodes)
         most = self.source.limits.traced_nodes
@@ -349,19 +314,24 @@ class Tracer:
                 f"so far, and at most {most:,} are allowed: run fewer iterations, or pass "
                 "limits=sardonyx.Limits(traced_nodes=...) to sardonyx.load"
             )
-        for name, value in zip(taken, arguments, strict=True):
+        for name, value in zip(names, arguments, strict=True):
             inner.bind(name, value)
-        with self._in_iteration(iteration):
-            return tuple(self._walk(graph, inner))
-
-    @contextmanager
-    def _in_iteration(self, number: Value) -> Iterator[None]:
-        outer = self._iterations
-        self._iterations = [*outer, *leaves(number)]
+        outer_iterations = self._iterations
+        self._iterations = [*outer_iterations, *leaves(iteration)]
         try:
-            yield
+            return tuple(self._walk(graph, inner))
         finally:
-            self._iterations = outer
+            self._iterations = outer_iterations
+
+
+def _result_dtypes(
+    node: Node, schema: Signature | None, opset: int, inputs: Sequence[Value]
+) -> DTypes:
+    """Check the inputs' types against the schema; return the dtypes of the results, if it says."""
+    if schema is None:
+        return (None,) * len(node.outputs)
+    types = [type_name(v.dtype) if isinstance(v, (Static, Device)) else None for v in inputs]
+    return tuple(dtype_of_type(t) for t in bind_types(node, schema, types, opset))
 
 
 _KEY = Parameter("key", Need.ARRAY, Array, required=True)

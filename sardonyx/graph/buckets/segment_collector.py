@@ -1,9 +1,9 @@
-"""Collects the segments of a program, to be compared with those of the program for other sizes."""
+"""Collects a program's segments, to compare them with those of the program for other sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,26 +25,23 @@ _WAY_OUT = "load the model without buckets"
 Array = np.ndarray[Any, Any]
 
 
-class PieceRecorder:
-    """Collects segments before rewrites, which look at sizes, and at kernels for them."""
+@dataclass(eq=False, slots=True)
+class SegmentCollector:
+    """Collects segments before rewrites, because rewrites depend on sizes."""
 
-    is_inline = False
+    backend: Backend
+    weights: Weights
+    # The numbers of the padded inputs, whose values cannot be read.
+    padded: Collection[int]
+    rewrites: bool
+    registers: Registers = field(default_factory=Registers)
+    segments: list[TracedSegment] = field(default_factory=list)
+    is_inline: bool = field(default=False, init=False)
 
-    def __init__(
-        self, backend: Backend, weights: Weights, padded: Collection[int], *, rewrites: bool
-    ) -> None:
-        self.backend = backend
-        self.weights = weights
-        self.rewrites = rewrites
-        self.registers = Registers()
-        self.pieces: list[TracedSegment] = []
-        # The inputs, by number, that are padded, so that nobody may read them.
-        self._padded = padded
-
-    # -- what a tape asks -------------------------------------------------------------------------
+    # -- for the tape -----------------------------------------------------------------------------
 
     def place(self, key: Any, value: Array) -> Array:
-        """The constant itself: it stays on the host, since nothing runs."""
+        """Return the constant itself, since nothing runs."""
         return value
 
     def allow_host(self) -> None:
@@ -52,28 +49,28 @@ class PieceRecorder:
         raise InvalidInput(f"it runs on the host, where nothing is padded; {_WAY_OUT}")
 
     def close(self, segment: TracedSegment) -> None:
-        """Keep the segment."""
-        self.pieces.append(segment)
+        """Collect the segment."""
+        self.segments.append(segment)
 
     def read(self, registers: Sequence[int], close: Callable[[], None]) -> Sequence[Array]:
-        """The values of inputs that are not padded; nothing has to run for these."""
+        """Return the values of inputs without padding; other values are unknown."""
         return [self._read(register) for register in registers]
 
     def _read(self, register: int) -> Array:
-        if register not in self.registers.inputs or register in self._padded:
+        if register not in self.registers.inputs or register in self.padded:
             raise InvalidInput(
-                "a value that is computed, or an input that is padded, decides a shape or a "
-                f"branch, so that it is unknown how padding spreads; {_WAY_OUT}"
+                "a computed value or a padded input decides a shape or a branch, so that it is "
+                f"unknown how padding spreads; {_WAY_OUT}"
             )
         value = self.registers.frame[register]
         return np.array(self.backend.fetch(value) if self.backend.owns(value) else value)
 
-    # -- what a comparison asks -------------------------------------------------------------------
+    # -- for the comparison -----------------------------------------------------------------------
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """What the program returns."""
-        return self.pieces[-1].outputs or ()
+        """The program's outputs."""
+        return self.segments[-1].outputs or ()
 
     def spec(self, operand: Operand) -> Spec:
         if isinstance(operand, Embedded):
@@ -90,15 +87,15 @@ class PieceRecorder:
 
     # -- the program ------------------------------------------------------------------------------
 
-    def stages(self, pieces: Sequence[TracedSegment], constants: Constants) -> list[Stage]:
-        """These pieces, rewritten and ready to run; their constants are placed on the device."""
-        return [self._stage(piece, constants) for piece in pieces]
+    def stages(self, segments: Sequence[TracedSegment], constants: Constants) -> list[Stage]:
+        """Return stages for these segments; their constants are placed on the device."""
+        return [self._stage(segment, constants) for segment in segments]
 
-    def _stage(self, piece: TracedSegment, constants: Constants) -> Stage:
-        known = self.registers
-        live = replace(piece, steps=without_dead_steps(piece.steps, piece.results))
+    def _stage(self, segment: TracedSegment, constants: Constants) -> Stage:
+        registers = self.registers
+        live = replace(segment, steps=without_dead_steps(segment.steps, segment.results))
         steps = rewritten(live, self, knows_weights=True)
-        for register in {r for step in steps for r in step.reads if r in known.constants}:
-            value = known.constants[register]
-            known.placed[register] = constants.place(digest(value), value)
-        return prepared_stage(steps, piece, self)
+        for register in registers.constants.keys() & {r for step in steps for r in step.reads}:
+            value = registers.constants[register]
+            registers.placed[register] = constants.place(digest(value), value)
+        return prepared_stage(steps, segment, self)
