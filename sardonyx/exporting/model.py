@@ -15,13 +15,12 @@ from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel
 from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
 from sardonyx.exporting.size_formulas import evaluated, holds, names_in
-from sardonyx.graph.calls.arguments import by_name, taken
+from sardonyx.graph.calls.arguments import by_name, checked_arrays
 from sardonyx.graph.calls.array_interop import exporter, stand_ins
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.model.compiled_model import CompiledModel
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.values.params import Params
-from sardonyx.printable import printable
 
 
 class ExportedModel(CompiledModel):
@@ -69,9 +68,7 @@ class ExportedModel(CompiledModel):
         return self._about.platforms
 
     def __repr__(self) -> str:
-        given = ", ".join(map(str, self.inputs))
-        made = ", ".join(map(str, self.outputs))
-        return printable(f"<exported program on {self.backend}: ({given}) -> ({made})>")
+        return self._text("exported program")
 
     def memory(self, /, *inputs: Any, **named_inputs: Any) -> Memory:
         """The bytes that a call with these inputs needs, as `Model.memory` does."""
@@ -105,7 +102,7 @@ class ExportedModel(CompiledModel):
 
     def _values(self, inputs: Sequence[Any], named: Mapping[str, Any], key: Any) -> Sequence[Any]:
         with self._backend.scope():
-            given, sizes = taken(self.inputs, inputs, named, self._backend)
+            given, sizes = checked_arrays(self.inputs, inputs, named, self._backend)
             self._require_bounds(given, sizes)
             outputs = self._run(given, key)
             export_array = exporter(given, self._backend)
@@ -145,7 +142,7 @@ class ExportedModel(CompiledModel):
 
     def _prepare(self, named: Mapping[str, Any]) -> Any:
         with self._backend.scope():
-            given, sizes = taken(self.inputs, (), named, self._backend)
+            given, sizes = checked_arrays(self.inputs, (), named, self._backend)
             self._require_bounds(given, sizes)
             return self._compiled(given, self._arguments(given, None))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.calls.nested_values import each
+from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind
 from sardonyx.graph.ir import Source, ValueInfo
@@ -174,7 +174,7 @@ class PureFunction:
                 raise InvalidInput(f"An output {_too_wide(error)}") from None
 
         with self._backend.scope():
-            return tuple(each(left, value) for value in values)
+            return tuple(map_arrays(left, value) for value in values)
 
 
 def placed(name: str, array: Any, backend: InsideBackend) -> Any:

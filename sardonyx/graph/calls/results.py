@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sardonyx.backends.base import Backend
 from sardonyx.graph.calls.array_interop import fetched
-from sardonyx.graph.calls.nested_values import as_dicts, each
+from sardonyx.graph.calls.nested_values import as_dicts, map_arrays
 from sardonyx.graph.values.kinds import Static, Value
 from sardonyx.printable import printable
 
@@ -68,7 +68,7 @@ def on_host(output: Value, backend: Backend) -> Any:
             return array.value
         return fetched(array, backend) if backend.owns(array) else array
 
-    return as_dicts(each(host, output))
+    return as_dicts(map_arrays(host, output))
 
 
 def _restored(names: Sequence[str], values: Sequence[Any]) -> Results:

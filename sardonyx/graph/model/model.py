@@ -13,12 +13,12 @@ import numpy as np
 from sardonyx.backends import processors
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.calls.arguments import by_name, chosen_outputs, require_feeds
+from sardonyx.graph.calls.arguments import by_name
 from sardonyx.graph.calls.array_interop import stand_ins
-from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.audit import audit
-from sardonyx.graph.ir import Source, ValueInfo
-from sardonyx.graph.model.bound import PLAIN, BoundModel, CallOptions
+from sardonyx.graph.ir import Source
+from sardonyx.graph.model.bound import BoundModel
+from sardonyx.graph.model.callable_model import CallOptions, OnnxModel, RunCall
 from sardonyx.graph.model.form import Form
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.model.shared import DEFAULTS, Options, Shared
@@ -26,10 +26,9 @@ from sardonyx.graph.model.stats import Stats
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.values.params import Params
 from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
-from sardonyx.printable import printable
 
 
-class Model:
+class Model(OnnxModel):
     """An ONNX model on one backend: call it with arrays, and get arrays of the same library.
 
     `sardonyx.load` creates it. Threads may share a model. It can be pickled and copied; a copy has
@@ -44,82 +43,24 @@ class Model:
     _form_type: ClassVar[type[Form]] = Form
 
     def __init__(self, source: Source, backend: Backend, options: Options = DEFAULTS) -> None:
+        graph = source.graph
+        super().__init__(graph.required_inputs, graph.outputs, backend, graph.optional_inputs)
         self._source = source
-        self._backend = backend
+        self._strict = options.strict
         self._options = options
-        self._infos = source.graph.required_inputs
-        self._optional = source.graph.optional_inputs
-        self._output_names = tuple(output.name for output in source.graph.outputs)
-        self._results = results_type(self._output_names)
         self._shared = Shared.of(source, backend, options)
         self._plain = self._form_type(source, self._shared)
         self._overriding: dict[tuple[str, ...], Form] = {}
-
-    # -- description ------------------------------------------------------------------------------
-
-    @property
-    def backend(self) -> str:
-        """The name of the array library: "jax", "cupy" or "numpy"."""
-        return self._backend.name
-
-    @property
-    def inputs(self) -> tuple[ValueInfo, ...]:
-        """The required inputs: name, dtype, and shape with names for free dimensions."""
-        return self._infos
-
-    @property
-    def optional_inputs(self) -> tuple[ValueInfo, ...]:
-        """The inputs with a default value; pass them by name, or after the required ones."""
-        return self._optional
-
-    @property
-    def outputs(self) -> tuple[ValueInfo, ...]:
-        """The outputs: name, dtype, and shape with names for free dimensions."""
-        return self._source.graph.outputs
 
     @property
     def params(self) -> Params:
         """The initializers by name; assign to one to replace it."""
         return self._shared.params
 
-    @property
-    def opsets(self) -> dict[str, int]:
-        """The opset version of each domain; ONNX's own domain is the empty string."""
-        return dict(self._source.opsets)
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """The producer, the description, and the properties that the exporter wrote."""
-        return dict(self._source.metadata)
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether operators refuse types that their schemas do not list."""
-        return self._options.strict
-
     def __repr__(self) -> str:
-        given = ", ".join(str(info) for info in self.inputs)
-        made = ", ".join(str(info) for info in self.outputs)
-        return printable(f"<sardonyx model on {self.backend}: ({given}) -> ({made})>")
+        return self._text("sardonyx model")
 
     # -- calls ------------------------------------------------------------------------------------
-
-    def __call__(self, /, *inputs: Any, **named_inputs: Any) -> Any:
-        """Run the model: one output is returned as it is, several as a named tuple."""
-        return self._called(PLAIN, *inputs, **named_inputs)
-
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """Run the model on inputs by name, and return the named outputs as NumPy arrays.
-
-        With None for the names it returns all outputs.
-
-        >>> import numpy as np, sardonyx
-        >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
-        >>> (name,) = [info.name for info in model.inputs]
-        >>> [y.shape for y in model.run(None, {name: np.zeros((2, 5, 48), np.float32)})]
-        [(2, 5, 48)]
-        """
-        return self._ran(PLAIN, output_names, feeds)
 
     def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
         """The model with a random key, or with inputs to donate; call the result like the model.
@@ -146,7 +87,7 @@ class Model:
         return BoundModel(self, CallOptions(drawn, self._donated(_patterns(donate))))
 
     def _donated(self, patterns: Sequence[str]) -> tuple[str, ...]:
-        names = self._input_names
+        names = [info.name for info in (*self._infos, *self._optional)]
         for pattern in patterns:
             if not fnmatch.filter(names, pattern):
                 raise InvalidInput(
@@ -154,27 +95,11 @@ class Model:
                 )
         return tuple(n for n in names if any(fnmatch.fnmatchcase(n, p) for p in patterns))
 
-    def _called(self, options: CallOptions, /, *inputs: Any, **named_inputs: Any) -> Any:
-        form = self._form_for(inputs, named_inputs)
-        values = form.call(form.arranged(inputs, named_inputs), options)
-        return values[0] if len(values) == 1 else self._results(*values)
-
-    def _ran(
-        self, options: CallOptions, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-    ) -> list[Any]:
-        require_feeds(feeds)
-        names = chosen_outputs(output_names, self._output_names)
-        form = self._form_for((), feeds)
-        made = form.call(form.arranged((), feeds), options, to_numpy=True)
-        values = dict(zip(self._output_names, made, strict=True))
-        return [values[name] for name in names]
-
     # -- programs and what they need --------------------------------------------------------------
 
     def trace(self, /, *inputs: Any, **named_inputs: Any) -> Program:
         """The program that a call with these inputs runs: the kinds of all values, and segments."""
-        form = self._form_for(inputs, named_inputs)
-        return form.trace(form.arranged(inputs, named_inputs))
+        return self._form_for(inputs, named_inputs).trace(inputs, named_inputs)
 
     def compile(
         self, *signatures: Mapping[str, Any], background: bool = False
@@ -202,8 +127,7 @@ class Model:
 
     def _compiled(self, signature: Mapping[str, Any]) -> Program:
         named = stand_ins(signature, (*self._infos, *self._optional))
-        form = self._form_for((), named)
-        return form.compiled(form.arranged((), named))
+        return self._form_for((), named).compiled(named)
 
     def memory(self, /, *inputs: Any, **named_inputs: Any) -> Memory:
         """The bytes that a call with these inputs needs: weights, constants, and the peak.
@@ -236,7 +160,7 @@ class Model:
         return Stats(
             calls=calls,
             hits=calls - sum(each.missed for each in entries),
-            signatures=sum(len(each.known) for each in entries),
+            signatures=sum(len(each.by_key) for each in entries),
             evictions=sum(each.evicted for each in entries),
             compiles=shared.compiler.compiles,
             shared=shared.compiler.shared,
@@ -264,9 +188,8 @@ class Model:
 
     # -- forms ------------------------------------------------------------------------------------
 
-    @property
-    def _input_names(self) -> list[str]:
-        return [info.name for info in (*self._infos, *self._optional)]
+    def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
+        return self._form_for(inputs, named).call
 
     @property
     def _forms(self) -> list[Form]:

@@ -94,8 +94,8 @@ def as_value(value: Any) -> Value:
     return static(value) if isinstance(value, np.ndarray) else value
 
 
-def leaves(value: Value) -> list[Static | Device]:
-    """Return the arrays inside a value, in order."""
+def leaves(value: Any) -> list[Any]:
+    """Return the arrays inside a nested value, in order: those of a trace, or a caller's."""
     if isinstance(value, list):
         return [leaf for one in value for leaf in leaves(one)]
     if isinstance(value, (Map, MapRows)):

@@ -337,7 +337,7 @@ class Constants:
                     array = self._arrays[key] = self._backend.put(value)
         return array
 
-    def leaving(self, value: np.ndarray[Any, Any]) -> Any:
+    def for_output(self, value: np.ndarray[Any, Any]) -> Any:
         """Return the array for a static output, cached by identity, since calls repeat."""
         cached = self._outputs.get(id(value))
         if cached is None:
