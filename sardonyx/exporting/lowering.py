@@ -26,7 +26,7 @@ from sardonyx.exporting.value_formulas import ValueFormulas
 from sardonyx.graph.ir import Source, ValueInfo
 from sardonyx.graph.programs.whole_program import Pure
 from sardonyx.graph.standard.types import type_name
-from sardonyx.graph.values.params import Params
+from sardonyx.graph.values.params import WeightStore
 
 R = TypeVar("R")
 
@@ -53,7 +53,7 @@ PROBE_RANGES = (
 
 def exported(
     source: Source,
-    params: Params,
+    params: WeightStore,
     asked: Mapping[str, Any] | None,
     platforms: Sequence[str],
     *,
@@ -73,7 +73,7 @@ class Export:
     """One export: a model, the signature of its program, and the platforms."""
 
     source: Source
-    params: Params
+    params: WeightStore
     signature: Signature
     platforms: tuple[str, ...]
     precision: str

@@ -20,7 +20,7 @@ from sardonyx.graph.calls.array_interop import exporter, stand_ins
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.model.compiled_model import CompiledModel
 from sardonyx.graph.model.memory import Memory
-from sardonyx.graph.values.params import Params
+from sardonyx.graph.values.params import Params, WeightStore
 
 
 class ExportedModel(CompiledModel):
@@ -44,7 +44,8 @@ class ExportedModel(CompiledModel):
         self._constants = [arrays[name] for name in self._about.constants]
         self._jitted: Any = jax.jit(self._exported.call, compiler_options=EXACT)
         self._draws = np.random.default_rng()
-        self._params = Params({name: arrays[name] for name in self._about.weights}, backend)
+        self._weights = WeightStore({n: arrays[n] for n in self._about.weights}, backend)
+        self._params = Params(self._weights)
         _require_fit(self._exported, self._params, self._constants, self._about, content.origin)
 
     @property
@@ -95,10 +96,10 @@ class ExportedModel(CompiledModel):
         """Free the programs and the weights on the device. The model can still be called."""
         super().release()
         self._jitted.clear_cache()
-        self._params.release()
+        self._weights.release()
 
     def _bytes_held(self) -> int:
-        return self._params.bytes_held
+        return self._weights.bytes_held
 
     def _values(self, inputs: Sequence[Any], named: Mapping[str, Any], key: Any) -> Sequence[Any]:
         with self._backend.scope():

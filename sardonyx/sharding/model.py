@@ -25,7 +25,7 @@ from sardonyx.graph.model.callable_model import OnnxModel
 from sardonyx.graph.model.compiled_model import CompiledModel
 from sardonyx.graph.programs.whole_program import Pure, pure
 from sardonyx.graph.standard.types import short_name
-from sardonyx.graph.values.params import Params, is_static
+from sardonyx.graph.values.params import WeightStore, is_static
 from sardonyx.sharding.annotations import Annotated
 from sardonyx.sharding.layout import Layout, MeshAxes, Misfit, shown
 from sardonyx.sharding.plan import Plan, Rules, plan, presets
@@ -59,7 +59,7 @@ class ShardedModel(OnnxModel, CompiledModel):
     def __init__(
         self,
         source: Source,
-        host: Params,
+        host: WeightStore,
         mesh: Mesh,
         made: Plan,
         backend: PortableBackend,
@@ -286,7 +286,7 @@ def _fetched(output: jax.Array) -> np.ndarray[Any, Any]:
 
 def sharded(
     source: Source,
-    host: Params,
+    host: WeightStore,
     mesh: Mesh | None,
     rules: Rules,
     configuration: str | None,

@@ -53,7 +53,7 @@ class Form:
         self.entries = Entries(shared.options.max_signatures)
         self._shared = shared
         self.backend = shared.backend
-        self._params = shared.params
+        self._weights = shared.weights
         self._infos = source.graph.required_inputs
         self._padding_lock = Lock()
 
@@ -65,7 +65,7 @@ class Form:
             return None
         identity = f"{backend.identity} {shared.options.strict}"
         return RecordingCache(
-            backend.folder, self.source, shared.params, shared.constants, identity
+            backend.folder, self.source, shared.weights, shared.constants, identity
         )
 
     def overriding(self, names: Sequence[str]) -> Form:
@@ -88,7 +88,7 @@ class Form:
     ) -> Sequence[Any]:
         """Run a call and return its outputs."""
         arguments = in_input_order(self._infos, inputs, named)
-        entries, weights = self.entries, self._params.now()
+        entries, weights = self.entries, self._weights.now()
         try:
             entry = entries.by_key[
                 options.donated, tuple([(type(a), a.shape, a.dtype) for a in arguments])
@@ -129,7 +129,7 @@ class Form:
 
     def compiled(self, named: Mapping[str, Any]) -> Program:
         """Return the program that a call with these inputs runs, compiled."""
-        program, weights = self.trace((), named), self._params.now()
+        program, weights = self.trace((), named), self._weights.now()
         try:
             for stage in program.stages:
                 stage.compile(self._shared.compiler, weights)
@@ -162,7 +162,7 @@ class Form:
     def _renewed(self, arguments: list[Any], options: CallOptions) -> tuple[Entry, Weights]:
         """An entry and the weights for which it was recorded, which others may be replacing."""
         while True:
-            weights = self._params.now()
+            weights = self._weights.now()
             self.entries.forget_before(weights.static_version)
             entry = self._entry_for(arguments, options, weights)
             if entry.static_version == weights.static_version:

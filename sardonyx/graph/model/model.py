@@ -49,13 +49,14 @@ class Model(OnnxModel):
         self._strict = options.strict
         self._options = options
         self._shared = Shared.of(source, backend, options)
+        self._params = Params(self._shared.weights)
         self._plain = self._form_type(source, self._shared)
         self._overriding: dict[tuple[str, ...], Form] = {}
 
     @property
     def params(self) -> Params:
         """The initializers by name; assign to one to replace it."""
-        return self._shared.params
+        return self._params
 
     def __repr__(self) -> str:
         return self._text("sardonyx model")
@@ -142,7 +143,7 @@ class Model(OnnxModel):
         """
         infos = (*self._infos, *self._optional)
         program = self._compiled(by_name(infos, inputs, named_inputs))
-        return Memory.of(program, self.params.now())
+        return Memory.of(program, self._shared.weights.now())
 
     def stats(self) -> Stats:
         """Counts of calls, compiles, hits and evictions since the load, and the bytes held.
@@ -165,7 +166,7 @@ class Model(OnnxModel):
             compiles=shared.compiler.compiles,
             shared=shared.compiler.shared,
             compile_seconds=shared.compiler.seconds,
-            bytes_held=shared.params.bytes_held + shared.constants.bytes_held,
+            bytes_held=shared.weights.bytes_held + shared.constants.bytes_held,
         )
 
     def release(self) -> None:
@@ -174,17 +175,24 @@ class Model(OnnxModel):
             form.release()
         self._shared.inferred.clear()
         self._shared.constants.clear()
-        self._shared.params.release()
+        self._shared.weights.release()
         # Traces contain reference cycles, which Python frees only when it collects garbage.
         gc.collect()
 
     # -- copies -----------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
-        return _restored, (self._source, self._backend, self._options, self.params.replaced())
+        return _restored, (
+            self._source,
+            self._backend,
+            self._options,
+            self._shared.weights.replaced(),
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Model:
-        return _restored(self._source, self._backend, self._options, self.params.replaced())
+        return _restored(
+            self._source, self._backend, self._options, self._shared.weights.replaced()
+        )
 
     # -- forms ------------------------------------------------------------------------------------
 

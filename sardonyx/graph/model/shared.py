@@ -15,7 +15,7 @@ from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import Source
 from sardonyx.graph.programs.compiler import Compiler, Watch, unwatched
 from sardonyx.graph.tracing.shape_inference import Inferred
-from sardonyx.graph.values.params import Constants, Params
+from sardonyx.graph.values.params import Constants, WeightStore
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,6 +26,7 @@ class Options:
     max_signatures: int = 256
     buckets: Sizes | None = None
     watch: Watch = unwatched
+    checked: bool = False
 
 
 DEFAULTS = Options()
@@ -37,7 +38,7 @@ class Shared:
 
     backend: Backend
     options: Options
-    params: Params
+    weights: WeightStore
     constants: Constants
     compiler: Compiler
     inferred: Inferred
@@ -51,7 +52,7 @@ class Shared:
         return cls(
             backend,
             options,
-            Params(source.graph.initializers, backend),
+            WeightStore(source.graph.initializers, backend),
             Constants(backend),
             Compiler(backend, options.watch),
             Inferred(backend),
