@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -57,10 +58,7 @@ class DividedAxis:
     @property
     def shards(self) -> int:
         """The number of shards of the axis."""
-        count = 1
-        for part in self.parts:
-            count *= part.count
-        return count
+        return math.prod(part.count for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)

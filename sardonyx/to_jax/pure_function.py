@@ -38,7 +38,7 @@ class PureFunction:
         self._infos = source.graph.required_inputs
         self._defaults = source.graph.optional_inputs
         self._outputs = source.graph.outputs
-        self._results = results_type([info.name for info in self._outputs])
+        self._results = results_type(tuple(info.name for info in self._outputs))
         self.weights = weights_of(source)
         """The initializers that are weights, by name, as NumPy arrays: `params` has these names."""
         self.statistics = _statistics_of(source).intersection(self.weights)

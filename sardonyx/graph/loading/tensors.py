@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 
-from sardonyx.errors import LimitExceeded
+from sardonyx.errors import InvalidModel, LimitExceeded
 from sardonyx.graph.loading.external import Bytes, map_external, refuse, title
-from sardonyx.graph.standard.types import ELEMENT_TYPES, ElementType
+from sardonyx.graph.standard.types import ELEMENT_TYPES, ElementType, element_type
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -36,9 +36,7 @@ def decode(tensor: onnx.TensorProto, folder: Path | None) -> Array:
             "it is one segment of a tensor, and ONNX does not define how segments are joined: "
             "export the model with whole tensors",
         )
-    array = _data(tensor, kind, math.prod(shape), folder).reshape(shape)
-    array.flags.writeable = False
-    return array
+    return _read_only(_data(tensor, kind, math.prod(shape), folder).reshape(shape))
 
 
 def decode_sparse(sparse: onnx.SparseTensorProto, folder: Path | None) -> Array:
@@ -62,9 +60,12 @@ def decode_sparse(sparse: onnx.SparseTensorProto, folder: Path | None) -> Array:
         positions = _positions(values, decode(indices, folder), stored.size, shape)
     dense = np.full(size, "", object) if kind.name == "string" else np.zeros(size, kind.dtype)
     dense[positions] = stored
-    dense = dense.reshape(shape)
-    dense.flags.writeable = False
-    return dense
+    return _read_only(dense.reshape(shape))
+
+
+def _read_only(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
 
 
 def _positions(
@@ -92,13 +93,10 @@ def _positions(
 def _element_type(tensor: onnx.TensorProto) -> ElementType:
     if tensor.data_type == onnx.TensorProto.UNDEFINED:
         refuse(tensor, f"its element type is missing (UNDEFINED): {_EXPORT_AGAIN}")
-    if tensor.data_type not in ELEMENT_TYPES:
-        refuse(
-            tensor,
-            f"its element type {tensor.data_type} is unknown; ONNX defines {min(ELEMENT_TYPES)} to "
-            f"{max(ELEMENT_TYPES)}: the file is damaged, or newer than this sardonyx",
-        )
-    return ELEMENT_TYPES[tensor.data_type]
+    try:
+        return element_type(tensor.data_type)
+    except InvalidModel as error:
+        raise InvalidModel(f"{title(tensor)}: {error}") from None
 
 
 def _shape(tensor: onnx.TensorProto, dims: Sequence[int], kind: ElementType) -> tuple[int, ...]:
