@@ -12,6 +12,7 @@ from onnx import AttributeProto
 from sardonyx.errors import InvalidModel, SardonyxError
 from sardonyx.graph.ir import AttributeReference, Node
 from sardonyx.graph.loading.declarations import type_text
+from sardonyx.graph.loading.refusals import invalid
 
 
 class TensorReader(Protocol):
@@ -82,9 +83,9 @@ def check_fields(proto: AttributeProto, where: str) -> None:
     field = None if proto.ref_attr_name else _FIELDS.get(proto.type)
     if filled - {field} or (field in _ALWAYS_WRITTEN and not filled):
         kind = "is a reference" if field is None else f"is of type {_type_name(proto)}"
-        raise InvalidModel(
+        raise invalid(
             f"Attribute '{proto.name}' of {where} {kind}, but holds "
-            f"{' and '.join(sorted(filled)) or 'nothing'}: export the model again."
+            f"{' and '.join(sorted(filled)) or 'nothing'}"
         )
 
 
@@ -96,9 +97,9 @@ def refuse_references(attributes: Mapping[str, Any], where: str) -> None:
     """Refuse references to a function's attributes in a node outside of all functions."""
     for name, value in attributes.items():
         if isinstance(value, AttributeReference):
-            raise InvalidModel(
+            raise invalid(
                 f"Attribute '{name}' of {where} refers to the attribute '{value.name}' "
-                "of a function, but the node is not in a function: export the model again."
+                "of a function, but the node is not in a function"
             )
 
 
@@ -109,10 +110,9 @@ def refuse_undeclared_references(
     for node in nodes:
         for name, value in node.attributes.items():
             if isinstance(value, AttributeReference) and value.name not in declared:
-                raise InvalidModel(
+                raise invalid(
                     f"Attribute '{name}' of {node.label} ({node.operator}) refers to the attribute "
-                    f"'{value.name}' of {where}, which has {', '.join(declared) or 'none'}: "
-                    "export the model again."
+                    f"'{value.name}' of {where}, which has {', '.join(declared) or 'none'}"
                 )
         for graph in node.subgraphs:
             refuse_undeclared_references(graph.nodes, declared, where)

@@ -7,7 +7,6 @@ at load as far as the file declares them (`graph.checking.audit`); shapes are ch
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from sardonyx.graph.loading.attributes import (
 )
 from sardonyx.graph.loading.declarations import canonical_domain, opset_versions, value_info
 from sardonyx.graph.loading.order import in_order
+from sardonyx.graph.loading.refusals import invalid, refuse_duplicates
 from sardonyx.graph.loading.tensors import decode, decode_sparse
 
 DEEPEST_NESTING = 64
@@ -61,9 +61,9 @@ class _Loader:
                 f"{onnx.__version__} supports only versions up to {onnx.IR_VERSION}: upgrade onnx."
             )
         if self.model.ir_version < 1:
-            raise InvalidModel("The model has no IR version: export it again.")
+            raise invalid("The model has no IR version")
         if not self.opsets:
-            raise InvalidModel("The model imports no opset: export it again.")
+            raise invalid("The model imports no opset")
         functions = self.functions()
         graph = self.graph(self.model.graph, frozenset())
         if not graph.outputs:
@@ -95,7 +95,7 @@ class _Loader:
             if key in functions:
                 raise InvalidModel(f"Function '{proto.name}' is defined twice: remove one of them.")
             if not proto.name:
-                raise InvalidModel("A function of the model has no name: export the model again.")
+                raise invalid("A function of the model has no name")
             functions[key] = self.function(proto)
         return functions
 
@@ -104,12 +104,10 @@ class _Loader:
         opsets = opset_versions(proto.opset_import, where) or self.opsets
         defaults: dict[str, Any] = dict.fromkeys(proto.attribute)
         defaults |= {a.name: self.attribute(a, where, frozenset()) for a in proto.attribute_proto}
-        _refuse_duplicates(proto.input, f"{where} has two inputs named")
-        _refuse_duplicates(proto.output, f"{where} has two outputs named")
+        refuse_duplicates(proto.input, f"{where} has two inputs named")
+        refuse_duplicates(proto.output, f"{where} has two outputs named")
         if "" in proto.input or "" in proto.output:
-            raise InvalidModel(
-                f"An input or output of {where} has no name: export the model again."
-            )
+            raise invalid(f"An input or output of {where} has no name")
         inputs = frozenset(proto.input)
         nodes = self.nodes(proto.node, inputs, where, in_function=True)
         refuse_undeclared_references(nodes, defaults, where)
@@ -138,7 +136,7 @@ class _Loader:
         initializers = self.initializers(proto, where)
         inputs = tuple(value_info(value, where) for value in proto.input)
         input_names = [value.name for value in inputs]
-        _refuse_duplicates(input_names, f"{where} has two inputs named")
+        refuse_duplicates(input_names, f"{where} has two inputs named")
         if shadowed := outer.intersection((*input_names, *initializers)):
             raise InvalidModel(
                 f"In {where} '{min(shadowed)}' has the name of a value of an outer graph: rename "
@@ -150,16 +148,16 @@ class _Loader:
         output_names = [value.name for value in outputs]
         _require_outputs(output_names, available.union(*(node.outputs for node in nodes)), where)
         if not outer:
-            _refuse_duplicates(output_names, f"{where} has two outputs named")
+            refuse_duplicates(output_names, f"{where} has two outputs named")
         self.depth -= 1
         return Graph(proto.name, inputs, outputs, nodes, initializers)
 
     def initializers(self, proto: onnx.GraphProto, where: str) -> dict[str, Any]:
         dense = [tensor.name for tensor in proto.initializer]
         names = [*dense, *(tensor.values.name for tensor in proto.sparse_initializer)]
-        _refuse_duplicates(names, f"{where} has two initializers named")
+        refuse_duplicates(names, f"{where} has two initializers named")
         if "" in names:
-            raise InvalidModel(f"An initializer of {where} has no name: export the model again.")
+            raise invalid(f"An initializer of {where} has no name")
         arrays = {tensor.name: self.tensor(tensor) for tensor in proto.initializer}
         for sparse in proto.sparse_initializer:
             arrays[sparse.values.name] = self.sparse_tensor(sparse)
@@ -190,7 +188,7 @@ class _Loader:
         """Convert and order nodes, which can read the `available` values and one another's."""
         protos = list(protos)
         computed = [name for proto in protos for name in proto.output if name]
-        _refuse_duplicates(computed, f"In {where} two nodes have the output")
+        refuse_duplicates(computed, f"In {where} two nodes have the output")
         if redefined := available.intersection(computed):
             raise InvalidModel(
                 f"In {where} a node has the output '{min(redefined)}', which is already an input, "
@@ -211,20 +209,16 @@ class _Loader:
         self, proto: onnx.NodeProto, visible: frozenset[str], where: str, in_function: bool
     ) -> Node:
         if not proto.op_type:
-            raise InvalidModel(
-                f"In {where} the node '{proto.name}' has no operator: export the model again."
-            )
-        named = f"node '{proto.name}'"
-        if not proto.name:
-            named = f"node with output '{next(filter(None, proto.output), '')}'"
+            raise invalid(f"In {where} the node '{proto.name}' has no operator")
+        output = next(filter(None, proto.output), "")
+        named = f"node '{proto.name}'" if proto.name else f"node with output '{output}'"
         label = f"{named} ({proto.op_type}) of {where}"
         for name in proto.input:
             if name and name not in visible:
-                raise InvalidModel(
-                    f"The {label} reads '{name}', but no node, input or initializer has that name: "
-                    "export the model again."
+                raise invalid(
+                    f"The {label} reads '{name}', but no node, input or initializer has that name"
                 )
-        _refuse_duplicates(
+        refuse_duplicates(
             (a.name for a in proto.attribute), f"The {label} has two attributes named"
         )
         attributes = {
@@ -273,16 +267,7 @@ def _inner_names(proto: onnx.NodeProto) -> set[str]:
     return names
 
 
-def _refuse_duplicates(names: Iterable[str], complaint: str) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise InvalidModel(f"{complaint[0].upper()}{complaint[1:]} '{name}': rename one.")
-
-
 def _require_outputs(names: Iterable[str], computed: frozenset[str], where: str) -> None:
     for name in names:
         if name not in computed:
-            raise InvalidModel(
-                f"No node, input or initializer of {where} provides the output '{name}': export "
-                "the model again."
-            )
+            raise invalid(f"No node, input or initializer of {where} provides the output '{name}'")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from sardonyx.errors import InvalidModel
 from sardonyx.graph.ir import Node, names_read
+from sardonyx.graph.loading.refusals import invalid
 
 
 def in_order(nodes: Sequence[Node], available: frozenset[str], where: str) -> tuple[Node, ...]:
@@ -22,9 +22,9 @@ def in_order(nodes: Sequence[Node], available: frozenset[str], where: str) -> tu
         return tuple(nodes[i] for i in TopologicalSorter(earlier).static_order())
     except CycleError as error:
         node = nodes[error.args[1][0]]
-        raise InvalidModel(
+        raise invalid(
             f"In {where} {node.label} ({node.operator}) depends on its own output, so the nodes "
-            "form a cycle: export the model again."
+            "form a cycle"
         ) from None
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import onnx
 
 from sardonyx.errors import InvalidModel, LimitExceeded
-from sardonyx.graph.loading.external import Bytes, map_external, refuse, title
+from sardonyx.graph.loading.external import Bytes, map_external
+from sardonyx.graph.loading.refusals import refuse, title
 from sardonyx.graph.standard.types import ELEMENT_TYPES, ElementType, element_type
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -23,7 +24,6 @@ Array: TypeAlias = np.ndarray[Any, Any]
 MOST_DIMENSIONS = 64  # NumPy's limit
 LARGEST_DENSE = 2**31  # Maximum bytes of a sparse tensor after its conversion to a dense one.
 _TYPED_FIELDS = tuple(dict.fromkeys(kind.field for kind in ELEMENT_TYPES.values()))
-_EXPORT_AGAIN = "the file is damaged or was written incorrectly; export the model again"
 
 
 def decode(tensor: onnx.TensorProto, folder: Path | None) -> Array:
@@ -33,7 +33,7 @@ def decode(tensor: onnx.TensorProto, folder: Path | None) -> Array:
     if tensor.HasField("segment"):
         refuse(
             tensor,
-            "it is one segment of a tensor, and ONNX does not define how segments are joined: "
+            "it is one segment of a tensor, and ONNX does not define how segments are joined",
             "export the model with whole tensors",
         )
     return _read_only(_data(tensor, kind, math.prod(shape), folder).reshape(shape))
@@ -53,7 +53,7 @@ def decode_sparse(sparse: onnx.SparseTensorProto, folder: Path | None) -> Array:
         )
     stored = decode(values, folder)
     if stored.ndim != 1:
-        refuse(values, f"its sparse values must have one axis, not {stored.ndim}: {_EXPORT_AGAIN}")
+        refuse(values, f"its sparse values must have one axis, not {stored.ndim}")
     if stored.size == 0 and not indices.data_type:
         positions = np.empty(0, np.int64)
     else:
@@ -77,22 +77,22 @@ def _positions(
         refuse(
             values,
             f"its {count} sparse values need int64 indices of shape {layouts[0]} or {layouts[1]}, "
-            f"not {indices.dtype} of shape {indices.shape}: {_EXPORT_AGAIN}",
+            f"not {indices.dtype} of shape {indices.shape}",
         )
     bounds = np.asarray(shape if indices.ndim == 2 else math.prod(shape), np.int64)
     if np.any((indices < 0) | (indices >= bounds)):
-        refuse(values, f"a sparse index is outside its shape {shape}: {_EXPORT_AGAIN}")
+        refuse(values, f"a sparse index is outside its shape {shape}")
     if indices.ndim == 2:
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         indices = indices @ np.asarray(strides, np.int64)
     if np.any(indices[1:] <= indices[:-1]):
-        refuse(values, f"its sparse indices must ascend without duplicates: {_EXPORT_AGAIN}")
+        refuse(values, "its sparse indices must ascend without duplicates")
     return indices
 
 
 def _element_type(tensor: onnx.TensorProto) -> ElementType:
     if tensor.data_type == onnx.TensorProto.UNDEFINED:
-        refuse(tensor, f"its element type is missing (UNDEFINED): {_EXPORT_AGAIN}")
+        refuse(tensor, "its element type is missing (UNDEFINED)")
     try:
         return element_type(tensor.data_type)
     except InvalidModel as error:
@@ -103,15 +103,15 @@ def _shape(tensor: onnx.TensorProto, dims: Sequence[int], kind: ElementType) -> 
     if len(dims) > MOST_DIMENSIONS:
         refuse(
             tensor,
-            f"it has {len(dims):,} dimensions, but NumPy's limit is {MOST_DIMENSIONS}: reshape it "
-            "to fewer before the export",
+            f"it has {len(dims):,} dimensions, but NumPy's limit is {MOST_DIMENSIONS}",
+            "reshape it to fewer before the export",
         )
     shape = tuple(dims)
     if any(size < 0 for size in shape):
-        refuse(tensor, f"a dimension of its shape {shape} is negative: {_EXPORT_AGAIN}")
+        refuse(tensor, f"a dimension of its shape {shape} is negative")
     # NumPy ignores dimensions of 0 when it checks whether an array is addressable.
     if math.prod(size for size in shape if size) * kind.dtype.itemsize >= 2**63:
-        refuse(tensor, f"its shape {shape} has too many elements to address: {_EXPORT_AGAIN}")
+        refuse(tensor, f"its shape {shape} has too many elements to address")
     return shape
 
 
@@ -121,21 +121,19 @@ def _data(tensor: onnx.TensorProto, kind: ElementType, count: int, folder: Path 
     raw = tensor.raw_data  # Every access copies it.
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         if raw or typed:
-            refuse(tensor, f"it has data both inside and outside the model file: {_EXPORT_AGAIN}")
+            refuse(tensor, "it has data both inside and outside the model file")
         if kind.name == "string":
-            refuse(tensor, "strings cannot be external data: save them inside the model file")
+            refuse(tensor, "strings cannot be external data", "save them inside the model file")
         return _from_bytes(map_external(tensor, folder, _packed_size(kind, count)), kind, count)
     if raw and typed:
-        refuse(tensor, f"it has data both in raw_data and in {typed[0]}: {_EXPORT_AGAIN}")
+        refuse(tensor, f"it has data both in raw_data and in {typed[0]}")
     if typed and typed != [kind.field]:
         refuse(
-            tensor,
-            f"its data is in {' and '.join(typed)}, but {kind.name} belongs in {kind.field}: "
-            f"{_EXPORT_AGAIN}",
+            tensor, f"its data is in {' and '.join(typed)}, but {kind.name} belongs in {kind.field}"
         )
     if typed or kind.name == "string":
         if raw:
-            refuse(tensor, f"strings belong in string_data, not in raw_data: {_EXPORT_AGAIN}")
+            refuse(tensor, "strings belong in string_data, not in raw_data")
         return _from_field(tensor, kind, count)
     if len(raw) != _packed_size(kind, count):
         _refuse_count(tensor, "raw_data", f"{len(raw):,} bytes", f"{_packed_size(kind, count):,}")
@@ -145,9 +143,7 @@ def _data(tensor: onnx.TensorProto, kind: ElementType, count: int, folder: Path 
 def _refuse_count(tensor: onnx.TensorProto, field: str, actual: str, required: str) -> None:
     name = ELEMENT_TYPES[tensor.data_type].name
     refuse(
-        tensor,
-        f"{field} holds {actual}, but {name} of shape {tuple(tensor.dims)} needs {required}: "
-        f"{_EXPORT_AGAIN}",
+        tensor, f"{field} holds {actual}, but {name} of shape {tuple(tensor.dims)} needs {required}"
     )
 
 
@@ -229,10 +225,7 @@ def _narrowed(tensor: onnx.TensorProto, stored: Array, kind: ElementType) -> Arr
         invalid |= stored < -(1 << bits - 1)
     if np.any(invalid):
         value = stored[np.argmax(invalid)]
-        refuse(
-            tensor,
-            f"{kind.field} holds {value}, which does not fit {kind.name}: {_EXPORT_AGAIN}",
-        )
+        refuse(tensor, f"{kind.field} holds {value}, which does not fit {kind.name}")
     if bits == 6:
         stored = stored & 0x3F
     return stored.astype(f"u{max(bits, 8) // 8}")
@@ -246,7 +239,7 @@ def _strings(tensor: onnx.TensorProto) -> Array:
         except UnicodeDecodeError as error:
             refuse(
                 tensor,
-                f"its string {index} is not valid UTF-8 ({error.reason} at byte {error.start}): "
+                f"its string {index} is not valid UTF-8 ({error.reason} at byte {error.start})",
                 "encode it before the export",
             )
     return array
