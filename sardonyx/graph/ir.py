@@ -19,6 +19,7 @@ from sardonyx.printable import LONGEST_NAME, printable
 _LONGEST = 600
 
 Dimension = int | str | None
+FunctionKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,11 @@ class Node:
     def operator(self) -> str:
         """The operator's name, with its domain if that is not ONNX's own."""
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def function_key(self) -> FunctionKey:
+        """The key of the model's function that the node calls, if it calls one."""
+        return self.domain, self.op_type, self.overload
 
     @property
     def first_output(self) -> str:
@@ -201,9 +207,6 @@ class Function:
         return last_reads(self.nodes, self.outputs)
 
 
-FunctionKey = tuple[str, str, str]
-
-
 @dataclass(frozen=True, eq=False)
 class Source:
     """A whole loaded model: graph, functions, opsets, metadata and the caller's operators."""
@@ -227,7 +230,7 @@ class Source:
         """Return the function of the model that the node calls, or None."""
         if (node.domain, node.op_type) in self.custom:
             return None
-        return self.functions.get((node.domain, node.op_type, node.overload))
+        return self.functions.get(node.function_key)
 
 
 def names_read(node: Node) -> Iterator[str]:

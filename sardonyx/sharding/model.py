@@ -21,8 +21,8 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import checked_arrays
 from sardonyx.graph.errors.node_errors import raise_translated
 from sardonyx.graph.ir import Node, Source, ValueInfo
-from sardonyx.graph.model.callable_model import OnnxModel
 from sardonyx.graph.model.compiled_model import CompiledModel
+from sardonyx.graph.model.interface import OnnxModel
 from sardonyx.graph.programs.whole_program import Pure, pure
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.values.params import WeightStore, is_static

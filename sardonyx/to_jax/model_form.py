@@ -14,8 +14,8 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.checking.audit import all_nodes
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind, must_be_known
 from sardonyx.graph.ir import Graph, Node, Source, ValueInfo
-from sardonyx.graph.model.callable_model import CallOptions
 from sardonyx.graph.model.form import Call, Form
+from sardonyx.graph.model.interface import CallOptions
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.standard.types import type_name

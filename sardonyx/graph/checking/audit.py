@@ -39,7 +39,7 @@ def audit(source: Source, *, strict: bool) -> None:
         signature = _signature(node, opsets)
         function = source.function_of(node)
         if function is not None:
-            _check_call(node, function, uses[_call_key(node)])
+            _check_call(node, function, uses[node.function_key])
         elif signature is not None:
             schema.check_node(node, signature, opsets[node.domain])
             op = source.op_of(node)
@@ -83,10 +83,6 @@ def _nested(nodes: tuple[Node, ...]) -> Iterator[Node]:
         yield node
         for graph in node.subgraphs:
             yield from _nested(graph.nodes)
-
-
-def _call_key(node: Node) -> FunctionKey:
-    return node.domain, node.op_type, node.overload
 
 
 def _is_call(node: Node, source: Source) -> bool:
@@ -183,7 +179,7 @@ def _refuse_expansion(source: Source, callees_first: list[FunctionKey]) -> None:
     sizes: dict[FunctionKey, int] = {}
 
     def size(nodes: tuple[Node, ...]) -> int:
-        called = Counter(_call_key(node) for node in _nested(nodes))
+        called = Counter(node.function_key for node in _nested(nodes))
         return sum(count * sizes.get(key, 1) for key, count in called.items())
 
     for key in callees_first:
@@ -227,7 +223,7 @@ def _types_of_attribute(
     uses: Mapping[FunctionKey, Uses],
 ) -> set[schema.AttrType]:
     if _is_call(node, source):
-        return uses[_call_key(node)].get(name, set())
+        return uses[node.function_key].get(name, set())
     signature = _signature(node, opsets)
     return {signature.attributes[name]} if signature and name in signature.attributes else set()
 
@@ -259,4 +255,4 @@ def _check_call(node: Node, function: Function, uses: Uses) -> None:
 
 
 def _callees(source: Source, function: Function) -> set[FunctionKey]:
-    return {_call_key(node) for node in _nested(function.nodes) if _is_call(node, source)}
+    return {node.function_key for node in _nested(function.nodes) if _is_call(node, source)}

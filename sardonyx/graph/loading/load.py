@@ -6,12 +6,10 @@ at load as far as the file declares them (`graph.checking.audit`); shapes are ch
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import AttributeProto
 
@@ -21,13 +19,12 @@ from sardonyx.graph.loading import devices
 from sardonyx.graph.loading.attributes import (
     check_fields,
     plain_value,
-    refuse_references,
     refuse_undeclared_references,
 )
 from sardonyx.graph.loading.declarations import canonical_domain, opset_versions, value_info
 from sardonyx.graph.loading.order import in_order
 from sardonyx.graph.loading.refusals import invalid, refuse_duplicates
-from sardonyx.graph.loading.tensors import decode, decode_sparse
+from sardonyx.graph.loading.tensors import TensorReader
 
 DEEPEST_NESTING = 64
 
@@ -45,11 +42,11 @@ def load_function(body: onnx.FunctionProto, opset: int) -> Function:
 
 
 class _Loader:
-    """Converts the parts of one model, and holds what they share: file, opsets, devices."""
+    """Converts the parts of one model, and holds what they share: tensors, opsets, devices."""
 
     def __init__(self, model: onnx.ModelProto, file: Path | None) -> None:
         self.model = model
-        self.file = file
+        self.tensors = TensorReader(file)
         self.opsets = opset_versions(model.opset_import, "the model")
         self.configurations = devices.configurations(model)
         self.depth = 0
@@ -66,6 +63,9 @@ class _Loader:
             raise invalid("The model imports no opset")
         functions = self.functions()
         graph = self.graph(self.model.graph, frozenset())
+        refuse_undeclared_references(
+            graph.nodes, (), "a function, but the node is not in a function"
+        )
         if not graph.outputs:
             raise InvalidModel(f"Graph '{graph.name}' has no outputs: export it with at least one.")
         return Source(
@@ -109,8 +109,9 @@ class _Loader:
         if "" in proto.input or "" in proto.output:
             raise invalid(f"An input or output of {where} has no name")
         inputs = frozenset(proto.input)
-        nodes = self.nodes(proto.node, inputs, where, in_function=True)
-        refuse_undeclared_references(nodes, defaults, where)
+        nodes = self.nodes(proto.node, inputs, where)
+        owner = f"{where}, which has {', '.join(defaults) or 'none'}"
+        refuse_undeclared_references(nodes, defaults, owner)
         _require_outputs(proto.output, inputs.union(*(node.outputs for node in nodes)), where)
         return Function(
             proto.name,
@@ -123,9 +124,7 @@ class _Loader:
             opsets,
         )
 
-    def graph(
-        self, proto: onnx.GraphProto, outer: frozenset[str], *, in_function: bool = False
-    ) -> Graph:
+    def graph(self, proto: onnx.GraphProto, outer: frozenset[str]) -> Graph:
         """Convert a graph, which can read the values `outer` of the graphs around it."""
         where = f"graph '{proto.name}'"
         self.depth += 1
@@ -143,7 +142,7 @@ class _Loader:
                 "one of them."
             )
         available = outer.union(input_names, initializers)
-        nodes = self.nodes(proto.node, available, where, in_function=in_function)
+        nodes = self.nodes(proto.node, available, where)
         outputs = tuple(value_info(value, where) for value in proto.output)
         output_names = [value.name for value in outputs]
         _require_outputs(output_names, available.union(*(node.outputs for node in nodes)), where)
@@ -158,32 +157,16 @@ class _Loader:
         refuse_duplicates(names, f"{where} has two initializers named")
         if "" in names:
             raise invalid(f"An initializer of {where} has no name")
-        arrays = {tensor.name: self.tensor(tensor) for tensor in proto.initializer}
+        arrays = {tensor.name: self.tensors.dense(tensor) for tensor in proto.initializer}
         for sparse in proto.sparse_initializer:
-            arrays[sparse.values.name] = self.sparse_tensor(sparse)
+            arrays[sparse.values.name] = self.tensors.sparse(sparse)
         return arrays
-
-    def tensor(self, proto: onnx.TensorProto) -> np.ndarray[Any, Any]:
-        if self.file is None:
-            return decode(proto, None)
-        for entry in proto.external_data:
-            if entry.key == "location" and os.path.normpath(entry.value) == self.file.name:
-                raise InvalidModel(
-                    f"Tensor '{proto.name}' has its data in '{entry.value}', which is the model "
-                    "file itself: save external data in a separate file."
-                )
-        return decode(proto, self.file.parent)
-
-    def sparse_tensor(self, proto: onnx.SparseTensorProto) -> np.ndarray[Any, Any]:
-        return decode_sparse(proto, self.file and self.file.parent)
 
     def nodes(
         self,
         protos: Iterable[onnx.NodeProto],
         available: frozenset[str],
         where: str,
-        *,
-        in_function: bool = False,
     ) -> tuple[Node, ...]:
         """Convert and order nodes, which can read the `available` values and one another's."""
         protos = list(protos)
@@ -201,13 +184,11 @@ class _Loader:
             # A subgraph does not see later values, and may use their names for its own.
             hidden = visible.intersection(_inner_names(proto)).difference(earlier)
             seen = visible - hidden if hidden else visible
-            nodes.append(self.node(proto, seen, where, in_function))
+            nodes.append(self.node(proto, seen, where))
             earlier.update(proto.output)
         return in_order(nodes, available, where)
 
-    def node(
-        self, proto: onnx.NodeProto, visible: frozenset[str], where: str, in_function: bool
-    ) -> Node:
+    def node(self, proto: onnx.NodeProto, visible: frozenset[str], where: str) -> Node:
         if not proto.op_type:
             raise invalid(f"In {where} the node '{proto.name}' has no operator")
         output = next(filter(None, proto.output), "")
@@ -221,11 +202,7 @@ class _Loader:
         refuse_duplicates(
             (a.name for a in proto.attribute), f"The {label} has two attributes named"
         )
-        attributes = {
-            a.name: self.attribute(a, label, visible, in_function) for a in proto.attribute
-        }
-        if not in_function:
-            refuse_references(attributes, label)
+        attributes = {a.name: self.attribute(a, label, visible) for a in proto.attribute}
         return Node(
             proto.op_type,
             canonical_domain(proto.domain),
@@ -237,21 +214,15 @@ class _Loader:
             devices.placements(proto, self.configurations, label),
         )
 
-    def attribute(
-        self,
-        proto: AttributeProto,
-        where: str,
-        visible: frozenset[str],
-        in_function: bool = False,
-    ) -> Any:
+    def attribute(self, proto: AttributeProto, where: str, visible: frozenset[str]) -> Any:
         check_fields(proto, where)
         if proto.ref_attr_name:
             return AttributeReference(proto.ref_attr_name)
         if proto.type == AttributeProto.GRAPH:
-            return self.graph(proto.g, visible, in_function=in_function)
+            return self.graph(proto.g, visible)
         if proto.type == AttributeProto.GRAPHS:
-            return tuple(self.graph(g, visible, in_function=in_function) for g in proto.graphs)
-        return plain_value(proto, self, where)
+            return tuple(self.graph(g, visible) for g in proto.graphs)
+        return plain_value(proto, self.tensors, where)
 
 
 def _inner_names(proto: onnx.NodeProto) -> set[str]:

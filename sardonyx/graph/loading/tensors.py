@@ -6,8 +6,9 @@ The sizes that a file declares are checked before anything is allocated for them
 from __future__ import annotations
 
 import math
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,6 +25,30 @@ Array: TypeAlias = np.ndarray[Any, Any]
 MOST_DIMENSIONS = 64  # NumPy's limit
 LARGEST_DENSE = 2**31  # Maximum bytes of a sparse tensor after its conversion to a dense one.
 _TYPED_FIELDS = tuple(dict.fromkeys(kind.field for kind in ELEMENT_TYPES.values()))
+
+
+class TensorReader:
+    """Decodes the tensors of one file, whose external data may lie beside it."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._folder = file and file.parent
+
+    def dense(self, tensor: onnx.TensorProto) -> Array:
+        """Decode a dense tensor."""
+        own_name = self._file and self._file.name
+        for entry in tensor.external_data:
+            if entry.key == "location" and os.path.normpath(entry.value) == own_name:
+                refuse(
+                    tensor,
+                    f"its data is in '{entry.value}', which is the model file itself",
+                    "save external data in a separate file",
+                )
+        return decode(tensor, self._folder)
+
+    def sparse(self, tensor: onnx.SparseTensorProto) -> Array:
+        """Decode a sparse tensor as a dense array."""
+        return decode_sparse(tensor, self._folder)
 
 
 def decode(tensor: onnx.TensorProto, folder: Path | None) -> Array:
@@ -192,26 +217,23 @@ def _from_field(tensor: onnx.TensorProto, kind: ElementType, count: int) -> Arra
         required = _packed_size(kind, count)
     if len(field) != required:
         _refuse_count(tensor, kind.field, f"{len(field):,} values", f"{required:,}")
-    match kind.field:
-        case "string_data":
-            return _strings(tensor)
-        case "float_data" | "double_data":
-            stored = np.float32 if kind.field == "float_data" else np.float64
-            return np.fromiter(field, stored, required).view(kind.dtype)
-        case "int64_data":
-            return np.fromiter(field, np.int64, required)
-        case "uint64_data":
-            return _narrowed(tensor, np.fromiter(field, np.uint64, required), kind)
-    return _from_int32(tensor, np.fromiter(field, np.int32, required), kind, count)
-
-
-def _from_int32(tensor: onnx.TensorProto, stored: Array, kind: ElementType, count: int) -> Array:
+    if kind.name == "string":
+        return _strings(tensor)
+    stored = np.fromiter(field, _STORED[kind.field], required)
     if kind.name == "bool":
         return stored.astype(np.bool_)
-    narrow = _narrowed(tensor, stored, kind)
-    if kind.bits in (2, 4):
-        return _unpacked(narrow, kind, count)
-    return narrow.view(kind.dtype)
+    if kind.field in ("int32_data", "uint64_data"):
+        stored = _narrowed(tensor, stored, kind)
+    return _unpacked(stored, kind, count) if kind.bits in (2, 4) else stored.view(kind.dtype)
+
+
+_STORED: Mapping[str, type[np.generic]] = {
+    "int32_data": np.int32,
+    "int64_data": np.int64,
+    "uint64_data": np.uint64,
+    "float_data": np.float32,
+    "double_data": np.float64,
+}
 
 
 def _narrowed(tensor: onnx.TensorProto, stored: Array, kind: ElementType) -> Array:

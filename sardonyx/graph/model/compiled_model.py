@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -13,8 +13,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.array_interop import stand_ins
 from sardonyx.graph.ir import ValueInfo
-from sardonyx.graph.model.bound import BoundModel
-from sardonyx.graph.model.callable_model import CallOptions, LoadedModel, RunCall
+from sardonyx.graph.model.interface import CallOptions, LoadedModel, RunCall
 from sardonyx.graph.model.stats import Stats
 
 P = TypeVar("P")
@@ -44,14 +43,13 @@ class CompiledModel(LoadedModel):
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
-        """The model with a random key, as `Model.bind`; inputs cannot be donated here."""
-        if donate:
+    def _donated(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        if patterns:
             raise InvalidInput(
                 f"{type(self).__name__} cannot donate inputs: leave out donate=, or load the ONNX "
                 "model itself."
             )
-        return BoundModel(self, CallOptions(None if key is None else self._backend.key(key)))
+        return ()
 
     def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
         return self._outputs

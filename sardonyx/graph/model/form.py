@@ -21,8 +21,8 @@ from sardonyx.graph.calls.nested_values import described, key_of, map_arrays
 from sardonyx.graph.calls.results import on_host
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Source
-from sardonyx.graph.model.callable_model import PLAIN, CallOptions
 from sardonyx.graph.model.entries import Entries, Entry
+from sardonyx.graph.model.interface import PLAIN, CallOptions
 from sardonyx.graph.model.shared import Shared
 from sardonyx.graph.programs.call_recorder import CallRecorder
 from sardonyx.graph.programs.program import Program

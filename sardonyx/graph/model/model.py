@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -17,9 +17,8 @@ from sardonyx.graph.calls.arguments import by_name
 from sardonyx.graph.calls.array_interop import stand_ins
 from sardonyx.graph.checking.audit import audit
 from sardonyx.graph.ir import Source
-from sardonyx.graph.model.bound import BoundModel
-from sardonyx.graph.model.callable_model import CallOptions, OnnxModel, RunCall
 from sardonyx.graph.model.form import Form
+from sardonyx.graph.model.interface import OnnxModel, RunCall
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.model.shared import DEFAULTS, Options, Shared
 from sardonyx.graph.model.stats import Stats
@@ -63,31 +62,7 @@ class Model(OnnxModel):
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
-        """The model with a random key, or with inputs to donate; call the result like the model.
-
-        Random operators draw from `key`, alike at every call: a number, a pair of uint32, or one
-        of JAX's keys, which may be traced. Without a key each call draws anew. Operators that have
-        a seed of their own ignore it.
-
-        `donate` has names of inputs, or patterns such as "past_*". Outputs of the same shape and
-        dtype reuse their buffers, so that a decoder's cache is updated in place; the donated arrays
-        are deleted. NumPy and CuPy ignore it.
-
-        >>> import jax.numpy as jnp, sardonyx
-        >>> from onnx import parser
-        >>> text = '<ir_version: 10, opset_import: ["": 22]> g (float[2] past) => (float[2] now) '
-        >>> text += "{ noise = RandomNormalLike (past) now = Add (past, noise) }"
-        >>> model = sardonyx.load(parser.parse_model(text))
-        >>> step = model.bind(key=7, donate="past*")
-        >>> past = jnp.ones(2)
-        >>> bool((step(past) == model.bind(key=7)(jnp.ones(2))).all()), past.is_deleted()
-        (True, True)
-        """
-        drawn = None if key is None else self._backend.key(key)
-        return BoundModel(self, CallOptions(drawn, self._donated(_patterns(donate))))
-
-    def _donated(self, patterns: Sequence[str]) -> tuple[str, ...]:
+    def _donated(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
         names = [info.name for info in (*self._infos, *self._optional)]
         for pattern in patterns:
             if not fnmatch.filter(names, pattern):
@@ -231,19 +206,6 @@ def audited(model: Model) -> Model:
         if recordings is not None:
             recordings.note_sound()
     return model
-
-
-def _patterns(value: Any) -> tuple[str, ...]:
-    """The names or patterns that were passed as `donate`; a str is one of them."""
-    patterns = (value,) if isinstance(value, str) else value
-    if isinstance(patterns, Iterable):
-        patterns = tuple(patterns)
-        if all(isinstance(pattern, str) for pattern in patterns):
-            return patterns
-    raise InvalidInput(
-        f"The inputs to donate are {value!r}: pass their names or patterns, as in "
-        'donate=["past_*"].'
-    )
 
 
 def _restored(

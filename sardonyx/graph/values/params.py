@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -20,6 +20,8 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.standard.types import is_string
 from sardonyx.graph.values.kinds import digest, is_finite, spec_text, static
 from sardonyx.graph.values.mmap import drop_pages
+
+T = TypeVar("T")
 
 # Integer initializers of at most this many elements are static: shapes, axes, indices.
 LARGEST_STATIC = 1024
@@ -86,6 +88,7 @@ class WeightStore:
         self.backend = backend
         self._lock = RLock()
         self._cells = {name: _Cell(array) for name, array in host.items()}
+        self._specs = {name: Spec(array.shape, array.dtype) for name, array in host.items()}
         self._now: Weights | None = None
         # Arrays prepared from weights, shared by programs that prepare the same ones.
         self.bound: WeakValueDictionary[Any, Any] = WeakValueDictionary()
@@ -115,13 +118,12 @@ class WeightStore:
 
     def spec(self, name: str) -> Spec:
         """Return the shape and dtype of the initializer."""
-        cell = _cell(self._cells, name)
-        return self.backend.spec(cell.device if cell.host is None else cell.host)
+        return _named(name, self._specs)
 
     def replace(self, name: str, array: Any) -> None:
         """Replace an initializer by an array of the same shape and dtype."""
         with self._lock:
-            is_read = name in self.read_while_tracing or is_static(self.spec(name))
+            is_read = name in self.read_while_tracing or is_static(self._specs[name])
             self._cells[name] = _Cell(device=array, is_new=True)
             self._version += 1
             self._now = None
@@ -241,18 +243,18 @@ class Weights:
 
     def __getitem__(self, name: str) -> Any:
         """Return the array on the device; strings stay on the host."""
-        cell = _cell(self._cells, name)
+        cell = _named(name, self._cells)
         return self.store.place(cell) if cell.device is None else cell.device
 
     def host(self, name: str) -> np.ndarray[Any, Any]:
         """Return the initializer as a NumPy array, without placing it on the device."""
-        cell = _cell(self._cells, name)
+        cell = _named(name, self._cells)
         return self.store.to_host(cell) if cell.host is None else cell.host
 
     def drop_pages(self, names: Iterable[str]) -> None:
         """Drop the pages of mapped files, unless the backend computes with them."""
         for name in names:
-            self.store.drop_pages(_cell(self._cells, name))
+            self.store.drop_pages(_named(name, self._cells))
 
     def note_read(self, name: str) -> None:
         """Remember that a program depends on this value of the initializer."""
@@ -285,9 +287,9 @@ class _Cell:
         self.is_new = is_new
 
 
-def _cell(cells: Mapping[str, _Cell], name: str) -> _Cell:
+def _named(name: str, values: Mapping[str, T]) -> T:
     try:
-        return cells[name]
+        return values[name]
     except KeyError:
         raise KeyError(f"the model has no initializer named '{name}'") from None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from sardonyx.backends.base import Backend
+from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import chosen_outputs, require_feeds
 from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.ir import Source, ValueInfo
@@ -107,6 +108,34 @@ class LoadedModel(CallableModel):
         """The outputs: name, dtype, and shape with names for free dimensions."""
         return self._output_infos
 
+    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
+        """The model with a random key, or with inputs to donate; call the result like the model.
+
+        Random operators draw from `key`, alike at every call: a number, a pair of uint32, or one
+        of JAX's keys, which may be traced. Without a key each call draws anew. Operators that have
+        a seed of their own ignore it.
+
+        `donate` has names of inputs, or patterns such as "past_*". Outputs of the same shape and
+        dtype reuse their buffers, so that a decoder's cache is updated in place; the donated arrays
+        are deleted. NumPy and CuPy ignore it; exported and sharded models refuse it.
+
+        >>> import jax.numpy as jnp, sardonyx
+        >>> from onnx import parser
+        >>> text = '<ir_version: 10, opset_import: ["": 22]> g (float[2] past) => (float[2] now) '
+        >>> text += "{ noise = RandomNormalLike (past) now = Add (past, noise) }"
+        >>> model = sardonyx.load(parser.parse_model(text))
+        >>> step = model.bind(key=7, donate="past*")
+        >>> past = jnp.ones(2)
+        >>> bool((step(past) == model.bind(key=7)(jnp.ones(2))).all()), past.is_deleted()
+        (True, True)
+        """
+        drawn = None if key is None else self._backend.key(key)
+        return BoundModel(self, CallOptions(drawn, self._donated(_patterns(donate))))
+
+    def _donated(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        """The names of the inputs that match these patterns."""
+        raise NotImplementedError
+
     def _text(self, title: str) -> str:
         inputs = ", ".join(map(str, self.inputs))
         outputs = ", ".join(map(str, self.outputs))
@@ -133,3 +162,42 @@ class OnnxModel(LoadedModel):
     def is_strict(self) -> bool:
         """Whether operators refuse types that their schemas do not list."""
         return self._strict
+
+
+class BoundModel(CallableModel):
+    """A model with a key or donated inputs, as `Model.bind` returns it; call it like the model."""
+
+    def __init__(self, model: LoadedModel, options: CallOptions) -> None:
+        super().__init__(model._output_names)
+        self._model = model
+        self._call_options = options
+
+    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
+        """The model with these options; those that are left out stay as they are."""
+        before, new = self._call_options, self._model.bind(key=key, donate=donate)._call_options
+        new_key = before.key if new.key is None else new.key
+        return BoundModel(self._model, CallOptions(new_key, new.donated or before.donated))
+
+    def __repr__(self) -> str:
+        key = "" if self._call_options.key is None else ", with a key"
+        donated = ", ".join(self._call_options.donated)
+        return printable(f"<bound {self._model!r}{key}{donated and f', donates {donated}'}>")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BoundModel, (self._model, self._call_options)
+
+    def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
+        return self._model._run_call_for(inputs, named)
+
+
+def _patterns(value: Any) -> tuple[str, ...]:
+    """The names or patterns that were passed as `donate`; a str is one of them."""
+    patterns = (value,) if isinstance(value, str) else value
+    if isinstance(patterns, Iterable):
+        patterns = tuple(patterns)
+        if all(isinstance(pattern, str) for pattern in patterns):
+            return patterns
+    raise InvalidInput(
+        f"The inputs to donate are {value!r}: pass their names or patterns, as in "
+        'donate=["past_*"].'
+    )
