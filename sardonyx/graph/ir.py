@@ -143,6 +143,12 @@ class ValueInfo:
     dtype: np.dtype[Any] | None
     shape: tuple[Dimension, ...] | None
 
+    @property
+    def container(self) -> str:
+        """What holds the arrays: "optional", "seq" or "map"; empty for an array itself."""
+        kind = (self.type or "").partition("(")[0]
+        return kind if kind in ("optional", "seq", "map") else ""
+
     def __str__(self) -> str:
         if self.type is None:
             return printable(self.name, LONGEST_NAME)

@@ -120,7 +120,9 @@ class PureFunction:
             if name in given:
                 raise InvalidInput(f"The input '{name}' was given twice: by position and by name.")
             given[name] = value
-        if missing := [i.name for i in self._infos if i.name not in given and not _may_lack(i)]:
+        if missing := [
+            i.name for i in self._infos if i.name not in given and i.container != "optional"
+        ]:
             raise InvalidInput(f"The function also needs {', '.join(missing)}; {takes}.")
         return [given.pop(info.name, None) for info in self._infos], given
 
@@ -188,10 +190,6 @@ def placed(name: str, array: Any, backend: InsideBackend) -> Any:
 def _statistics_of(source: Source) -> frozenset[str]:
     trained = replace(source, custom={**IN_TRAINING, **source.custom})
     return initializers_behind(trained, is_statistic)
-
-
-def _may_lack(info: ValueInfo) -> bool:
-    return (info.type or "").startswith("optional(")
 
 
 def _some(names: Any) -> str:

@@ -25,7 +25,7 @@ def in_input_order(
         raise InvalidInput(
             f"The model has no input '{unknown[0]}'; it takes {', '.join(names) or 'none'}."
         )
-    optional = {i.name for i in infos if (i.type or "").startswith("optional(")}
+    optional = {i.name for i in infos if i.container == "optional"}
     if missing := [str(i) for i in infos if i.name not in values and i.name not in optional]:
         raise InvalidInput(f"The model also needs {'; '.join(missing)}.")
     return [values.get(name) for name in names]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from operator import is_
 from threading import Lock
 from typing import Any
@@ -69,27 +68,32 @@ class Entry:
         )
 
     def for_caller(
-        self, output: Any, arguments: list[Any], arrays: list[Any], constants: Constants
-    ) -> Any:
-        """An output in the caller's library; what the caller passed is that very object."""
-        if output is None or isinstance(output, (list, Map, MapRows)):
-            convert = partial(
-                self._for_caller, arguments=arguments, arrays=arrays, constants=constants
-            )
-            return as_dicts(map_arrays(convert, output))
-        return self._for_caller(output, arguments, arrays, constants)
-
-    def _for_caller(
-        self, array: Any, arguments: list[Any], arrays: list[Any], constants: Constants
-    ) -> Any:
-        if isinstance(array, Static):
-            value = array.value
-            return value if self.to_numpy else self.exporter(constants.for_output(value))
+        self,
+        outputs: Sequence[Any],
+        arguments: list[Any],
+        arrays: list[Any],
+        constants: Constants,
+    ) -> list[Any]:
+        """The outputs in the caller's library; what the caller passed is that very object."""
+        originals = {}
         if arguments is not arrays:
-            for original, imported in zip(leaves(arguments), leaves(arrays), strict=True):
-                if array is imported:
-                    return original
-        return self.exporter(array)
+            pairs = zip(leaves(arguments), leaves(arrays), strict=True)
+            originals = {id(imported): original for original, imported in pairs}
+
+        def convert(array: Any) -> Any:
+            if isinstance(array, Static):
+                value = array.value
+                return value if self.to_numpy else self.exporter(constants.for_output(value))
+            original = originals.get(id(array))
+            return self.exporter(array) if original is None else original
+
+        return [
+            as_dicts(map_arrays(convert, output)) if type(output) in _NESTED else convert(output)
+            for output in outputs
+        ]
+
+
+_NESTED = (list, Map, MapRows, type(None))
 
 
 @dataclass(eq=False, slots=True)

@@ -112,8 +112,7 @@ class Form:
             node_errors.raise_from_call(error, self.backend, retrace)
         if to_numpy:
             return [on_host(output, self.backend) for output in outputs]
-        constants = self._shared.constants
-        return [entry.for_caller(output, arguments, arrays, constants) for output in outputs]
+        return entry.for_caller(outputs, arguments, arrays, self._shared.constants)
 
     def trace(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Program:
         """Return the program that a call with these inputs runs."""

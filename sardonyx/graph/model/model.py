@@ -50,7 +50,8 @@ class Model(OnnxModel):
         self._shared = Shared.of(source, backend, options)
         self._params = Params(self._shared.weights)
         self._plain = self._form_type(source, self._shared)
-        self._overriding: dict[tuple[str, ...], Form] = {}
+        # The forms by the optional inputs that they take.
+        self._by_optional: dict[tuple[str, ...], Form] = {(): self._plain}
 
     @property
     def params(self) -> Params:
@@ -157,17 +158,12 @@ class Model(OnnxModel):
     # -- copies -----------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
-        return _restored, (
-            self._source,
-            self._backend,
-            self._options,
-            self._shared.weights.replaced(),
-        )
+        replaced = self._shared.weights.replaced()
+        return _restored, (self._source, self._backend, self._options, replaced)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Model:
-        return _restored(
-            self._source, self._backend, self._options, self._shared.weights.replaced()
-        )
+        restore, arguments = self.__reduce__()
+        return restore(*arguments)
 
     # -- forms ------------------------------------------------------------------------------------
 
@@ -177,7 +173,7 @@ class Model(OnnxModel):
     @property
     def _forms(self) -> list[Form]:
         with self._shared.lock:
-            return [self._plain, *self._overriding.values()]
+            return list(self._by_optional.values())
 
     def _form_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Form:
         """The plain form; or, where initializers are overridden, one in which they are inputs."""
@@ -185,13 +181,11 @@ class Model(OnnxModel):
             return self._plain
         beyond = len(inputs) - len(self._infos)
         chosen = [v.name for i, v in enumerate(self._optional) if i < beyond or v.name in named]
-        if not chosen:
-            return self._plain
+        key = tuple(chosen)
         with self._shared.lock:
-            key = tuple(chosen)
-            if key not in self._overriding:
-                self._overriding[key] = self._plain.overriding(key)
-            return self._overriding[key]
+            if key not in self._by_optional:
+                self._by_optional[key] = self._plain.overriding(key)
+            return self._by_optional[key]
 
 
 def audited(model: Model) -> Model:

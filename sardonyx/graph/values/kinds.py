@@ -35,17 +35,15 @@ def is_finite(value: np.ndarray[Any, Any]) -> bool:
 class Static:
     """A value known while tracing: a read-only NumPy array on the host, absent from the program."""
 
-    value: np.ndarray[Any, Any]
+    value: np.ndarray[tuple[int, ...], np.dtype[Any]]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        shape: tuple[int, ...] = self.value.shape
-        return shape
+        return self.value.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self.value.dtype
-        return dtype
+        return self.value.dtype
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
