@@ -191,12 +191,12 @@ def run_op(
     arrays = [None if value is None else _as_array(value) for value in inputs]
     source = single_node(op_type, arrays, attributes, domain, version, outputs)
     audit(source, strict=strict)
-    given = [array for array in arrays if array is not None]
-    foreign = next((a for a in given if not isinstance(a, (np.ndarray, list))), None)
+    inputs_present = [array for array in arrays if array is not None]
+    foreign = next((a for a in inputs_present if not isinstance(a, (np.ndarray, list))), None)
     if backend is None:
         backend = find("numpy") if foreign is None else backend_of(foreign)
     chosen = backend if isinstance(backend, Backend) else find(backend)
-    return Model(source, chosen, Options(strict))(*given)
+    return Model(source, chosen, Options(strict))(*inputs_present)
 
 
 def _as_array(value: Any) -> Any:

@@ -145,7 +145,7 @@ class ValueInfo:
 
     @property
     def container(self) -> str:
-        """What holds the arrays: "optional", "seq" or "map"; empty for an array itself."""
+        """The type around the arrays: "optional", "seq" or "map"; empty for an array."""
         kind = (self.type or "").partition("(")[0]
         return kind if kind in ("optional", "seq", "map") else ""
 

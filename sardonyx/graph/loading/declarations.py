@@ -1,4 +1,4 @@
-"""What a model declares: its opsets, and the types and shapes of its inputs and outputs."""
+"""Declarations of a model: its opsets, and the types and shapes of its inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What exported and sharded models share: the interface of `Model` for whole programs."""
+"""`CompiledModel`: the base class of exported and sharded models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model keeps for the signatures of its calls, up to a maximum."""
+"""The entries of a model: one per signature, up to a maximum."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Entry:
     # Whether each input is one array, not a sequence, a map or absent.
     is_flat: bool
     static_version: int
-    # The number of the last call that came this way.
+    # The number of the last call that used the entry.
     used: int = 0
 
     @classmethod
@@ -42,7 +42,7 @@ class Entry:
         compiler: Compiler,
         weights: Weights,
     ) -> Entry:
-        """The entry for calls with arrays like these; they are checked against the model."""
+        """Check the arrays of a call against the model; return the entry for such calls."""
         backend = compiler.backend
         pairs = [
             (array, leaf_of(info))
@@ -74,7 +74,7 @@ class Entry:
         arrays: list[Any],
         constants: Constants,
     ) -> list[Any]:
-        """The outputs in the caller's library; what the caller passed is that very object."""
+        """Return the outputs in the caller's library; an output that is an input is that object."""
         originals = {}
         if arguments is not arrays:
             pairs = zip(leaves(arguments), leaves(arrays), strict=True)
@@ -103,7 +103,7 @@ class Entries:
     most: int
     by_key: dict[Any, Entry] = field(default_factory=dict)
     calls: int = 0
-    # Calls that had to record something.
+    # Calls without a recording.
     missed: int = 0
     evicted: int = 0
     _lock: Lock = field(default_factory=Lock)
@@ -123,7 +123,7 @@ class Entries:
             return entry
 
     def forget_before(self, static_version: int) -> None:
-        """Forget what was recorded for other values of params that tracing reads."""
+        """Drop the entries recorded for older values of params that tracing reads."""
         with self._lock:
             for key, entry in list(self.by_key.items()):
                 if entry.static_version < static_version:

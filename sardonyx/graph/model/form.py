@@ -37,7 +37,7 @@ from sardonyx.graph.values.params import Weights
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Call:
-    """One call while it is recorded: its arrays are of the backend, in the order of the inputs."""
+    """One call while it is recorded; its arrays belong to the backend, in the inputs' order."""
 
     entry: Entry
     arrays: list[Any]
@@ -59,7 +59,7 @@ class Form:
 
     @cached_property
     def recordings(self) -> RecordingCache | None:
-        """The recordings of other processes, where the model has a cache."""
+        """The cache of recordings, if the model has a folder for it."""
         backend, shared = self.backend, self._shared
         if backend.folder is None:
             return None
@@ -69,7 +69,7 @@ class Form:
         )
 
     def overriding(self, names: Sequence[str]) -> Form:
-        """The form in which these initializers are inputs."""
+        """Return the form in which these initializers are inputs."""
         graph = self.source.graph
         chosen = [info for info in graph.optional_inputs if info.name in names]
         rest = {name: a for name, a in graph.initializers.items() if name not in names}
@@ -159,7 +159,7 @@ class Form:
     # -- entries ----------------------------------------------------------------------------------
 
     def _renewed(self, arguments: list[Any], options: CallOptions) -> tuple[Entry, Weights]:
-        """An entry and the weights for which it was recorded, which others may be replacing."""
+        """Return an entry and the weights it was recorded for, which other threads may replace."""
         while True:
             weights = self._weights.now()
             self.entries.forget_before(weights.static_version)
@@ -183,7 +183,7 @@ class Form:
 
     @cached_property
     def _buckets(self) -> Buckets | None:
-        """Pads calls to sizes that share a program, where any are asked for."""
+        """The buckets, if the model was loaded with any and its backend compiles."""
         shared, sizes = self._shared, self._shared.options.buckets
         padding = self.backend.padding() if sizes else None
         if not sizes or padding is None:
@@ -198,7 +198,7 @@ class Form:
     # -- running and recording --------------------------------------------------------------------
 
     def _first_run(self, call: Call) -> Sequence[Any]:
-        """Run a call that nothing was recorded for yet; calls of other signatures need not wait."""
+        """Record and run a call of a new signature; calls of other signatures do not wait."""
         with call.entry.recording.lock:
             outputs = self._replayed(call)
             if outputs is not None:  # Recorded by another thread, meanwhile.
@@ -213,7 +213,7 @@ class Form:
         return call.entry.recording.run(leaves(call.arrays), call.weights, new_key)
 
     def _recalled(self, call: Call) -> bool:
-        """Whether another process has recorded such a call."""
+        """Read the recording of such a call from the cache; return whether there was one."""
         recording = call.entry.recording
         if self.recordings is None or not isinstance(recording, Recording):
             return False
@@ -223,13 +223,13 @@ class Form:
         return call.options.donated, key_of(call.arrays, self.backend.spec)
 
     def _retrace(self, call: Call) -> None:
-        """Trace a call that failed once more: where a node is at fault, that names it."""
+        """Trace a failed call again, so that the error names the node."""
         recording = Recording(self._shared.compiler, call.entry.recording.inline)
         again = replace(call, entry=replace(call.entry, recording=recording))
         self.record(again, execute=False)
 
     def record(self, call: Call, *, execute: bool) -> tuple[Program, Sequence[Any]]:
-        """Trace a call, and with `execute` run it: its program, and then its outputs."""
+        """Trace a call, and with `execute` run it; return its program and its outputs."""
         shared, recording, arrays = self._shared, call.entry.recording, call.arrays
         with recording.lock, self.backend.scope():
             is_new = execute or not recording.root.following
@@ -257,7 +257,7 @@ class Form:
         return Tracer(self.source, tape, strict=self._shared.options.strict).trace(arrays, key)
 
     def key(self, options: CallOptions) -> Any:
-        """The key to draw at random from: the call's own, or a fresh one."""
+        """Return the key for random draws: that of the call, or a fresh one."""
         return self._shared.fresh_key() if options.key is None else options.key
 
     def _title(self, arrays: Sequence[Any]) -> str:

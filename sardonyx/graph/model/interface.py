@@ -1,4 +1,4 @@
-"""What all models share: how people call them, and what they say of themselves."""
+"""The interface that all models share: calls, options for calls, and descriptions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CallableModel:
         return [values[name] for name in names]
 
     def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
-        """The function that runs a call with these inputs."""
+        """Return the function that runs a call with these inputs."""
         raise NotImplementedError
 
 
@@ -133,7 +133,7 @@ class LoadedModel(CallableModel):
         return BoundModel(self, CallOptions(drawn, self._donated(_patterns(donate))))
 
     def _donated(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        """The names of the inputs that match these patterns."""
+        """Return the names of the inputs that match these patterns."""
         raise NotImplementedError
 
     def _text(self, title: str) -> str:
@@ -143,7 +143,7 @@ class LoadedModel(CallableModel):
 
 
 class OnnxModel(LoadedModel):
-    """A model whose ONNX graph is at hand."""
+    """A model with its ONNX graph, which exported programs lack."""
 
     _source: Source
     _strict: bool
@@ -191,7 +191,7 @@ class BoundModel(CallableModel):
 
 
 def _patterns(value: Any) -> tuple[str, ...]:
-    """The names or patterns that were passed as `donate`; a str is one of them."""
+    """Return the argument `donate` as a tuple of names or patterns."""
     patterns = (value,) if isinstance(value, str) else value
     if isinstance(patterns, Iterable):
         patterns = tuple(patterns)

@@ -47,7 +47,7 @@ class Model(OnnxModel):
         self._source = source
         self._strict = options.strict
         self._options = options
-        self._shared = Shared.of(source, backend, options)
+        self._shared = Shared(source, backend, options)
         self._params = Params(self._shared.weights)
         self._plain = self._form_type(source, self._shared)
         # The forms by the optional inputs that they take.
@@ -109,7 +109,7 @@ class Model(OnnxModel):
     def memory(self, /, *inputs: Any, **named_inputs: Any) -> Memory:
         """The bytes that a call with these inputs needs: weights, constants, and the peak.
 
-        An input may be given as its shape, a tuple. This compiles the program.
+        You can pass the shape of an input, a tuple, in its place. This compiles the program.
 
         >>> import sardonyx
         >>> model = sardonyx.load("examples/encoder.onnx")

@@ -1,8 +1,8 @@
-"""The state of a loaded model: all that its forms have in common."""
+"""The state of a loaded model, which its forms share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from secrets import randbits
 from threading import Lock
@@ -32,32 +32,20 @@ class Options:
 DEFAULTS = Options()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class Shared:
-    """Weights, constants and compiled programs of one model, and how it runs them."""
+    """Options, weights, constants and compiled programs of one model."""
 
-    backend: Backend
-    options: Options
-    weights: WeightStore
-    constants: Constants
-    compiler: Compiler
-    inferred: Inferred
-    lock: Lock = field(default_factory=Lock)
-    _draws: Any = field(default_factory=count)
-    _entropy: int = field(default_factory=lambda: randbits(32))
-
-    @classmethod
-    def of(cls, source: Source, backend: Backend, options: Options) -> Shared:
-        """The state of a model that has not been called yet."""
-        return cls(
-            backend,
-            options,
-            WeightStore(source.graph.initializers, backend),
-            Constants(backend),
-            Compiler(backend, options.watch),
-            Inferred(backend),
-        )
+    def __init__(self, source: Source, backend: Backend, options: Options) -> None:
+        self.backend = backend
+        self.options = options
+        self.weights = WeightStore(source.graph.initializers, backend)
+        self.constants = Constants(backend)
+        self.compiler = Compiler(backend, options.watch)
+        self.inferred = Inferred(backend)
+        self.lock = Lock()
+        self._draws = count()
+        self._entropy = randbits(32)
 
     def fresh_key(self) -> Any:
-        """A key that no call has drawn from yet."""
+        """Return a random key that no call has used."""
         return self.backend.key(np.asarray([self._entropy, next(self._draws)], np.uint32))

@@ -177,7 +177,7 @@ def bind_types(
 ) -> tuple[str | None, ...]:
     """Refuse input types that the operator does not allow; return the outputs' types.
 
-    An unknown type (None) is accepted, and makes the types that depend on it unknown.
+    An unknown type (None) is accepted; types that depend on it are unknown too.
     """
     result = _bind_types(schema, tuple(types))
     if isinstance(result, _Misfit):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -223,18 +224,14 @@ class WeightStore:
             drop_pages(cell.host)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class Weights:
     """A snapshot of a model's initializers, for one call."""
 
-    __slots__ = ("_cells", "static_version", "store", "version")
-
-    def __init__(
-        self, store: WeightStore, cells: Mapping[str, _Cell], version: int, static_version: int
-    ) -> None:
-        self.store = store
-        self.version = version
-        self.static_version = static_version
-        self._cells = cells
+    store: WeightStore
+    _cells: Mapping[str, _Cell]
+    version: int
+    static_version: int
 
     @property
     def backend(self) -> Backend:
@@ -269,22 +266,17 @@ class Weights:
         return self._cells[name] is cell
 
 
+@dataclass(eq=False, slots=True)
 class _Cell:
     """One value of an initializer: on the host, on the device, or both."""
 
-    __slots__ = ("device", "host", "is_new")
+    host: np.ndarray[Any, Any] | None = None
+    device: Any = None
+    is_new: bool = False
 
-    def __init__(
-        self,
-        host: np.ndarray[Any, Any] | None = None,
-        device: Any = None,
-        *,
-        is_new: bool = False,
-    ) -> None:
-        self.host = host
-        # Strings exist only on the host.
-        self.device = host if host is not None and host.dtype == object else device
-        self.is_new = is_new
+    def __post_init__(self) -> None:
+        if self.host is not None and self.host.dtype == object:
+            self.device = self.host  # Strings exist only on the host.
 
 
 def _named(name: str, values: Mapping[str, T]) -> T:
@@ -322,9 +314,6 @@ class Constants:
         self._lock = RLock()
         self._arrays: dict[Any, Any] = {}
         self._outputs: dict[int, tuple[np.ndarray[Any, Any], Any]] = {}
-
-    def __len__(self) -> int:
-        return len(self._arrays)
 
     @property
     def bytes_held(self) -> int:
