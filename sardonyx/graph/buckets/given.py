@@ -13,8 +13,9 @@ from sardonyx.backends.padding.axes import Axis, Layout, has_padding
 from sardonyx.backends.size_limits import refuse_huge
 from sardonyx.graph.buckets.sizes import resized
 from sardonyx.graph.calls.array_interop import leaf_of
-from sardonyx.graph.calls.nested_values import each, flat
+from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.values.kinds import leaves
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -31,10 +32,10 @@ class Given:
     @classmethod
     def of(cls, values: Sequence[Any], infos: Sequence[ValueInfo]) -> Given:
         """What was passed for these inputs, nothing of which is padded yet."""
-        arrays = flat(values)
+        arrays = leaves(list(values))
         pairs = zip(values, infos, strict=True)
-        inner = [leaf_of(info) for value, info in pairs for _ in flat([value])]
-        places = [each(lambda _: ..., value) for value in values]
+        inner = [leaf_of(info) for value, info in pairs for _ in leaves(value)]
+        places = [map_arrays(lambda _: ..., value) for value in values]
         return cls(arrays, inner, places, _sizes(arrays, inner), {})
 
     @property
@@ -54,7 +55,7 @@ class Given:
             for i, (array, spec) in enumerate(zip(self.arrays, self.specs(sizes), strict=True))
         ]
         rest = iter(arrays)
-        return [each(lambda _: next(rest), place) for place in self.places]
+        return [map_arrays(lambda _: next(rest), place) for place in self.places]
 
     def specs(self, sizes: Mapping[str, int]) -> list[Spec]:
         """What the arrays are like with these sizes in place of their own."""

@@ -31,7 +31,7 @@ from sardonyx.graph.tracing.op_call import HOLE, Drawing, Holes, OpCall
 from sardonyx.graph.tracing.steps import Block, Embedded, Segment, Step
 from sardonyx.graph.tracing.subgraphs import BodyCall
 from sardonyx.graph.values.kinds import Device, Hosted, Static, Weight
-from sardonyx.graph.values.params import Params
+from sardonyx.graph.values.params import WeightStore
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Map, MapRows, OnBackend
 
@@ -59,7 +59,7 @@ def written(value: Any, nodes: Sequence[Node], classes: Iterable[type[Any]]) -> 
 
 
 def read(
-    content: bytes, nodes: Sequence[Node], params: Params, classes: Iterable[type[Any]]
+    content: bytes, nodes: Sequence[Node], params: WeightStore, classes: Iterable[type[Any]]
 ) -> Any:
     """The value that `written` wrote. It raises whatever it likes if it did not write it."""
     (length,) = _LENGTH.unpack_from(content)
@@ -175,7 +175,11 @@ _TYPES: Mapping[Any, Callable[[_Writer, Any], int]] = {
 
 class _Reader:
     def __init__(
-        self, nodes: Sequence[Node], params: Params, classes: Iterable[type[Any]], contents: bytes
+        self,
+        nodes: Sequence[Node],
+        params: WeightStore,
+        classes: Iterable[type[Any]],
+        contents: bytes,
     ) -> None:
         self._params = params
         self._contents = contents

@@ -25,7 +25,7 @@ from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Frame, Segment, Step, key_of, without_dead_steps
 from sardonyx.graph.values.kinds import digest
-from sardonyx.graph.values.params import Params, Weights
+from sardonyx.graph.values.params import Weights, WeightStore
 from sardonyx.ops.definition import OnBackend
 from sardonyx.ops.fused_products import packed, packed_product
 
@@ -135,7 +135,7 @@ class Binding:
         """What to pass to the segment's function after the arrays that change with each call."""
         if host:
             return [weights.host(self.weights[register]) for register in self.loose]
-        bound, version = self._bound_to(weights.params), weights.version
+        bound, version = self._bound_to(weights.store), weights.version
         placed = bound.placed
         if placed is not None and placed[0] == version:
             return placed[1]
@@ -152,7 +152,7 @@ class Binding:
         """Run ahead what depends on weights alone; a thread may do so while another compiles."""
         if self.prepared is None:
             return
-        bound, version = self._bound_to(weights.params), weights.version
+        bound, version = self._bound_to(weights.store), weights.version
         with bound.lock:
             known = [each[0] for each in (bound.placed, bound.ahead) if each is not None]
             if version not in known:
@@ -217,9 +217,9 @@ class Binding:
         packs = tuple((tuple(places[r] for r in p.registers), p.shapes) for p in self.packs)
         return tuple(places[register] for register in self.loose), packs
 
-    def _bound_to(self, params: Params) -> Bound:
+    def _bound_to(self, store: WeightStore) -> Bound:
         if not self._bound:
-            self._bound.append(params.bound.setdefault(self._key(), Bound()))
+            self._bound.append(store.bound.setdefault(self._key(), Bound()))
         return self._bound[0]
 
     def _placed(self, frame: Frame, weights: Weights) -> list[Any]:
@@ -227,7 +227,7 @@ class Binding:
         with backend.scope():
             # Each goes from the host as soon as it is placed, so that few are held twice.
             loose = [
-                weights.params.placed(frame.pop(register))
+                weights.store.placed(frame.pop(register))
                 if register in frame
                 else self._loose(register, weights)
                 for register in self.loose
