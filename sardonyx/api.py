@@ -53,12 +53,13 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     rewrites: bool = True,
     limits: Limits = DEFAULT_LIMITS,
     ops: Iterable[Op[Any]] = (),
-) -> Model:
+) -> Model | Any:
     """Load an ONNX model from a path, bytes, a file object or a `ModelProto`.
 
     Archives that `sardonyx.export` wrote are detected, and loaded as `ExportedModel`, which is
     called like a `Model`. Of the options only `device`, `memory_fraction` and
-    `retain_freed_memory` apply to them; any other is an error.
+    `retain_freed_memory` apply to them; any other is an error. Type checkers take the result for a
+    `Model`; after `assert isinstance(program, sardonyx.types.ExportedModel)` they know better.
 
     `backend` is "jax", "cupy" or "numpy", or a `Backend` of your own; None chooses the best that is
     present, and `model.backend` names it. `device` is "cpu", "cuda", "cuda:1", "tpu" or one of
@@ -128,8 +129,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
             ops=ops,
         )
         _set_memory("jax", memory_fraction, retains=retain_freed_memory)
-        exported: Model = load_exported(source, backend, device)
-        return exported
+        return load_exported(source, backend, device)
     proto, file = read_model(source)
     bare = replace(load_source(proto, file), limits=limits, rewrites=bool(rewrites))
     loaded = with_ops(bare, ops)
@@ -142,7 +142,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     if cache is not None:
         chosen = chosen.with_cache(path_of(cache))
     sizes = Sizes.of(buckets, loaded.graph.inputs)
-    options = Options(strict, max_signatures, sizes, watch=compiling)
+    options = Options(strict, max_signatures, sizes, watch=compiling, checked=checked)
     return audited(Model(loaded, chosen if jit else chosen.uncompiled(), options))
 
 
@@ -199,12 +199,12 @@ def run_op(
     arrays = [None if value is None else _as_array(value) for value in inputs]
     source = single_node(op_type, arrays, attributes, domain, version, outputs)
     audit(source, strict=strict)
-    given = [array for array in arrays if array is not None]
-    foreign = next((a for a in given if not isinstance(a, (np.ndarray, list))), None)
+    inputs_present = [array for array in arrays if array is not None]
+    foreign = next((a for a in inputs_present if not isinstance(a, (np.ndarray, list))), None)
     if backend is None:
         backend = find("numpy") if foreign is None else backend_of(foreign)
     chosen = backend if isinstance(backend, Backend) else find(backend)
-    return Model(source, chosen, Options(strict))(*given)
+    return Model(source, chosen, Options(strict))(*inputs_present)
 
 
 def _as_array(value: Any) -> Any:

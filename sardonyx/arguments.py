@@ -15,12 +15,12 @@ PRECISIONS = ("highest", "high", "bfloat16")
 _REAL = (int, float, np.integer, np.floating)
 
 
-def check_switches(**given: Any) -> None:
+def check_switches(**values: Any) -> None:
     """Require each value to be True or False, and refuse `strict="no"`.
 
     >>> check_switches(strict=True, jit=False)
     """
-    for name, value in given.items():
+    for name, value in values.items():
         if not isinstance(value, (bool, np.bool_)):
             raise InvalidInput(f"'{name}' is {value!r}: pass True or False.")
 
@@ -54,11 +54,11 @@ def check_choice(name: str, value: Any, choices: Sequence[str | None]) -> None:
         raise InvalidInput(f"There is no {name} {value!r}: pass one of {shown}.")
 
 
-def check_text(**given: Any) -> None:
+def check_text(**values: Any) -> None:
     """Require each value to be a string.
 
     >>> check_text(op_type="Softmax", domain="")
     """
-    for name, value in given.items():
+    for name, value in values.items():
         if not isinstance(value, str):
             raise InvalidInput(f"'{name}' is {value!r}: pass a string.")

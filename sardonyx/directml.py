@@ -121,12 +121,12 @@ def _check_out(xp: Backend, x: Any, out: Any, steps: tuple[int, ...] | None) -> 
         raise ValueError("two elements of out overlap, so that they cannot be written")
 
 
-def _scaling(given: Any) -> _Scaling:
-    if given is None:
+def _scaling(scale_bias: Any) -> _Scaling:
+    if scale_bias is None:
         return _Scaling(1.0, 0.0)
-    numbers = tuple(given) if isinstance(given, Sequence) else ()
+    numbers = tuple(scale_bias) if isinstance(scale_bias, Sequence) else ()
     if len(numbers) != 2 or not all(isinstance(n, Real) for n in numbers):
-        raise ValueError(f"scale_bias is {given!r}, but must be a pair of numbers")
+        raise ValueError(f"scale_bias is {scale_bias!r}, but must be a pair of numbers")
     return _Scaling(*map(float, numbers))
 
 

@@ -76,10 +76,9 @@ class SardonyxBackend(base.Backend):
     ) -> tuple[Any, ...]:
         """Run a single node."""
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        given = [_decoded(value) for value in inputs]
         result = run_op(
             node.op_type,
-            *given,
+            *map(_decoded, inputs),
             domain=node.domain,
             opset=kwargs.get("opset_version"),
             outputs=len(node.output),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.graph.ir import ValueInfo
-from sardonyx.graph.model.bound import BoundModel
+from sardonyx.graph.model.interface import BoundModel
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.model.stats import Stats
 from sardonyx.graph.values.params import Params

@@ -269,3 +269,11 @@ def test_exported_programs_check_nothing() -> None:
     content = sardonyx.export("examples/encoder.onnx", {"x": (1, 8, 48)}).to_bytes()
     with refused(InvalidInput, "exported"):
         sardonyx.load(content, checked=True)
+
+
+@pytest.mark.parametrize("function", [sardonyx.export, sardonyx.shard, sardonyx.to_jax])
+@pytest.mark.parametrize("backend", ["jax", "numpy"])
+def test_functions_that_check_nothing_refuse_a_checked_model(function: Any, backend: str) -> None:
+    checked = sardonyx.load("examples/encoder.onnx", backend=backend, checked=True)
+    with refused(InvalidInput, "checked=True", "load it without"):
+        function(checked)

@@ -117,9 +117,9 @@ def test_a_weight_that_becomes_infinite_is_looked_at_anew(backend: str) -> None:
         assert np.isnan(loaded.run(None, feeds)[0]).any() == nans
         assert np.isnan(loaded.run(None, feeds)[0]).any() == nans
     # Weights that stay finite are no reason to record anything anew.
-    before = loaded.params.static_version
+    before = loaded._shared.weights.static_version
     loaded.params["w"] = 2 * infinite
-    assert loaded.params.static_version == before
+    assert loaded._shared.weights.static_version == before
 
 
 def test_what_was_kept_for_finite_weights_is_for_these_alone(tmp_path: Path) -> None:

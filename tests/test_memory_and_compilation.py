@@ -72,7 +72,7 @@ def test_what_was_prepared_is_shared_by_signatures() -> None:
     loaded = sardonyx.load(OF_WEIGHT, backend="jax")
     for rows in range(1, 6):
         loaded(X[:1].repeat(rows, axis=0))
-    assert len(loaded.params.bound) == 1
+    assert len(loaded._shared.weights.bound) == 1
     assert loaded.stats().bytes_held == W.nbytes
 
 

@@ -376,7 +376,7 @@ def test_kinds_of_calls_without_a_name_are_not_kept(tmp_path: Path) -> None:
     found = loaded(leaky(0.1), tmp_path)
     found(X)
     before = kept_files(tmp_path).keys()
-    recording = next(iter(found._plain.entries.known.values())).recording
+    recording = next(iter(found._plain.entries.by_key.values())).recording
     recordings = found._plain.recordings
     assert recordings is not None
     recordings.keep(recording, object())

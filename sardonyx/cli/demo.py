@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -44,7 +44,8 @@ def demo(backend: str | None, device: str | None) -> int:
     put(console, _kinds(program, model.inputs))
     console.print(_extent(program, path))
     console.print("\nThe largest difference from other backends", style="bold")
-    put(console, _table((name, f"{value:.1e}", "") for name, value in differences.items()))
+    rows = [(name, f"{value:.1e}") for name, value in differences.items()]
+    put(console, grid(rows, "none", "number"))
     console.print("\nThe time of one call", style="bold")
     how = "traced, compiled and run" if program.backend.compiled else "traced and run"
     put(console, _times((first, how), _repeated(model, x)))
@@ -70,18 +71,22 @@ def _kinds(program: Program, inputs: Sequence[ValueInfo]) -> Table:
     weights = [name for stage in program.stages for name in stage.binding.weights.values()]
     not_computed = {*weights, *(info.name for info in inputs)}
     computed = [n for n, v in program.names.items() if v.kind == "device" and n not in not_computed]
-    rows = {
+    kinds = {
         "static": ("known while tracing", [f"{n} = {_text(v)}" for n, v in program.static.items()]),
         "alias": ("shares another's buffer", [f"{n} is {of}" for n, of in program.aliases.items()]),
         "constant": ("static, used on the device", list(program.constants)),
         "weight": ("placed on the device once", weights),
         "device": ("computed at each call", computed),
     }
-    table = grid("cyan", "number", "none", "dim")
-    for kind, (meaning, names) in rows.items():
-        more = ["..."] if len(names) > NAMES_PER_KIND else []
-        table.add_row(kind, str(len(names)), meaning, ", ".join(names[:NAMES_PER_KIND] + more))
-    return table
+    rows = [
+        (kind, str(len(names)), meaning, ", ".join(_abridged(names)))
+        for kind, (meaning, names) in kinds.items()
+    ]
+    return grid(rows, "cyan", "number", "none", "dim")
+
+
+def _abridged(names: list[str]) -> list[str]:
+    return names[:NAMES_PER_KIND] + ["..."] * (len(names) > NAMES_PER_KIND)
 
 
 def _text(value: np.ndarray[Any, Any]) -> str:
@@ -109,13 +114,12 @@ def _repeated(model: Model, x: Any) -> list[float]:
 
 
 def _times(first: tuple[float, str], later: Sequence[float]) -> Table:
-    return _table(
-        [
-            ("first", _milliseconds(first[0]), first[1]),
-            ("repeated, median", _milliseconds(statistics.median(later)), f"of {len(later)} calls"),
-            ("repeated, minimum", _milliseconds(min(later)), ""),
-        ]
-    )
+    rows = [
+        ("first", _milliseconds(first[0]), first[1]),
+        ("repeated, median", _milliseconds(statistics.median(later)), f"of {len(later)} calls"),
+        ("repeated, minimum", _milliseconds(min(later)), ""),
+    ]
+    return grid(rows, "none", "number", "dim")
 
 
 def _milliseconds(seconds: float) -> str:
@@ -124,10 +128,3 @@ def _milliseconds(seconds: float) -> str:
 
 def _difference(one: Any, other: Any) -> float:
     return float(np.max(np.abs(np.asarray(one) - np.asarray(other))))
-
-
-def _table(rows: Iterable[tuple[str, str, str]]) -> Table:
-    table = grid("none", "number", "dim")
-    for row in rows:
-        table.add_row(*row)
-    return table

@@ -64,10 +64,7 @@ def _description(source: Source) -> Table:
         *((printable(name, LONGEST_NAME), _abridged(t)) for name, t in source.metadata.items()),
         ("nodes", f"{operators.total()}: {printable(counts)}"),
     ]
-    table = grid("bold", "none")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return grid(rows, "bold", "none")
 
 
 def _abridged(text: str) -> str:

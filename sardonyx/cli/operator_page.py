@@ -103,8 +103,8 @@ def _places(op: Op[Any], schema: OpSchema) -> tuple[str, str]:
     definition = op.at(schema.since_version)
     if not _reads_data(definition):
         return "tracing", "tracing"
-    taken = {text for slot in schema.inputs for text in slot.types}
-    if taken and all("string" in text for text in taken):
+    types = {text for slot in schema.inputs for text in slot.types}
+    if types and all("string" in text for text in types):
         return "host", "host"
     if definition.walks:
         return "subgraph", "subgraph"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -16,8 +17,8 @@ def screen() -> Console:
     return Console(width=width, markup=False, highlight=False, emoji=False)
 
 
-def grid(*styles: str) -> Table:
-    """Return an empty table without lines, with one style per column; "number" aligns right."""
+def grid(rows: Iterable[Sequence[str]], *styles: str) -> Table:
+    """Return a table without lines, with one style per column; "number" aligns right."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for style in styles:
         right = style == "number"
@@ -26,6 +27,8 @@ def grid(*styles: str) -> Table:
             justify="right" if right else "left",
             overflow="fold",
         )
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -27,7 +27,7 @@ from sardonyx.exporting.value_formulas import ValueFormulas
 from sardonyx.graph.ir import Source, ValueInfo
 from sardonyx.graph.programs.whole_program import Pure
 from sardonyx.graph.standard.types import type_name
-from sardonyx.graph.values.params import Params
+from sardonyx.graph.values.params import WeightStore
 from sardonyx.printable import first_line
 
 R = TypeVar("R")
@@ -55,7 +55,7 @@ PROBE_RANGES = (
 
 def exported(
     source: Source,
-    params: Params,
+    params: WeightStore,
     requested: Mapping[str, Any] | None,
     platforms: Sequence[str],
     *,
@@ -75,7 +75,7 @@ class Export:
     """One export: a model, the signature of its program, and the platforms."""
 
     source: Source
-    params: Params
+    params: WeightStore
     signature: Signature
     platforms: tuple[str, ...]
     precision: str

@@ -15,13 +15,13 @@ from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel
 from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
 from sardonyx.exporting.size_expressions import evaluated, holds, names_in
-from sardonyx.graph.calls.arguments import by_name, taken
+from sardonyx.graph.calls.arguments import by_name, checked_arrays
 from sardonyx.graph.calls.array_interop import exporter, stand_ins
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.model.compiled_model import CompiledModel
 from sardonyx.graph.model.memory import Memory
-from sardonyx.graph.values.params import Params
-from sardonyx.printable import first_line, printable
+from sardonyx.graph.values.params import Params, WeightStore
+from sardonyx.printable import first_line
 
 
 class ExportedModel(CompiledModel):
@@ -45,7 +45,8 @@ class ExportedModel(CompiledModel):
         self._constants = [arrays[name] for name in self._about.constants]
         self._jitted: Any = jax.jit(self._exported.call, compiler_options=EXACT)
         self._draws = np.random.default_rng()
-        self._params = Params({name: arrays[name] for name in self._about.weights}, backend)
+        self._weights = WeightStore({n: arrays[n] for n in self._about.weights}, backend)
+        self._params = Params(self._weights)
         _require_fit(self._exported, self._params, self._constants, self._about, content.origin)
 
     @property
@@ -69,9 +70,7 @@ class ExportedModel(CompiledModel):
         return self._about.platforms
 
     def __repr__(self) -> str:
-        given = ", ".join(map(str, self.inputs))
-        made = ", ".join(map(str, self.outputs))
-        return printable(f"<exported program on {self.backend}: ({given}) -> ({made})>")
+        return self._text("exported program")
 
     def memory(self, /, *inputs: Any, **named_inputs: Any) -> Memory:
         """The bytes that a call with these inputs needs, as `Model.memory` does."""
@@ -98,17 +97,17 @@ class ExportedModel(CompiledModel):
         """Free the programs and the weights on the device. The model can still be called."""
         super().release()
         self._jitted.clear_cache()
-        self._params.release()
+        self._weights.release()
 
     def _bytes_held(self) -> int:
-        return self._params.bytes_held
+        return self._weights.bytes_held
 
     def _values(self, inputs: Sequence[Any], named: Mapping[str, Any], key: Any) -> Sequence[Any]:
         with self._backend.scope():
-            given, sizes = taken(self.inputs, inputs, named, self._backend)
-            self._require_bounds(given, sizes)
-            outputs = self._run(given, key)
-            export_array = exporter(given, self._backend)
+            arrays, sizes = checked_arrays(self.inputs, inputs, named, self._backend)
+            self._require_bounds(arrays, sizes)
+            outputs = self._run(arrays, key)
+            export_array = exporter(arrays, self._backend)
             return [export_array(output) for output in outputs]
 
     def _run(self, arrays: Sequence[Any], key: Any) -> Sequence[Any]:
@@ -145,9 +144,9 @@ class ExportedModel(CompiledModel):
 
     def _prepare(self, named: Mapping[str, Any]) -> Any:
         with self._backend.scope():
-            given, sizes = taken(self.inputs, (), named, self._backend)
-            self._require_bounds(given, sizes)
-            return self._compiled(given, self._arguments(given, None))
+            arrays, sizes = checked_arrays(self.inputs, (), named, self._backend)
+            self._require_bounds(arrays, sizes)
+            return self._compiled(arrays, self._arguments(arrays, None))
 
     def _require_bounds(self, arrays: Sequence[Any], sizes: Mapping[str, int]) -> None:
         """Refuse sizes that the program cannot have; JAX's own message is longer."""

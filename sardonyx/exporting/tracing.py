@@ -18,7 +18,7 @@ from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.tracing.tracer import Tracer
 from sardonyx.graph.values.kinds import Device, Static, Value
-from sardonyx.graph.values.params import Params
+from sardonyx.graph.values.params import WeightStore
 
 # Larger integer arrays are data, not shapes.
 LARGEST_SHAPE = 16
@@ -74,7 +74,7 @@ class Traces:
     @classmethod
     def of(
         cls,
-        model: tuple[Source, Backend, Params],
+        model: tuple[Source, Backend, WeightStore],
         signature: Signature,
         probed: Sequence[Sizes],
         *,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,7 @@ from sardonyx.printable import LONGEST_NAME, printable
 _LONGEST = 600
 
 Dimension = int | str | None
+FunctionKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,7 @@ class DividedAxis:
     @property
     def shards(self) -> int:
         """The number of shards of the axis."""
-        count = 1
-        for part in self.parts:
-            count *= part.count
-        return count
+        return math.prod(part.count for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +105,11 @@ class Node:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     @property
+    def function_key(self) -> FunctionKey:
+        """The key of the model's function that the node calls, if it calls one."""
+        return self.domain, self.op_type, self.overload
+
+    @property
     def first_output(self) -> str:
         """The first output with a name, which identifies the node in its graph."""
         return next((name for name in self.outputs if name), "")
@@ -138,6 +142,12 @@ class ValueInfo:
     type: str | None
     dtype: np.dtype[Any] | None
     shape: tuple[Dimension, ...] | None
+
+    @property
+    def container(self) -> str:
+        """The type around the arrays: "optional", "seq" or "map"; empty for an array."""
+        kind = (self.type or "").partition("(")[0]
+        return kind if kind in ("optional", "seq", "map") else ""
 
     def __str__(self) -> str:
         if self.type is None:
@@ -203,9 +213,6 @@ class Function:
         return last_reads(self.nodes, self.outputs)
 
 
-FunctionKey = tuple[str, str, str]
-
-
 @dataclass(frozen=True, eq=False)
 class Source:
     """A whole loaded model: graph, functions, opsets, metadata, and what the caller asked for."""
@@ -231,7 +238,7 @@ class Source:
         """Return the function of the model that the node calls, or None."""
         if (node.domain, node.op_type) in self.custom:
             return None
-        return self.functions.get((node.domain, node.op_type, node.overload))
+        return self.functions.get(node.function_key)
 
 
 def names_read(node: Node) -> Iterator[str]:

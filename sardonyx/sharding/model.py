@@ -18,13 +18,14 @@ from sardonyx.backends.jax.backend import EXACT
 from sardonyx.backends.jax.portable import PortableBackend
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.calls.arguments import taken
+from sardonyx.graph.calls.arguments import checked_arrays
 from sardonyx.graph.errors.node_errors import raise_translated
 from sardonyx.graph.ir import Node, Source, ValueInfo
 from sardonyx.graph.model.compiled_model import CompiledModel
+from sardonyx.graph.model.interface import OnnxModel
 from sardonyx.graph.programs.whole_program import Pure, pure
 from sardonyx.graph.standard.types import short_name
-from sardonyx.graph.values.params import Params, is_static
+from sardonyx.graph.values.params import WeightStore, is_static
 from sardonyx.sharding.annotations import Annotated
 from sardonyx.sharding.layout import WHOLE, Layout, MeshAxes, Misfit, shown
 from sardonyx.sharding.plan import Plan, Rules, plan, presets
@@ -43,7 +44,7 @@ class _Program:
     compiled: Any = None
 
 
-class ShardedModel(CompiledModel):
+class ShardedModel(OnnxModel, CompiledModel):
     """A model whose weights and work are divided over the devices of a mesh.
 
     `sardonyx.shard` creates it. Call it like a `Model`. Under `jax.distributed` every process makes
@@ -58,7 +59,7 @@ class ShardedModel(CompiledModel):
     def __init__(
         self,
         source: Source,
-        host: Params,
+        host: WeightStore,
         mesh: Mesh,
         made: Plan,
         backend: PortableBackend,
@@ -82,21 +83,6 @@ class ShardedModel(CompiledModel):
     def params(self) -> Mapping[str, jax.Array]:
         """The weights by name, each with its sharding; functions of `to_jax` take them too."""
         return MappingProxyType(self._params)
-
-    @property
-    def opsets(self) -> dict[str, int]:
-        """The opset version of each domain; ONNX's own domain is the empty string."""
-        return dict(self._source.opsets)
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """The producer, the description, and the properties that the exporter wrote."""
-        return dict(self._source.metadata)
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether operators refuse types that their schemas do not list."""
-        return self._strict
 
     @property
     def report(self) -> Report:
@@ -154,7 +140,7 @@ class ShardedModel(CompiledModel):
 
     def _given(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         with self._backend.scope():
-            return taken(self._infos, inputs, named, self._backend)[0]
+            return checked_arrays(self._infos, inputs, named, self._backend)[0]
 
     def _program(self, given: Sequence[Any]) -> _Program:
         specs = tuple(self._backend.spec(array) for array in given)
@@ -291,7 +277,7 @@ def _fetched(output: jax.Array) -> np.ndarray[Any, Any]:
 
 def sharded(
     source: Source,
-    host: Params,
+    host: WeightStore,
     mesh: Mesh | None,
     rules: Rules,
     configuration: str | None,

@@ -47,11 +47,12 @@ def to_jax(
     """
     check_switches(training=training, straight_through=straight_through, strict=strict)
     check_choice("precision", precision, (None, *PRECISIONS))
-    source, held, strict, _ = Opened.of(model, strict=strict, ops=ops)
+    source, store, strict, _ = Opened.of(model, strict=strict, ops=ops)
     changed = dict(IN_TRAINING) if training else {}
     changed |= STRAIGHT_THROUGH if straight_through else {}
     source = replace(source, custom=changed | dict(source.custom))
     backend = inside_backend(precision)
     fn = PureFunction(source, backend, training=training, strict=strict)
-    array_of = held.__getitem__ if held.backend.name == "jax" else held.host
+    weights = store.now()
+    array_of = weights.__getitem__ if weights.backend.name == "jax" else weights.host
     return fn, {name: placed(name, array_of(name), backend) for name in fn.weights}

@@ -14,9 +14,8 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.checking.audit import all_nodes
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind, must_be_known
 from sardonyx.graph.ir import Graph, Node, Source, ValueInfo
-from sardonyx.graph.model.bound import CallOptions
-from sardonyx.graph.model.entries import Entry
-from sardonyx.graph.model.form import Form
+from sardonyx.graph.model.form import Call, Form
+from sardonyx.graph.model.interface import CallOptions
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.standard.types import type_name
@@ -47,15 +46,13 @@ class PureForm(Form):
             )
         return self.backend.key(0)
 
-    def record(
-        self, entry: Entry, arrays: list[Any], options: CallOptions, *rest: Any, execute: bool
-    ) -> tuple[Program, Sequence[Any]]:
-        some_key = self.backend.key(0) if options.key is None else options.key
-        keyed = replace(options, key=some_key)
-        made = super().record(entry, arrays, keyed, *rest, execute=execute)
-        if entry.recording.root.draws:
-            self.key(options)
-        return made
+    def record(self, call: Call, *, execute: bool) -> tuple[Program, Sequence[Any]]:
+        some_key = self.backend.key(0) if call.options.key is None else call.options.key
+        keyed = replace(call, options=replace(call.options, key=some_key))
+        recorded = super().record(keyed, execute=execute)
+        if call.entry.recording.root.draws:
+            self.key(call.options)
+        return recorded
 
 
 class PureModel(Model):

@@ -11,7 +11,7 @@ import numpy as np
 
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import by_name
-from sardonyx.graph.calls.nested_values import each
+from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind
 from sardonyx.graph.ir import Source, ValueInfo
@@ -39,7 +39,7 @@ class PureFunction:
         self._infos = source.graph.required_inputs
         self._defaults = source.graph.optional_inputs
         self._outputs = source.graph.outputs
-        self._results = results_type([info.name for info in self._outputs])
+        self._results = results_type(tuple(info.name for info in self._outputs))
         self.weights = weights_of(source)
         """The initializers that are weights, by name, as NumPy arrays: `params` has these names."""
         self.statistics = _statistics_of(source).intersection(self.weights)
@@ -114,7 +114,8 @@ class PureFunction:
         values = by_name(infos, inputs, named)
         if unknown := values.keys() - {info.name for info in infos}:
             raise InvalidInput(f"The function has no input '{min(unknown)}'; {self._takes}.")
-        if missing := [i.name for i in self._infos if i.name not in values and not _may_lack(i)]:
+        required = [info.name for info in self._infos if info.container != "optional"]
+        if missing := [name for name in required if name not in values]:
             raise InvalidInput(f"The function also needs {', '.join(missing)}; {self._takes}.")
         return [values.pop(info.name, None) for info in self._infos], values
 
@@ -169,7 +170,7 @@ class PureFunction:
                 raise InvalidInput(f"An output {_too_wide(error)}") from None
 
         with self._backend.scope():
-            return tuple(each(left, value) for value in values)
+            return tuple(map_arrays(left, value) for value in values)
 
 
 def placed(name: str, array: Any, backend: InsideBackend) -> Any:
@@ -183,10 +184,6 @@ def placed(name: str, array: Any, backend: InsideBackend) -> Any:
 def _statistics_of(source: Source) -> frozenset[str]:
     trained = replace(source, custom={**IN_TRAINING, **source.custom})
     return initializers_behind(trained, is_statistic)
-
-
-def _may_lack(info: ValueInfo) -> bool:
-    return (info.type or "").startswith("optional(")
 
 
 def _some(names: Any) -> str:

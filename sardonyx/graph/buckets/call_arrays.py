@@ -13,8 +13,9 @@ from sardonyx.backends.padding.axes import Axis, Layout, has_padding
 from sardonyx.backends.size_limits import refuse_huge
 from sardonyx.graph.buckets.sizes import resized
 from sardonyx.graph.calls.array_interop import leaf_of
-from sardonyx.graph.calls.nested_values import each, flat
+from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.values.kinds import leaves
 
 # NumPy counts bytes in 63 bits.
 LARGEST_COUNTED = 2**62
@@ -35,10 +36,10 @@ class CallArrays:
     @classmethod
     def of(cls, values: Sequence[Any], infos: Sequence[ValueInfo]) -> CallArrays:
         """Return the arrays of these inputs, without a bucket."""
-        arrays = flat(values)
+        arrays = leaves(list(values))
         pairs = zip(values, infos, strict=True)
-        leaf_infos = [leaf_of(info) for value, info in pairs for _ in flat([value])]
-        nesting = [each(lambda _: ..., value) for value in values]
+        leaf_infos = [leaf_of(info) for value, info in pairs for _ in leaves(value)]
+        nesting = [map_arrays(lambda _: ..., value) for value in values]
         return cls(arrays, leaf_infos, nesting, _named_sizes(arrays, leaf_infos), {})
 
     @property
@@ -58,7 +59,7 @@ class CallArrays:
         for i in self.padded:
             arrays[i] = _stand_in(specs[i])
         rest = iter(arrays)
-        return [each(lambda _: next(rest), place) for place in self.nesting]
+        return [map_arrays(lambda _: next(rest), place) for place in self.nesting]
 
     def specs(self, sizes: Mapping[str, int]) -> list[Spec]:
         """Return shapes and dtypes for these sizes in place of the call's."""

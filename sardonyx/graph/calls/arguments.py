@@ -9,11 +9,11 @@ from typing import Any
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.array_interop import check_input, importer, normalised
-from sardonyx.graph.calls.nested_values import flat
 from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.values.kinds import leaves
 
 
-def arranged(
+def in_input_order(
     infos: Sequence[ValueInfo], inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> list[Any]:
     """Return the arguments in the order of the inputs; None for a missing optional one."""
@@ -25,7 +25,7 @@ def arranged(
         raise InvalidInput(
             f"The model has no input '{unknown[0]}'; it takes {', '.join(names) or 'none'}."
         )
-    optional = {i.name for i in infos if (i.type or "").startswith("optional(")}
+    optional = {i.name for i in infos if i.container == "optional"}
     if missing := [str(i) for i in infos if i.name not in values and i.name not in optional]:
         raise InvalidInput(f"The model also needs {'; '.join(missing)}.")
     return [values.get(name) for name in names]
@@ -73,7 +73,7 @@ def require_feeds(feeds: Any) -> None:
         )
 
 
-def taken(
+def checked_arrays(
     infos: Sequence[ValueInfo],
     inputs: Sequence[Any],
     named: Mapping[str, Any],
@@ -85,7 +85,7 @@ def taken(
     """
     sizes: dict[str, int] = {}
     arrays = []
-    for value, info in zip(arranged(infos, inputs, named), infos, strict=True):
+    for value, info in zip(in_input_order(infos, inputs, named), infos, strict=True):
         array = normalised(value, info)
         if not hasattr(array, "shape"):
             raise InvalidInput(
@@ -102,7 +102,7 @@ def registers_of(
     names: Collection[str], infos: Sequence[ValueInfo], arrays: Sequence[Any]
 ) -> set[int]:
     """Return the positions of the arrays of these inputs, among the arrays of all inputs."""
-    ends = accumulate((len(flat([value])) for value in arrays), initial=0)
+    ends = accumulate((len(leaves(value)) for value in arrays), initial=0)
     return {
         register
         for info, (start, end) in zip(infos, pairwise(ends), strict=True)

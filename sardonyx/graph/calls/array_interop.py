@@ -29,14 +29,13 @@ MOST_AXES = 64  # NumPy's limit
 
 def normalised(value: Any, info: ValueInfo) -> Any:
     """Convert lists and numbers in a caller's value to NumPy arrays of the declared type."""
-    kind = (info.type or "").partition("(")[0]
-    if kind == "optional":
+    if info.container == "optional":
         return None if value is None else normalised(value, element_of(info))
-    if kind == "seq":
+    if info.container == "seq":
         if not isinstance(value, (list, tuple)):
             raise InvalidInput(f"The input '{info.name}' is a {info.type}: pass a list of arrays.")
         return [normalised(one, element_of(info)) for one in value]
-    if kind == "map":
+    if info.container == "map":
         return _map_of(value, info)
     if value is None:
         raise InvalidInput(f"The input '{info.name}' ({info}) is None: pass an array.")
@@ -61,14 +60,14 @@ def _map_of(value: Any, info: ValueInfo) -> Map:
 def element_of(info: ValueInfo) -> ValueInfo:
     """Return the declaration of the elements of a sequence, an optional or a map."""
     inner = (info.type or "").partition("(")[2][:-1]
-    if (info.type or "").startswith("map("):
+    if info.container == "map":
         inner = inner.partition(",")[2]
     return ValueInfo(info.name, inner, dtype_of_type(inner), None)
 
 
 def leaf_of(info: ValueInfo) -> ValueInfo:
     """Return the declaration of the arrays inside an input."""
-    while (info.type or "").startswith(("optional(", "seq(", "map(")):
+    while info.container:
         info = element_of(info)
     return info
 
@@ -165,7 +164,7 @@ def importer(
             "array.filled(value) or array.data."
         )
     if array.dtype.kind in "UT" or array.dtype == object:
-        return _strings if array.dtype.kind != "O" else _checked_strings(info)
+        return _strings if array.dtype.kind != "O" else partial(_checked_strings, info)
     if array.dtype.fields is not None or array.dtype.kind in "mMS":
         raise InvalidInput(
             f"The input '{info.name}' has dtype {array.dtype}, which ONNX does not have: convert "
@@ -260,17 +259,14 @@ def _strings(array: Any) -> Any:
     return array.astype(object)
 
 
-def _checked_strings(info: ValueInfo) -> Convert:
-    def check(array: Any) -> Any:
-        for element in array.ravel():
-            if not isinstance(element, str):
-                raise InvalidInput(
-                    f"The input '{info.name}' is an array of Python objects and holds a "
-                    f"{type(element).__name__}: pass numbers in a numeric dtype, text as str."
-                )
-        return array
-
-    return check
+def _checked_strings(info: ValueInfo, array: Any) -> Any:
+    for element in array.ravel():
+        if not isinstance(element, str):
+            raise InvalidInput(
+                f"The input '{info.name}' is an array of Python objects and holds a "
+                f"{type(element).__name__}: pass numbers in a numeric dtype, text as str."
+            )
+    return array
 
 
 def _plain(array: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,44 +11,22 @@ from sardonyx.graph.values.kinds import spec_text
 from sardonyx.ops.definition import Map, MapRows
 
 
-def flat(values: Iterable[Any]) -> list[Any]:
-    """Return the arrays in nested values, in order."""
-    arrays: list[Any] = []
-    for value in values:
-        if isinstance(value, list):
-            arrays += flat(value)
-        elif isinstance(value, (Map, MapRows)):
-            arrays.append(value.values)
-        elif value is not None:
-            arrays.append(value)
-    return arrays
-
-
-def each(function: Callable[[Any], Any], value: Any) -> Any:
+def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
     """Apply `function` to every array in a nested value."""
     if isinstance(value, list):
-        return [each(function, one) for one in value]
+        return [map_arrays(function, one) for one in value]
     if isinstance(value, (Map, MapRows)):
         return replace(value, values=function(value.values))
     return None if value is None else function(value)
 
 
-def signature(value: Any) -> Any:
-    """Return a key of library, shape and dtype: equal for values that can share a program."""
+def key_of(value: Any, key_of_array: Callable[[Any], Any]) -> Any:
+    """Return a key of a nested value: of its structure, and of each array in it."""
     if isinstance(value, list):
-        return tuple(signature(one) for one in value)
+        return tuple(key_of(one, key_of_array) for one in value)
     if isinstance(value, Map):
-        return value.keys, signature(value.values)
-    return None if value is None else (type(value), tuple(value.shape), value.dtype)
-
-
-def kind(value: Any, backend: Backend) -> Any:
-    """Return a key of shape and dtype, without the library of the arrays."""
-    if isinstance(value, list):
-        return tuple(kind(one, backend) for one in value)
-    if isinstance(value, Map):
-        return value.keys, kind(value.values, backend)
-    return None if value is None else backend.spec(value)
+        return value.keys, key_of_array(value.values)
+    return None if value is None else key_of_array(value)
 
 
 def described(value: Any, backend: Backend) -> str:

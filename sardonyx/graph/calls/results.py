@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sardonyx.backends.base import Backend
 from sardonyx.graph.calls.array_interop import fetched
-from sardonyx.graph.calls.nested_values import as_dicts, each
+from sardonyx.graph.calls.nested_values import as_dicts, map_arrays
 from sardonyx.graph.values.kinds import Static, Value
 from sardonyx.printable import printable
 
@@ -49,13 +49,9 @@ class Results(tuple[Any, ...]):
         return _restored, (self._fields, tuple(self))
 
 
-def results_type(names: Sequence[str]) -> type[Results]:
-    """Return the class for the results of a model with these outputs."""
-    return _type_of(tuple(names))
-
-
 @cache
-def _type_of(names: tuple[str, ...]) -> type[Results]:
+def results_type(names: tuple[str, ...]) -> type[Results]:
+    """Return the class for the results of a model with these outputs."""
     # One class per list of names: JAX compares tree structures by class.
     return type("Results", (Results,), {"__slots__": (), "_fields": names})
 
@@ -68,8 +64,8 @@ def on_host(output: Value, backend: Backend) -> Any:
             return array.value
         return fetched(array, backend) if backend.owns(array) else array
 
-    return as_dicts(each(host, output))
+    return as_dicts(map_arrays(host, output))
 
 
-def _restored(names: Sequence[str], values: Sequence[Any]) -> Results:
+def _restored(names: tuple[str, ...], values: Sequence[Any]) -> Results:
     return results_type(names)(*values)

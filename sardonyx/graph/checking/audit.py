@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -38,7 +39,7 @@ def audit(source: Source, *, strict: bool) -> None:
         signature = _signature(node, opsets)
         function = source.function_of(node)
         if function is not None:
-            _check_call(node, function, uses[_call_key(node)])
+            _check_call(node, function, uses[node.function_key])
         elif signature is not None:
             schema.check_node(node, signature, opsets[node.domain])
             op = source.op_of(node)
@@ -54,7 +55,11 @@ def _check_constant(
 ) -> None:
     """Compute a node whose result depends only on its attributes, so that its errors appear."""
     values = node.attributes.values()
-    if op is None or not op.at(opset).is_static or any(map(_is_reference, values)):
+    if (
+        op is None
+        or not op.at(opset).is_static
+        or any(isinstance(v, AttributeReference) for v in values)
+    ):
         return
     definition = definition_of(op, opset)
     try:
@@ -64,10 +69,6 @@ def _check_constant(
         node_errors.raise_at_node(error, node, opset, (), HOST)
     if strict:
         schema.check_result(node, signature, type_name(result.dtype), opset)
-
-
-def _is_reference(value: object) -> bool:
-    return isinstance(value, AttributeReference)
 
 
 def all_nodes(source: Source) -> Iterator[tuple[Node, Mapping[str, int]]]:
@@ -82,10 +83,6 @@ def _nested(nodes: tuple[Node, ...]) -> Iterator[Node]:
         yield node
         for graph in node.subgraphs:
             yield from _nested(graph.nodes)
-
-
-def _call_key(node: Node) -> FunctionKey:
-    return node.domain, node.op_type, node.overload
 
 
 def _is_call(node: Node, source: Source) -> bool:
@@ -156,41 +153,22 @@ def _unsupported_in_body(op_type: str, domain: str, opset: int) -> tuple[str, ..
 
 
 def _callees_first(source: Source) -> list[FunctionKey]:
-    """Return the functions, each after those it calls; refuse recursion and deep chains of calls.
-
-    The walk is not recursive, since a hostile chain can have thousands of functions.
-    """
-    ordered: list[FunctionKey] = []
+    """Return the functions, each after those it calls; refuse recursion and deep calls."""
+    callees = {key: _callees(source, function) for key, function in source.functions.items()}
+    try:
+        ordered = list(TopologicalSorter(callees).static_order())
+    except CycleError as error:
+        (_, name, _), *_ = error.args[1]
+        raise InvalidModel(
+            f"Function '{name}' calls itself, but ONNX has no recursion: use a Loop."
+        ) from None
     depths: dict[FunctionKey, int] = {}
-    for start in source.functions:
-        stack: list[tuple[FunctionKey, Iterator[FunctionKey]]] = []
-        active: set[FunctionKey] = set()
-        if start not in depths:
-            stack.append((start, _calls(source, source.functions[start])))
-            active.add(start)
-        while stack:
-            key, calls = stack[-1]
-            depths.setdefault(key, 1)
-            callee = next(calls, None)
-            if callee is None:
-                stack.pop()
-                active.discard(key)
-                ordered.append(key)
-                if stack:
-                    depths[stack[-1][0]] = max(depths[stack[-1][0]], depths[key] + 1)
-            elif callee in active:
-                raise InvalidModel(
-                    f"Function '{callee[1]}' calls itself, but ONNX has no recursion: use a Loop."
-                )
-            elif callee in depths:
-                depths[key] = max(depths[key], depths[callee] + 1)
-            else:
-                active.add(callee)
-                stack.append((callee, _calls(source, source.functions[callee])))
-    most = source.limits.function_depth
-    if depths and max(depths.values()) > most:
+    for key in ordered:
+        depths[key] = 1 + max((depths[callee] for callee in callees[key]), default=0)
+    deepest, most = max(depths.values(), default=0), source.limits.function_depth
+    if deepest > most:
         raise LimitExceeded(
-            f"Functions call functions {max(depths.values())} deep; at most {most} are allowed. "
+            f"Functions call functions {deepest} deep; at most {most} are allowed. "
             "Inline them with onnx.inliner, or pass limits=sardonyx.Limits(function_depth=...)."
         )
     return ordered
@@ -201,7 +179,7 @@ def _refuse_expansion(source: Source, callees_first: list[FunctionKey]) -> None:
     sizes: dict[FunctionKey, int] = {}
 
     def size(nodes: tuple[Node, ...]) -> int:
-        called = Counter(_call_key(node) for node in _nested(nodes))
+        called = Counter(node.function_key for node in _nested(nodes))
         return sum(count * sizes.get(key, 1) for key, count in called.items())
 
     for key in callees_first:
@@ -245,7 +223,7 @@ def _types_of_attribute(
     uses: Mapping[FunctionKey, Uses],
 ) -> set[schema.AttrType]:
     if _is_call(node, source):
-        return uses[_call_key(node)].get(name, set())
+        return uses[node.function_key].get(name, set())
     signature = _signature(node, opsets)
     return {signature.attributes[name]} if signature and name in signature.attributes else set()
 
@@ -276,5 +254,5 @@ def _check_call(node: Node, function: Function, uses: Uses) -> None:
     _check_values(where, node.attributes, uses)
 
 
-def _calls(source: Source, function: Function) -> Iterator[FunctionKey]:
-    return (_call_key(node) for node in _nested(function.nodes) if _is_call(node, source))
+def _callees(source: Source, function: Function) -> set[FunctionKey]:
+    return {node.function_key for node in _nested(function.nodes) if _is_call(node, source)}

@@ -43,13 +43,12 @@ def where(node: Node, opset: int | None, inputs: Sequence[Value | Spec]) -> str:
     if len(pairs) > MOST_SHOWN:
         shown += f" and {len(pairs) - MOST_SHOWN} more"
     version = "" if opset is None else f", opset {opset}"
-    operator = shortened(node.operator, LONGEST_NAME)
-    return f"{_label(node, capital=True)} ({operator}{version}; inputs {shown or 'none'})"
+    label, operator = _label(node), shortened(node.operator, LONGEST_NAME)
+    return f"{label[0].upper()}{label[1:]} ({operator}{version}; inputs {shown or 'none'})"
 
 
-def _label(node: Node, *, capital: bool = False) -> str:
-    label = shortened(node.label, LONGEST_NAME)
-    return f"{label[0].upper()}{label[1:]}" if capital else label
+def _label(node: Node) -> str:
+    return shortened(node.label, LONGEST_NAME)
 
 
 def described(value: Value | Spec) -> str:

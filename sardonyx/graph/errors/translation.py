@@ -93,12 +93,11 @@ def _reads_too_early(error: Exception) -> bool:
 def _is_bug(error: Exception) -> bool:
     if type(error).__module__.partition(".")[0] not in _LIBRARIES:
         return False
-    of_others = type(error).__name__ == "JaxRuntimeError" and _is_of_others(str(error))
+    first_line = str(error).partition("\n")[0]
+    of_others = type(error).__name__ == "JaxRuntimeError" and any(
+        word in first_line for word in _OF_OTHERS
+    )
     return (isinstance(error, _BUGS) and not of_others) or _reads_too_early(error)
-
-
-def _is_of_others(text: str) -> bool:
-    return any(word in text.partition("\n")[0] for word in _OF_OTHERS)
 
 
 def _internal(error: Exception, summary: str, text: str) -> InternalError:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
 
-import numpy as np
-import onnx
 from onnx import AttributeProto
 
 from sardonyx.errors import InvalidModel, SardonyxError
 from sardonyx.graph.ir import AttributeReference, Node
 from sardonyx.graph.loading.declarations import type_text
-
-
-class TensorReader(Protocol):
-    """Decodes the tensors of one file, whose external data may lie beside it."""
-
-    def tensor(self, proto: onnx.TensorProto) -> np.ndarray[Any, Any]:
-        """Decode a dense tensor."""
-
-    def sparse_tensor(self, proto: onnx.SparseTensorProto) -> np.ndarray[Any, Any]:
-        """Decode a sparse tensor as a dense array."""
+from sardonyx.graph.loading.refusals import invalid
+from sardonyx.graph.loading.tensors import TensorReader
 
 
 def plain_value(proto: AttributeProto, reader: TensorReader, where: str) -> Any:
@@ -49,9 +39,9 @@ _CONVERSIONS: Mapping[int, Callable[[TensorReader, AttributeProto], Any]] = {
     AttributeProto.FLOATS: lambda _, proto: tuple(proto.floats),
     AttributeProto.INTS: lambda _, proto: tuple(proto.ints),
     AttributeProto.STRINGS: lambda _, proto: tuple(text.decode() for text in proto.strings),
-    AttributeProto.TENSOR: lambda reader, proto: reader.tensor(proto.t),
-    AttributeProto.TENSORS: lambda reader, proto: tuple(map(reader.tensor, proto.tensors)),
-    AttributeProto.SPARSE_TENSOR: lambda reader, proto: reader.sparse_tensor(proto.sparse_tensor),
+    AttributeProto.TENSOR: lambda reader, proto: reader.dense(proto.t),
+    AttributeProto.TENSORS: lambda reader, proto: tuple(map(reader.dense, proto.tensors)),
+    AttributeProto.SPARSE_TENSOR: lambda reader, proto: reader.sparse(proto.sparse_tensor),
     AttributeProto.TYPE_PROTO: lambda _, proto: type_text(proto.tp),
 }
 
@@ -81,38 +71,25 @@ def check_fields(proto: AttributeProto, where: str) -> None:
     filled = {field.name for field, _ in proto.ListFields()}.intersection(_FIELDS.values())
     field = None if proto.ref_attr_name else _FIELDS.get(proto.type)
     if filled - {field} or (field in _ALWAYS_WRITTEN and not filled):
-        kind = "is a reference" if field is None else f"is of type {_type_name(proto)}"
-        raise InvalidModel(
+        kind = "is a reference"
+        if field is not None:
+            kind = f"is of type {AttributeProto.AttributeType.Name(proto.type)}"
+        raise invalid(
             f"Attribute '{proto.name}' of {where} {kind}, but holds "
-            f"{' and '.join(sorted(filled)) or 'nothing'}: export the model again."
+            f"{' and '.join(sorted(filled)) or 'nothing'}"
         )
 
 
-def _type_name(proto: AttributeProto) -> str:
-    return str(AttributeProto.AttributeType.Name(proto.type))
-
-
-def refuse_references(attributes: Mapping[str, Any], where: str) -> None:
-    """Refuse references to a function's attributes in a node outside of all functions."""
-    for name, value in attributes.items():
-        if isinstance(value, AttributeReference):
-            raise InvalidModel(
-                f"Attribute '{name}' of {where} refers to the attribute '{value.name}' "
-                "of a function, but the node is not in a function: export the model again."
-            )
-
-
 def refuse_undeclared_references(
-    nodes: Iterable[Node], declared: Mapping[str, Any], where: str
+    nodes: Iterable[Node], declared: Container[str], owner: str
 ) -> None:
-    """Refuse references to attributes that the enclosing function does not declare."""
+    """Refuse references to attributes that the enclosing function, the owner, does not declare."""
     for node in nodes:
         for name, value in node.attributes.items():
             if isinstance(value, AttributeReference) and value.name not in declared:
-                raise InvalidModel(
+                raise invalid(
                     f"Attribute '{name}' of {node.label} ({node.operator}) refers to the attribute "
-                    f"'{value.name}' of {where}, which has {', '.join(declared) or 'none'}: "
-                    "export the model again."
+                    f"'{value.name}' of {owner}"
                 )
         for graph in node.subgraphs:
-            refuse_undeclared_references(graph.nodes, declared, where)
+            refuse_undeclared_references(graph.nodes, declared, owner)

@@ -13,7 +13,7 @@ from sardonyx.ops.definition import Definition, Op
 
 
 def with_ops(source: Source, ops: Iterable[Op[Any]]) -> Source:
-    """The model with these operators, which take precedence over others of the same name."""
+    """Return the model with these operators; they take precedence over others of that name."""
     if isinstance(ops, Op):
         raise InvalidInput(f"'ops' is one operator, {ops!r}: pass a list of operators.")
     if not isinstance(ops, Iterable):
@@ -47,7 +47,7 @@ class Own:
 
 
 def definition_of(op: Op[Any], opset: int) -> Definition:
-    """The definition at this opset; that of a user's own operator marks its errors."""
+    """Return the definition at this opset; that of a user's own operator marks its errors."""
     definition = op.at(opset)
     if op.is_of_the_package:
         return definition

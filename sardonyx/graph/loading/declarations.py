@@ -1,4 +1,4 @@
-"""What a model declares: its opsets, and the types and shapes of its inputs and outputs."""
+"""Declarations of a model: its opsets, and the types and shapes of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import onnx
 
 from sardonyx.errors import InvalidModel
 from sardonyx.graph.ir import Dimension, ValueInfo
+from sardonyx.graph.loading.refusals import invalid
 from sardonyx.graph.standard.schema import refuse_future
 from sardonyx.graph.standard.types import dtype_of, type_name
 
@@ -26,9 +27,8 @@ def opset_versions(imports: Sequence[onnx.OperatorSetIdProto], where: str) -> di
                 f"{title}: remove one of them."
             )
         if entry.version < 1:
-            raise InvalidModel(
-                f"{importer} imports version {entry.version} of {title}, but versions start at 1: "
-                "export the model again."
+            raise invalid(
+                f"{importer} imports version {entry.version} of {title}, but versions start at 1"
             )
         refuse_future(domain, entry.version, where)
         opsets[domain] = int(entry.version)
@@ -43,7 +43,7 @@ def canonical_domain(domain: str) -> str:
 def value_info(proto: onnx.ValueInfoProto, where: str) -> ValueInfo:
     """Convert the declaration of an input or output."""
     if not proto.name:
-        raise InvalidModel(f"An input or output of {where} has no name: export the model again.")
+        raise invalid(f"An input or output of {where} has no name")
     tensor = proto.type.tensor_type
     dtype = dtype_of(tensor.elem_type) if tensor.elem_type else None
     shape = None

@@ -16,13 +16,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 import onnx
 
-from sardonyx.errors import InvalidModel, MissingFile
+from sardonyx.errors import MissingFile
+from sardonyx.graph.loading.refusals import refuse, title
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -53,8 +54,8 @@ def map_external(tensor: onnx.TensorProto, folder: Path | None, size: int) -> By
         refuse(
             tensor,
             f"its data is in the external file {entries['location'][:200]!r}, but a model from "
-            "bytes, a ModelProto or a file object without a path has no folder: load the model "
-            "from its path",
+            "bytes, a ModelProto or a file object without a path has no folder",
+            "load the model from its path",
         )
     parts = _parts(tensor, entries["location"])
     offset = _number(tensor, entries, "offset", default=0)
@@ -63,18 +64,20 @@ def map_external(tensor: onnx.TensorProto, folder: Path | None, size: int) -> By
         refuse(
             tensor,
             f"the length of its external data is {length:,} bytes, but its shape and type need "
-            f"{size:,}: export the model again",
+            f"{size:,}",
         )
     file = repr("/".join(parts)[:200])
     try:
         with _opened(folder, parts) as (handle, status):
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                refuse(tensor, f"its data file {file} {_unsafe_reason(status)}")
+                problem, advice = _unsafe(status)
+                refuse(tensor, f"its data file {file} {problem}", advice)
             if offset + size > status.st_size:
                 refuse(
                     tensor,
                     f"it needs {size:,} bytes at offset {offset:,} of {file}, which has only "
-                    f"{status.st_size:,}: the file is truncated, or belongs to another model",
+                    f"{status.st_size:,}",
+                    "the file is truncated, or belongs to another model",
                 )
             return _bytes(handle, status, offset, size)
     except FileNotFoundError:
@@ -83,16 +86,8 @@ def map_external(tensor: onnx.TensorProto, folder: Path | None, size: int) -> By
             "model, where it was exported."
         ) from None
     except OSError as error:
-        refuse(tensor, f"its data file {file} {_open_failure(error, folder)}")
-
-
-def title(tensor: onnx.TensorProto) -> str:
-    """Return a tensor's title for messages. Its name may have any length."""
-    return f"Tensor {tensor.name[:100]!r}" if tensor.name else "A tensor without a name"
-
-
-def refuse(tensor: onnx.TensorProto, reason: str) -> NoReturn:
-    raise InvalidModel(f"{title(tensor)}: {reason}.")
+        problem, advice = _open_failure(error, folder)
+        refuse(tensor, f"its data file {file} {problem}", advice)
 
 
 def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
@@ -102,18 +97,15 @@ def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
             refuse(
                 tensor,
                 f"its external data has the key {entry.key[:100]!r}, but ONNX defines only "
-                f"{', '.join(sorted(_KEYS))}: export the model again",
+                f"{', '.join(sorted(_KEYS))}",
             )
         if entry.key in entries:
-            refuse(tensor, f"its external data has two {entry.key}s: export the model again")
+            refuse(tensor, f"its external data has two {entry.key}s")
         if not isinstance(entry.value, str):
-            refuse(
-                tensor,
-                f"the {entry.key} of its external data is not valid UTF-8: export the model again",
-            )
+            refuse(tensor, f"the {entry.key} of its external data is not valid UTF-8")
         entries[entry.key] = entry.value
     if not entries.get("location"):
-        refuse(tensor, "its external data has no file name: export the model again")
+        refuse(tensor, "its external data has no file name")
     return entries
 
 
@@ -125,7 +117,7 @@ def _number(tensor: onnx.TensorProto, entries: dict[str, str], key: str, default
         refuse(
             tensor,
             f"the {key} of its external data is {text[:100]!r}, not a number of bytes from 0 to "
-            "2**63 - 1: export the model again",
+            "2**63 - 1",
         )
     return int(text)
 
@@ -138,8 +130,8 @@ def _parts(tensor: onnx.TensorProto, location: str) -> list[str]:
         refuse(
             tensor,
             f"its external data is in {location[:200]!r}, but it must be a relative path in the "
-            "model's own folder or below it, with forward slashes and without '..': put the file "
-            "beside the model and export again",
+            "model's own folder or below it, with forward slashes and without '..'",
+            "put the file beside the model and export again",
         )
     return parts
 
@@ -178,26 +170,29 @@ def _open_by_path(folder: Path, parts: list[str]) -> int:
     return os.open(path, _OPEN_FILE)
 
 
-def _unsafe_reason(status: os.stat_result) -> str:
+def _unsafe(status: os.stat_result) -> tuple[str, str]:
+    """Return what is wrong with a file that is not opened, and what to do."""
     problem = "is not a regular file"
     if stat.S_ISREG(status.st_mode):
         problem = f"has {status.st_nlink} names (hard links), so it may also be outside the folder"
-    return f"{problem}: put a copy of the file in its place"
+    return problem, "put a copy of the file in its place"
 
 
-def _open_failure(error: OSError, folder: Path) -> str:
+def _open_failure(error: OSError, folder: Path) -> tuple[str, str]:
+    """Return why a file cannot be opened, and what to do."""
     match error.errno:
         case errno.ELOOP | errno.ENOTDIR | errno.ENXIO:
             return (
-                "is a symbolic link, is behind one, or is not a file: put a copy of the file in "
-                "its place (copy a download cache that consists of links with `cp -rL`)"
+                "is a symbolic link, is behind one, or is not a file",
+                "put a copy of the file in its place (copy a download cache that consists of "
+                "links with `cp -rL`)",
             )
         case errno.EMFILE | errno.ENFILE:
             return (
-                "cannot be opened, because too many files are open: raise the limit "
-                "(`ulimit -n`), or save the model with all tensors in one file"
+                "cannot be opened, because too many files are open",
+                "raise the limit (`ulimit -n`), or save the model with all tensors in one file",
             )
-    return f"in {str(folder)!r} cannot be opened ({error.strerror}): check its permissions"
+    return f"in {str(folder)!r} cannot be opened ({error.strerror})", "check its permissions"
 
 
 def _bytes(handle: int, status: os.stat_result, offset: int, size: int) -> Bytes:

@@ -6,13 +6,10 @@ at load as far as the file declares them (`graph.checking.audit`); shapes are ch
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import AttributeProto
 
@@ -22,12 +19,12 @@ from sardonyx.graph.loading import devices
 from sardonyx.graph.loading.attributes import (
     check_fields,
     plain_value,
-    refuse_references,
     refuse_undeclared_references,
 )
 from sardonyx.graph.loading.declarations import canonical_domain, opset_versions, value_info
 from sardonyx.graph.loading.order import in_order
-from sardonyx.graph.loading.tensors import decode, decode_sparse
+from sardonyx.graph.loading.refusals import invalid, refuse_duplicates
+from sardonyx.graph.loading.tensors import TensorReader
 
 DEEPEST_NESTING = 64
 
@@ -45,11 +42,11 @@ def load_function(body: onnx.FunctionProto, opset: int) -> Function:
 
 
 class _Loader:
-    """Converts the parts of one model, and holds what they share: file, opsets, devices."""
+    """Converts the parts of one model, and holds what they share: tensors, opsets, devices."""
 
     def __init__(self, model: onnx.ModelProto, file: Path | None) -> None:
         self.model = model
-        self.file = file
+        self.tensors = TensorReader(file)
         self.opsets = opset_versions(model.opset_import, "the model")
         self.configurations = devices.configurations(model)
         self.depth = 0
@@ -61,11 +58,14 @@ class _Loader:
                 f"{onnx.__version__} supports only versions up to {onnx.IR_VERSION}: upgrade onnx."
             )
         if self.model.ir_version < 1:
-            raise InvalidModel("The model has no IR version: export it again.")
+            raise invalid("The model has no IR version")
         if not self.opsets:
-            raise InvalidModel("The model imports no opset: export it again.")
+            raise invalid("The model imports no opset")
         functions = self.functions()
         graph = self.graph(self.model.graph, frozenset())
+        refuse_undeclared_references(
+            graph.nodes, (), "a function, but the node is not in a function"
+        )
         if not graph.outputs:
             raise InvalidModel(f"Graph '{graph.name}' has no outputs: export it with at least one.")
         return Source(
@@ -95,7 +95,7 @@ class _Loader:
             if key in functions:
                 raise InvalidModel(f"Function '{proto.name}' is defined twice: remove one of them.")
             if not proto.name:
-                raise InvalidModel("A function of the model has no name: export the model again.")
+                raise invalid("A function of the model has no name")
             functions[key] = self.function(proto)
         return functions
 
@@ -104,15 +104,14 @@ class _Loader:
         opsets = opset_versions(proto.opset_import, where) or self.opsets
         defaults: dict[str, Any] = dict.fromkeys(proto.attribute)
         defaults |= {a.name: self.attribute(a, where, frozenset()) for a in proto.attribute_proto}
-        _refuse_duplicates(proto.input, f"{where} has two inputs named")
-        _refuse_duplicates(proto.output, f"{where} has two outputs named")
+        refuse_duplicates(proto.input, f"{where} has two inputs named")
+        refuse_duplicates(proto.output, f"{where} has two outputs named")
         if "" in proto.input or "" in proto.output:
-            raise InvalidModel(
-                f"An input or output of {where} has no name: export the model again."
-            )
+            raise invalid(f"An input or output of {where} has no name")
         inputs = frozenset(proto.input)
-        nodes = self.nodes(proto.node, inputs, where, in_function=True)
-        refuse_undeclared_references(nodes, defaults, where)
+        nodes = self.nodes(proto.node, inputs, where)
+        owner = f"{where}, which has {', '.join(defaults) or 'none'}"
+        refuse_undeclared_references(nodes, defaults, owner)
         _require_outputs(proto.output, inputs.union(*(node.outputs for node in nodes)), where)
         return Function(
             proto.name,
@@ -125,9 +124,7 @@ class _Loader:
             opsets,
         )
 
-    def graph(
-        self, proto: onnx.GraphProto, outer: frozenset[str], *, in_function: bool = False
-    ) -> Graph:
+    def graph(self, proto: onnx.GraphProto, outer: frozenset[str]) -> Graph:
         """Convert a graph, which can read the values `outer` of the graphs around it."""
         where = f"graph '{proto.name}'"
         self.depth += 1
@@ -138,59 +135,43 @@ class _Loader:
         initializers = self.initializers(proto, where)
         inputs = tuple(value_info(value, where) for value in proto.input)
         input_names = [value.name for value in inputs]
-        _refuse_duplicates(input_names, f"{where} has two inputs named")
+        refuse_duplicates(input_names, f"{where} has two inputs named")
         if shadowed := outer.intersection((*input_names, *initializers)):
             raise InvalidModel(
                 f"In {where} '{min(shadowed)}' has the name of a value of an outer graph: rename "
                 "one of them."
             )
         available = outer.union(input_names, initializers)
-        nodes = self.nodes(proto.node, available, where, in_function=in_function)
+        nodes = self.nodes(proto.node, available, where)
         outputs = tuple(value_info(value, where) for value in proto.output)
         output_names = [value.name for value in outputs]
         _require_outputs(output_names, available.union(*(node.outputs for node in nodes)), where)
         if not outer:
-            _refuse_duplicates(output_names, f"{where} has two outputs named")
+            refuse_duplicates(output_names, f"{where} has two outputs named")
         self.depth -= 1
         return Graph(proto.name, inputs, outputs, nodes, initializers)
 
     def initializers(self, proto: onnx.GraphProto, where: str) -> dict[str, Any]:
         dense = [tensor.name for tensor in proto.initializer]
         names = [*dense, *(tensor.values.name for tensor in proto.sparse_initializer)]
-        _refuse_duplicates(names, f"{where} has two initializers named")
+        refuse_duplicates(names, f"{where} has two initializers named")
         if "" in names:
-            raise InvalidModel(f"An initializer of {where} has no name: export the model again.")
-        arrays = {tensor.name: self.tensor(tensor) for tensor in proto.initializer}
+            raise invalid(f"An initializer of {where} has no name")
+        arrays = {tensor.name: self.tensors.dense(tensor) for tensor in proto.initializer}
         for sparse in proto.sparse_initializer:
-            arrays[sparse.values.name] = self.sparse_tensor(sparse)
+            arrays[sparse.values.name] = self.tensors.sparse(sparse)
         return arrays
-
-    def tensor(self, proto: onnx.TensorProto) -> np.ndarray[Any, Any]:
-        if self.file is None:
-            return decode(proto, None)
-        for entry in proto.external_data:
-            if entry.key == "location" and os.path.normpath(entry.value) == self.file.name:
-                raise InvalidModel(
-                    f"Tensor '{proto.name}' has its data in '{entry.value}', which is the model "
-                    "file itself: save external data in a separate file."
-                )
-        return decode(proto, self.file.parent)
-
-    def sparse_tensor(self, proto: onnx.SparseTensorProto) -> np.ndarray[Any, Any]:
-        return decode_sparse(proto, self.file and self.file.parent)
 
     def nodes(
         self,
         protos: Iterable[onnx.NodeProto],
         available: frozenset[str],
         where: str,
-        *,
-        in_function: bool = False,
     ) -> tuple[Node, ...]:
         """Convert and order nodes, which can read the `available` values and one another's."""
         protos = list(protos)
         computed = [name for proto in protos for name in proto.output if name]
-        _refuse_duplicates(computed, f"In {where} two nodes have the output")
+        refuse_duplicates(computed, f"In {where} two nodes have the output")
         if redefined := available.intersection(computed):
             raise InvalidModel(
                 f"In {where} a node has the output '{min(redefined)}', which is already an input, "
@@ -203,35 +184,25 @@ class _Loader:
             # A subgraph does not see later values, and may use their names for its own.
             hidden = visible.intersection(_inner_names(proto)).difference(earlier)
             seen = visible - hidden if hidden else visible
-            nodes.append(self.node(proto, seen, where, in_function))
+            nodes.append(self.node(proto, seen, where))
             earlier.update(proto.output)
         return in_order(nodes, available, where)
 
-    def node(
-        self, proto: onnx.NodeProto, visible: frozenset[str], where: str, in_function: bool
-    ) -> Node:
+    def node(self, proto: onnx.NodeProto, visible: frozenset[str], where: str) -> Node:
         if not proto.op_type:
-            raise InvalidModel(
-                f"In {where} the node '{proto.name}' has no operator: export the model again."
-            )
-        named = f"node '{proto.name}'"
-        if not proto.name:
-            named = f"node with output '{next(filter(None, proto.output), '')}'"
+            raise invalid(f"In {where} the node '{proto.name}' has no operator")
+        output = next(filter(None, proto.output), "")
+        named = f"node '{proto.name}'" if proto.name else f"node with output '{output}'"
         label = f"{named} ({proto.op_type}) of {where}"
         for name in proto.input:
             if name and name not in visible:
-                raise InvalidModel(
-                    f"The {label} reads '{name}', but no node, input or initializer has that name: "
-                    "export the model again."
+                raise invalid(
+                    f"The {label} reads '{name}', but no node, input or initializer has that name"
                 )
-        _refuse_duplicates(
+        refuse_duplicates(
             (a.name for a in proto.attribute), f"The {label} has two attributes named"
         )
-        attributes = {
-            a.name: self.attribute(a, label, visible, in_function) for a in proto.attribute
-        }
-        if not in_function:
-            refuse_references(attributes, label)
+        attributes = {a.name: self.attribute(a, label, visible) for a in proto.attribute}
         return Node(
             proto.op_type,
             canonical_domain(proto.domain),
@@ -243,21 +214,15 @@ class _Loader:
             devices.placements(proto, self.configurations, label),
         )
 
-    def attribute(
-        self,
-        proto: AttributeProto,
-        where: str,
-        visible: frozenset[str],
-        in_function: bool = False,
-    ) -> Any:
+    def attribute(self, proto: AttributeProto, where: str, visible: frozenset[str]) -> Any:
         check_fields(proto, where)
         if proto.ref_attr_name:
             return AttributeReference(proto.ref_attr_name)
         if proto.type == AttributeProto.GRAPH:
-            return self.graph(proto.g, visible, in_function=in_function)
+            return self.graph(proto.g, visible)
         if proto.type == AttributeProto.GRAPHS:
-            return tuple(self.graph(g, visible, in_function=in_function) for g in proto.graphs)
-        return plain_value(proto, self, where)
+            return tuple(self.graph(g, visible) for g in proto.graphs)
+        return plain_value(proto, self.tensors, where)
 
 
 def _inner_names(proto: onnx.NodeProto) -> set[str]:
@@ -273,16 +238,7 @@ def _inner_names(proto: onnx.NodeProto) -> set[str]:
     return names
 
 
-def _refuse_duplicates(names: Iterable[str], complaint: str) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise InvalidModel(f"{complaint[0].upper()}{complaint[1:]} '{name}': rename one.")
-
-
 def _require_outputs(names: Iterable[str], computed: frozenset[str], where: str) -> None:
     for name in names:
         if name not in computed:
-            raise InvalidModel(
-                f"No node, input or initializer of {where} provides the output '{name}': export "
-                "the model again."
-            )
+            raise invalid(f"No node, input or initializer of {where} provides the output '{name}'")

@@ -28,22 +28,17 @@ def read_model(source: Readable) -> tuple[onnx.ModelProto, Path | None]:
         path = Path(os.fsdecode(source))
         return _parsed(_file_content(path), f"'{path}'"), path.absolute()
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _parsed(_immutable(source), f"the {len(source)} bytes passed"), None
+        size = memoryview(source).nbytes
+        origin = f"the {size} bytes passed"
+        refuse_large(size, origin)
+        # A copy, unless it is bytes: the caller can change all others.
+        return _parsed(bytes(source), origin), None
     if hasattr(source, "read"):
         return _read_file_object(source)
     raise InvalidInput(
         f"A model cannot be loaded from a {type(source).__name__}: "
         "pass a path, bytes, a file opened in binary mode, or an onnx.ModelProto."
     )
-
-
-def _immutable(source: bytes | bytearray | memoryview) -> bytes:
-    """Return the bytes, copied if the caller can change them."""
-    if isinstance(source, bytes):
-        return source
-    size = memoryview(source).nbytes
-    refuse_large(size, f"the {size} bytes passed")
-    return bytes(source)
 
 
 def _read_file_object(file: Any) -> tuple[onnx.ModelProto, Path | None]:
@@ -92,7 +87,6 @@ def _file_content(path: Path) -> bytes | bytearray:
 
 
 def _parsed(content: bytes | bytearray, origin: str) -> onnx.ModelProto:
-    refuse_large(len(content), origin)
     if not content:
         raise InvalidModel(
             f"There is no model in {origin}: it is empty, or was already read to its end."

@@ -57,7 +57,7 @@ def _attribute(name: str, value: Any, schema: Signature | None) -> Any:
     try:
         return _converted(name, value, schema)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"The attribute '{name}' cannot be {value!r}: {error}.") from None
+        raise InvalidInput(f"The attribute '{name}' cannot be {value!r:.100}: {error}.") from None
 
 
 def _converted(name: str, value: Any, schema: Signature | None) -> Any:
@@ -76,10 +76,7 @@ def _converted(name: str, value: Any, schema: Signature | None) -> Any:
         return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value))
     if isinstance(value, (bool, int, float, str, np.generic)):
         return _scalar(value)
-    raise InvalidInput(
-        f"The attribute '{name}' cannot be a {type(value).__name__}: pass a number, a string, an "
-        "array or a list of these."
-    )
+    raise TypeError("pass a number, a string, an array or a list of these")
 
 
 def _scalar(value: Any) -> Any:

@@ -6,24 +6,49 @@ The sizes that a file declares are checked before anything is allocated for them
 from __future__ import annotations
 
 import math
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 
-from sardonyx.errors import LimitExceeded
-from sardonyx.graph.loading.external import Bytes, map_external, refuse, title
-from sardonyx.graph.standard.types import ELEMENT_TYPES, ElementType
+from sardonyx.errors import InvalidModel, LimitExceeded
+from sardonyx.graph.loading.external import Bytes, map_external
+from sardonyx.graph.loading.refusals import refuse, title
+from sardonyx.graph.standard.types import ELEMENT_TYPES, ElementType, element_type
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 MOST_DIMENSIONS = 64  # NumPy's limit
 LARGEST_DENSE = 2**31  # Maximum bytes of a sparse tensor after its conversion to a dense one.
 _TYPED_FIELDS = tuple(dict.fromkeys(kind.field for kind in ELEMENT_TYPES.values()))
-_EXPORT_AGAIN = "the file is damaged or was written incorrectly; export the model again"
+
+
+class TensorReader:
+    """Decodes the tensors of one file, whose external data may lie beside it."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._folder = file and file.parent
+
+    def dense(self, tensor: onnx.TensorProto) -> Array:
+        """Decode a dense tensor."""
+        own_name = self._file and self._file.name
+        for entry in tensor.external_data:
+            if entry.key == "location" and os.path.normpath(entry.value) == own_name:
+                refuse(
+                    tensor,
+                    f"its data is in '{entry.value}', which is the model file itself",
+                    "save external data in a separate file",
+                )
+        return decode(tensor, self._folder)
+
+    def sparse(self, tensor: onnx.SparseTensorProto) -> Array:
+        """Decode a sparse tensor as a dense array."""
+        return decode_sparse(tensor, self._folder)
 
 
 def decode(tensor: onnx.TensorProto, folder: Path | None) -> Array:
@@ -33,12 +58,10 @@ def decode(tensor: onnx.TensorProto, folder: Path | None) -> Array:
     if tensor.HasField("segment"):
         refuse(
             tensor,
-            "it is one segment of a tensor, and ONNX does not define how segments are joined: "
+            "it is one segment of a tensor, and ONNX does not define how segments are joined",
             "export the model with whole tensors",
         )
-    array = _data(tensor, kind, math.prod(shape), folder).reshape(shape)
-    array.flags.writeable = False
-    return array
+    return _read_only(_data(tensor, kind, math.prod(shape), folder).reshape(shape))
 
 
 def decode_sparse(sparse: onnx.SparseTensorProto, folder: Path | None) -> Array:
@@ -55,16 +78,19 @@ def decode_sparse(sparse: onnx.SparseTensorProto, folder: Path | None) -> Array:
         )
     stored = decode(values, folder)
     if stored.ndim != 1:
-        refuse(values, f"its sparse values must have one axis, not {stored.ndim}: {_EXPORT_AGAIN}")
+        refuse(values, f"its sparse values must have one axis, not {stored.ndim}")
     if stored.size == 0 and not indices.data_type:
         positions = np.empty(0, np.int64)
     else:
         positions = _positions(values, decode(indices, folder), stored.size, shape)
     dense = np.full(size, "", object) if kind.name == "string" else np.zeros(size, kind.dtype)
     dense[positions] = stored
-    dense = dense.reshape(shape)
-    dense.flags.writeable = False
-    return dense
+    return _read_only(dense.reshape(shape))
+
+
+def _read_only(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
 
 
 def _positions(
@@ -76,44 +102,41 @@ def _positions(
         refuse(
             values,
             f"its {count} sparse values need int64 indices of shape {layouts[0]} or {layouts[1]}, "
-            f"not {indices.dtype} of shape {indices.shape}: {_EXPORT_AGAIN}",
+            f"not {indices.dtype} of shape {indices.shape}",
         )
     bounds = np.asarray(shape if indices.ndim == 2 else math.prod(shape), np.int64)
     if np.any((indices < 0) | (indices >= bounds)):
-        refuse(values, f"a sparse index is outside its shape {shape}: {_EXPORT_AGAIN}")
+        refuse(values, f"a sparse index is outside its shape {shape}")
     if indices.ndim == 2:
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         indices = indices @ np.asarray(strides, np.int64)
     if np.any(indices[1:] <= indices[:-1]):
-        refuse(values, f"its sparse indices must ascend without duplicates: {_EXPORT_AGAIN}")
+        refuse(values, "its sparse indices must ascend without duplicates")
     return indices
 
 
 def _element_type(tensor: onnx.TensorProto) -> ElementType:
     if tensor.data_type == onnx.TensorProto.UNDEFINED:
-        refuse(tensor, f"its element type is missing (UNDEFINED): {_EXPORT_AGAIN}")
-    if tensor.data_type not in ELEMENT_TYPES:
-        refuse(
-            tensor,
-            f"its element type {tensor.data_type} is unknown; ONNX defines {min(ELEMENT_TYPES)} to "
-            f"{max(ELEMENT_TYPES)}: the file is damaged, or newer than this sardonyx",
-        )
-    return ELEMENT_TYPES[tensor.data_type]
+        refuse(tensor, "its element type is missing (UNDEFINED)")
+    try:
+        return element_type(tensor.data_type)
+    except InvalidModel as error:
+        raise InvalidModel(f"{title(tensor)}: {error}") from None
 
 
 def _shape(tensor: onnx.TensorProto, dims: Sequence[int], kind: ElementType) -> tuple[int, ...]:
     if len(dims) > MOST_DIMENSIONS:
         refuse(
             tensor,
-            f"it has {len(dims):,} dimensions, but NumPy's limit is {MOST_DIMENSIONS}: reshape it "
-            "to fewer before the export",
+            f"it has {len(dims):,} dimensions, but NumPy's limit is {MOST_DIMENSIONS}",
+            "reshape it to fewer before the export",
         )
     shape = tuple(dims)
     if any(size < 0 for size in shape):
-        refuse(tensor, f"a dimension of its shape {shape} is negative: {_EXPORT_AGAIN}")
+        refuse(tensor, f"a dimension of its shape {shape} is negative")
     # NumPy ignores dimensions of 0 when it checks whether an array is addressable.
     if math.prod(size for size in shape if size) * kind.dtype.itemsize >= 2**63:
-        refuse(tensor, f"its shape {shape} has too many elements to address: {_EXPORT_AGAIN}")
+        refuse(tensor, f"its shape {shape} has too many elements to address")
     return shape
 
 
@@ -123,21 +146,19 @@ def _data(tensor: onnx.TensorProto, kind: ElementType, count: int, folder: Path 
     raw = tensor.raw_data  # Every access copies it.
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         if raw or typed:
-            refuse(tensor, f"it has data both inside and outside the model file: {_EXPORT_AGAIN}")
+            refuse(tensor, "it has data both inside and outside the model file")
         if kind.name == "string":
-            refuse(tensor, "strings cannot be external data: save them inside the model file")
+            refuse(tensor, "strings cannot be external data", "save them inside the model file")
         return _from_bytes(map_external(tensor, folder, _packed_size(kind, count)), kind, count)
     if raw and typed:
-        refuse(tensor, f"it has data both in raw_data and in {typed[0]}: {_EXPORT_AGAIN}")
+        refuse(tensor, f"it has data both in raw_data and in {typed[0]}")
     if typed and typed != [kind.field]:
         refuse(
-            tensor,
-            f"its data is in {' and '.join(typed)}, but {kind.name} belongs in {kind.field}: "
-            f"{_EXPORT_AGAIN}",
+            tensor, f"its data is in {' and '.join(typed)}, but {kind.name} belongs in {kind.field}"
         )
     if typed or kind.name == "string":
         if raw:
-            refuse(tensor, f"strings belong in string_data, not in raw_data: {_EXPORT_AGAIN}")
+            refuse(tensor, "strings belong in string_data, not in raw_data")
         return _from_field(tensor, kind, count)
     if len(raw) != _packed_size(kind, count):
         _refuse_count(tensor, "raw_data", f"{len(raw):,} bytes", f"{_packed_size(kind, count):,}")
@@ -147,9 +168,7 @@ def _data(tensor: onnx.TensorProto, kind: ElementType, count: int, folder: Path 
 def _refuse_count(tensor: onnx.TensorProto, field: str, actual: str, required: str) -> None:
     name = ELEMENT_TYPES[tensor.data_type].name
     refuse(
-        tensor,
-        f"{field} holds {actual}, but {name} of shape {tuple(tensor.dims)} needs {required}: "
-        f"{_EXPORT_AGAIN}",
+        tensor, f"{field} holds {actual}, but {name} of shape {tuple(tensor.dims)} needs {required}"
     )
 
 
@@ -198,26 +217,23 @@ def _from_field(tensor: onnx.TensorProto, kind: ElementType, count: int) -> Arra
         required = _packed_size(kind, count)
     if len(field) != required:
         _refuse_count(tensor, kind.field, f"{len(field):,} values", f"{required:,}")
-    match kind.field:
-        case "string_data":
-            return _strings(tensor)
-        case "float_data" | "double_data":
-            stored = np.float32 if kind.field == "float_data" else np.float64
-            return np.fromiter(field, stored, required).view(kind.dtype)
-        case "int64_data":
-            return np.fromiter(field, np.int64, required)
-        case "uint64_data":
-            return _narrowed(tensor, np.fromiter(field, np.uint64, required), kind)
-    return _from_int32(tensor, np.fromiter(field, np.int32, required), kind, count)
-
-
-def _from_int32(tensor: onnx.TensorProto, stored: Array, kind: ElementType, count: int) -> Array:
+    if kind.name == "string":
+        return _strings(tensor)
+    stored = np.fromiter(field, _STORED[kind.field], required)
     if kind.name == "bool":
         return stored.astype(np.bool_)
-    narrow = _narrowed(tensor, stored, kind)
-    if kind.bits in (2, 4):
-        return _unpacked(narrow, kind, count)
-    return narrow.view(kind.dtype)
+    if kind.field in ("int32_data", "uint64_data"):
+        stored = _narrowed(tensor, stored, kind)
+    return _unpacked(stored, kind, count) if kind.bits in (2, 4) else stored.view(kind.dtype)
+
+
+_STORED: Mapping[str, type[np.generic]] = {
+    "int32_data": np.int32,
+    "int64_data": np.int64,
+    "uint64_data": np.uint64,
+    "float_data": np.float32,
+    "double_data": np.float64,
+}
 
 
 def _narrowed(tensor: onnx.TensorProto, stored: Array, kind: ElementType) -> Array:
@@ -231,10 +247,7 @@ def _narrowed(tensor: onnx.TensorProto, stored: Array, kind: ElementType) -> Arr
         invalid |= stored < -(1 << bits - 1)
     if np.any(invalid):
         value = stored[np.argmax(invalid)]
-        refuse(
-            tensor,
-            f"{kind.field} holds {value}, which does not fit {kind.name}: {_EXPORT_AGAIN}",
-        )
+        refuse(tensor, f"{kind.field} holds {value}, which does not fit {kind.name}")
     if bits == 6:
         stored = stored & 0x3F
     return stored.astype(f"u{max(bits, 8) // 8}")
@@ -248,7 +261,7 @@ def _strings(tensor: onnx.TensorProto) -> Array:
         except UnicodeDecodeError as error:
             refuse(
                 tensor,
-                f"its string {index} is not valid UTF-8 ({error.reason} at byte {error.start}): "
+                f"its string {index} is not valid UTF-8 ({error.reason} at byte {error.start})",
                 "encode it before the export",
             )
     return array

@@ -1,9 +1,9 @@
-"""What exported and sharded models share: the interface of `Model` for whole programs."""
+"""`CompiledModel`: the base class of exported and sharded models."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -11,18 +11,16 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.calls.arguments import chosen_outputs, require_feeds
 from sardonyx.graph.calls.array_interop import stand_ins
-from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.ir import ValueInfo
-from sardonyx.graph.model.bound import PLAIN, BoundModel, CallOptions
+from sardonyx.graph.model.interface import CallOptions, LoadedModel, RunCall
 from sardonyx.graph.model.stats import Stats
 
 P = TypeVar("P")
 
 
-class CompiledModel:
-    """A model that is compiled as a whole, one program per signature."""
+class CompiledModel(LoadedModel):
+    """A model that is compiled as a whole, one program per signature; it runs its calls itself."""
 
     # Members of `Model` that such a model cannot have, and what to use.
     _absent: ClassVar[Mapping[str, str]] = {}
@@ -30,37 +28,11 @@ class CompiledModel:
     def __init__(
         self, inputs: tuple[ValueInfo, ...], outputs: tuple[ValueInfo, ...], backend: Backend
     ) -> None:
-        self._infos = inputs
-        self._output_infos = outputs
-        self._results = results_type([info.name for info in outputs])
-        self._backend: Any = backend
+        super().__init__(inputs, outputs, backend)
         self._programs: dict[Any, Any] = {}
         self._lock = RLock()
         self._calls = self._missed = self._compiles = 0
         self._seconds = 0.0
-
-    # -- description ------------------------------------------------------------------------------
-
-    @property
-    def backend(self) -> str:
-        """The name of the array library: "jax"."""
-        name: str = self._backend.name
-        return name
-
-    @property
-    def inputs(self) -> tuple[ValueInfo, ...]:
-        """The inputs: name, dtype, and shape with names for free dimensions."""
-        return self._infos
-
-    @property
-    def optional_inputs(self) -> tuple[ValueInfo, ...]:
-        """Always empty: inputs with a default value are among the params here."""
-        return ()
-
-    @property
-    def outputs(self) -> tuple[ValueInfo, ...]:
-        """The outputs: name, dtype, and shape with names for free dimensions."""
-        return self._output_infos
 
     if not TYPE_CHECKING:  # A type checker refuses the absent members by itself.
 
@@ -71,35 +43,27 @@ class CompiledModel:
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def __call__(self, /, *inputs: Any, **named_inputs: Any) -> Any:
-        """Run the model: one output is returned as it is, several as a named tuple."""
-        return self._called(PLAIN, *inputs, **named_inputs)
-
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """Run the model on inputs by name, and return the named outputs as NumPy arrays."""
-        return self._ran(PLAIN, output_names, feeds)
-
-    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
-        """The model with a random key, as `Model.bind`; inputs cannot be donated here."""
-        if donate:
+    def _donated(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        if patterns:
             raise InvalidInput(
                 f"{type(self).__name__} cannot donate inputs: leave out donate=, or load the ONNX "
                 "model itself."
             )
-        return BoundModel(self, CallOptions(None if key is None else self._backend.key(key)))
+        return ()
 
-    def _called(self, options: CallOptions, /, *inputs: Any, **named_inputs: Any) -> Any:
-        outputs = self._values(inputs, named_inputs, options.key)
-        return outputs[0] if len(outputs) == 1 else self._results(*outputs)
+    def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
+        return self._outputs
 
-    def _ran(
-        self, options: CallOptions, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-    ) -> list[Any]:
-        require_feeds(feeds)
-        known = [info.name for info in self._output_infos]
-        names = chosen_outputs(output_names, known)
-        values = dict(zip(known, self._values((), feeds, options.key), strict=True))
-        return [np.asarray(values[name]) for name in names]
+    def _outputs(
+        self,
+        inputs: Sequence[Any],
+        named: Mapping[str, Any],
+        options: CallOptions,
+        *,
+        to_numpy: bool = False,
+    ) -> Sequence[Any]:
+        values = self._values(inputs, named, options.key)
+        return [np.asarray(value) for value in values] if to_numpy else values
 
     def _values(self, inputs: Sequence[Any], named: Mapping[str, Any], key: Any) -> Sequence[Any]:
         """The outputs of a call."""

@@ -1,10 +1,9 @@
-"""What a model keeps for the kinds of calls that it has met, up to a bound."""
+"""The entries of a model: one per signature, up to a maximum."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from operator import is_
 from threading import Lock
 from typing import Any
@@ -12,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from sardonyx.graph.calls.array_interop import Convert, check_input, exporter, importer, leaf_of
-from sardonyx.graph.calls.nested_values import as_dicts, each, flat
+from sardonyx.graph.calls.nested_values import as_dicts, map_arrays
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.replay import Recording
-from sardonyx.graph.values.kinds import Static
+from sardonyx.graph.values.kinds import Static, leaves
 from sardonyx.graph.values.params import Constants, Weights
 from sardonyx.ops.definition import Map, MapRows
 
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """What is kept for calls of one signature: how arrays enter, the recording, how they leave."""
+    """The recording for calls of one signature, and how their arrays enter and leave."""
 
     importers: tuple[Convert | None, ...] | None
     recording: Recording
@@ -32,98 +31,104 @@ class Entry:
     # Whether each input is one array, not a sequence, a map or absent.
     is_flat: bool
     static_version: int
-    # The number of the last call that came this way.
+    # The number of the last call that used the entry.
     used: int = 0
 
     @classmethod
     def of(
-        cls, given: Sequence[Any], infos: Sequence[ValueInfo], compiler: Compiler, weights: Weights
+        cls,
+        arguments: list[Any],
+        infos: Sequence[ValueInfo],
+        compiler: Compiler,
+        weights: Weights,
     ) -> Entry:
-        """The entry for calls with arrays like these; they are checked against the model."""
+        """Check the arrays of a call against the model; return the entry for such calls."""
         backend = compiler.backend
         pairs = [
-            (leaf, leaf_of(info))
-            for value, info in zip(given, infos, strict=True)
-            for leaf in flat([value])
+            (array, leaf_of(info))
+            for value, info in zip(arguments, infos, strict=True)
+            for array in leaves(value)
         ]
-        leaves = [leaf for leaf, _ in pairs]
-        is_numpy = all(isinstance(leaf, np.ndarray) for leaf in leaves)
-        importers = tuple(
-            importer(leaf, info, backend, copies=not is_numpy) for leaf, info in pairs
-        )
+        arrays = [array for array, _ in pairs]
+        is_numpy = all(isinstance(array, np.ndarray) for array in arrays)
+        importers = [importer(array, info, backend, copies=not is_numpy) for array, info in pairs]
         sizes: dict[str, int] = {}
         with backend.scope():
-            for (leaf, info), convert in zip(pairs, importers, strict=True):
-                array = leaf if convert is None else convert(leaf)
-                check_input(backend.spec(array), info, sizes)
-        inline = any(backend.is_abstract(leaf) for leaf in leaves)
+            for (array, info), convert in zip(pairs, importers, strict=True):
+                imported = array if convert is None else convert(array)
+                check_input(backend.spec(imported), info, sizes)
+        inline = any(backend.is_abstract(array) for array in arrays)
         return cls(
-            importers if any(importers) else None,
+            tuple(importers) if any(importers) else None,
             Recording(compiler, inline),
-            exporter(leaves, backend),
+            exporter(arrays, backend),
             is_numpy,
-            len(leaves) == len(given) and all(map(is_, leaves, given)),
+            len(arrays) == len(arguments) and all(map(is_, arrays, arguments)),
             weights.static_version,
         )
 
-    def leaving(
-        self, output: Any, given: Sequence[Any], arrays: Sequence[Any], constants: Constants
-    ) -> Any:
-        """An output in the caller's library; what the caller passed is that very object."""
-        if output is None or isinstance(output, (list, Map, MapRows)):
-            left = partial(self._left, given=given, arrays=arrays, constants=constants)
-            return as_dicts(each(left, output))
-        return self._left(output, given, arrays, constants)
+    def for_caller(
+        self,
+        outputs: Sequence[Any],
+        arguments: list[Any],
+        arrays: list[Any],
+        constants: Constants,
+    ) -> list[Any]:
+        """Return the outputs in the caller's library; an output that is an input is that object."""
+        originals = {}
+        if arguments is not arrays:
+            pairs = zip(leaves(arguments), leaves(arrays), strict=True)
+            originals = {id(imported): original for original, imported in pairs}
 
-    def _left(
-        self, array: Any, given: Sequence[Any], arrays: Sequence[Any], constants: Constants
-    ) -> Any:
-        if isinstance(array, Static):
-            found = array.value
-            return found if self.to_numpy else self.exporter(constants.leaving(found))
-        if given is not arrays:
-            for original, imported in zip(flat(given), flat(arrays), strict=True):
-                if array is imported:
-                    return original
-        return self.exporter(array)
+        def convert(array: Any) -> Any:
+            if isinstance(array, Static):
+                value = array.value
+                return value if self.to_numpy else self.exporter(constants.for_output(value))
+            original = originals.get(id(array))
+            return self.exporter(array) if original is None else original
+
+        return [
+            as_dicts(map_arrays(convert, output)) if type(output) in _NESTED else convert(output)
+            for output in outputs
+        ]
+
+
+_NESTED = (list, Map, MapRows, type(None))
 
 
 @dataclass(eq=False, slots=True)
 class Entries:
-    """The entries by signature; of more than `most` those that no call has used for longest go."""
+    """The entries by signature; beyond `most` the least recently used ones are evicted."""
 
     most: int
-    known: dict[Any, Entry] = field(default_factory=dict)
+    by_key: dict[Any, Entry] = field(default_factory=dict)
     calls: int = 0
-    # Calls that had to record something.
+    # Calls without a recording.
     missed: int = 0
     evicted: int = 0
     _lock: Lock = field(default_factory=Lock)
 
     def keep(self, key: Any, entry: Entry) -> Entry:
-        """Remember an entry, and forget others where there are too many.
-
-        Returns the entry that is remembered: another thread may have been faster.
-        """
+        """Keep and return an entry, or the one that another thread kept before; evict others."""
         with self._lock:
-            known = self.known.get(key)
-            if known is not None and known.static_version >= entry.static_version:
-                return known
-            self.known[key] = entry
+            present = self.by_key.get(key)
+            if present is not None and present.static_version >= entry.static_version:
+                return present
+            self.by_key[key] = entry
             entry.used = self.calls
-            while len(self.known) > self.most:
-                oldest = min(list(self.known.items()), key=lambda item: item[1].used)[0]
-                if self.known.pop(oldest, None) is not None:
+            while len(self.by_key) > self.most:
+                oldest = min(list(self.by_key.items()), key=lambda item: item[1].used)[0]
+                if self.by_key.pop(oldest, None) is not None:
                     self.evicted += 1
             return entry
 
     def forget_before(self, static_version: int) -> None:
-        """Forget what was recorded for other values of params that tracing reads."""
+        """Drop the entries recorded for older values of params that tracing reads."""
         with self._lock:
-            for key, entry in list(self.known.items()):
+            for key, entry in list(self.by_key.items()):
                 if entry.static_version < static_version:
-                    del self.known[key]
+                    del self.by_key[key]
 
     def clear(self) -> None:
         with self._lock:
-            self.known.clear()
+            self.by_key.clear()

@@ -44,7 +44,7 @@ class Memory:
         passed, prepared, constants = _bound(stages, weights)
         inputs = sum(_size(spec) for spec in program.inputs)
         outputs = sum(_size(spec) for spec in program.outputs)
-        work = max((_work(stage) for stage in stages), default=0)
+        work = max((_temporaries(s) + sum(map(_size, s.results)) for s in stages), default=0)
         donated = sum(_donated(stage) for stage in stages)
         aliases = [v.spec for v in program.names.values() if v.kind == "alias" and v.spec]
         reserved, limit = program.backend.reserved()
@@ -72,7 +72,7 @@ def _bound(stages: Sequence[Stage], weights: Weights) -> tuple[int, int, int]:
     """Bytes of weights that are passed unchanged, of prepared weights, and of constants."""
     size = weights.backend.nbytes
     plain: dict[str, int] = {}
-    made, constants = 0, {}
+    prepared, constants = 0, {}
     for stage in stages:
         binding = stage.binding
         for register, name in binding.weights.items():
@@ -80,16 +80,11 @@ def _bound(stages: Sequence[Stage], weights: Weights) -> tuple[int, int, int]:
                 plain[name] = weights.host(name).nbytes
         constants.update({id(a): size(a) for r, a in binding.placed.items() if r in binding.loose})
         passed = stage.binding.arrays(weights)
-        given = zip(binding.loose, passed, strict=False)
-        known = {*binding.weights, *binding.placed}
-        made += sum(size(a) for register, a in given if register not in known)
-        made += sum(size(a) for a in passed[len(binding.loose) :])
-    return sum(plain.values()), made, sum(constants.values())
-
-
-def _work(stage: Stage) -> int:
-    """Bytes besides weights, constants and the model's inputs while a segment runs."""
-    return _temporaries(stage) + sum(map(_size, stage.results))
+        unchanged = {*binding.weights, *binding.placed}
+        loose = zip(binding.loose, passed, strict=False)
+        prepared += sum(size(array) for register, array in loose if register not in unchanged)
+        prepared += sum(size(array) for array in passed[len(binding.loose) :])
+    return sum(plain.values()), prepared, sum(constants.values())
 
 
 def _donated(stage: Stage) -> int:

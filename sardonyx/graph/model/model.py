@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -13,23 +13,21 @@ import numpy as np
 from sardonyx.backends import processors
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.calls.arguments import by_name, chosen_outputs, require_feeds
+from sardonyx.graph.calls.arguments import by_name
 from sardonyx.graph.calls.array_interop import stand_ins
-from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.audit import audit
-from sardonyx.graph.ir import Source, ValueInfo
-from sardonyx.graph.model.bound import PLAIN, BoundModel, CallOptions
+from sardonyx.graph.ir import Source
 from sardonyx.graph.model.form import Form
+from sardonyx.graph.model.interface import OnnxModel, RunCall
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.model.shared import DEFAULTS, Options, Shared
 from sardonyx.graph.model.stats import Stats
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.values.params import Params
 from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
-from sardonyx.printable import printable
 
 
-class Model:
+class Model(OnnxModel):
     """An ONNX model on one backend: call it with arrays, and get arrays of the same library.
 
     `sardonyx.load` creates it. Threads may share a model. It can be pickled and copied; a copy has
@@ -44,109 +42,29 @@ class Model:
     _form_type: ClassVar[type[Form]] = Form
 
     def __init__(self, source: Source, backend: Backend, options: Options = DEFAULTS) -> None:
+        graph = source.graph
+        super().__init__(graph.required_inputs, graph.outputs, backend, graph.optional_inputs)
         self._source = source
-        self._backend = backend
+        self._strict = options.strict
         self._options = options
-        self._infos = source.graph.required_inputs
-        self._optional = source.graph.optional_inputs
-        self._output_names = tuple(output.name for output in source.graph.outputs)
-        self._results = results_type(self._output_names)
-        self._shared = Shared.of(source, backend, options)
+        self._shared = Shared(source, backend, options)
+        self._params = Params(self._shared.weights)
         self._plain = self._form_type(source, self._shared)
-        self._overriding: dict[tuple[str, ...], Form] = {}
-
-    # -- description ------------------------------------------------------------------------------
-
-    @property
-    def backend(self) -> str:
-        """The name of the array library: "jax", "cupy" or "numpy"."""
-        return self._backend.name
-
-    @property
-    def inputs(self) -> tuple[ValueInfo, ...]:
-        """The required inputs: name, dtype, and shape with names for free dimensions."""
-        return self._infos
-
-    @property
-    def optional_inputs(self) -> tuple[ValueInfo, ...]:
-        """The inputs with a default value; pass them by name, or after the required ones."""
-        return self._optional
-
-    @property
-    def outputs(self) -> tuple[ValueInfo, ...]:
-        """The outputs: name, dtype, and shape with names for free dimensions."""
-        return self._source.graph.outputs
+        # The forms by the optional inputs that they take.
+        self._by_optional: dict[tuple[str, ...], Form] = {(): self._plain}
 
     @property
     def params(self) -> Params:
         """The initializers by name; assign to one to replace it."""
-        return self._shared.params
-
-    @property
-    def opsets(self) -> dict[str, int]:
-        """The opset version of each domain; ONNX's own domain is the empty string."""
-        return dict(self._source.opsets)
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """The producer, the description, and the properties that the exporter wrote."""
-        return dict(self._source.metadata)
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether operators refuse types that their schemas do not list."""
-        return self._options.strict
+        return self._params
 
     def __repr__(self) -> str:
-        given = ", ".join(str(info) for info in self.inputs)
-        made = ", ".join(str(info) for info in self.outputs)
-        return printable(f"<sardonyx model on {self.backend}: ({given}) -> ({made})>")
+        return self._text("sardonyx model")
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def __call__(self, /, *inputs: Any, **named_inputs: Any) -> Any:
-        """Run the model: one output is returned as it is, several as a named tuple."""
-        return self._called(PLAIN, *inputs, **named_inputs)
-
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """Run the model on inputs by name, and return the named outputs as NumPy arrays.
-
-        With None for the names it returns all outputs.
-
-        >>> import numpy as np, sardonyx
-        >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
-        >>> (name,) = [info.name for info in model.inputs]
-        >>> [y.shape for y in model.run(None, {name: np.zeros((2, 5, 48), np.float32)})]
-        [(2, 5, 48)]
-        """
-        return self._ran(PLAIN, output_names, feeds)
-
-    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
-        """The model with a random key, or with inputs to donate; call the result like the model.
-
-        Random operators draw from `key`, alike at every call: a number, a pair of uint32, or one
-        of JAX's keys, which may be traced. Without a key each call draws anew. Operators that have
-        a seed of their own ignore it.
-
-        `donate` has names of inputs, or patterns such as "past_*". Outputs of the same shape and
-        dtype reuse their buffers, so that a decoder's cache is updated in place; the donated arrays
-        are deleted. NumPy and CuPy ignore it.
-
-        >>> import jax.numpy as jnp, sardonyx
-        >>> from onnx import parser
-        >>> text = '<ir_version: 10, opset_import: ["": 22]> g (float[2] past) => (float[2] now) '
-        >>> text += "{ noise = RandomNormalLike (past) now = Add (past, noise) }"
-        >>> model = sardonyx.load(parser.parse_model(text))
-        >>> step = model.bind(key=7, donate="past*")
-        >>> past = jnp.ones(2)
-        >>> bool((step(past) == model.bind(key=7)(jnp.ones(2))).all()), past.is_deleted()
-        (True, True)
-        """
-        drawn = None if key is None else self._backend.key(key)
-        return BoundModel(self, CallOptions(drawn, self._donated(_patterns(donate))))
-
-    def _donated(self, patterns: Sequence[str]) -> tuple[str, ...]:
-        names = self._input_names
+    def _donated(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        names = [info.name for info in (*self._infos, *self._optional)]
         for pattern in patterns:
             if not fnmatch.filter(names, pattern):
                 raise InvalidInput(
@@ -154,27 +72,11 @@ class Model:
                 )
         return tuple(n for n in names if any(fnmatch.fnmatchcase(n, p) for p in patterns))
 
-    def _called(self, options: CallOptions, /, *inputs: Any, **named_inputs: Any) -> Any:
-        form = self._form_for(inputs, named_inputs)
-        values = form.call(form.arranged(inputs, named_inputs), options)
-        return values[0] if len(values) == 1 else self._results(*values)
-
-    def _ran(
-        self, options: CallOptions, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
-    ) -> list[Any]:
-        require_feeds(feeds)
-        names = chosen_outputs(output_names, self._output_names)
-        form = self._form_for((), feeds)
-        made = form.call(form.arranged((), feeds), options, to_numpy=True)
-        values = dict(zip(self._output_names, made, strict=True))
-        return [values[name] for name in names]
-
     # -- programs and what they need --------------------------------------------------------------
 
     def trace(self, /, *inputs: Any, **named_inputs: Any) -> Program:
         """The program that a call with these inputs runs: the kinds of all values, and segments."""
-        form = self._form_for(inputs, named_inputs)
-        return form.trace(form.arranged(inputs, named_inputs))
+        return self._form_for(inputs, named_inputs).trace(inputs, named_inputs)
 
     def compile(
         self, *signatures: Mapping[str, Any], background: bool = False
@@ -202,13 +104,12 @@ class Model:
 
     def _compiled(self, signature: Mapping[str, Any]) -> Program:
         named = stand_ins(signature, (*self._infos, *self._optional))
-        form = self._form_for((), named)
-        return form.compiled(form.arranged((), named))
+        return self._form_for((), named).compiled(named)
 
     def memory(self, /, *inputs: Any, **named_inputs: Any) -> Memory:
         """The bytes that a call with these inputs needs: weights, constants, and the peak.
 
-        An input may be given as its shape, a tuple. This compiles the program.
+        You can pass the shape of an input, a tuple, in its place. This compiles the program.
 
         >>> import sardonyx
         >>> model = sardonyx.load("examples/encoder.onnx")
@@ -218,7 +119,7 @@ class Model:
         """
         infos = (*self._infos, *self._optional)
         program = self._compiled(by_name(infos, inputs, named_inputs))
-        return Memory.of(program, self.params.now())
+        return Memory.of(program, self._shared.weights.now())
 
     def stats(self) -> Stats:
         """Counts of calls, compiles, hits and evictions since the load, and the bytes held.
@@ -236,12 +137,12 @@ class Model:
         return Stats(
             calls=calls,
             hits=calls - sum(each.missed for each in entries),
-            signatures=sum(len(each.known) for each in entries),
+            signatures=sum(len(each.by_key) for each in entries),
             evictions=sum(each.evicted for each in entries),
             compiles=shared.compiler.compiles,
             shared=shared.compiler.shared,
             compile_seconds=shared.compiler.seconds,
-            bytes_held=shared.params.bytes_held + shared.constants.bytes_held,
+            bytes_held=shared.weights.bytes_held + shared.constants.bytes_held,
         )
 
     def release(self) -> None:
@@ -250,28 +151,29 @@ class Model:
             form.release()
         self._shared.inferred.clear()
         self._shared.constants.clear()
-        self._shared.params.release()
+        self._shared.weights.release()
         # Traces contain reference cycles, which Python frees only when it collects garbage.
         gc.collect()
 
     # -- copies -----------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
-        return _restored, (self._source, self._backend, self._options, self.params.replaced())
+        replaced = self._shared.weights.replaced()
+        return _restored, (self._source, self._backend, self._options, replaced)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Model:
-        return _restored(self._source, self._backend, self._options, self.params.replaced())
+        restore, arguments = self.__reduce__()
+        return restore(*arguments)
 
     # -- forms ------------------------------------------------------------------------------------
 
-    @property
-    def _input_names(self) -> list[str]:
-        return [info.name for info in (*self._infos, *self._optional)]
+    def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
+        return self._form_for(inputs, named).call
 
     @property
     def _forms(self) -> list[Form]:
         with self._shared.lock:
-            return [self._plain, *self._overriding.values()]
+            return list(self._by_optional.values())
 
     def _form_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Form:
         """The plain form; or, where initializers are overridden, one in which they are inputs."""
@@ -279,13 +181,11 @@ class Model:
             return self._plain
         beyond = len(inputs) - len(self._infos)
         chosen = [v.name for i, v in enumerate(self._optional) if i < beyond or v.name in named]
-        if not chosen:
-            return self._plain
+        key = tuple(chosen)
         with self._shared.lock:
-            key = tuple(chosen)
-            if key not in self._overriding:
-                self._overriding[key] = self._plain.overriding(key)
-            return self._overriding[key]
+            if key not in self._by_optional:
+                self._by_optional[key] = self._plain.overriding(key)
+            return self._by_optional[key]
 
 
 def audited(model: Model) -> Model:
@@ -300,19 +200,6 @@ def audited(model: Model) -> Model:
         if recordings is not None:
             recordings.note_sound()
     return model
-
-
-def _patterns(value: Any) -> tuple[str, ...]:
-    """The names or patterns that were passed as `donate`; a str is one of them."""
-    patterns = (value,) if isinstance(value, str) else value
-    if isinstance(patterns, Iterable):
-        patterns = tuple(patterns)
-        if all(isinstance(pattern, str) for pattern in patterns):
-            return patterns
-    raise InvalidInput(
-        f"The inputs to donate are {value!r}: pass their names or patterns, as in "
-        'donate=["past_*"].'
-    )
 
 
 def _restored(

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from sardonyx.backends.numpy import HOST
+from sardonyx.errors import InvalidInput
 from sardonyx.graph.checking.audit import audit
 from sardonyx.graph.ir import Source
 from sardonyx.graph.loading.custom_ops import with_ops
 from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.loading.read import Readable, read_model
 from sardonyx.graph.model.model import Model
-from sardonyx.graph.values.params import Params
+from sardonyx.graph.values.params import WeightStore
 from sardonyx.ops.definition import Op
 
 
@@ -20,15 +21,20 @@ class Opened(NamedTuple):
     """A model's graph and weights; a loaded model keeps the strictness that it was loaded with."""
 
     source: Source
-    params: Params
+    weights: WeightStore
     strict: bool
     precision: str
 
     @classmethod
     def of(cls, model: Model | Readable, *, strict: bool, ops: Iterable[Op[Any]] = ()) -> Opened:
         if isinstance(model, Model):
+            if model._options.checked:
+                raise InvalidInput(
+                    "The model checks its data (checked=True), but exported programs, sharded "
+                    "models and functions of to_jax never do: load it without checked=."
+                )
             source = with_ops(model._source, ops)
-            return cls(source, model.params, model.is_strict, model._backend.precision)
+            return cls(source, model._shared.weights, model.is_strict, model._backend.precision)
         source = with_ops(load_source(*read_model(model)), ops)
         audit(source, strict=strict)
-        return cls(source, Params(source.graph.initializers, HOST), strict, HOST.precision)
+        return cls(source, WeightStore(source.graph.initializers, HOST), strict, HOST.precision)

@@ -1,9 +1,9 @@
-"""The state of a loaded model: all that its forms have in common."""
+"""The state of a loaded model, which its forms share."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from secrets import randbits
 from threading import Lock
@@ -16,7 +16,7 @@ from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import Source
 from sardonyx.graph.programs.compiler import Compiler, Watch
 from sardonyx.graph.tracing.shape_inference import Inferred
-from sardonyx.graph.values.params import Constants, Params
+from sardonyx.graph.values.params import Constants, WeightStore
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -27,37 +27,26 @@ class Options:
     max_signatures: int = 256
     buckets: Sizes | None = None
     watch: Watch = nullcontext
+    checked: bool = False
 
 
 DEFAULTS = Options()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class Shared:
-    """Weights, constants and compiled programs of one model, and how it runs them."""
+    """Options, weights, constants and compiled programs of one model."""
 
-    backend: Backend
-    options: Options
-    params: Params
-    constants: Constants
-    compiler: Compiler
-    inferred: Inferred
-    lock: Lock = field(default_factory=Lock)
-    _draws: Any = field(default_factory=count)
-    _entropy: int = field(default_factory=lambda: randbits(32))
-
-    @classmethod
-    def of(cls, source: Source, backend: Backend, options: Options) -> Shared:
-        """The state of a model that has not been called yet."""
-        return cls(
-            backend,
-            options,
-            Params(source.graph.initializers, backend),
-            Constants(backend),
-            Compiler(backend, options.watch),
-            Inferred(backend),
-        )
+    def __init__(self, source: Source, backend: Backend, options: Options) -> None:
+        self.backend = backend
+        self.options = options
+        self.weights = WeightStore(source.graph.initializers, backend)
+        self.constants = Constants(backend)
+        self.compiler = Compiler(backend, options.watch)
+        self.inferred = Inferred(backend)
+        self.lock = Lock()
+        self._draws = count()
+        self._entropy = randbits(32)
 
     def fresh_key(self) -> Any:
-        """A key that no call has drawn from yet."""
+        """Return a random key that no call has used."""
         return self.backend.key(np.asarray([self._entropy, next(self._draws)], np.uint32))

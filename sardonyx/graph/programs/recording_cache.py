@@ -22,7 +22,7 @@ from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.programs.weight_preparation import Binding
 from sardonyx.graph.values.kinds import digest
-from sardonyx.graph.values.params import Constants, Params, Weights, is_static
+from sardonyx.graph.values.params import Constants, Weights, WeightStore, is_static
 
 # Maximum bytes of constants: larger ones would be a second copy of the model's file.
 LARGEST = 2**24
@@ -37,7 +37,12 @@ class RecordingCache:
     """The cached recordings of one model, by the kinds of calls."""
 
     def __init__(
-        self, folder: Folder, source: Source, params: Params, constants: Constants, identity: str
+        self,
+        folder: Folder,
+        source: Source,
+        params: WeightStore,
+        constants: Constants,
+        identity: str,
     ) -> None:
         self._folder = folder
         self._source = source

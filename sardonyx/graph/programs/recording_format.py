@@ -32,7 +32,7 @@ from sardonyx.graph.tracing.op_call import HOLE, Drawing, Holes, OpCall
 from sardonyx.graph.tracing.steps import Block, Embedded, Segment, Step
 from sardonyx.graph.tracing.subgraphs import BodyCall
 from sardonyx.graph.values.kinds import Device, Hosted, Static, Weight
-from sardonyx.graph.values.params import Params
+from sardonyx.graph.values.params import WeightStore
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Map, MapRows, OnBackend
 
@@ -60,7 +60,7 @@ def written(value: Any, nodes: Sequence[Node], classes: Iterable[type[Any]]) -> 
 
 
 def read(
-    content: bytes, nodes: Sequence[Node], params: Params, classes: Iterable[type[Any]]
+    content: bytes, nodes: Sequence[Node], params: WeightStore, classes: Iterable[type[Any]]
 ) -> Any:
     """Return the value that `written` wrote. Other bytes raise any exception."""
     (length,) = _LENGTH.unpack_from(content)
@@ -181,7 +181,7 @@ _TYPES: Mapping[Any, Callable[[_Writer, Any], int]] = {
 
 
 def _builders(
-    nodes: Sequence[Node], params: Params, contents: bytes
+    nodes: Sequence[Node], params: WeightStore, contents: bytes
 ) -> dict[str, Callable[..., Any]]:
     """Return for each tag the function that builds its value from those of earlier entries."""
     return {

@@ -17,7 +17,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.numpy import HOST
-from sardonyx.graph.calls.nested_values import each
+from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.weight_preparation import Binding
 from sardonyx.graph.tracing.steps import Frame, Segment, Step
@@ -154,4 +154,4 @@ def outputs_of(values: Sequence[Value], frame: Frame, weights: Weights) -> list[
             return weights.backend.shield(weights[leaf.name])
         return frame[leaf.register] if isinstance(leaf, Device) else leaf
 
-    return [each(array_of, value) for value in values]
+    return [map_arrays(array_of, value) for value in values]

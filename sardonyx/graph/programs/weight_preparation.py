@@ -26,7 +26,7 @@ from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.steps import Frame, Segment, Step, key_of, without_dead_steps
 from sardonyx.graph.values.kinds import digest
-from sardonyx.graph.values.params import Params, Weights
+from sardonyx.graph.values.params import Weights, WeightStore
 from sardonyx.ops.definition import OnBackend
 from sardonyx.ops.fused_products import packed, packed_product
 
@@ -122,7 +122,7 @@ class Binding:
         """Return what the segment's function takes after the arrays that change with each call."""
         if host:
             return [weights.host(self.weights[register]) for register in self.loose]
-        bound = self._bound_to(weights.params)
+        bound = self._bound_to(weights.store)
         version, arrays = bound.placed
         if version == weights.version:
             return arrays
@@ -138,7 +138,7 @@ class Binding:
         """Run the steps on weights ahead; a thread may do so while another compiles."""
         if self.prepared is None:
             return
-        bound = self._bound_to(weights.params)
+        bound = self._bound_to(weights.store)
         with bound.lock:
             if weights.version not in (bound.placed[0], bound.ahead[0]):
                 bound.ahead = weights.version, self._prepared(self.prepared, weights)
@@ -200,9 +200,9 @@ class Binding:
         packs = tuple((tuple(places[r] for r in p.registers), p.shapes) for p in self.packs)
         return tuple(places[register] for register in self.loose), packs
 
-    def _bound_to(self, params: Params) -> PreparedArrays:
+    def _bound_to(self, store: WeightStore) -> PreparedArrays:
         if not self._bound:
-            self._bound.append(params.bound.setdefault(self._key(), PreparedArrays()))
+            self._bound.append(store.bound.setdefault(self._key(), PreparedArrays()))
         return self._bound[0]
 
     def _placed(self, frame: Frame, weights: Weights) -> list[Any]:
@@ -210,7 +210,7 @@ class Binding:
         with backend.scope():
             # Each leaves the host as soon as it is placed, so that few are held twice.
             loose = [
-                weights.params.placed(frame.pop(register))
+                weights.store.placed(frame.pop(register))
                 if register in frame
                 else self._loose(register, weights)
                 for register in self.loose

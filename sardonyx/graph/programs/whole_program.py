@@ -21,7 +21,7 @@ from sardonyx.graph.tracing.steps import Frame, Step, without_dead_steps
 from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.tracing.tracer import Tracer
 from sardonyx.graph.values.kinds import Device, Static, Value, static
-from sardonyx.graph.values.params import Params
+from sardonyx.graph.values.params import WeightStore
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -70,7 +70,7 @@ class Pure:
 def pure(
     source: Source,
     backend: Backend,
-    params: Params,
+    params: WeightStore,
     inputs: Sequence[Spec | Array],
     *,
     tracer: Callable[..., Tracer] = Tracer,
@@ -103,7 +103,7 @@ class WholeRecorder:
 
     is_inline = False
 
-    def __init__(self, backend: Backend, params: Params, *, rewrites: bool) -> None:
+    def __init__(self, backend: Backend, params: WeightStore, *, rewrites: bool) -> None:
         self.backend = backend
         self.rewrites = rewrites
         self.weights = params.now()
@@ -144,7 +144,7 @@ class WholeRecorder:
             constants={r: value for r, value in registers.constants.items() if r in used},
             key=registers.key,
             draws=registers.key in used,
-            read=frozenset(self.weights.params.read_while_tracing),
+            read=frozenset(self.weights.store.read_while_tracing),
             names=names,
             specs=registers.specs,
         )

@@ -34,9 +34,6 @@ class Slot:
 class Signature:
     """The schema of an operator at one version."""
 
-    name: str
-    domain: str
-    version: int
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     attributes: Mapping[str, AttrType]
@@ -79,22 +76,16 @@ def signature(op_type: str, domain: str, opset: int) -> Signature | None:
     except onnx.defs.SchemaError:
         return None
     return Signature(
-        op_type,
-        domain,
-        schema.since_version,
         tuple(_slot(parameter) for parameter in schema.inputs),
         tuple(_slot(parameter) for parameter in schema.outputs),
         {name: attribute.type for name, attribute in schema.attributes.items()},
         frozenset(name for name, a in schema.attributes.items() if a.required),
         (schema.min_input, schema.max_input),
         (schema.min_output, schema.max_output),
-        schema.deprecated and schema.since_version == _newest(op_type, domain),
+        # An older version that is deprecated was defined again later.
+        schema.deprecated
+        and schema.since_version == onnx.defs.get_schema(op_type, domain).since_version,
     )
-
-
-def _newest(op_type: str, domain: str) -> int:
-    """Return the newest version of an operator; an older deprecated one was defined again."""
-    return int(onnx.defs.get_schema(op_type, domain).since_version)
 
 
 def _slot(parameter: OpSchema.FormalParameter) -> Slot:
@@ -186,7 +177,7 @@ def bind_types(
 ) -> tuple[str | None, ...]:
     """Refuse input types that the operator does not allow; return the outputs' types.
 
-    An unknown type (None) is accepted, and makes the types that depend on it unknown.
+    An unknown type (None) is accepted; types that depend on it are unknown too.
     """
     result = _bind_types(schema, tuple(types))
     if isinstance(result, _Misfit):

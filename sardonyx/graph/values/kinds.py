@@ -35,17 +35,15 @@ def is_finite(value: np.ndarray[Any, Any]) -> bool:
 class Static:
     """A value known while tracing: a read-only NumPy array on the host, absent from the program."""
 
-    value: np.ndarray[Any, Any]
+    value: np.ndarray[tuple[int, ...], np.dtype[Any]]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        shape: tuple[int, ...] = self.value.shape
-        return shape
+        return self.value.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self.value.dtype
-        return dtype
+        return self.value.dtype
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -94,8 +92,8 @@ def as_value(value: Any) -> Value:
     return static(value) if isinstance(value, np.ndarray) else value
 
 
-def leaves(value: Value) -> list[Static | Device]:
-    """Return the arrays inside a value, in order."""
+def leaves(value: Any) -> list[Any]:
+    """Return the arrays inside a nested value, in order: those of a trace, or a caller's."""
     if isinstance(value, list):
         return [leaf for one in value for leaf in leaves(one)]
     if isinstance(value, (Map, MapRows)):

@@ -1,15 +1,16 @@
-"""A model's initializers as a mapping, on the host and on the device.
+"""A model's initializers: for users, for programs, and for one call.
 
-Users have `Params`, which they can write to at any time, from any thread. A call uses `Weights`: a
-snapshot of the initializers, so that it never mixes two states of them.
+Users have `Params`, which they can write to at any time, from any thread. It writes to the model's
+`WeightStore`. A call uses `Weights`: a snapshot, so that it never mixes two states of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -20,6 +21,8 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.standard.types import is_string
 from sardonyx.graph.values.kinds import digest, is_finite, spec_text, static
 from sardonyx.graph.values.mmap import drop_pages
+
+T = TypeVar("T")
 
 # Integer initializers of at most this many elements are static: shapes, axes, indices.
 LARGEST_STATIC = 1024
@@ -36,10 +39,57 @@ class Params(MutableMapping[str, Any]):
     arguments, so they stay valid, unless the trace read the value.
     """
 
+    def __init__(self, store: WeightStore) -> None:
+        self._store = store
+
+    def __getitem__(self, name: str) -> Any:
+        return self._store.now()[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        old = self._store.spec(name)
+        self._store.replace(name, self._array(name, value, old))
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("a model's initializers can be replaced, not removed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._store)
+
+    def __len__(self) -> int:
+        return len(list(self._store))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} params, {sum(self.host(n).nbytes for n in self):,} bytes>"
+
+    def host(self, name: str) -> np.ndarray[Any, Any]:
+        """Return the initializer as a NumPy array, without placing it on the device."""
+        return self._store.host(name)
+
+    def _array(self, name: str, value: Any, old: Spec) -> Any:
+        """Place a caller's value on the device; NumPy arrays are copied, as they can change."""
+        backend = self._store.backend
+        if backend.is_abstract(value):
+            raise InvalidInput(
+                f"The initializer '{name}' cannot be replaced by a traced value: pass weights as "
+                "arguments of the function that `sardonyx.to_jax` returns."
+            )
+        with backend.scope():
+            if backend.owns(value) and not isinstance(value, np.ndarray):
+                _refuse_other(name, backend.spec(value), old)
+                return value
+            host = _readable(name, value)
+            _refuse_other(name, Spec(host.shape, host.dtype), old)
+            return host if host.dtype == object else backend.put(host)
+
+
+class WeightStore:
+    """A model's initializers, what was prepared from them, and what programs know of them."""
+
     def __init__(self, host: Mapping[str, np.ndarray[Any, Any]], backend: Backend) -> None:
-        self._backend = backend
+        self.backend = backend
         self._lock = RLock()
         self._cells = {name: _Cell(array) for name, array in host.items()}
+        self._specs = {name: Spec(array.shape, array.dtype) for name, array in host.items()}
         self._now: Weights | None = None
         # Arrays prepared from weights, shared by programs that prepare the same ones.
         self.bound: WeakValueDictionary[Any, Any] = WeakValueDictionary()
@@ -51,11 +101,6 @@ class Params(MutableMapping[str, Any]):
         # Whether a weight is finite, for the weights where programs depend on that.
         self.finite: dict[str, bool] = {}
 
-    @property
-    def backend(self) -> Backend:
-        """The backend of the arrays."""
-        return self._backend
-
     def now(self) -> Weights:
         """Return a snapshot of the initializers, which later replacements do not change."""
         snapshot = self._now
@@ -65,18 +110,42 @@ class Params(MutableMapping[str, Any]):
             self._now = Weights(self, dict(self._cells), self._version, self.static_version)
             return self._now
 
-    def __getitem__(self, name: str) -> Any:
-        return self.now()[name]
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._cells))
 
-    def __setitem__(self, name: str, value: Any) -> None:
-        old = self._spec_of(self._cell(name))
-        array = self._array(name, value, old)
+    def host(self, name: str) -> np.ndarray[Any, Any]:
+        """Return the initializer as a NumPy array, without placing it on the device."""
+        return self.now().host(name)
+
+    def spec(self, name: str) -> Spec:
+        """Return the shape and dtype of the initializer."""
+        return _named(name, self._specs)
+
+    def replace(self, name: str, array: Any) -> None:
+        """Replace an initializer by an array of the same shape and dtype."""
         with self._lock:
+            is_read = name in self.read_while_tracing or is_static(self._specs[name])
             self._cells[name] = _Cell(device=array, is_new=True)
             self._version += 1
-            if name in self.read_while_tracing or is_static(old) or self._finiteness_changed(name):
-                self.static_version += 1
             self._now = None
+            if is_read or self._finiteness_changed(name):
+                self.static_version += 1
+
+    def note_read(self, name: str, weights: Weights) -> None:
+        """Remember that a program depends on this value of the initializer."""
+        with self._lock:
+            self.read_while_tracing.add(name)
+            if not weights.has(name, self._cells[name]):
+                self._outdate_recordings()
+
+    def note_finite(self, name: str, weights: Weights) -> bool:
+        """Return whether a weight is finite, and remember that a program depends on it."""
+        finite = is_finite(weights.host(name))
+        with self._lock:
+            self.finite[name] = finite
+            if self._finiteness_changed(name):
+                self._outdate_recordings()
+        return finite
 
     def _finiteness_changed(self, name: str) -> bool:
         """Update whether a weight is finite; return whether that changed."""
@@ -86,44 +155,14 @@ class Params(MutableMapping[str, Any]):
         self.finite[name] = is_finite(self.to_host(self._cells[name]))
         return self.finite[name] != before
 
-    def __delitem__(self, name: str) -> None:
-        raise TypeError("a model's initializers can be replaced, not removed")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._cells))
-
-    def __len__(self) -> int:
-        return len(self._cells)
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} params, {sum(self.host(n).nbytes for n in self):,} bytes>"
-
-    def host(self, name: str) -> np.ndarray[Any, Any]:
-        """Return the initializer as a NumPy array, without placing it on the device."""
-        return self.now().host(name)
-
-    def note_read(self, name: str, weights: Weights) -> None:
-        """Remember that a program depends on this value of the initializer."""
-        with self._lock:
-            self.read_while_tracing.add(name)
-            if not weights.has(name, self._cells[name]):
-                # It was replaced during the trace, so the recording is already outdated.
-                self.static_version += 1
-                self._now = None
-
-    def note_finite(self, name: str, weights: Weights) -> bool:
-        """Return whether a weight is finite, and remember that a program depends on it."""
-        finite = is_finite(weights.host(name))
-        with self._lock:
-            self.finite[name] = finite
-            if self._finiteness_changed(name):  # It was replaced during the trace.
-                self.static_version += 1
-                self._now = None
-        return finite
+    def _outdate_recordings(self) -> None:
+        """Drop the recordings, because a value was replaced while a trace read it."""
+        self.static_version += 1
+        self._now = None
 
     def placed(self, value: Any) -> Any:
         """Place an array prepared from weights on the device, once for equal contents."""
-        backend = self._backend
+        backend = self.backend
         if backend.owns(value):
             return value
         if not backend.compiled or value.nbytes < SMALLEST_SHARED:
@@ -143,7 +182,7 @@ class Params(MutableMapping[str, Any]):
         arrays = {id(a): a for each in bound if each is not None for a in each.arrays}
         weights = [cell.device for cell in list(self._cells.values())]
         arrays.update((id(array), array) for array in weights if array is not None)
-        return sum(map(self._backend.nbytes, arrays.values()))
+        return sum(map(self.backend.nbytes, arrays.values()))
 
     def release(self) -> None:
         """Free the arrays on the device; they are placed there again when needed."""
@@ -166,8 +205,8 @@ class Params(MutableMapping[str, Any]):
         with self._lock:
             if cell.device is None:
                 assert cell.host is not None
-                with self._backend.scope():
-                    cell.device = self._backend.put(cell.host)
+                with self.backend.scope():
+                    cell.device = self.backend.put(cell.host)
                 self.drop_pages(cell)
             return cell.device
 
@@ -176,113 +215,75 @@ class Params(MutableMapping[str, Any]):
         with self._lock:
             if cell.host is None:
                 device: Any = cell.device
-                cell.host = static(self._backend.fetch(device)).value
+                cell.host = static(self.backend.fetch(device)).value
             return cell.host
 
     def drop_pages(self, cell: _Cell) -> None:
         """Drop the pages of a mapped file, unless the backend computes with them."""
-        if cell.host is not None and not self._backend.owns(cell.host):
+        if cell.host is not None and not self.backend.owns(cell.host):
             drop_pages(cell.host)
 
-    def _cell(self, name: str) -> _Cell:
-        if name not in self._cells:
-            raise _unknown(name)
-        return self._cells[name]
 
-    def _array(self, name: str, value: Any, old: Spec) -> Any:
-        """Place a caller's value on the device; NumPy arrays are copied, as they can change."""
-        backend = self._backend
-        if backend.is_abstract(value):
-            raise InvalidInput(
-                f"The initializer '{name}' cannot be replaced by a traced value: pass weights as "
-                "arguments of the function that `sardonyx.to_jax` returns."
-            )
-        with backend.scope():
-            if backend.owns(value) and not isinstance(value, np.ndarray):
-                _refuse_other(name, backend.spec(value), old)
-                return value
-            host = _readable(name, value)
-            _refuse_other(name, Spec(host.shape, host.dtype), old)
-            return host if host.dtype == object else backend.put(host)
-
-    def _spec_of(self, cell: _Cell) -> Spec:
-        if cell.host is not None:
-            return Spec(cell.host.shape, cell.host.dtype)
-        return self._backend.spec(cell.device)
-
-
+@dataclass(frozen=True, eq=False, slots=True)
 class Weights:
     """A snapshot of a model's initializers, for one call."""
 
-    __slots__ = ("_cells", "params", "static_version", "version")
-
-    def __init__(
-        self, params: Params, cells: Mapping[str, _Cell], version: int, static_version: int
-    ) -> None:
-        self.params = params
-        self.version = version
-        self.static_version = static_version
-        self._cells = cells
+    store: WeightStore
+    _cells: Mapping[str, _Cell]
+    version: int
+    static_version: int
 
     @property
     def backend(self) -> Backend:
         """The backend of the arrays."""
-        return self.params.backend
+        return self.store.backend
 
     def __getitem__(self, name: str) -> Any:
         """Return the array on the device; strings stay on the host."""
-        cell = self._cell(name)
-        return self.params.place(cell) if cell.device is None else cell.device
+        cell = _named(name, self._cells)
+        return self.store.place(cell) if cell.device is None else cell.device
 
     def host(self, name: str) -> np.ndarray[Any, Any]:
         """Return the initializer as a NumPy array, without placing it on the device."""
-        cell = self._cell(name)
-        return self.params.to_host(cell) if cell.host is None else cell.host
+        cell = _named(name, self._cells)
+        return self.store.to_host(cell) if cell.host is None else cell.host
 
     def drop_pages(self, names: Iterable[str]) -> None:
         """Drop the pages of mapped files, unless the backend computes with them."""
         for name in names:
-            self.params.drop_pages(self._cell(name))
+            self.store.drop_pages(_named(name, self._cells))
 
     def note_read(self, name: str) -> None:
         """Remember that a program depends on this value of the initializer."""
-        self.params.note_read(name, self)
+        self.store.note_read(name, self)
 
     def is_finite(self, name: str) -> bool:
         """Return whether the initializer is finite, and remember that a program depends on it."""
-        return self.params.note_finite(name, self)
+        return self.store.note_finite(name, self)
 
     def has(self, name: str, cell: _Cell) -> bool:
         """Whether `cell` is the initializer's value in this snapshot."""
         return self._cells[name] is cell
 
-    def _cell(self, name: str) -> _Cell:
-        try:
-            return self._cells[name]
-        except KeyError:
-            raise _unknown(name) from None
 
-
+@dataclass(eq=False, slots=True)
 class _Cell:
     """One value of an initializer: on the host, on the device, or both."""
 
-    __slots__ = ("device", "host", "is_new")
+    host: np.ndarray[Any, Any] | None = None
+    device: Any = None
+    is_new: bool = False
 
-    def __init__(
-        self,
-        host: np.ndarray[Any, Any] | None = None,
-        device: Any = None,
-        *,
-        is_new: bool = False,
-    ) -> None:
-        self.host = host
-        # Strings exist only on the host.
-        self.device = host if host is not None and host.dtype == object else device
-        self.is_new = is_new
+    def __post_init__(self) -> None:
+        if self.host is not None and self.host.dtype == object:
+            self.device = self.host  # Strings exist only on the host.
 
 
-def _unknown(name: str) -> KeyError:
-    return KeyError(f"the model has no initializer named '{name}'")
+def _named(name: str, values: Mapping[str, T]) -> T:
+    try:
+        return values[name]
+    except KeyError:
+        raise KeyError(f"the model has no initializer named '{name}'") from None
 
 
 def _readable(name: str, value: Any) -> np.ndarray[Any, Any]:
@@ -314,9 +315,6 @@ class Constants:
         self._arrays: dict[Any, Any] = {}
         self._outputs: dict[int, tuple[np.ndarray[Any, Any], Any]] = {}
 
-    def __len__(self) -> int:
-        return len(self._arrays)
-
     @property
     def bytes_held(self) -> int:
         """Bytes on the device."""
@@ -337,7 +335,7 @@ class Constants:
                     array = self._arrays[key] = self._backend.put(value)
         return array
 
-    def leaving(self, value: np.ndarray[Any, Any]) -> Any:
+    def for_output(self, value: np.ndarray[Any, Any]) -> Any:
         """Return the array for a static output, cached by identity, since calls repeat."""
         cached = self._outputs.get(id(value))
         if cached is None:
