@@ -123,8 +123,6 @@ def _some_labels(nodes: list[Node]) -> str:
 def _why_unsupported(node: Node, opsets: Mapping[str, int]) -> str | None:
     opset = opsets.get(node.domain)
     if opset is None:
-        if (node.domain, node.op_type) in OPS and not node.domain:
-            return f"{node.operator}: the model imports no opset of ai.onnx"
         return f"{node.operator}: the model imports no opset of '{node.domain or 'ai.onnx'}'"
     signature = schema.signature(node.op_type, node.domain, opset)
     if (node.domain, node.op_type) in OPS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from sardonyx.backends.executable import Spec
@@ -110,14 +110,10 @@ def _most_alive(segment: Segment) -> int:
     }
     alive = most = 0
     for step, releases in zip(segment.steps, segment.releases, strict=True):
-        alive += _of(step.results, sizes)
+        alive += sum(sizes.get(register, 0) for register in step.results)
         most = max(most, alive)
-        alive -= _of(releases, sizes)
+        alive -= sum(sizes.get(register, 0) for register in releases)
     return most
-
-
-def _of(registers: Iterable[int], sizes: dict[int, int]) -> int:
-    return sum(sizes.get(register, 0) for register in registers)
 
 
 def _size(spec: Spec) -> int:
