@@ -18,7 +18,7 @@ from sardonyx.backends.private_folder import path_of
 from sardonyx.errors import InvalidInput
 from sardonyx.exporting.api import load_exported
 from sardonyx.exporting.archive import is_archive
-from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.buckets.sizes import AUTOMATIC, Sizes
 from sardonyx.graph.checking.audit import audit
 from sardonyx.graph.loading.custom_ops import with_ops
 from sardonyx.graph.loading.load import load_source
@@ -45,7 +45,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     strict: bool = True,
     cache: str | os.PathLike[str] | None = None,
     max_signatures: int = 256,
-    buckets: Mapping[str, Sequence[int] | str] | None = None,
+    buckets: Mapping[str, Sequence[int] | str] | str | None = AUTOMATIC,
     memory_fraction: float | None = None,
     retain_freed_memory: bool = False,
     precision: str = "highest",
@@ -73,12 +73,18 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
 
     A model keeps programs for at most `max_signatures` signatures, those used last.
 
-    `buckets` lists sizes for named free dimensions, as in `{"batch": [1, 8, 32]}`, or is "powers of
-    two". Calls are padded to the next size (or to a multiple of the last), so that they share one
-    program, and the results are cut to their true size. The padding is proved not to change
-    results; if the proof fails, the call is refused with the node that prevents it. Calls of size 1
-    and calls without data are not padded. The order of sums may differ. NumPy and CuPy do not
-    compile, so `buckets` has no effect there, nor for calls inside of a caller's `jit`.
+    With `buckets="auto"` a dimension that has had three sizes, or grows by one with each call, gets
+    buckets: calls are padded to the next of a few sizes, at most to one and a half times their own
+    (four times for a dimension that grows), so that they share one program. Results are cut to
+    their true size, and the padding is proved not to change them; calls for which there is no proof
+    run programs of their own. From the second call of a bucket on a new size is neither traced nor
+    compiled. The order of sums may differ. With None every size has a program of its own.
+
+    A dict lists the sizes of named free dimensions, as in `{"batch": [1, 8, 32]}`, or "powers of
+    two": calls are padded to the next size from the first call on (or to a multiple of the last),
+    and if a proof fails, the call is refused with the node that prevents it. Calls of size 1 and
+    calls without data are not padded. NumPy and CuPy do not compile, so `buckets` has no effect
+    there, nor for calls inside of a caller's `jit`.
 
     `memory_fraction` is the part of a GPU's memory that the library may reserve; JAX reserves three
     quarters by default. It must be set before JAX is first used.
@@ -138,6 +144,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     if precision != "highest":
         chosen = chosen.with_precision(precision)
     if checked:
+        buckets = None if buckets == AUTOMATIC else buckets
         chosen = _with_checks(chosen, is_padded=jit and bool(buckets))
     if cache is not None:
         chosen = chosen.with_cache(path_of(cache))
@@ -150,7 +157,7 @@ def _refuse_for_archives(**options: Any) -> None:
     """Refuse the options of `load` that an exported program cannot follow any more."""
     defaults = {name: each.default for name, each in signature(load).parameters.items()}
     for name, value in options.items():
-        is_empty = not value and not defaults[name]
+        is_empty = not value and (not defaults[name] or defaults[name] == AUTOMATIC)
         if value != defaults[name] and not is_empty:
             raise InvalidInput(
                 f"'{name}' has no effect on an exported program, which is compiled as it was "

@@ -381,6 +381,7 @@ def test_programs_are_compiled_ahead_shown_and_given_back() -> None:
     program = bucketed.trace(normal(4, 6, 6))
     assert "float32[4, 8, 6]" in str(program)
     assert bucketed.memory(x=(4, 6, 6)).inputs == 4 * 4 * 8 * 6
+    del program
     bucketed.release()
     bucketed(normal(4, 6, 6))
     assert bucketed.stats().compiles == 2

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 
 class Different(Exception):  # noqa: N818  (a finding, not a fault)
@@ -90,8 +90,33 @@ def unpadded_layout(shape: Iterable[int]) -> Layout:
     return tuple(unpadded(size) for size in shape)
 
 
+def padded_form(layout: Layout) -> tuple[Any, ...]:
+    """Return what a layout has in common with those of other sizes in the same bucket."""
+    return tuple(
+        (axis.uniform, tuple((part.padded, part.is_padded) for part in axis.parts))
+        for axis in layout
+    )
+
+
 def has_padding(layout: Layout) -> bool:
     return any(axis.is_padded for axis in layout)
+
+
+class Cut(NamedTuple):
+    """How to take the true elements out of a padded array: split its axes, cut them, and join."""
+
+    split: tuple[int, ...]
+    true: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, layout: Layout) -> Cut:
+        parts = [part for axis in layout for part in axis.parts]
+        return cls(
+            tuple(part.padded for part in parts),
+            tuple(part.true for part in parts),
+            tuple(axis.true for axis in layout),
+        )
 
 
 def joined(axes: Sequence[Axis]) -> Axis:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from sardonyx.backends.padding.axes import Layout, Slot
+from sardonyx.backends.padding.axes import Cut, Layout, Slot
 
 # The padded form of a step, as a function of the runtime arguments and of its own operands.
 PaddedStep: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
@@ -33,6 +33,10 @@ class Prover(Protocol):
         """Calls with equal decisions share a program; their runtime arguments differ."""
 
     @property
+    def position(self) -> tuple[Any, ...]:
+        """How many decisions and runtime arguments there are so far."""
+
+    @property
     def runtime_args(self) -> Sequence[Any]:
         """The values that the program needs for these sizes."""
 
@@ -57,5 +61,5 @@ class Padding(Protocol):
     def pad(self, array: Any, shape: Sequence[int]) -> Any:
         """The array with zeros behind the end of each axis."""
 
-    def unpad(self, array: Any, layout: Layout) -> Any:
+    def unpad(self, array: Any, cut: Cut) -> Any:
         """The array without its padding."""

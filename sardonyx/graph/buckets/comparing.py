@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.padding.axes import Different, Layout, Slot, Unpaddable, unpadded_layout
+from sardonyx.backends.padding.axes import (
+    Different,
+    Layout,
+    Slot,
+    Unpaddable,
+    padded_form,
+    unpadded_layout,
+)
 from sardonyx.backends.padding.protocols import Call, PaddedStep, Prover
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.tracing.recorder import TracedSegment
@@ -20,16 +27,37 @@ class PaddedCall:
 
     run: PaddedStep
     runtime_args: int
+    # Equal for equal steps of proofs with equal decisions.
+    key: Any
 
     is_unsized: ClassVar[bool] = False
     is_view: ClassVar[bool] = False
 
-    @property
-    def key(self) -> Any:
-        return self
-
     def __call__(self, xp: Backend, arrays: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(self.run(arrays[: self.runtime_args], arrays[self.runtime_args :]))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ProvedStep:
+    """A step of the padded program, its replacement if it needs one, and its operands."""
+
+    step: Step
+    run: PaddedStep | None
+    operands: tuple[Operand, ...]
+    key: Any
+
+    def padded(self, runtime_args: Sequence[int], decisions: tuple[bool, ...]) -> Step:
+        """Return the step as it runs, with the runtime arguments in these registers."""
+        if self.run is None:
+            return self.step
+        key = None if self.key is None else (self.key, decisions)
+        return replace(
+            self.step,
+            call=PaddedCall(self.run, len(runtime_args), key),
+            operands=(*runtime_args, *self.operands),
+            blocks=(),
+            renamed=self.step.title,
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -41,8 +69,7 @@ class Comparison:
     prover: Prover
     # For each register of the true program: its padded register, and the layout of the array.
     counterparts: dict[int, tuple[int, Layout]]
-    # Each step of the padded program, its replacement if it needs one, and its operands.
-    proved: list[tuple[Step, PaddedStep | None, tuple[Operand, ...]]] = field(default_factory=list)
+    proved: list[ProvedStep] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -71,11 +98,19 @@ class Comparison:
 
     def segments(self, runtime_args: Sequence[int]) -> list[TracedSegment]:
         """Return the padded program's segments, with runtime arguments in these registers."""
-        proved = iter(self.proved)
+        proved, decisions = iter(self.proved), tuple(self.prover.decisions)
         return [
-            replace(segment, steps=[_padded(*next(proved), runtime_args) for _ in segment.steps])
+            replace(
+                segment, steps=[next(proved).padded(runtime_args, decisions) for _ in segment.steps]
+            )
             for segment in self.padded.segments
         ]
+
+    @property
+    def inputs(self) -> dict[int, Layout]:
+        """The layouts of the inputs."""
+        registers = sorted(self.padded.registers.inputs)
+        return {register: self.counterparts[register][1] for register in registers}
 
     def _prove(self, true: Step, padded: Step) -> None:
         label = f"{padded.node.label} ({padded.title})"
@@ -84,6 +119,8 @@ class Comparison:
         try:
             operands = list(map(self._operand, true.operands, padded.operands))
             slots = {i: slot for i, (_, slot) in enumerate(operands) if slot is not None}
+            forms = tuple((padded_form(layout), slot) for layout, slot in operands)
+            key = padded.call.key, forms, self.prover.position
             layouts, run = self.prover.step(
                 _call(true, self.true),
                 _call(padded, self.padded),
@@ -95,7 +132,7 @@ class Comparison:
         results = zip(padded.results, layouts, strict=True)
         self.counterparts.update(zip(true.results, results, strict=True))
         rest = tuple(o for i, o in enumerate(padded.operands) if i not in slots)
-        self.proved.append((padded, run, rest))
+        self.proved.append(ProvedStep(padded, run, rest, None if key[0] is None else key))
 
     def _operand(self, true: Operand, padded: Operand) -> tuple[Layout, Slot | None]:
         """Return an operand's layout, and its slot if it is a runtime argument."""
@@ -118,19 +155,6 @@ def _call(step: Step, recorder: SegmentCollector) -> Call:
         return step.call(recorder.backend, arrays)
 
     return Call(function, step.call.key, [recorder.spec(operand) for operand in step.operands])
-
-
-def _padded(
-    step: Step,
-    run: PaddedStep | None,
-    operands: tuple[Operand, ...],
-    runtime_args: Sequence[int],
-) -> Step:
-    if run is None:
-        return step
-    call = PaddedCall(run, len(runtime_args))
-    operands = (*runtime_args, *operands)
-    return replace(step, call=call, operands=operands, blocks=(), renamed=step.title)
 
 
 def _first_difference(true: Sequence[Step], padded: Sequence[Step]) -> str:

@@ -6,21 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.padding.axes import Different, Layout, Unpaddable
+from sardonyx.backends.padding.axes import Cut, Different, Layout, Unpaddable
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.comparing import Comparison
+from sardonyx.graph.buckets.folded import are_regular
+from sardonyx.graph.buckets.formulas import SizeVector
+from sardonyx.graph.buckets.plans import PaddedCallPlan, PaddedProgram, PaddedValue, PlanFormulas
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.buckets.wide_inputs import WideInput, with_wide_inputs
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.stages import Stage, outputs_of
-from sardonyx.graph.values.kinds import Device, Value, digest, leaves
+from sardonyx.graph.values.kinds import Device, digest, leaves
 from sardonyx.graph.values.params import Constants, Weights
 
 # Maximum number of buckets; beyond it the oldest goes, but recorded calls still use it.
@@ -28,16 +32,6 @@ MAX_BUCKETS = 256
 
 # Returns the program that shows these stages.
 Shown: TypeAlias = Callable[[Sequence[Stage]], Program]
-
-
-@dataclass(eq=False, slots=True)
-class PaddedProgram:
-    """The program for all calls of a bucket that differ in their runtime arguments only."""
-
-    shown: Program
-    # The registers of the runtime arguments.
-    runtime_args: Sequence[int]
-    draws: bool
 
 
 @dataclass(eq=False, slots=True)
@@ -50,24 +44,9 @@ class Bucket:
     template: Sequence[bool] = ()
     traces: dict[Any, Any] = field(default_factory=dict)
     programs: dict[tuple[bool, ...], PaddedProgram] = field(default_factory=dict)
-
-
-class PaddedValue(NamedTuple):
-    """A computed value in an output: its register, that of the padded array, and its layout."""
-
-    register: int
-    padded: int
-    layout: Layout
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class PaddedCallPlan:
-    """How calls with certain sizes run: a bucket's program, its runtime arguments, its outputs."""
-
-    program: PaddedProgram
-    runtime_args: Sequence[Any]
-    outputs: tuple[Value, ...]
-    computed: Sequence[PaddedValue]
+    # The plans for a few sizes, until formulas are fitted to them; None if there can be none.
+    sampled: dict[SizeVector, PaddedCallPlan] | None = None
+    formulas: PlanFormulas | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -95,13 +74,14 @@ class Buckets:
         program = plan.program.shown
         frame = dict(enumerate(inputs))
         for i, spec in enumerate(program.inputs):
-            frame[i] = self.padding.pad(inputs[i], spec.shape)
+            register, shape = plan.program.widened.get(i, (i, spec.shape))
+            frame[register] = self.padding.pad(inputs[i], shape)
         frame.update(zip(plan.program.runtime_args, plan.runtime_args, strict=True))
         for stage in program.stages:
             stage.run(frame, self.compiler, weights, inline=False)
         own = dict(enumerate(inputs))
-        for register, padded, layout in plan.computed:
-            own[register] = self.padding.unpad(frame[padded], layout)
+        for register, padded, cut in plan.computed:
+            own[register] = self.padding.unpad(frame[padded], cut)
         return outputs_of(plan.outputs, own, weights)
 
     def plan(self, call: CallArrays, weights: Weights) -> tuple[PaddedCallPlan | None, set[int]]:
@@ -122,7 +102,26 @@ class Buckets:
         except Different as reason:
             self._prove_at_all(call, reason)
             return None, read
-        return self._plan(bucket, comparison, call), read
+        plan = self._plan(bucket, comparison, call)
+        if not read:
+            self._learn(bucket, comparison, call, plan)
+        return plan, read
+
+    def formulas(self, call: CallArrays) -> PlanFormulas | None:
+        """Return the formulas of the bucket of such a call, if it has any."""
+        bucket = self.buckets.get((tuple(call.specs(call.bucket)), tuple(call.bucket), ()))
+        return None if bucket is None else bucket.formulas
+
+    def _learn(
+        self, bucket: Bucket, comparison: Comparison, call: CallArrays, plan: PaddedCallPlan
+    ) -> None:
+        """Fit formulas to the plans of the bucket, this one included."""
+        if bucket.sampled is None:
+            return
+        if tuple(comparison.prover.decisions) == bucket.template:
+            plans = {**bucket.sampled, tuple(call.sizes[name] for name in call.bucket): plan}
+            bucket.formulas = PlanFormulas.fitted(list(plans), list(plans.values()))
+        bucket.sampled = None
 
     def _bucket(self, call: CallArrays, true: SegmentCollector) -> Bucket:
         read = sorted((i, digest(value)) for i, value in true.registers.inputs_read.items())
@@ -139,14 +138,28 @@ class Buckets:
         return self.buckets[key]
 
     def _probe(self, bucket: Bucket, call: CallArrays) -> None:
-        """Find out what differs between sizes, so that the first program serves all of them."""
-        for sizes in self.sizes.probes(call.bucket):
+        """Trace for other sizes, so that the first program, and formulas, serve all of them."""
+        probes = self.sizes.probes(call.bucket)
+        traced = [(call.bucket, bucket.recorder)]
+        comparisons: dict[SizeVector, Comparison] = {}
+        for sizes in probes.sizes:
             try:
                 true, _ = self._traced(call, sizes)
             except SardonyxError:
                 continue  # The model does not run for these sizes.
             with suppress(Different):  # Perhaps for these sizes only.
-                self._compared(bucket, call, true, sizes)
+                comparisons[tuple(sizes.values())] = self._compared(bucket, call, true, sizes)
+                traced.append((sizes, true))
+        is_complete = probes.are_enough and len(traced) > len(probes.sizes)
+        if not is_complete or not are_regular([true.folded for _, true in traced]):
+            return
+        for sizes, true in traced:
+            at = tuple(sizes.values())
+            known = comparisons.get(at)
+            if known is None or tuple(known.prover.decisions) != bucket.template:
+                comparisons[at] = self._compared(bucket, call, true, sizes)
+        plans = {at: self._plan(bucket, each, call) for at, each in comparisons.items()}
+        bucket.sampled = plans
 
     def _prove_at_all(self, call: CallArrays, reason: Different) -> None:
         """Raise `InvalidInput` if the graph takes another form for every size, not for a few."""
@@ -176,15 +189,14 @@ class Buckets:
 
     def _plan(self, bucket: Bucket, comparison: Comparison, call: CallArrays) -> PaddedCallPlan:
         key = tuple(comparison.prover.decisions)
-        put = self.compiler.backend.put
-        runtime_args = [put(np.asarray(value)) for value in comparison.prover.runtime_args]
+        runtime_args = [np.asarray(value) for value in comparison.prover.runtime_args]
         if key not in bucket.programs:
             bucket.programs[key] = self._program(bucket, comparison, runtime_args)
         outputs = comparison.true.outputs
         arrays = [leaf for output in outputs for leaf in leaves(output)]
         registers = {leaf.register for leaf in arrays if isinstance(leaf, Device)}
         computed = [
-            PaddedValue(register, *comparison.counterparts[register])
+            _padded_value(register, *comparison.counterparts[register])
             for register in sorted(registers)
             if register >= len(call.arrays) and register in comparison.counterparts
         ]
@@ -195,10 +207,14 @@ class Buckets:
     ) -> PaddedProgram:
         recorder, backend = bucket.recorder, self.compiler.backend
         registers = [recorder.registers.new(backend.spec(value)) for value in runtime_args]
-        stages = recorder.stages(comparison.segments(registers), self.constants)
+        segments = comparison.segments(registers)
+        widened: dict[int, WideInput] = {}
+        if self.sizes.grow:
+            segments, widened = with_wide_inputs(segments, comparison.inputs, recorder)
+        stages = recorder.stages(segments, self.constants)
         inputs = [stage.segment.inputs for stage in stages if stage.segment]
         draws = any(recorder.registers.key in each for each in inputs)
-        return PaddedProgram(bucket.shown(stages), registers, draws)
+        return PaddedProgram(bucket.shown(stages), registers, draws, widened)
 
     def _traced(self, call: CallArrays, sizes: Mapping[str, int]) -> tuple[SegmentCollector, Shown]:
         """Trace the model for a call's inputs, with these sizes in place of the call's."""
@@ -210,11 +226,19 @@ class Buckets:
         return recorder, shown
 
 
-def _refusal(call: CallArrays, reason: Exception) -> InvalidInput:
+def _padded_value(register: int, padded: int, layout: Layout) -> PaddedValue:
+    return PaddedValue(register, padded, Cut.of(layout))
+
+
+class CannotPad(InvalidInput):
+    """Padding would change the results of a call, or there is no proof that it does not."""
+
+
+def _refusal(call: CallArrays, reason: Exception) -> CannotPad:
     sizes = ", ".join(
         f"{name} from {call.sizes[name]} to {size}" for name, size in call.bucket.items()
     )
-    return InvalidInput(
+    return CannotPad(
         f"A call cannot be padded to its bucket ({sizes}) and stay exact: "
         f"{str(reason).rstrip('.')}. Leave this dimension out of the buckets."
     )

@@ -1,38 +1,184 @@
-"""The recording for calls of one signature whose arrays are padded."""
+"""The recordings for calls whose arrays are padded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from threading import Lock, RLock
+from typing import Any, NamedTuple
 
+from sardonyx.errors import SardonyxError
+from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.call_arrays import CallArrays
-from sardonyx.graph.buckets.programs import Buckets, PaddedCallPlan
+from sardonyx.graph.buckets.families import Family, Shapes, SizePattern
+from sardonyx.graph.buckets.plans import PaddedCallPlan
+from sardonyx.graph.buckets.programs import Buckets, CannotPad
+from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.replay import NewKey, Recording
 from sardonyx.graph.values.kinds import digest
 from sardonyx.graph.values.params import Weights
 
+# Maximum number of kinds of call that differ in more than sizes; the oldest is forgotten.
+MOST_KINDS = 256
+# After this many calls that could not be traced none is padded any more.
+MOST_FAILURES = 2
 # Maximum number of plans per signature.
 MAX_PLANS = 64
 
 
-def bucketed(
-    plain: Recording,
-    buckets: Buckets,
-    values: Sequence[Any],
-    infos: Sequence[ValueInfo],
-    weights: Weights,
-) -> Recording:
-    """Return the recording for calls with inputs like these: `plain` if nothing is padded."""
-    call = CallArrays.of(values, infos)
-    call = replace(call, bucket=buckets.sizes.padded(call.sizes))
-    if plain.inline or not call.bucket:
-        return plain
-    padded = PaddedRecording(plain.compiler, False, buckets=buckets, signature=call.without_data)
-    padded.plan(call.arrays, weights)
-    return padded
+class Relatives(NamedTuple):
+    """What calls have in common that differ in sizes only."""
+
+    donated: tuple[str, ...]
+    # The library and dtype of each array, and its sizes; all sizes beyond 1 count as 2.
+    arrays: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[Any], donated: tuple[str, ...]) -> Relatives | None:
+        """Those of a call with these arguments; None if one of them is not an array."""
+        try:
+            arrays = [
+                (type(a), a.dtype, tuple([n if n < 2 else 2 for n in a.shape])) for a in values
+            ]
+        except (AttributeError, TypeError):
+            return None
+        return cls(donated, tuple(arrays))
+
+
+class PaddedCalls:
+    """The recordings of padded calls, whose buckets someone has chosen."""
+
+    def __init__(self, buckets: Buckets, infos: Sequence[ValueInfo]) -> None:
+        self._buckets = buckets
+        self._infos = infos
+        self._families: dict[Any, Family] = {}
+        # The version of the weights that the formulas were fitted for.
+        self._version = -1
+
+    def recording(
+        self,
+        plain: Recording,
+        relatives: Relatives | None,
+        values: Sequence[Any],
+        weights: Weights,
+    ) -> Recording:
+        """The recording for calls with inputs like these; the plain one if nothing is padded."""
+        buckets = self._buckets
+        call = CallArrays.of(values, self._infos)
+        call = replace(call, bucket=buckets.sizes.padded(call.sizes))
+        if plain.inline or not call.bucket:
+            return plain
+        shapes = [tuple(array.shape) for array in call.arrays]
+        if self._version != weights.static_version:
+            self._families.clear()
+            self._version = weights.static_version
+        family = self._families.get(relatives)
+        if family is None or relatives is None:
+            pattern = SizePattern.of(call.infos, shapes, list(call.bucket))
+            family = self._families[relatives] = Family(pattern, buckets.sizes)
+        padded = PaddedRecording(
+            plain.compiler, False, buckets=buckets, signature=call.without_data, family=family
+        )
+        padded.plan(call.arrays, weights)
+        formulas = buckets.formulas(call)
+        if formulas is not None:
+            family.learn(shapes, formulas)
+        return padded
+
+
+@dataclass(eq=False, slots=True)
+class _Learned:
+    """What is known of calls that differ in sizes only."""
+
+    changing: ChangingSizes = field(default_factory=ChangingSizes)
+    calls: PaddedCalls | None = None
+    pattern: SizePattern | None = None
+    rest: tuple[int, ...] = ()
+    # The last call that was not padded: its shapes, and its recording.
+    before: tuple[Shapes, Recording] | None = None
+    # Why these calls are not padded any more.
+    refusal: SardonyxError | None = None
+    failures: int = 0
+
+    def fits(self, shapes: Shapes) -> bool:
+        """Whether the sizes of a call depend on one another as those of earlier calls did."""
+        pattern = self.pattern
+        return (
+            pattern is not None
+            and pattern.sizes(shapes) is not None
+            and pattern.rest(shapes) == self.rest
+        )
+
+
+class AutomaticCalls:
+    """The recordings of calls whose sizes turn out to change."""
+
+    def __init__(
+        self,
+        new_buckets: Callable[[Sizes], Buckets],
+        infos: Sequence[ValueInfo],
+        recall: Callable[[Recording, Sequence[Any]], bool],
+    ) -> None:
+        self._new_buckets = new_buckets
+        self._infos = infos
+        self._learned: dict[Any, _Learned] = {}
+        # Fills a recording, if another process has recorded such a call.
+        self._recall = recall
+        self._lock = Lock()
+
+    def recording(
+        self,
+        plain: Recording,
+        relatives: Relatives | None,
+        values: Sequence[Any],
+        weights: Weights,
+    ) -> Recording:
+        """The recording for calls with inputs like these; the plain one if nothing is padded.
+
+        Donated calls are not padded, since their arrays are to be overwritten.
+        """
+        if plain.inline or relatives is None or relatives.donated:
+            return plain
+        with self._lock:
+            learned = self._learned.setdefault(relatives, _Learned())
+            if len(self._learned) > MOST_KINDS:
+                del self._learned[next(iter(self._learned))]
+            shapes = [tuple(value.shape) for value in values]
+            calls = self._calls(learned, shapes)
+            learned.before = shapes, plain
+        if calls is None or self._recall(plain, values):
+            return plain
+        try:
+            recording = calls.recording(plain, relatives, values, weights)
+        except CannotPad as refusal:
+            learned.refusal = refusal
+            return plain
+        except SardonyxError as error:
+            # Either something is wrong with the call, which will say so, or it runs on the host.
+            learned.failures += 1
+            if learned.failures >= MOST_FAILURES:
+                learned.refusal = error
+            return plain
+        is_padded = isinstance(recording, PaddedRecording) and recording.is_planned
+        return recording if is_padded else plain
+
+    def _calls(self, learned: _Learned, shapes: Shapes) -> PaddedCalls | None:
+        shapes_before, recording_before = learned.before or ((), None)
+        results = recording_before.output_shapes() if recording_before is not None else ()
+        is_to_pad = learned.changing.note(shapes, shapes_before, results)
+        if not is_to_pad or learned.refusal is not None:
+            return None
+        if not learned.fits(shapes):
+            lesson = learned.changing.learned(self._infos, shapes)
+            if lesson is None:
+                return None
+            infos, sizes = lesson
+            learned.calls = PaddedCalls(self._new_buckets(sizes), infos)
+            learned.pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
+            learned.rest = learned.pattern.rest(shapes)
+        return learned.calls
 
 
 @dataclass(eq=False, slots=True)
@@ -44,9 +190,20 @@ class PaddedRecording(Recording):
 
     buckets: Buckets = field(kw_only=True)
     signature: CallArrays = field(kw_only=True)
+    family: Family = field(kw_only=True)
     # The numbers of arrays whose values decide which program runs, and the plans by these values.
     read: set[int] = field(default_factory=set)
     plans: dict[Any, PaddedCallPlan | None] = field(default_factory=dict)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether calls run the program of a bucket, not one of their own."""
+        return any(plan is not None for plan in self.plans.values())
+
+    def resized(self, shapes: Shapes) -> PaddedRecording | None:
+        """Return the recording for arrays of other sizes, if formulas say how they run."""
+        plan = self.family.plan(shapes)
+        return None if plan is None else replace(self, lock=RLock(), plans={(): plan})
 
     def run(self, inputs: Sequence[Any], weights: Weights, new_key: NewKey) -> Sequence[Any] | None:
         plan = self.plan(inputs, weights)

@@ -11,6 +11,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.buckets.folded import Folded
 from sardonyx.graph.programs.finishing import prepared_stage
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.rewriting.phases import rewritten
@@ -36,6 +37,7 @@ class SegmentCollector:
     rewrites: bool
     registers: Registers = field(default_factory=Registers)
     segments: list[TracedSegment] = field(default_factory=list)
+    folded: list[Folded] = field(default_factory=list)
     is_inline: bool = field(default=False, init=False)
 
     # -- for the tape -----------------------------------------------------------------------------

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from functools import partial
+from itertools import islice, product
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.buckets.formulas import MAX_DIMENSIONS
 from sardonyx.graph.ir import Dimension, ValueInfo
 
 Buckets = Mapping[str, Sequence[int] | str]
 
 POWERS = "powers of two"
+AUTOMATIC = "auto"
 LARGEST_SIZE = 2**31 - 1
 # Maximum number of sizes per dimension, as each is compiled separately.
 MOST_SIZES = 1024
+
+
+class Probes(NamedTuple):
+    """Sizes to trace, and whether formulas can rely on them."""
+
+    sizes: Sequence[Mapping[str, int]]
+    are_enough: bool
 
 
 @dataclass(frozen=True)
@@ -27,16 +37,22 @@ class Sizes:
     """For each named dimension, its sizes in ascending order; None stands for powers of two."""
 
     chosen: Mapping[str, tuple[int, ...] | None]
+    # Whether the calls decide which dimensions are padded.
+    are_automatic: bool = False
+    # Whether results come back as inputs, one larger, as those of a decoder do.
+    grow: bool = False
 
     @classmethod
-    def of(cls, buckets: Buckets | None, infos: Sequence[ValueInfo]) -> Sizes:
+    def of(cls, buckets: Buckets | str | None, infos: Sequence[ValueInfo]) -> Sizes:
         """Check the option `buckets` against the model's inputs."""
         if buckets is None:
             return cls({})
+        if isinstance(buckets, str) and buckets == AUTOMATIC:
+            return cls({}, are_automatic=True)
         if not isinstance(buckets, Mapping):
             raise InvalidInput(
                 f"The buckets are a {type(buckets).__name__}: pass a dict from names of dimensions "
-                'to sizes, such as {"batch": [1, 8, 32]}.'
+                'to sizes, such as {"batch": [1, 8, 32]}, or "auto", or None.'
             )
         free = {d for info in infos for d in info.shape or () if isinstance(d, str)}
         for name in buckets:
@@ -49,7 +65,7 @@ class Sizes:
         return cls({name: _sizes(name, sizes) for name, sizes in buckets.items()})
 
     def __bool__(self) -> bool:
-        return bool(self.chosen)
+        return bool(self.chosen) or self.are_automatic
 
     def padded(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the sizes that a call with these sizes is padded to.
@@ -64,11 +80,17 @@ class Sizes:
             if sizes.get(name, 0) > 1
         }
 
-    def probes(self, padded: Mapping[str, int]) -> list[dict[str, int]]:
-        """Return other sizes with the same bucket: the largest and the smallest."""
-        largest = {name: max(size - 1, 2) for name, size in padded.items()}
-        smallest = {name: max(self._below(name, size) + 1, 2) for name, size in padded.items()}
-        return [sizes for sizes in (largest, smallest) if sizes != padded]
+    def probes(self, padded: Mapping[str, int]) -> Probes:
+        """Return other sizes with the same bucket: the smallest and the largest, combined."""
+        ends = {
+            name: (max(self._below(name, size) + 1, 2), max(size - 1, 2))
+            for name, size in padded.items()
+        }
+        corners = [dict(zip(ends, sizes, strict=True)) for sizes in product(*ends.values())]
+        corners.insert(1, corners.pop())
+        are_enough = len(padded) <= MAX_DIMENSIONS
+        chosen = corners if are_enough else corners[:2]
+        return Probes([sizes for sizes in chosen if sizes != padded], are_enough)
 
     def _below(self, name: str, size: int) -> int:
         chosen = self.chosen[name]
@@ -133,6 +155,15 @@ def _expression(name: str) -> ast.expr | None:
         return ast.parse(name, mode="eval").body
     except SyntaxError:
         return None
+
+
+def expression_of(
+    dimension: str, names: Collection[str]
+) -> Callable[[Mapping[str, int]], int | None] | None:
+    """Return the function that computes a dimension from sizes with these names alone."""
+    tree = _expression(dimension)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} if tree else set()
+    return partial(_value, tree) if tree and used and used.issubset(names) else None
 
 
 def resized(

@@ -94,6 +94,7 @@ class CompiledModel(LoadedModel):
             hits=self._calls - self._missed,
             signatures=len(self._programs),
             evictions=0,
+            traces=self._compiles,
             compiles=self._compiles,
             shared=0,
             compile_seconds=self._seconds,

@@ -102,10 +102,13 @@ class Entries:
 
     most: int
     by_key: dict[Any, Entry] = field(default_factory=dict)
+    # Entries of padded calls, by all but their sizes.
+    relatives: dict[Any, Entry] = field(default_factory=dict)
     calls: int = 0
     # Calls without a recording.
     missed: int = 0
     evicted: int = 0
+    traces: int = 0
     _lock: Lock = field(default_factory=Lock)
 
     def keep(self, key: Any, entry: Entry) -> Entry:
@@ -129,6 +132,14 @@ class Entries:
                 if entry.static_version < static_version:
                     del self.by_key[key]
 
+    def keep_relative(self, key: Any, entry: Entry) -> None:
+        """Keep the entry of a padded call for others that differ in sizes only."""
+        with self._lock:
+            self.relatives[key] = entry
+            if len(self.relatives) > self.most:
+                del self.relatives[next(iter(self.relatives))]
+
     def clear(self) -> None:
         with self._lock:
             self.by_key.clear()
+            self.relatives.clear()

@@ -12,9 +12,17 @@ from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
+from sardonyx.backends.padding.protocols import Padding
+from sardonyx.graph.buckets.folded import NotingTracer
 from sardonyx.graph.buckets.programs import Buckets
-from sardonyx.graph.buckets.recording import PaddedRecording, bucketed
+from sardonyx.graph.buckets.recording import (
+    AutomaticCalls,
+    PaddedCalls,
+    PaddedRecording,
+    Relatives,
+)
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
+from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.calls.arguments import in_input_order, registers_of
 from sardonyx.graph.calls.array_interop import normalised
 from sardonyx.graph.calls.nested_values import described, key_of, map_arrays
@@ -117,7 +125,7 @@ class Form:
     def trace(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Program:
         """Return the program that a call with these inputs runs."""
         arguments = self._normalised(in_input_order(self._infos, inputs, named))
-        entry, weights = self._renewed(arguments, PLAIN)
+        entry, weights = self._renewed(arguments, PLAIN, learns=False)
         arrays = self._imported(arguments, entry)
         if isinstance(entry.recording, PaddedRecording):
             with self.backend.scope():
@@ -139,7 +147,7 @@ class Form:
     def release(self) -> None:
         """Forget all recordings."""
         self.entries.clear()
-        self.__dict__.pop("_buckets", None)
+        self.__dict__.pop("_padded_calls", None)
 
     def _normalised(self, arguments: Sequence[Any]) -> list[Any]:
         return [normalised(a, info) for a, info in zip(arguments, self._infos, strict=True)]
@@ -158,39 +166,76 @@ class Form:
 
     # -- entries ----------------------------------------------------------------------------------
 
-    def _renewed(self, arguments: list[Any], options: CallOptions) -> tuple[Entry, Weights]:
+    def _renewed(
+        self, arguments: list[Any], options: CallOptions, *, learns: bool = True
+    ) -> tuple[Entry, Weights]:
         """Return an entry and the weights it was recorded for, which other threads may replace."""
         while True:
             weights = self._weights.now()
             self.entries.forget_before(weights.static_version)
-            entry = self._entry_for(arguments, options, weights)
+            entry = self._entry_for(arguments, options, weights, learns=learns)
             if entry.static_version == weights.static_version:
                 return entry, weights
 
-    def _entry_for(self, arguments: list[Any], options: CallOptions, weights: Weights) -> Entry:
+    def _entry_for(
+        self, arguments: list[Any], options: CallOptions, weights: Weights, *, learns: bool = True
+    ) -> Entry:
+        """Return the entry of a call; `learns` unless somebody only looks at the call."""
         key = options.donated, key_of(arguments, _library_and_spec)
         entry = self.entries.by_key.get(key)
         if entry is not None and entry.static_version >= weights.static_version:
             return entry
-        entry = Entry.of(arguments, self._infos, self._shared.compiler, weights)
-        if self._buckets is not None:
-            arrays = self._imported(arguments, entry)
-            with self.backend.scope():
-                entry.recording = bucketed(
-                    entry.recording, self._buckets, arrays, self._infos, weights
-                )
+        entry = self._resized(arguments, options, weights)
+        if entry is None:
+            entry = self._new_entry(arguments, options, weights, learns=learns)
         return self.entries.keep(key, entry)
 
+    def _new_entry(
+        self, arguments: list[Any], options: CallOptions, weights: Weights, *, learns: bool
+    ) -> Entry:
+        entry = Entry.of(arguments, self._infos, self._shared.compiler, weights)
+        padded = self._padded_calls
+        if padded is None or (isinstance(padded, AutomaticCalls) and not learns):
+            return entry
+        arrays = self._imported(arguments, entry)
+        relatives = Relatives.of(arguments, options.donated) if entry.is_flat else None
+        with self.backend.scope():
+            entry.recording = padded.recording(entry.recording, relatives, arrays, weights)
+        if relatives is not None and isinstance(entry.recording, PaddedRecording):
+            self.entries.keep_relative(relatives, entry)
+        return entry
+
+    def _resized(
+        self, arguments: list[Any], options: CallOptions, weights: Weights
+    ) -> Entry | None:
+        """Return the entry of a padded call, with the plan for the sizes of this one."""
+        if not self.entries.relatives:
+            return None
+        entry = self.entries.relatives.get(Relatives.of(arguments, options.donated))
+        if entry is None or entry.static_version != weights.static_version:
+            return None
+        assert isinstance(entry.recording, PaddedRecording)
+        recording = entry.recording.resized([tuple(array.shape) for array in arguments])
+        return None if recording is None else replace(entry, recording=recording)
+
     @cached_property
-    def _buckets(self) -> Buckets | None:
-        """The buckets, if the model was loaded with any and its backend compiles."""
-        shared, sizes = self._shared, self._shared.options.buckets
+    def _padded_calls(self) -> PaddedCalls | AutomaticCalls | None:
+        """Pads calls to sizes that share a program, if the backend compiles."""
+        sizes = self._shared.options.buckets
         padding = self.backend.padding() if sizes else None
         if not sizes or padding is None:
             return None
+        new_buckets = partial(self._new_buckets, padding)
+        if sizes.are_automatic:
+            return AutomaticCalls(new_buckets, self._infos, self._recall_plain)
+        return PaddedCalls(new_buckets(sizes), self._infos)
+
+    def _new_buckets(self, padding: Padding, sizes: Sizes) -> Buckets:
+        shared = self._shared
 
         def trace(recorder: SegmentCollector, values: Sequence[Any]) -> Callable[..., Program]:
-            traced = self._traced(recorder, values, shared.fresh_key())
+            tracer = partial(NotingTracer, folded=recorder.folded)
+            traced = self._traced(recorder, values, shared.fresh_key(), tracer)
             return partial(Program, self._title(values), self.backend, traced)
 
         lock, rewrites = self._padding_lock, self.source.rewrites
@@ -214,14 +259,17 @@ class Form:
         return call.entry.recording.run(leaves(call.arrays), call.weights, new_key)
 
     def _recalled(self, call: Call) -> bool:
-        """Read the recording of such a call from the cache; return whether there was one."""
-        recording = call.entry.recording
-        if self.recordings is None or not isinstance(recording, Recording):
-            return False
-        return self.recordings.recall(recording, self._cache_key(call))
+        return self._recall(call.entry.recording, self._cache_key(call.arrays, call.options))
 
-    def _cache_key(self, call: Call) -> Any:
-        return call.options.donated, key_of(call.arrays, self.backend.spec)
+    def _recall_plain(self, recording: Recording, arrays: Sequence[Any]) -> bool:
+        return self._recall(recording, self._cache_key(arrays, PLAIN))
+
+    def _recall(self, recording: Recording, key: Any) -> bool:
+        """Read the recording of such a call from the cache; return whether there was one."""
+        return self.recordings is not None and self.recordings.recall(recording, key)
+
+    def _cache_key(self, arrays: Sequence[Any], options: CallOptions) -> Any:
+        return options.donated, key_of(arrays, self.backend.spec)
 
     def _retrace(self, call: Call) -> None:
         """Trace a failed call again, so that the error names the node."""
@@ -249,14 +297,21 @@ class Form:
             finally:  # A call that fails as it runs was recorded, and the next replays it.
                 recording.settle()
             if is_new and self.recordings is not None:
-                self.recordings.keep(recording, self._cache_key(call))
+                self.recordings.keep(recording, self._cache_key(arrays, call.options))
             program = Program(self._title(arrays), self.backend, traced, recorder.path)
             return program, recorder.arrays_of(traced.outputs) if execute else ()
 
-    def _traced(self, recorder: Recorder, arrays: Sequence[Any], key: Any) -> Traced:
+    def _traced(
+        self,
+        recorder: Recorder,
+        arrays: Sequence[Any],
+        key: Any,
+        tracer: Callable[..., Tracer] = Tracer,
+    ) -> Traced:
         """Trace the graph for these arrays; the recorder takes the segments."""
+        self.entries.traces += 1
         tape = Tape(recorder, self._shared.inferred)
-        return Tracer(self.source, tape, strict=self._shared.options.strict).trace(arrays, key)
+        return tracer(self.source, tape, strict=self._shared.options.strict).trace(arrays, key)
 
     def key(self, options: CallOptions) -> Any:
         """Return the key for random draws: that of the call, or a fresh one."""

@@ -139,6 +139,7 @@ class Model(OnnxModel):
             hits=calls - sum(each.missed for each in entries),
             signatures=sum(len(each.by_key) for each in entries),
             evictions=sum(each.evicted for each in entries),
+            traces=sum(each.traces for each in entries),
             compiles=shared.compiler.compiles,
             shared=shared.compiler.shared,
             compile_seconds=shared.compiler.seconds,

@@ -15,6 +15,8 @@ class Stats:
     # Signatures that have programs now, and signatures that were evicted.
     signatures: int
     evictions: int
+    # Walks over the graph, those included that prove that padded calls are exact.
+    traces: int
     # Segments compiled, segments that share the function of an equal one, and seconds spent.
     compiles: int
     shared: int

@@ -11,7 +11,7 @@ from sardonyx.backends.executable import Replay
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.stages import Stage, outputs_of, read_key
 from sardonyx.graph.tracing.steps import Frame, Segment
-from sardonyx.graph.values.kinds import Device
+from sardonyx.graph.values.kinds import Device, leaves
 from sardonyx.graph.values.params import Weights
 
 NewKey: TypeAlias = Callable[[], Any]
@@ -62,6 +62,13 @@ class Recording:
         arrays = (frame[register] for register in stage.reads)
         values = [backend.fetch(a) if backend.owns(a) else a for a in arrays]
         return read_key(values, [tuple(frame[register].shape) for register in stage.measures])
+
+    def output_shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the arrays that calls returned, as far as tracing knew them."""
+        stage, stages = self.root, self.root.following
+        while stages:
+            stage, stages = stages[0], stages[0].following
+        return [tuple(leaf.shape) for value in stage.outputs or () for leaf in leaves(value)]
 
     def settle(self) -> None:
         """Take the shortcut from now on if the tree is a single stage on the device."""

@@ -10,15 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sardonyx.backends.jax.padding.lent import Lent
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import Proof
 from sardonyx.backends.jax.padding.rules import RULES
-from sardonyx.backends.padding.axes import Layout, Slot, has_padding
+from sardonyx.backends.padding.axes import Cut, Layout, Slot
 from sardonyx.backends.padding.protocols import Call, PaddedStep
 
 
 class JaxPadding:
     """Pads arrays; those on the host without JAX, which would compile once per size."""
+
+    def __init__(self) -> None:
+        self._lent = Lent()
 
     def prover(self, template: Sequence[bool], traces: dict[Any, Any]) -> JaxProver:
         return JaxProver(RULES, template, traces=traces)
@@ -29,18 +33,22 @@ class JaxPadding:
         widths = [(0, after - before) for before, after in zip(array.shape, shape, strict=True)]
         if not _is_on_host(array):
             return jnp.pad(array, widths)
+        padded = self._lent.padded(array)
+        if padded is not None and padded.shape == tuple(shape):
+            return padded
         result = np.zeros(shape, array.dtype)
         result[tuple(map(slice, array.shape))] = np.asarray(array)
         return result
 
-    def unpad(self, array: Any, layout: Layout) -> Any:
-        if not has_padding(layout):
+    def unpad(self, array: Any, cut: Cut) -> Any:
+        if cut.split == cut.true:
             return array
-        digits = [part for axis in layout for part in axis.parts]
-        whole = np.asarray(array) if _is_on_host(array) else array
-        split = whole.reshape([part.padded for part in digits])
-        true = split[tuple(slice(part.true) for part in digits)]
-        return true.reshape([axis.true for axis in layout])
+        is_on_host = _is_on_host(array)
+        whole: Any = np.asarray(array) if is_on_host else array
+        true = whole.reshape(cut.split)[tuple(map(slice, cut.true))]
+        result = true.reshape(cut.shape)
+        is_corner = is_on_host and result.base is whole and result.strides == whole.strides
+        return self._lent(result, array) if is_corner else result
 
 
 def _is_on_host(array: Any) -> bool:
@@ -55,6 +63,11 @@ class JaxProver(Proof):
     traces: dict[Any, Any] = field(default_factory=dict)
     own_traces: dict[Any, Any] = field(default_factory=dict)
     _values: RuntimeArgs | None = None
+
+    @property
+    def position(self) -> tuple[Any, ...]:
+        mark = self.mark()
+        return mark.decisions, *mark.arguments.items()
 
     @property
     def runtime_args(self) -> Sequence[Any]:

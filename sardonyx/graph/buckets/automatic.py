@@ -1,0 +1,107 @@
+"""Buckets for dimensions that turn out to change: learned from the shapes of the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, pairwise
+from typing import TypeAlias
+
+from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.ir import ValueInfo
+
+Shapes: TypeAlias = Sequence[tuple[int, ...]]
+
+# A dimension that has this many sizes changes: the program of a bucket pays from there on.
+ENOUGH_SIZES = 3
+# The last calls, which decide how dimensions depend on one another.
+MOST_REMEMBERED = 16
+# Dependences that later calls contradict are learned anew this often.
+MOST_LESSONS = 4
+
+
+# Padding costs time, and compiling costs more: no size is padded to more than 1.5 times itself.
+STEPS = tuple(sorted({*(2**i for i in range(1, 31)), *(3 * 2**i for i in range(30))}))
+# What grows with each call, as a decoder's cache does, passes through many sizes.
+GROWING_STEPS = (*(16 * 4**i for i in range(3)), *(2**i for i in range(10, 31)))
+
+
+class ChangingSizes:
+    """The shapes of calls whose arrays have the same libraries, ranks and dtypes."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[int, ...]] = []
+        self._lessons = 0
+        self._grows = False
+
+    def note(self, shapes: Shapes, shapes_before: Shapes, results_before: Shapes) -> bool:
+        """Remember the shapes of a call; returns whether its sizes are to be padded.
+
+        The call before says whether its results came back as inputs, one larger.
+        """
+        sizes = tuple(size for shape in shapes for size in shape)
+        if sizes not in self._seen:
+            self._seen = [*self._seen[1 - MOST_REMEMBERED :], sizes]
+        changed = [now for now, before in zip(shapes, shapes_before, strict=False) if now != before]
+        if self._grows_by_one() and not set(changed).isdisjoint(results_before):
+            self._grows = True
+        return len(self._seen) >= ENOUGH_SIZES or self._grows
+
+    def learned(
+        self, infos: Sequence[ValueInfo], shapes: Shapes
+    ) -> tuple[list[ValueInfo], Sizes] | None:
+        """The inputs with a name for each size that changes by itself, and the buckets of these.
+
+        Other dimensions that change are expressions of these names. None if calls have contradicted
+        what was learned too often.
+        """
+        self._lessons += 1
+        if self._lessons > MOST_LESSONS:
+            return None
+        columns = list(zip(*self._seen, strict=True))
+        texts = dict(_expressions(columns))
+        names = [text for text in texts.values() if text.isidentifier()]
+        steps = GROWING_STEPS if self._grows else STEPS
+        places = iter(range(len(columns)))
+        named = [
+            replace(info, shape=tuple([texts.get(next(places)) or size for size in shape]))
+            for info, shape in zip(infos, shapes, strict=True)
+        ]
+        return named, Sizes(dict.fromkeys(names, steps), grow=self._grows)
+
+    def _grows_by_one(self) -> bool:
+        """Whether each dimension that changes was one larger at each call than at the last."""
+        calls = pairwise(self._seen)
+        steps = {b - a for one, other in calls for a, b in zip(one, other, strict=True)}
+        return 1 in steps and steps <= {0, 1}
+
+
+def _expressions(columns: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, str]]:
+    """Texts for the dimensions that change: a name, or an expression of the names of smaller ones.
+
+    >>> dict(_expressions([(3, 4, 9), (7, 7, 7), (4, 5, 10), (2, 6, 1), (5, 10, 10)]))
+    {3: 'n3', 0: 'n0', 2: 'n0 + 1', 4: 'n3 + n0'}
+    """
+    known: list[tuple[tuple[int, ...], str]] = []
+    changing = [i for i, column in enumerate(columns) if len(set(column)) > 1]
+    for i in sorted(changing, key=lambda i: (sum(columns[i]), i)):
+        text = _expression(columns[i], known)
+        if text is None:
+            text = f"n{i}"
+            known.append((columns[i], text))
+        yield i, text
+
+
+def _expression(
+    column: tuple[int, ...], known: Sequence[tuple[tuple[int, ...], str]]
+) -> str | None:
+    """The column as a sum of a known one and a number, or of two; None if it is neither."""
+    for other, name in known:
+        offsets = {a - b for a, b in zip(column, other, strict=True)}
+        if len(offsets) == 1:
+            offset = offsets.pop()
+            return f"{name} + {offset}" if offset > 0 else name if not offset else None
+    for (first, name), (second, second_name) in combinations(known, 2):
+        if all(c == a + b for a, b, c in zip(first, second, column, strict=True)):
+            return f"{name} + {second_name}"
+    return None

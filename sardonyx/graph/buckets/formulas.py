@@ -1,0 +1,105 @@
+"""Formulas that turn the sizes of a call into the numbers that its program needs.
+
+They are fitted to the numbers of a few calls, and must return these numbers bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sardonyx.graph.values.kinds import digest
+
+Array: TypeAlias = np.ndarray[Any, Any]
+# The sizes of a call's dimensions, always in the same order.
+SizeVector: TypeAlias = tuple[int, ...]
+
+# Beyond this number of dimensions too many calls would have to be traced.
+MAX_DIMENSIONS = 3
+
+
+def terms(sizes: SizeVector) -> list[int]:
+    """The terms of every formula: 1, the sizes, and their products in pairs.
+
+    >>> terms((3, 5))
+    [1, 3, 5, 15]
+    """
+    return [1, *sizes, *(a * b for a, b in combinations(sizes, 2))]
+
+
+def determine_formulas(sampled: Sequence[SizeVector]) -> bool:
+    """Whether formulas that fit at these sizes are unique, and were checked at one more."""
+    rows = np.asarray([terms(sizes) for sizes in set(sampled)], np.float64)
+    return len(rows) > rows.shape[1] and bool(np.linalg.matrix_rank(rows) == rows.shape[1])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Formula:
+    """An array whose elements are linear in the terms of the sizes, or the inverse of that."""
+
+    # The array at one size.
+    sample: Array
+    # A row per term, a column per element; None for an array that is equal at all sizes.
+    factors: Array | None
+    convert: Callable[[Array, np.dtype[Any]], Array]
+
+    def at(self, of_sizes: Sequence[int]) -> Array:
+        """The array, for the terms of the sizes."""
+        if self.factors is None:
+            return self.sample
+        numbers: Array = np.dot(of_sizes, self.factors)
+        return self.convert(numbers, self.sample.dtype).reshape(self.sample.shape)
+
+    @classmethod
+    def fitted(cls, sampled: Sequence[SizeVector], values: Sequence[Array]) -> Formula | None:
+        """The formula that returns these values at these sizes; None if there is none."""
+        first = values[0]
+        if any((v.shape, v.dtype) != (first.shape, first.dtype) for v in values):
+            return None
+        if len({digest(value) for value in values}) == 1:
+            return cls(first, None, _cast)
+        if first.dtype.kind not in "iuf":
+            return None
+        rows = np.asarray([terms(sizes) for sizes in sampled], np.int64)
+        columns = np.stack([value.ravel() for value in values])
+        for convert, inverse in _CONVERSIONS[: 1 + (first.dtype.kind == "f")]:
+            numbers = inverse(columns)
+            if not np.isfinite(numbers).all() or (abs(numbers) > LARGEST).any():
+                continue
+            factors = np.round(np.linalg.lstsq(rows.astype(np.float64), numbers)[0])
+            if (abs(factors) > LARGEST).any():
+                continue
+            formula = cls(first, factors.astype(np.int64), convert)
+            pairs = zip(rows.tolist(), values, strict=True)
+            if all(formula.at(row).tobytes() == value.tobytes() for row, value in pairs):
+                return formula
+        return None
+
+
+# Sums of products of such numbers with sizes are exact in 64 bits.
+LARGEST = 2**31
+
+
+def _cast(numbers: Array, dtype: np.dtype[Any]) -> Array:
+    return numbers.astype(dtype)
+
+
+def _inverse(numbers: Array, dtype: np.dtype[Any]) -> Array:
+    with np.errstate(divide="ignore"):
+        return (1 / numbers).astype(dtype)
+
+
+def _as_float(columns: Array) -> Array:
+    return columns.astype(np.float64)
+
+
+def _inverted(columns: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return 1 / columns.astype(np.float64)
+
+
+_CONVERSIONS = ((_cast, _as_float), (_inverse, _inverted))

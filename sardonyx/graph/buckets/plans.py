@@ -1,0 +1,139 @@
+"""How calls run in a bucket: for sizes that were traced, and by formulas for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from sardonyx.backends.padding.axes import Cut
+from sardonyx.graph.buckets.formulas import Formula, SizeVector, determine_formulas, terms
+from sardonyx.graph.buckets.wide_inputs import WideInput
+from sardonyx.graph.programs.program import Program
+from sardonyx.graph.values.kinds import Device, Static, Value, Weight, leaves, static
+from sardonyx.ops.definition import Map, MapRows
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+@dataclass(eq=False, slots=True)
+class PaddedProgram:
+    """The program for all calls of a bucket that differ in their runtime arguments only."""
+
+    shown: Program
+    # The registers of the runtime arguments.
+    runtime_args: Sequence[int]
+    draws: bool
+    # Inputs that the program takes in the shape of a result.
+    widened: Mapping[int, WideInput]
+
+
+class PaddedValue(NamedTuple):
+    """A computed value in an output: its register, that of the padded array, and its cut."""
+
+    register: int
+    padded: int
+    cut: Cut
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PaddedCallPlan:
+    """How calls with certain sizes run: a bucket's program, its runtime arguments, its outputs."""
+
+    program: PaddedProgram
+    runtime_args: Sequence[Array]
+    outputs: tuple[Value, ...]
+    computed: Sequence[PaddedValue]
+
+    @property
+    def form(self) -> Any:
+        """Equal for plans that differ in numbers only."""
+        padded = {value.register: (value.padded, value.cut.split) for value in self.computed}
+        return self.program, [_form(leaf, padded) for leaf in self.leaves]
+
+    @property
+    def leaves(self) -> Iterator[Static | Device]:
+        return (leaf for output in self.outputs for leaf in leaves(output))
+
+    @property
+    def cut_sizes(self) -> Array:
+        """The numbers in all cuts, one after the other."""
+        numbers = [n for value in self.computed for n in (*value.cut.true, *value.cut.shape)]
+        return np.asarray(numbers, np.int64)
+
+
+def _form(leaf: Static | Device, padded: Mapping[int, Any]) -> Any:
+    if isinstance(leaf, Static):
+        return leaf.dtype, leaf.shape
+    return leaf.name if isinstance(leaf, Weight) else padded.get(leaf.register, leaf.register)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PlanFormulas:
+    """The plans for all sizes of a bucket, from a few of them."""
+
+    sample: PaddedCallPlan
+    runtime_args: Sequence[Formula]
+    statics: Sequence[Formula]
+    cuts: Formula
+    # Where the numbers of each cut begin and end.
+    places: Sequence[tuple[int, int, int]]
+
+    @classmethod
+    def fitted(
+        cls, sampled: Sequence[SizeVector], plans: Sequence[PaddedCallPlan]
+    ) -> PlanFormulas | None:
+        """Formulas that return these plans at these sizes; None if there are none."""
+        first = plans[0]
+        if not determine_formulas(sampled) or any(plan.form != first.form for plan in plans):
+            return None
+
+        def fitted(values: Callable[[PaddedCallPlan], Sequence[Array]]) -> list[Formula | None]:
+            columns = zip(*map(values, plans), strict=True)
+            return [Formula.fitted(sampled, column) for column in columns]
+
+        formulas = fitted(lambda plan: [*plan.runtime_args, *_statics(plan), plan.cut_sizes])
+        found = [formula for formula in formulas if formula is not None]
+        if len(found) < len(formulas):
+            return None
+        count = len(first.runtime_args)
+        return cls(first, found[:count], found[count:-1], found[-1], list(_places(first.computed)))
+
+    def at(self, sizes: SizeVector) -> PaddedCallPlan:
+        """The plan for these sizes."""
+        of_sizes = terms(sizes)
+        numbers = self.cuts.at(of_sizes).tolist()
+        computed = [
+            value._replace(
+                cut=Cut(value.cut.split, tuple(numbers[start:middle]), tuple(numbers[middle:stop]))
+            )
+            for value, (start, middle, stop) in zip(self.sample.computed, self.places, strict=True)
+        ]
+        runtime_args = [formula.at(of_sizes) for formula in self.runtime_args]
+        outputs = self.sample.outputs
+        if self.statics:
+            arrays = iter([static(formula.at(of_sizes)) for formula in self.statics])
+            outputs = tuple(_with_statics(output, arrays) for output in outputs)
+        return PaddedCallPlan(self.sample.program, runtime_args, outputs, computed)
+
+
+def _statics(plan: PaddedCallPlan) -> list[Array]:
+    return [leaf.value for leaf in plan.leaves if isinstance(leaf, Static)]
+
+
+def _with_statics(value: Value, arrays: Iterator[Static]) -> Value:
+    if isinstance(value, list):
+        return [_with_statics(one, arrays) for one in value]
+    if isinstance(value, (Map, MapRows)):
+        return replace(value, values=_with_statics(value.values, arrays))
+    return next(arrays) if isinstance(value, Static) else value
+
+
+def _places(computed: Sequence[PaddedValue]) -> Iterator[tuple[int, int, int]]:
+    lengths = [(len(value.cut.true), len(value.cut.shape)) for value in computed]
+    edges = accumulate((sum(pair) for pair in lengths), initial=0)
+    for (start, stop), (true, _) in zip(pairwise(edges), lengths, strict=True):
+        yield start, start + true, stop

@@ -1,0 +1,221 @@
+"""Dimensions that turn out to change: few traces and compiles, and results as if alone."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from onnx import parser
+
+import sardonyx
+from sardonyx.graph.buckets.automatic import STEPS
+from sardonyx.graph.buckets.formulas import Formula, determine_formulas
+from tests.support.poisoned_padding import PoisonedJax
+from tests.test_buckets import GRAPHS, model, normal
+
+SIZES = [(17, 5), (18, 6), (19, 7), (21, 7), (24, 8), (23, 5), (17, 6), (20, 5)]
+
+# Numbers of which one is another than all others.
+TABLE = ", ".join("9" if n == 77 else "3" for n in range(99))
+
+# A decoder of one layer, whose keys and values grow by one row with each call.
+DECODER = """<ir_version: 10, opset_import: ["": 23]>
+decoder (float[batch, 1, 8] x, float[batch, past, 8] keys, float[batch, past, 8] values)
+    => (float[batch, 1, 8] y, float[batch, total, 8] all_keys, float[batch, total, 8] all_values) {
+    k = Tanh (x)
+    v = Sin (x)
+    all_keys = Concat <axis = 1> (keys, k)
+    all_values = Concat <axis = 1> (values, v)
+    turned = Transpose <perm = [0, 2, 1]> (all_keys)
+    scores = MatMul (x, turned)
+    weights = Softmax <axis = -1> (scores)
+    y = MatMul (weights, all_values)
+}"""
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_results_are_those_of_programs_of_their_own(name: str) -> None:
+    changing = sardonyx.load(model(GRAPHS[name]), backend=PoisonedJax())
+    plain = sardonyx.load(model(GRAPHS[name]), backend="jax", buckets=None)
+    for sizes in SIZES * 2:
+        x = normal(*sizes, 6)
+        result, expected = changing(x), plain(x)
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_a_new_size_of_a_known_bucket_is_neither_traced_nor_compiled() -> None:
+    loaded = sardonyx.load(model(GRAPHS["attention"]), backend="jax")
+    for size in (33, 34, 36, 48):
+        loaded(normal(2, size, 6))
+    before = loaded.stats()
+    for size in range(33, 49):
+        loaded(normal(2, size, 6))
+    after = loaded.stats()
+    assert (after.traces, after.compiles) == (before.traces, before.compiles)
+    assert before.compiles == 3  # Two sizes by themselves, and one bucket.
+
+
+def test_a_decoder_whose_cache_grows_compiles_a_few_times() -> None:
+    changing = sardonyx.load(parser.parse_model(DECODER), backend=PoisonedJax())
+    plain = sardonyx.load(parser.parse_model(DECODER), backend="numpy")
+    ours, theirs = ([normal(1, 5, 8), normal(1, 5, 8)] for _ in range(2))
+    for i in range(256):
+        x = normal(1, 1, 8) + i / 100
+        y, *ours = changing(x, *ours)
+        expected, *theirs = plain(x, *theirs)
+        assert y.shape == expected.shape
+        assert ours[0].shape == theirs[0].shape
+        assert_allclose(y, expected, rtol=2e-5, atol=2e-5)
+    assert_array_equal(ours[1].shape, (1, 261, 8))
+    assert_allclose(ours[1], theirs[1], rtol=2e-5, atol=2e-5)
+    stats = changing.stats()
+    assert stats.compiles <= 6
+    assert stats.traces <= 18
+
+
+def test_arrays_of_jax_stay_so() -> None:
+    changing = sardonyx.load(parser.parse_model(DECODER), backend="jax")
+    cache: list[Any] = [jnp.asarray(normal(1, 5, 8)) for _ in range(2)]
+    for _ in range(20):
+        y, *cache = changing(jnp.asarray(normal(1, 1, 8)), *cache)
+    assert isinstance(y, jnp.ndarray)
+    assert all(isinstance(each, jnp.ndarray) and each.shape == (1, 25, 8) for each in cache)
+
+
+def test_without_buckets_each_size_has_a_program_of_its_own() -> None:
+    loaded = sardonyx.load(model(GRAPHS["softmax"]), backend="jax", buckets=None)
+    for size in range(33, 38):
+        loaded(normal(2, size, 6))
+    assert loaded.stats().compiles == 5
+
+
+def test_what_only_looks_at_a_call_teaches_nothing() -> None:
+    loaded = sardonyx.load(model(GRAPHS["softmax"]), backend="jax")
+    loaded.compile(*({"x": (2, size, 6)} for size in range(33, 38)))
+    for size in range(33, 38):
+        loaded.trace(normal(2, size, 6))
+        loaded(normal(2, size, 6))
+    assert loaded.stats().compiles == 5
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # The graph does something else for one size, and up to one.
+        """t = Constant<value_ints = [77]>() n = Shape<start = 1, end = 2>(x) e = Equal(n, t)
+        f = Cast<to = 1>(e) y = Add(x, f)""",
+        """a = Constant<value_ints = [80]>() b = Constant<value_ints = [3]>() t = Sub(a, b)
+        n = Shape<start = 1, end = 2>(x) d = Sub(n, t) e = Cast<to = 9>(d) f = Cast<to = 1>(e)
+        y = Add(x, f)""",
+        # A table that is looked up at the size.
+        f"""table = Constant<value_ints = [{TABLE}]>() n = Shape<start = 1, end = 2>(x)
+        i = Gather(table, n) f = Cast<to = 1>(i) y = Mul(x, f)""",
+        # What depends on whether a size is even, and on its square root.
+        """two = Constant<value_ints = [2]>() n = Shape<start = 1, end = 2>(x) m = Mod(n, two)
+        f = Cast<to = 1>(m) y = Mul(x, f)""",
+        """n = Shape<start = 1, end = 2>(x) f = Cast<to = 1>(n) s = Sqrt(f) y = Div(x, s)""",
+    ],
+)
+def test_every_size_of_a_bucket_is_right(body: str) -> None:
+    changing = sardonyx.load(model(body), backend=PoisonedJax())
+    plain = sardonyx.load(model(body), backend="numpy")
+    for size in [70, 90, *range(65, 97)]:
+        x = normal(2, size, 6)
+        assert_allclose(changing(x), plain(x), rtol=2e-5, atol=2e-5)
+
+
+def test_sizes_that_depend_on_others_follow_them() -> None:
+    """A total that is the sum of two sizes, neither of which the file names."""
+    body = """both = Concat <axis = 0> (a, b) y = Add (both, bias)"""
+    proto = model(body, "float[m] a, float[n] b, float[total] bias")
+    changing = sardonyx.load(proto, backend=PoisonedJax())
+    for m, n in [(9, 17), (10, 19), (12, 18), (11, 21), (10, 23), (12, 24), (9, 20), (11, 22)]:
+        a, b, bias = normal(m), normal(n), normal(m + n)
+        assert_allclose(changing(a, b, bias), np.concatenate([a, b]) + bias, rtol=1e-6)
+    assert changing.stats().compiles <= 3
+
+
+def test_draws_are_those_of_the_size_itself() -> None:
+    body = "noise = RandomNormalLike (x) y = Add (x, noise)"
+    changing, plain = (
+        sardonyx.load(model(body), backend="jax", buckets=buckets).bind(key=3)
+        for buckets in ("auto", None)
+    )
+    for size in (33, 34, 36, 40, 47, 48):
+        x = normal(2, size, 6)
+        assert_array_equal(changing(x), plain(x))
+
+
+def test_a_weight_that_tracing_read_may_be_replaced() -> None:
+    body = "y = Slice (x, start, end, axis)"
+    proto = model(body)
+    for name, value in (("start", 1), ("end", 5), ("axis", 1)):
+        tensor = proto.graph.initializer.add(name=name, data_type=7, dims=[1])
+        tensor.int64_data.append(value)
+    loaded = sardonyx.load(proto, backend=PoisonedJax())
+    for size in (33, 34, 36, 40):
+        assert loaded(normal(2, size, 6)).shape == (2, 4, 6)
+    loaded.params["end"] = np.array([9])
+    for size in (36, 41, 42, 43, 44, 34):
+        x = normal(2, size, 6)
+        assert_array_equal(loaded(x), x[:, 1:9])
+
+
+def test_calls_that_only_the_host_can_run_run_as_before() -> None:
+    loaded = sardonyx.load(model("i = NonZero (x) y = Shape (i)"), backend="jax")
+    for size in (33, 34, 36, 40, 41):
+        x = np.ones((2, size, 6), np.float32)
+        assert_array_equal(loaded(x), [3, x.size])
+
+
+def test_threads_share_what_one_has_learned() -> None:
+    loaded = sardonyx.load(model(GRAPHS["attention"]), backend=PoisonedJax())
+    plain = sardonyx.load(model(GRAPHS["attention"]), backend="numpy")
+    wrong: list[int] = []
+
+    def call(seed: int) -> None:
+        for size in np.random.default_rng(seed).integers(33, 65, 24).tolist():
+            x = normal(2, size, 6)
+            if not np.allclose(loaded(x), plain(x), rtol=1e-4, atol=1e-5):
+                wrong.append(size)
+
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_next_process_compiles_no_bucket_anew(tmp_path: Any) -> None:
+    for compiles in (3, 0):
+        loaded = sardonyx.load(model(GRAPHS["attention"]), backend="jax", cache=tmp_path)
+        for size in (33, 34, 36, 40):
+            loaded(normal(2, size, 6))
+        assert loaded.stats().compiles >= compiles
+    # Programs are read, not compiled: that counts as a compile, and takes no time.
+    assert len(list(tmp_path.rglob("*"))) > 0
+
+
+def test_formulas_return_every_number_that_they_were_fitted_to() -> None:
+    sizes = [(5,), (8,), (7,), (33,)]
+    assert determine_formulas(sizes)
+    assert not determine_formulas(sizes[:2])
+    for function in (lambda n: np.int32([n, 2 * n - 1, 4]), lambda n: np.float32(1 / n)):
+        values = [np.asarray(function(n)) for (n,) in sizes]
+        formula = Formula.fitted(sizes, values)
+        assert formula is not None
+        assert_array_equal(formula.at([1, 12]), function(12))
+    assert Formula.fitted(sizes, [np.asarray(n // 2) for (n,) in sizes]) is None
+    assert Formula.fitted(sizes, [np.asarray(min(n, 20)) for (n,) in sizes]) is None
+
+
+def test_no_size_is_padded_to_more_than_one_and_a_half_times_itself() -> None:
+    for size in range(2, 2000):
+        assert min(n for n in STEPS if n >= size) <= 1.5 * size
