@@ -35,7 +35,7 @@ class ChangingSizes:
         self._grows = False
 
     def note(self, shapes: Shapes, shapes_before: Shapes, results_before: Shapes) -> bool:
-        """Remember the shapes of a call; returns whether its sizes are to be padded.
+        """Remember the shapes of a call; return whether its sizes are to be padded.
 
         The call before says whether its results came back as inputs, one larger.
         """
@@ -50,7 +50,7 @@ class ChangingSizes:
     def learned(
         self, infos: Sequence[ValueInfo], shapes: Shapes
     ) -> tuple[list[ValueInfo], Sizes] | None:
-        """The inputs with a name for each size that changes by itself, and the buckets of these.
+        """Return the inputs with a name for each size that changes by itself, and their buckets.
 
         Other dimensions that change are expressions of these names. None if calls have contradicted
         what was learned too often.
@@ -77,7 +77,7 @@ class ChangingSizes:
 
 
 def _expressions(columns: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, str]]:
-    """Texts for the dimensions that change: a name, or an expression of the names of smaller ones.
+    """Yield a text for each dimension that changes: a name, or an expression of smaller ones.
 
     >>> dict(_expressions([(3, 4, 9), (7, 7, 7), (4, 5, 10), (2, 6, 1), (5, 10, 10)]))
     {3: 'n3', 0: 'n0', 2: 'n0 + 1', 4: 'n3 + n0'}
@@ -95,7 +95,7 @@ def _expressions(columns: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, str]
 def _expression(
     column: tuple[int, ...], known: Sequence[tuple[tuple[int, ...], str]]
 ) -> str | None:
-    """The column as a sum of a known one and a number, or of two; None if it is neither."""
+    """Return a column as a sum of a known one and a number, or of two; None if it is neither."""
     for other, name in known:
         offsets = {a - b for a, b in zip(column, other, strict=True)}
         if len(offsets) == 1:

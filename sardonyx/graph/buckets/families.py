@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SizePattern:
-    """Where the sizes of a call stand, and which dimensions follow from them."""
+    """Which dimensions of a call have the padded sizes, and which follow from them."""
 
     names: tuple[str, ...]
     places: tuple[Place, ...]
@@ -34,7 +34,7 @@ class SizePattern:
 
     @classmethod
     def of(cls, infos: Sequence[ValueInfo], shapes: Shapes, names: Sequence[str]) -> SizePattern:
-        """The pattern of arrays like these, of whose dimensions these names are padded."""
+        """Return the pattern of arrays like these; the dimensions with these names are padded."""
         numbers = {name: i for i, name in enumerate(names)}
         places: dict[str, Place] = {}
         repeated, computed, others = [], [], []
@@ -53,7 +53,7 @@ class SizePattern:
         return cls(tuple(names), order, tuple(repeated), tuple(computed), tuple(others))
 
     def sizes(self, shapes: Shapes) -> SizeVector | None:
-        """The sizes of a call; None if its shapes contradict each other."""
+        """Return the sizes of a call; None if its shapes contradict each other."""
         sizes = tuple([shapes[array][axis] for array, axis in self.places])
         for (array, axis), number in self.repeated:
             if shapes[array][axis] != sizes[number]:
@@ -66,7 +66,7 @@ class SizePattern:
         return sizes
 
     def rest(self, shapes: Shapes) -> tuple[int, ...]:
-        """The dimensions that do not follow from the sizes."""
+        """Return the dimensions that do not follow from the sizes."""
         return tuple([shapes[array][axis] for array, axis in self.others])
 
 
@@ -86,7 +86,7 @@ class Family:
             self.formulas[self._key(sizes, shapes)] = formulas
 
     def plan(self, shapes: Shapes) -> PaddedCallPlan | None:
-        """How a call with these shapes runs; None if no formulas say so."""
+        """Return how a call with these shapes runs; None if there are no formulas for it."""
         sizes = self.pattern.sizes(shapes) if self.formulas else None
         if sizes is None or min(sizes) < 2:
             return None

@@ -23,7 +23,7 @@ MAX_DIMENSIONS = 3
 
 
 def terms(sizes: SizeVector) -> list[int]:
-    """The terms of every formula: 1, the sizes, and their products in pairs.
+    """Return the terms of every formula: 1, the sizes, and their products in pairs.
 
     >>> terms((3, 5))
     [1, 3, 5, 15]
@@ -48,7 +48,7 @@ class Formula:
     convert: Callable[[Array, np.dtype[Any]], Array]
 
     def at(self, of_sizes: Sequence[int]) -> Array:
-        """The array, for the terms of the sizes."""
+        """Return the array, for the terms of the sizes."""
         if self.factors is None:
             return self.sample
         numbers: Array = np.dot(of_sizes, self.factors)
@@ -56,7 +56,7 @@ class Formula:
 
     @classmethod
     def fitted(cls, sampled: Sequence[SizeVector], values: Sequence[Array]) -> Formula | None:
-        """The formula that returns these values at these sizes; None if there is none."""
+        """Return the formula for these values at these sizes; None if there is none."""
         first = values[0]
         if any((v.shape, v.dtype) != (first.shape, first.dtype) for v in values):
             return None

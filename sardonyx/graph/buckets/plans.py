@@ -86,7 +86,7 @@ class PlanFormulas:
     def fitted(
         cls, sampled: Sequence[SizeVector], plans: Sequence[PaddedCallPlan]
     ) -> PlanFormulas | None:
-        """Formulas that return these plans at these sizes; None if there are none."""
+        """Return formulas for these plans at these sizes; None if there are none."""
         first = plans[0]
         if not determine_formulas(sampled) or any(plan.form != first.form for plan in plans):
             return None
@@ -103,7 +103,7 @@ class PlanFormulas:
         return cls(first, found[:count], found[count:-1], found[-1], list(_places(first.computed)))
 
     def at(self, sizes: SizeVector) -> PaddedCallPlan:
-        """The plan for these sizes."""
+        """Return the plan for these sizes."""
         of_sizes = terms(sizes)
         numbers = self.cuts.at(of_sizes).tolist()
         computed = [

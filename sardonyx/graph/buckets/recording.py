@@ -37,7 +37,7 @@ class Relatives(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[Any], donated: tuple[str, ...]) -> Relatives | None:
-        """Those of a call with these arguments; None if one of them is not an array."""
+        """Return those of a call with these arguments; None if one of them is not an array."""
         try:
             arrays = [
                 (type(a), a.dtype, tuple([n if n < 2 else 2 for n in a.shape])) for a in values
@@ -64,7 +64,7 @@ class PaddedCalls:
         values: Sequence[Any],
         weights: Weights,
     ) -> Recording:
-        """The recording for calls with inputs like these; the plain one if nothing is padded."""
+        """Return the recording for calls with inputs like these: `plain` if nothing is padded."""
         buckets = self._buckets
         call = CallArrays.of(values, self._infos)
         call = replace(call, bucket=buckets.sizes.padded(call.sizes))
@@ -135,7 +135,7 @@ class AutomaticCalls:
         values: Sequence[Any],
         weights: Weights,
     ) -> Recording:
-        """The recording for calls with inputs like these; the plain one if nothing is padded.
+        """Return the recording for calls with inputs like these: `plain` if nothing is padded.
 
         Donated calls are not padded, since their arrays are to be overwritten.
         """

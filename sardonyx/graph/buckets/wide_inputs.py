@@ -45,13 +45,13 @@ class Corner:
 
 
 def with_wide_inputs(
-    pieces: Sequence[TracedSegment], inputs: Mapping[int, Layout], recorder: SegmentCollector
+    segments: Sequence[TracedSegment], inputs: Mapping[int, Layout], recorder: SegmentCollector
 ) -> tuple[list[TracedSegment], dict[int, WideInput]]:
-    """The pieces with cuts ahead of them, and the inputs that are cut."""
-    piece, *others = pieces
+    """Return the segments with cuts ahead of them, and the inputs that are cut."""
+    segment, *others = segments
     if others:
-        return list(pieces), {}
-    readers = {register: step for step in reversed(piece.steps) for register in step.reads}
+        return list(segments), {}
+    readers = {register: step for step in reversed(segment.steps) for register in step.reads}
     widened, cuts = {}, []
     for register, layout in inputs.items():
         spec = recorder.registers.specs[register]
@@ -62,11 +62,11 @@ def with_wide_inputs(
         widened[register] = WideInput(wide, shape)
         node = readers[register].node
         cuts.append(Step(node, Corner(spec.shape), (wide,), (register,), (spec,)))
-    return [replace(piece, steps=[*cuts, *piece.steps])], widened
+    return [replace(segment, steps=[*cuts, *segment.steps])], widened
 
 
 def _longer(spec: Spec, recorder: SegmentCollector) -> tuple[int, ...] | None:
-    """The shape of a result that is such an array with a little more along one axis."""
+    """Return the shape of a result that is such an array, longer along one axis."""
     for leaf in (leaf for output in recorder.outputs for leaf in leaves(output)):
         if not isinstance(leaf, Device) or leaf.dtype != spec.dtype:
             continue
