@@ -239,8 +239,8 @@ def test_weights_are_turned_once_and_anew_when_replaced(monkeypatch: pytest.Monk
     model = sardonyx.load(proto, backend="jax")
     assert_close(model(x), expected(x), 1e-5)
     listing = str(model.trace(x))
-    assert re.search(r"Conv\(x, %", listing), listing
-    assert re.search(r"MatMul\(d, %", listing), listing
+    assert re.search(r"Conv\(x, PackedWeight\(filters\)", listing), listing
+    assert re.search(r"MatMul\(d, PackedWeight\(matrix\)", listing), listing
     for each in (model, expected):
         each.params["filters"] = 2 - filters
         each.params["matrix"] = 3 - matrix

@@ -204,7 +204,8 @@ class _Activation:
 
 def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> _Activation:
     """Build an activation; it takes its scales from the lists, else its operator's defaults."""
-    require_one_of("an activation", name.lower(), _ACTIVATIONS)
+    if name.lower() not in _ACTIVATIONS:
+        require_one_of("an activation", name, _ACTIVATIONS)
     function, names = _ACTIVATIONS[name.lower()]
     lists = {"alpha": alphas, "beta": betas}
     scales = {scale: next(lists[scale], None) for scale in names}
