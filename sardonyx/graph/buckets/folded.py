@@ -7,7 +7,7 @@ all sizes if no size between the ends makes the difference of its operands zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,7 +20,15 @@ from sardonyx.graph.values.kinds import Device, Static, Value
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-COMPARISONS = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
+# What must not change in the sign of a difference. One that is zero between the ends has passed
+# from one sign to the other there, so that only equality needs more than its own results.
+COMPARISONS: Mapping[str, Callable[[Array], Array]] = {
+    "Equal": np.positive,
+    "Greater": lambda signs: signs > 0,
+    "GreaterOrEqual": lambda signs: signs >= 0,
+    "Less": lambda signs: signs < 0,
+    "LessOrEqual": lambda signs: signs <= 0,
+}
 # Their second operand chooses among elements of the first, which may be a table of anything.
 CHOICES = frozenset(("Gather", "GatherElements", "GatherND"))
 ARITHMETIC = frozenset(
@@ -75,9 +83,10 @@ def _is_regular(calls: Sequence[Folded]) -> bool:
     if not varying:
         return True
     if operator in COMPARISONS:
-        return _keeps_its_sign(*columns)
+        return _keeps(COMPARISONS[operator], *columns)
     if operator in ("Cast", "CastLike") and calls[0].is_boolean:
-        return _keeps_its_sign(columns[0], [np.zeros_like(values) for values in columns[0]])
+        zeros = [np.zeros_like(values) for values in columns[0]]
+        return _keeps(COMPARISONS["Equal"], columns[0], zeros)
     if operator in CHOICES:
         return 1 not in varying
     return operator in ARITHMETIC
@@ -87,8 +96,10 @@ def _are_equal(arrays: Sequence[Array]) -> bool:
     return all(np.array_equal(arrays[0], array) for array in arrays[1:])
 
 
-def _keeps_its_sign(first: Sequence[Array], second: Sequence[Array]) -> bool:
-    """Whether the difference has one sign, or is zero, for all sizes, as far as all reach."""
+def _keeps(
+    compared: Callable[[Array], Array], first: Sequence[Array], second: Sequence[Array]
+) -> bool:
+    """Whether a comparison has the same results for all sizes, as far as all arrays reach."""
     if any(array.dtype.kind not in "iufb" for array in (*first, *second)):
         return False
     pairs = zip(first, second, strict=True)
@@ -96,4 +107,4 @@ def _keeps_its_sign(first: Sequence[Array], second: Sequence[Array]) -> bool:
     if len({sign.ndim for sign in signs}) != 1:
         return False
     common = tuple(slice(min(sizes)) for sizes in zip(*(sign.shape for sign in signs), strict=True))
-    return _are_equal([sign[common] for sign in signs])
+    return _are_equal([compared(sign[common]) for sign in signs])
