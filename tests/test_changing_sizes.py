@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import onnx
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from onnx import parser
@@ -77,6 +78,22 @@ def test_a_decoder_whose_cache_grows_compiles_a_few_times() -> None:
     stats = changing.stats()
     assert stats.compiles <= 6
     assert stats.traces <= 18
+
+
+def test_a_bucket_ends_where_the_model_does() -> None:
+    """The positions are those of a table of 40 rows, though the bucket would have 64."""
+    body = """n = Shape <start = 1, end = 2> (x) one = Constant <value_ints = [1]> ()
+        i = Sub (n, one) row = Gather (table, i) y = Add (x, row)"""
+    proto = model(body)
+    table = np.arange(240, dtype=np.float32).reshape(40, 6)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    changing = sardonyx.load(proto, backend=PoisonedJax())
+    for size in (36, 33, 34, 35, 37, 38, 39, 40):
+        x = normal(1, size, 6)
+        assert_allclose(changing(x), x + table[size - 1], rtol=1e-6)
+    assert changing.stats().compiles <= 5
+    with pytest.raises(sardonyx.InvalidInput, match="Gather"):
+        changing(normal(1, 41, 6))
 
 
 def test_arrays_of_jax_stay_so() -> None:

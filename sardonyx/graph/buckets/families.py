@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PlanFormulas
-from sardonyx.graph.buckets.sizes import Sizes, expression_of
+from sardonyx.graph.buckets.sizes import expression_of
 from sardonyx.graph.ir import ValueInfo
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
@@ -75,7 +75,7 @@ class Family:
     """Calls whose arrays have the same libraries, ranks and dtypes."""
 
     pattern: SizePattern
-    sizes: Sizes
+    padded: Callable[[Mapping[str, int]], Mapping[str, int]]
     # By the sizes of the bucket and the other dimensions.
     formulas: dict[Any, PlanFormulas] = field(default_factory=dict)
 
@@ -94,5 +94,5 @@ class Family:
         return None if formulas is None else formulas.at(sizes)
 
     def _key(self, sizes: SizeVector, shapes: Shapes) -> Any:
-        padded = self.sizes.padded(dict(zip(self.pattern.names, sizes, strict=True)))
+        padded = self.padded(dict(zip(self.pattern.names, sizes, strict=True)))
         return tuple(padded.values()), self.pattern.rest(shapes)

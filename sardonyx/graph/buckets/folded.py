@@ -1,8 +1,8 @@
 """What a trace computed from sizes, and whether formulas may say what that is for other sizes.
 
 A number that is linear in the sizes at both ends of a bucket is linear between them, if it comes
-from arithmetic: what is rounded, clipped or periodic shows at the ends. A comparison is right for
-all sizes if no size between the ends makes the difference of its operands zero.
+from arithmetic: rounding, clipping and periods show at the ends. The result of a comparison holds
+between the ends if it is the same there, and equality if the difference keeps its sign.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sardonyx.graph.values.kinds import Device, Static, Value
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-# What must not change in the sign of a difference. One that is zero between the ends has passed
-# from one sign to the other there, so that only equality needs more than its own results.
+# What must be the same at both ends, from the sign of a difference: of an equality the sign itself,
+# because the difference passes through zero on its way from one sign to the other.
 COMPARISONS: Mapping[str, Callable[[Array], Array]] = {
     "Equal": np.positive,
     "Greater": lambda signs: signs > 0,

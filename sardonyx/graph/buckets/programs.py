@@ -107,6 +107,10 @@ class Buckets:
             self._learn(bucket, comparison, call, plan)
         return plan, read
 
+    def padded_sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the sizes that such a call is padded to."""
+        return self.sizes.padded(sizes)
+
     def formulas(self, call: CallArrays) -> PlanFormulas | None:
         """Return the formulas of the bucket of such a call, if it has any."""
         bucket = self.buckets.get((tuple(call.specs(call.bucket)), tuple(call.bucket), ()))
@@ -130,7 +134,7 @@ class Buckets:
             try:
                 bucket = Bucket(*self._traced(call, call.bucket))
             except SardonyxError as error:
-                raise _refusal(call, error) from error
+                raise _refusal(call, error, BucketTooLarge) from error
             self._probe(bucket, call)
             self.buckets[key] = bucket
             if len(self.buckets) > MAX_BUCKETS:
@@ -234,11 +238,15 @@ class CannotPad(InvalidInput):
     """Padding would change the results of a call, or there is no proof that it does not."""
 
 
-def _refusal(call: CallArrays, reason: Exception) -> CannotPad:
+class BucketTooLarge(CannotPad):
+    """The model does not run for the sizes of the bucket, as beyond its last position."""
+
+
+def _refusal(call: CallArrays, reason: Exception, kind: type[CannotPad] = CannotPad) -> CannotPad:
     sizes = ", ".join(
         f"{name} from {call.sizes[name]} to {size}" for name, size in call.bucket.items()
     )
-    return CannotPad(
+    return kind(
         f"A call cannot be padded to its bucket ({sizes}) and stay exact: "
         f"{str(reason).rstrip('.')}. Leave this dimension out of the buckets."
     )

@@ -12,7 +12,7 @@ from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.families import Family, Shapes, SizePattern
 from sardonyx.graph.buckets.plans import PaddedCallPlan
-from sardonyx.graph.buckets.programs import Buckets, CannotPad
+from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.program import Program
@@ -77,7 +77,7 @@ class PaddedCalls:
         family = self._families.get(relatives)
         if family is None or relatives is None:
             pattern = SizePattern.of(call.infos, shapes, list(call.bucket))
-            family = self._families[relatives] = Family(pattern, buckets.sizes)
+            family = self._families[relatives] = Family(pattern, buckets.padded_sizes)
         padded = PaddedRecording(
             plain.compiler, False, buckets=buckets, signature=call.without_data, family=family
         )
@@ -86,6 +86,13 @@ class PaddedCalls:
         if formulas is not None:
             family.learn(shapes, formulas)
         return padded
+
+    def shrink_bucket(self, values: Sequence[Any]) -> bool:
+        """Add a smaller bucket for such a call; return whether there is one."""
+        sizes = self._buckets.sizes.with_smaller_buckets(CallArrays.of(values, self._infos).sizes)
+        if sizes is not None:
+            self._buckets.sizes = sizes
+        return sizes is not None
 
 
 @dataclass(eq=False, slots=True)
@@ -151,18 +158,15 @@ class AutomaticCalls:
         if calls is None or self._recall(plain, values):
             return plain
         try:
-            recording = calls.recording(plain, relatives, values, weights)
+            return _padded(calls, plain, relatives, values, weights)
         except CannotPad as refusal:
             learned.refusal = refusal
-            return plain
         except SardonyxError as error:
             # Either something is wrong with the call, which will say so, or it runs on the host.
             learned.failures += 1
             if learned.failures >= MOST_FAILURES:
                 learned.refusal = error
-            return plain
-        is_padded = isinstance(recording, PaddedRecording) and recording.is_planned
-        return recording if is_padded else plain
+        return plain
 
     def _calls(self, learned: _Learned, shapes: Shapes) -> PaddedCalls | None:
         shapes_before, recording_before = learned.before or ((), None)
@@ -179,6 +183,25 @@ class AutomaticCalls:
             learned.pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
             learned.rest = learned.pattern.rest(shapes)
         return learned.calls
+
+
+def _padded(
+    calls: PaddedCalls,
+    plain: Recording,
+    relatives: Relatives,
+    values: Sequence[Any],
+    weights: Weights,
+) -> Recording:
+    """Return the recording in the largest bucket for which the model runs."""
+    while True:
+        try:
+            recording = calls.recording(plain, relatives, values, weights)
+        except BucketTooLarge:
+            if not calls.shrink_bucket(values):
+                raise
+        else:
+            is_padded = isinstance(recording, PaddedRecording) and recording.is_planned
+            return recording if is_padded else plain
 
 
 @dataclass(eq=False, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -79,6 +79,15 @@ class Sizes:
             for name, chosen in self.chosen.items()
             if sizes.get(name, 0) > 1
         }
+
+    def with_smaller_buckets(self, sizes: Mapping[str, int]) -> Sizes | None:
+        """Return buckets half as far above these sizes; None if there are no such sizes."""
+        chosen = dict(self.chosen)
+        for name, padded in self.padded(sizes).items():
+            between = (sizes[name] + padded) // 2
+            if sizes[name] < padded and (steps := chosen[name]) is not None:
+                chosen[name] = tuple(sorted({*steps, between}))
+        return replace(self, chosen=chosen) if chosen != self.chosen else None
 
     def probes(self, padded: Mapping[str, int]) -> Probes:
         """Return other sizes with the same bucket: the smallest and the largest, combined."""
