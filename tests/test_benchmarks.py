@@ -11,7 +11,7 @@ import pytest
 from onnx import parser
 
 import sardonyx
-from benchmarks import shapes
+from benchmarks import gate, shapes
 from benchmarks.decoding import SIZE, copied_inside
 from benchmarks.models import HEAD_SIZE, HEADS, NETWORKS
 from benchmarks.page import BEGIN, END, fill
@@ -38,6 +38,24 @@ def test_a_mean_is_geometric_and_leaves_out_what_cannot() -> None:
     assert rows[0] == ["ResNet-50", "1", "0.50 (0.50)"]
     assert rows[2] == ["BERT-base, 128 tokens", "1", "cannot"]
     assert rows[-1] == ["geometric mean", "", "1.00"]
+
+
+def test_the_gate_names_what_lost_a_tenth_of_its_ratio() -> None:
+    before = Results([record("resnet50", "sardonyx", 2.0), record("vit_b16", "sardonyx", 2.0)])
+    now = Results(
+        [
+            record("resnet50", "sardonyx", 2.1),
+            record("vit_b16", "sardonyx", 2.3),
+            record("bert_base", "sardonyx", 9.0),
+            record("vit_b16", "onnxruntime", 9.0),
+        ]
+    )
+    found = list(gate.changes(before, now))
+    assert [(change.network, change.is_loss) for change in found] == [
+        ("resnet50", False),
+        ("vit_b16", True),
+    ]
+    assert gate.file_of({"cpu": "A (R) CPU @ 2 GHz"}).name == "a-r-cpu-2-ghz.json"
 
 
 def test_results_are_added_to_a_file_and_to_a_page(tmp_path: Path) -> None:
