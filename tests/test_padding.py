@@ -19,6 +19,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.jax.padding.prover import JaxPadding
 from sardonyx.backends.padding.axes import (
     Axis,
+    Cut,
     Different,
     Layout,
     Part,
@@ -61,7 +62,7 @@ def padded_runs(function: Function, x: Any, *more: Any, template: Sequence[bool]
     ]
     made, act = prover.step(*calls, layouts, {})
     results = several(*wide) if act is None else jax.jit(act)(list(prover.runtime_args), wide)
-    return [padding.unpad(r, layout) for r, layout in zip(results, made, strict=True)]
+    return [padding.unpad(r, Cut.of(layout)) for r, layout in zip(results, made, strict=True)]
 
 
 def check(function: Function, *arrays: Any) -> None:
