@@ -158,6 +158,17 @@ def test_sizes_that_depend_on_others_follow_them() -> None:
     assert changing.stats().compiles <= 3
 
 
+def test_many_sizes_that_change_by_themselves_are_not_padded() -> None:
+    names = [f"x{i}" for i in range(40)]
+    inputs = ", ".join(f"float[n{i}] {name}" for i, name in enumerate(names))
+    loaded = sardonyx.load(model(f"y = Concat <axis = 0> ({', '.join(names)})", inputs))
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        arrays = [normal(size) for size in rng.integers(2, 99, 40).tolist()]
+        assert_array_equal(loaded(*arrays), np.concatenate(arrays))
+    assert loaded.stats().traces == 5
+
+
 def test_draws_are_those_of_the_size_itself() -> None:
     body = "noise = RandomNormalLike (x) y = Add (x, noise)"
     changing, plain = (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import combinations, count, pairwise
 from typing import TypeAlias
 
+from sardonyx.graph.buckets.formulas import MAX_DIMENSIONS
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import ValueInfo
 
@@ -53,16 +54,17 @@ class ChangingSizes:
         """Return the inputs with a name for each size that changes by itself, and their buckets.
 
         Other dimensions that change are expressions of these names. None if calls have contradicted
-        what was learned too often.
+        what was learned too often, or if too many sizes change by themselves.
         """
         self._lessons += 1
         if self._lessons > MOST_LESSONS:
             return None
-        columns = list(zip(*self._seen, strict=True))
-        texts = dict(_expressions(columns))
+        texts = dict(_expressions(list(zip(*self._seen, strict=True))))
         names = [text for text in texts.values() if text.isidentifier()]
+        if len(names) > MAX_DIMENSIONS:
+            return None
         steps = GROWING_STEPS if self._grows else STEPS
-        places = iter(range(len(columns)))
+        places = count()
         named = [
             replace(info, shape=tuple([texts.get(next(places)) or size for size in shape]))
             for info, shape in zip(infos, shapes, strict=True)
@@ -90,6 +92,8 @@ def _expressions(columns: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, str]
             text = f"n{i}"
             known.append((columns[i], text))
         yield i, text
+        if len(known) > MAX_DIMENSIONS:
+            return
 
 
 def _expression(

@@ -71,12 +71,13 @@ class Buckets:
 
     def run(self, plan: PaddedCallPlan, inputs: Sequence[Any], weights: Weights) -> list[Any]:
         """Return the outputs for these arrays."""
-        program = plan.program.shown
+        program, backend = plan.program.shown, self.compiler.backend
         frame = dict(enumerate(inputs))
         for i, spec in enumerate(program.inputs):
             register, shape = plan.program.widened.get(i, (i, spec.shape))
             frame[register] = self.padding.pad(inputs[i], shape)
-        frame.update(zip(plan.program.runtime_args, plan.runtime_args, strict=True))
+        for register, array in zip(plan.program.runtime_args, plan.runtime_args, strict=True):
+            frame[register] = array if backend.takes_numpy else backend.put(array)
         for stage in program.stages:
             stage.run(frame, self.compiler, weights, inline=False)
         own = dict(enumerate(inputs))
