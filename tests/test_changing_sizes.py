@@ -13,6 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from onnx import parser
 
 import sardonyx
+from sardonyx.backends.jax.padding.prover import JaxPadding
+from sardonyx.backends.padding.axes import Cut
 from sardonyx.graph.buckets.automatic import STEPS
 from sardonyx.graph.buckets.formulas import Formula, determine_formulas
 from tests.support.poisoned_padding import PoisonedJax
@@ -62,22 +64,48 @@ def test_a_new_size_of_a_known_bucket_is_neither_traced_nor_compiled() -> None:
     assert before.compiles == 3  # Two sizes by themselves, and one bucket.
 
 
-def test_a_decoder_whose_cache_grows_compiles_a_few_times() -> None:
-    changing = sardonyx.load(parser.parse_model(DECODER), backend=PoisonedJax())
+@pytest.mark.parametrize(
+    ("backend", "library"),
+    [
+        ("jax", np),
+        pytest.param("jax", jnp, marks=pytest.mark.slow),
+        ("poisoned", np),
+        pytest.param("poisoned", jnp, marks=pytest.mark.slow),
+    ],
+)
+def test_a_decoder_whose_cache_grows_compiles_a_few_times(backend: str, library: Any) -> None:
+    """With poisoned padding every call pads its cache; with JAX's own a result is passed on."""
+    chosen = PoisonedJax() if backend == "poisoned" else backend
+    changing = sardonyx.load(parser.parse_model(DECODER), backend=chosen)
     plain = sardonyx.load(parser.parse_model(DECODER), backend="numpy")
-    ours, theirs = ([normal(1, 5, 8), normal(1, 5, 8)] for _ in range(2))
+    theirs = [normal(1, 5, 8), normal(1, 5, 8)]
+    ours = list(map(library.asarray, theirs))
     for i in range(256):
-        x = normal(1, 1, 8) + i / 100
-        y, *ours = changing(x, *ours)
+        x = normal(1, 1, 8) + np.float32(i / 100)
+        y, *ours = changing(library.asarray(x), *ours)
         expected, *theirs = plain(x, *theirs)
+        assert isinstance(y, library.ndarray)
         assert y.shape == expected.shape
-        assert ours[0].shape == theirs[0].shape
+        assert [cache.shape for cache in ours] == [cache.shape for cache in theirs]
         assert_allclose(y, expected, rtol=2e-5, atol=2e-5)
-    assert_array_equal(ours[1].shape, (1, 261, 8))
-    assert_allclose(ours[1], theirs[1], rtol=2e-5, atol=2e-5)
+    for our, their in zip(ours, theirs, strict=True):
+        assert_allclose(our, their, rtol=2e-5, atol=2e-5)
     stats = changing.stats()
     assert stats.compiles <= 6
-    assert stats.traces <= 18
+    assert stats.traces <= 19
+
+
+def test_a_result_that_comes_back_is_not_padded_again() -> None:
+    padding = JaxPadding()
+    whole, cut = jnp.arange(2**16).reshape(2, 2**15), Cut((2, 2**15), (2, 9999), (2, 9999))
+    for is_native in (False, True):
+        result = padding.unpad(whole, cut, is_native=is_native)
+        assert_array_equal(result, whole[:, :9999])
+        assert isinstance(result, jnp.ndarray if is_native else np.ndarray)
+        assert padding.pad(result, whole.shape) is whole
+        # Neither another shape nor other elements are those of the padded array.
+        assert padding.pad(result, (2, 2**14)).shape == (2, 2**14)
+        assert padding.pad(result + 0, whole.shape)[0, 9999] == 0
 
 
 def test_a_bucket_ends_where_the_model_does() -> None:
@@ -94,15 +122,6 @@ def test_a_bucket_ends_where_the_model_does() -> None:
     assert changing.stats().compiles <= 5
     with pytest.raises(sardonyx.InvalidInput, match="Gather"):
         changing(normal(1, 41, 6))
-
-
-def test_arrays_of_jax_stay_so() -> None:
-    changing = sardonyx.load(parser.parse_model(DECODER), backend="jax")
-    cache: list[Any] = [jnp.asarray(normal(1, 5, 8)) for _ in range(2)]
-    for _ in range(20):
-        y, *cache = changing(jnp.asarray(normal(1, 1, 8)), *cache)
-    assert isinstance(y, jnp.ndarray)
-    assert all(isinstance(each, jnp.ndarray) and each.shape == (1, 25, 8) for each in cache)
 
 
 def test_without_buckets_each_size_has_a_program_of_its_own() -> None:

@@ -62,7 +62,8 @@ def padded_runs(function: Function, x: Any, *more: Any, template: Sequence[bool]
     ]
     made, act = prover.step(*calls, layouts, {})
     results = several(*wide) if act is None else jax.jit(act)(list(prover.runtime_args), wide)
-    return [padding.unpad(r, Cut.of(layout)) for r, layout in zip(results, made, strict=True)]
+    pairs = zip(results, made, strict=True)
+    return [padding.unpad(r, Cut.of(layout), is_native=False) for r, layout in pairs]
 
 
 def check(function: Function, *arrays: Any) -> None:

@@ -81,8 +81,9 @@ class Buckets:
         for stage in program.stages:
             stage.run(frame, self.compiler, weights, inline=False)
         own = dict(enumerate(inputs))
+        is_native = any(map(backend.owns, inputs))
         for register, padded, cut in plan.computed:
-            own[register] = self.padding.unpad(frame[padded], cut)
+            own[register] = self.padding.unpad(frame[padded], cut, is_native=is_native)
         return outputs_of(plan.outputs, own, weights)
 
     def plan(self, call: CallArrays, weights: Weights) -> tuple[PaddedCallPlan | None, set[int]]:

@@ -6,7 +6,7 @@ from typing import Any
 from weakref import ref
 
 # Smaller arrays are copied faster than they are found again.
-SMALLEST = 2**14
+SMALLEST = 2**12
 
 
 class Lent:

@@ -30,25 +30,28 @@ class JaxPadding:
     def pad(self, array: Any, shape: Sequence[int]) -> Any:
         if array.shape == tuple(shape):
             return array
-        widths = [(0, after - before) for before, after in zip(array.shape, shape, strict=True)]
-        if not _is_on_host(array):
-            return jnp.pad(array, widths)
         padded = self._lent.padded(array)
         if padded is not None and padded.shape == tuple(shape):
             return padded
+        if not _is_on_host(array):
+            sizes = zip(array.shape, shape, strict=True)
+            return jnp.pad(array, [(0, after - before) for before, after in sizes])
         result = np.zeros(shape, array.dtype)
         result[tuple(map(slice, array.shape))] = np.asarray(array)
         return result
 
-    def unpad(self, array: Any, cut: Cut) -> Any:
+    def unpad(self, array: Any, cut: Cut, *, is_native: bool) -> Any:
         if cut.split == cut.true:
             return array
         is_on_host = _is_on_host(array)
         whole: Any = np.asarray(array) if is_on_host else array
-        true = whole.reshape(cut.split)[tuple(map(slice, cut.true))]
-        result = true.reshape(cut.shape)
-        is_corner = is_on_host and result.base is whole and result.strides == whole.strides
-        return self._lent(result, array) if is_corner else result
+        if cut.split != tuple([size for size in array.shape if size != 1]):
+            return whole.reshape(cut.split)[tuple(map(slice, cut.true))].reshape(cut.shape)
+        corner = whole[tuple(map(slice, cut.shape))]
+        if is_native and is_on_host and isinstance(array, jax.Array):
+            (device,) = array.devices()
+            corner = jax.device_put(corner, device, may_alias=False)
+        return self._lent(corner, array)
 
 
 def _is_on_host(array: Any) -> bool:
