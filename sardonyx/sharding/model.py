@@ -61,7 +61,7 @@ class ShardedModel(OnnxModel, CompiledModel):
         source: Source,
         host: WeightStore,
         mesh: Mesh,
-        made: Plan,
+        plan: Plan,
         backend: PortableBackend,
         *,
         strict: bool,
@@ -69,7 +69,7 @@ class ShardedModel(OnnxModel, CompiledModel):
         super().__init__(source.graph.required_inputs, source.graph.outputs, backend)
         self._source = source
         self._host = host
-        self._plan = made
+        self._plan = plan
         self._strict = strict
         self._draws = np.random.default_rng()
         self._read: set[str] = set()
@@ -99,8 +99,8 @@ class ShardedModel(OnnxModel, CompiledModel):
 
     def compiled(self, *inputs: Any, **named_inputs: Any) -> Any:
         """The `jax.stages.Compiled` for these inputs: its shardings, its text, its costs."""
-        given = self._given(inputs, named_inputs)
-        return self._compiled(self._program(given), given)
+        arrays = self._imported(inputs, named_inputs)
+        return self._compiled(self._program(arrays), arrays)
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{name}={size}" for name, size in self._plan.mesh.items())
@@ -109,18 +109,18 @@ class ShardedModel(OnnxModel, CompiledModel):
     # -- running it -------------------------------------------------------------------------------
 
     def _values(self, inputs: Sequence[Any], named: Mapping[str, Any], key: Any) -> Sequence[Any]:
-        given = self._given(inputs, named)
-        program = self._program(given)
+        arrays = self._imported(inputs, named)
+        program = self._program(arrays)
         drawn = self._fresh_key() if key is None else key
-        is_traced = any(map(self._backend.is_abstract, (*given, drawn)))
+        is_traced = any(map(self._backend.is_abstract, (*arrays, drawn)))
         if not is_traced:
             self._calls += 1
             self._missed += program.compiled is None
-        run = program.run if is_traced else self._compiled(program, given)
+        run = program.run if is_traced else self._compiled(program, arrays)
         try:
             with self._backend.scope():
-                outputs = run(*self._arguments(program, given, drawn))
-            on_host = given and all(isinstance(array, np.ndarray) for array in given)
+                outputs = run(*self._arguments(program, arrays, drawn))
+            on_host = arrays and all(isinstance(array, np.ndarray) for array in arrays)
             if on_host and not is_traced:
                 outputs = [_fetched(output) for output in outputs]
         except Exception as error:
@@ -138,12 +138,12 @@ class ShardedModel(OnnxModel, CompiledModel):
             for shard in array.addressable_shards
         )
 
-    def _given(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    def _imported(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         with self._backend.scope():
             return checked_arrays(self._infos, inputs, named, self._backend)[0]
 
-    def _program(self, given: Sequence[Any]) -> _Program:
-        specs = tuple(self._backend.spec(array) for array in given)
+    def _program(self, arrays: Sequence[Any]) -> _Program:
+        specs = tuple(self._backend.spec(array) for array in arrays)
         with self._lock:
             if specs not in self._programs:
                 self._programs[specs] = self._traced(specs)
@@ -160,12 +160,12 @@ class ShardedModel(OnnxModel, CompiledModel):
             constants = [self._spread(array) for array in traced.constants.values()]
         return _Program(traced, constants, partial(self._run, traced))
 
-    def _compiled(self, program: _Program, given: Sequence[Any]) -> Any:
+    def _compiled(self, program: _Program, arrays: Sequence[Any]) -> Any:
         with self._lock, self._backend.scope():
             if program.compiled is None:
                 key = np.zeros(2, np.uint32)
                 jitted = jax.jit(program.run, compiler_options=EXACT)
-                lowered = jitted.lower(*self._arguments(program, given, key))
+                lowered = jitted.lower(*self._arguments(program, arrays, key))
                 program.compiled = self._timed(lowered.compile)
         return program.compiled
 
@@ -177,11 +177,11 @@ class ShardedModel(OnnxModel, CompiledModel):
                 outputs[i] = self._hold(None, outputs[i], layout=layout, node=None)
         return outputs
 
-    def _arguments(self, program: _Program, given: Sequence[Any], key: Any) -> tuple[Any, ...]:
+    def _arguments(self, program: _Program, arrays: Sequence[Any], key: Any) -> tuple[Any, ...]:
         weights = {name: self._params[name] for name in program.pure.weights.values()}
         inputs = [
             self._spread(array, self._input_sharding(array.shape, info))
-            for array, info in zip(given, self._infos, strict=True)
+            for array, info in zip(arrays, self._infos, strict=True)
         ]
         return weights, program.constants, inputs, self._spread(key)
 

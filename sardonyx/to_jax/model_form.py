@@ -63,11 +63,11 @@ class PureModel(Model):
 
 def weights_of(source: Source) -> dict[str, np.ndarray[Any, Any]]:
     """Return the initializers that are weights: floats and large arrays that decide no shape."""
-    known = initializers_behind(source, must_be_known)
+    needed = initializers_behind(source, must_be_known)
     return {
         name: array
         for name, array in source.graph.initializers.items()
-        if name not in known and (is_float(array) or not is_static(array))
+        if name not in needed and (is_float(array) or not is_static(array))
     }
 
 

@@ -84,28 +84,28 @@ def _expressions(columns: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, str]
     >>> dict(_expressions([(3, 4, 9), (7, 7, 7), (4, 5, 10), (2, 6, 1), (5, 10, 10)]))
     {3: 'n3', 0: 'n0', 2: 'n0 + 1', 4: 'n3 + n0'}
     """
-    known: list[tuple[tuple[int, ...], str]] = []
+    leaders: list[tuple[tuple[int, ...], str]] = []
     changing = [i for i, column in enumerate(columns) if len(set(column)) > 1]
     for i in sorted(changing, key=lambda i: (sum(columns[i]), i)):
-        text = _expression(columns[i], known)
+        text = _expression(columns[i], leaders)
         if text is None:
             text = f"n{i}"
-            known.append((columns[i], text))
+            leaders.append((columns[i], text))
         yield i, text
-        if len(known) > MAX_DIMENSIONS:
+        if len(leaders) > MAX_DIMENSIONS:
             return
 
 
 def _expression(
-    column: tuple[int, ...], known: Sequence[tuple[tuple[int, ...], str]]
+    column: tuple[int, ...], leaders: Sequence[tuple[tuple[int, ...], str]]
 ) -> str | None:
     """Return a column as a sum of a known one and a number, or of two; None if it is neither."""
-    for other, name in known:
+    for other, name in leaders:
         offsets = {a - b for a, b in zip(column, other, strict=True)}
         if len(offsets) == 1:
             offset = offsets.pop()
             return f"{name} + {offset}" if offset > 0 else name if not offset else None
-    for (first, name), (second, second_name) in combinations(known, 2):
+    for (first, name), (second, second_name) in combinations(leaders, 2):
         if all(c == a + b for a, b, c in zip(first, second, column, strict=True)):
             return f"{name} + {second_name}"
     return None

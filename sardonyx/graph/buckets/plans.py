@@ -96,11 +96,13 @@ class PlanFormulas:
             return [Formula.fitted(sampled, column) for column in columns]
 
         formulas = fitted(lambda plan: [*plan.runtime_args, *_statics(plan), plan.cut_sizes])
-        found = [formula for formula in formulas if formula is not None]
-        if len(found) < len(formulas):
+        complete = [formula for formula in formulas if formula is not None]
+        if len(complete) < len(formulas):
             return None
         count = len(first.runtime_args)
-        return cls(first, found[:count], found[count:-1], found[-1], list(_places(first.computed)))
+        return cls(
+            first, complete[:count], complete[count:-1], complete[-1], list(_places(first.computed))
+        )
 
     def at(self, sizes: SizeVector) -> PaddedCallPlan:
         """Return the plan for these sizes."""

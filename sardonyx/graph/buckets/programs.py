@@ -161,8 +161,8 @@ class Buckets:
             return
         for sizes, true in traced:
             at = tuple(sizes.values())
-            known = comparisons.get(at)
-            if known is None or tuple(known.prover.decisions) != bucket.template:
+            earlier = comparisons.get(at)
+            if earlier is None or tuple(earlier.prover.decisions) != bucket.template:
                 comparisons[at] = self._compared(bucket, call, true, sizes)
         plans = {at: self._plan(bucket, each, call) for at, each in comparisons.items()}
         bucket.sampled = plans

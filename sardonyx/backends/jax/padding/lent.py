@@ -22,11 +22,11 @@ class Lent:
         """The result, remembered for as long as somebody has it."""
         if result.nbytes >= SMALLEST:
             key = id(result)
-            found = ref(result, lambda _: self._padded.pop(key, None))
-            self._padded[key] = found, padded
+            watched = ref(result, lambda _: self._padded.pop(key, None))
+            self._padded[key] = watched, padded
         return result
 
     def padded(self, array: Any) -> Any:
         """The padded array of a result; None for any other array."""
-        found = self._padded.get(id(array))
-        return found[1] if found is not None and found[0]() is array else None
+        entry = self._padded.get(id(array))
+        return entry[1] if entry is not None and entry[0]() is array else None
