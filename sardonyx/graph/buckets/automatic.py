@@ -24,7 +24,7 @@ MOST_LESSONS = 4
 # Padding costs time, and compiling costs more: no size is padded to more than 1.5 times itself.
 STEPS = tuple(sorted({*(2**i for i in range(1, 31)), *(3 * 2**i for i in range(30))}))
 # What grows with each call, as a decoder's cache does, passes through many sizes.
-GROWING_STEPS = (*(16 * 4**i for i in range(3)), *(2**i for i in range(10, 31)))
+GROWING_STEPS = (64, 256, *(2**i for i in range(10, 31)))
 
 
 class ChangingSizes:
