@@ -119,6 +119,6 @@ def test_work_is_what_the_compiler_counts() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("title", shapes.MODELS)
-def test_buckets_bound_the_number_of_compiles(title: str) -> None:
-    told = shapes.run(title, "with buckets")
-    assert told["compiles"] <= len(shapes.BUCKETS["batch"])
+@pytest.mark.parametrize(("kind", "most"), [("with buckets", 4), ("by default", 16)])
+def test_buckets_bound_the_number_of_compiles(title: str, kind: str, most: int) -> None:
+    assert shapes.run(title, kind)["compiles"] <= most
