@@ -188,6 +188,16 @@ def test_many_sizes_that_change_by_themselves_are_not_padded() -> None:
     assert loaded.stats().traces == 5
 
 
+def test_many_inputs_may_share_a_size_that_changes() -> None:
+    names = [f"x{i}" for i in range(8)]
+    inputs = ", ".join(f"float[2, {name}] {name}" for name in names)
+    loaded = sardonyx.load(model(f"y = Sum ({', '.join(names)})", inputs), backend="jax")
+    for size in (33, 35, 36, 40, 47, 41):
+        arrays = [normal(2, size) + i for i in range(8)]
+        assert_allclose(loaded(*arrays), sum(arrays), rtol=1e-5)
+    assert loaded.stats().compiles == 3
+
+
 def test_draws_are_those_of_the_size_itself() -> None:
     body = "noise = RandomNormalLike (x) y = Add (x, noise)"
     changing, plain = (

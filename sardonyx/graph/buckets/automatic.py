@@ -60,7 +60,7 @@ class ChangingSizes:
         if self._lessons > MOST_LESSONS:
             return None
         texts = dict(_expressions(list(zip(*self._seen, strict=True))))
-        names = [text for text in texts.values() if text.isidentifier()]
+        names = {text for text in texts.values() if text.isidentifier()}
         if len(names) > MAX_DIMENSIONS:
             return None
         steps = GROWING_STEPS if self._grows else STEPS
@@ -69,7 +69,7 @@ class ChangingSizes:
             replace(info, shape=tuple([texts.get(next(places)) or size for size in shape]))
             for info, shape in zip(infos, shapes, strict=True)
         ]
-        return named, Sizes(dict.fromkeys(names, steps), grow=self._grows)
+        return named, Sizes(dict.fromkeys(sorted(names), steps), grow=self._grows)
 
     def _grows_by_one(self) -> bool:
         """Whether each dimension that changes was one larger at each call than at the last."""
