@@ -26,7 +26,7 @@ from benchmarks.results import console
 
 RUNTIMES = ("onnxruntime", "sardonyx")
 TOKENS = 256
-# The first tokens of a process are what it compiles for; they are told apart.
+# The median leaves out the first tokens, at which a process compiles.
 SETTLED = 8
 
 

@@ -78,7 +78,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     (four times for a dimension that grows), so that they share one program. Results are cut to
     their true size, and the padding is proved not to change them; calls for which there is no proof
     run programs of their own. From the second call of a bucket on a new size is neither traced nor
-    compiled. The order of sums may differ. With None every size has a program of its own.
+    compiled. The order of sums may differ. With None each size is traced and compiled.
 
     A dict lists the sizes of named free dimensions, as in `{"batch": [1, 8, 32]}`, or "powers of
     two": calls are padded to the next size from the first call on (or to a multiple of the last),

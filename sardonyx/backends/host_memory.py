@@ -58,6 +58,6 @@ def keep_freed() -> bool:
     return adjust is not None and all(adjust(*setting) for setting in settings)
 
 
-# The options of malloc.h: no array in a map of its own, no end of the heap returned to the system,
-# and one heap for all threads.
+# The options of malloc.h: large arrays stay in the heap, the heap never shrinks, and all threads
+# share one heap.
 _NO_MAPS, _NO_TRIMMING, _ONE_HEAP = (-4, 0), (-1, -1), (-8, 1)

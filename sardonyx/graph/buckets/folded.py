@@ -1,4 +1,4 @@
-"""What a trace computed from sizes, and whether formulas may say what that is for other sizes.
+"""Checks whether formulas for what a trace computed from sizes hold for other sizes.
 
 A number that is linear in the sizes at both ends of a bucket is linear between them, if it comes
 from arithmetic: rounding, clipping and periods show at the ends. The result of a comparison holds

@@ -89,8 +89,8 @@ class Buckets:
     def plan(self, call: CallArrays, weights: Weights) -> tuple[PaddedCallPlan | None, set[int]]:
         """Return how a call runs, and the numbers of the arrays whose values decided it.
 
-        The plan is None if the graph takes another form for exactly these sizes: then the call runs
-        a program of its own. Only one thread at a time can call this.
+        The plan is None if the graph takes another form for exactly these sizes: then it is
+        compiled for them. Call this from one thread at a time.
         """
         self.weights = weights
         if self.version != weights.static_version:

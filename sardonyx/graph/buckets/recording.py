@@ -97,7 +97,7 @@ class PaddedCalls:
 
 @dataclass(eq=False, slots=True)
 class _Learned:
-    """What is known of calls that differ in sizes only."""
+    """How the sizes of similar calls change, and how to pad these calls."""
 
     changing: ChangingSizes = field(default_factory=ChangingSizes)
     calls: PaddedCalls | None = None
@@ -237,7 +237,7 @@ class PaddedRecording(Recording):
         return self.buckets.run(plan, inputs, weights)
 
     def plan(self, inputs: Sequence[Any], weights: Weights) -> PaddedCallPlan | None:
-        """Return how a call with these arrays runs; None for a program of its own."""
+        """Return how a call with these arrays runs; None if the call is not padded."""
         key = self._key_of(inputs)
         if key in self.plans:
             return self.plans[key]

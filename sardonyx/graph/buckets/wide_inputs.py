@@ -1,4 +1,4 @@
-"""Inputs that a padded program takes in the shape of its own results.
+"""Inputs with the padded shape of a result, so that a result can be passed back as it is.
 
 A decoder returns its cache one row longer than it took it. If the program takes the longer array
 and cuts it, the next call can pass the padded result as it is, and nothing is copied in between.

@@ -26,7 +26,7 @@ _loading = Lock()
 class Kernels(NamedTuple):
     """The library and the digest of its build, or why there is no library."""
 
-    library: ctypes.CDLL | None = None
+    functions: ctypes.CDLL | None = None
     identity: str = ""
     fault: str = ""
 
@@ -46,14 +46,14 @@ def identity() -> str:
 
 def packed_size(spec: Sequence[int]) -> int | None:
     """The bytes of the packed weight of a product; None if oneDNN has no fast kernel for it."""
-    library = _kernels().library
+    library = _kernels().functions
     size = -1 if library is None else int(library.sardonyx_onednn_plan(*_passed(spec)))
     return None if size < 0 else size
 
 
 def pack(spec: Sequence[int], size: int, weight: Bytes) -> Bytes:
     """The weight in the form that the kernel of this product reads."""
-    library = _kernels().library
+    library = _kernels().functions
     packed, weight = zero_bytes(size), np.ascontiguousarray(weight)
     addresses = weight.ctypes.data, packed.ctypes.data
     if (
