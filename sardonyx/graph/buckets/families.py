@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from sardonyx.graph.buckets.expressions import Expression, parse
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PlanFormulas
-from sardonyx.graph.buckets.sizes import expression_of
 from sardonyx.graph.ir import ValueInfo
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
@@ -29,7 +29,7 @@ class SizePattern:
     places: tuple[Place, ...]
     # Dimensions that repeat a size, by its number; and those that are computed from sizes.
     repeated: tuple[tuple[Place, int], ...]
-    computed: tuple[tuple[Place, Callable[[Mapping[str, int]], int | None]], ...]
+    computed: tuple[tuple[Place, Expression], ...]
     others: tuple[Place, ...]
 
     @classmethod
@@ -45,8 +45,8 @@ class SizePattern:
                     places[str(declared)] = place
                 elif declared in numbers:
                     repeated.append((place, numbers[str(declared)]))
-                elif isinstance(declared, str) and (value := expression_of(declared, names)):
-                    computed.append((place, value))
+                elif isinstance(declared, str) and (expression := _of_sizes(declared, names)):
+                    computed.append((place, expression))
                 else:
                     others.append(place)
         order = tuple(places[name] for name in names)
@@ -60,8 +60,8 @@ class SizePattern:
                 return None
         if self.computed:
             named = dict(zip(self.names, sizes, strict=True))
-            for (array, axis), value in self.computed:
-                if shapes[array][axis] != value(named):
+            for (array, axis), expression in self.computed:
+                if shapes[array][axis] != expression.value(named):
                     return None
         return sizes
 
@@ -96,3 +96,10 @@ class Family:
     def _key(self, sizes: SizeVector, shapes: Shapes) -> Any:
         padded = self.padded(dict(zip(self.pattern.names, sizes, strict=True)))
         return tuple(padded.values()), self.pattern.rest(shapes)
+
+
+def _of_sizes(dimension: str, names: Collection[str]) -> Expression | None:
+    """Return the expression of a dimension that is computed from sizes with these names alone."""
+    expression = parse(dimension)
+    used = expression.names if expression else None
+    return expression if used and used.issubset(names) else None

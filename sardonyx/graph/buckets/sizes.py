@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.buckets.expressions import parse
 from sardonyx.graph.buckets.formulas import MAX_DIMENSIONS
 from sardonyx.graph.ir import Dimension, ValueInfo
 
@@ -139,42 +137,6 @@ def _at_least(size: int, chosen: tuple[int, ...] | None) -> int:
     return next((n for n in chosen if n >= size), -(-size // chosen[-1]) * chosen[-1])
 
 
-_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-}
-
-
-def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int | None:
-    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
-        return tree.value
-    if isinstance(tree, ast.Name):
-        return sizes.get(tree.id)
-    if isinstance(tree, ast.BinOp) and type(tree.op) in _OPERATORS:
-        sides = _value(tree.left, sizes), _value(tree.right, sizes)
-        if sides[0] is not None and sides[1] is not None:
-            return _OPERATORS[type(tree.op)](sides[0], sides[1])
-    return None
-
-
-def _expression(name: str) -> ast.expr | None:
-    """Parse the name of a dimension as exporters write them, such as `past + 1`."""
-    try:
-        return ast.parse(name, mode="eval").body
-    except SyntaxError:
-        return None
-
-
-def expression_of(
-    dimension: str, names: Collection[str]
-) -> Callable[[Mapping[str, int]], int | None] | None:
-    """Return the function that computes a dimension from sizes with these names alone."""
-    tree = _expression(dimension)
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} if tree else set()
-    return partial(_value, tree) if tree and used and used.issubset(names) else None
-
-
 def resized(
     declared: Sequence[Dimension] | None,
     shape: Sequence[int],
@@ -195,8 +157,8 @@ def _resized(
         return size
     if declared in changed:
         return changed[declared]
-    expression = _expression(declared)
-    if expression is None or _value(expression, sizes) != size:
+    expression = parse(declared)
+    if expression is None or expression.value(sizes) != size:
         return size
-    after = _value(expression, {**sizes, **changed})
+    after = expression.value({**sizes, **changed})
     return size if after is None else after
