@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import time
@@ -267,6 +268,29 @@ def test_loops_stop_when_the_compiled_program_is_ready() -> None:
 
     with pytest.raises(Overtaken):
         segment.replay(Interpreter(is_overtaken), np.array(10**9), np.ones(2, np.float32))
+
+
+def test_loops_inside_of_operators_stop_too() -> None:
+    interpreter = Interpreter(lambda: True)
+    x = np.zeros(3, np.float32)
+    with pytest.raises(Overtaken):
+        interpreter.loop(lambda i: i < 10, lambda i: (i + 1,), (np.zeros(()),))
+    with pytest.raises(Overtaken):
+        interpreter.scan(lambda carry, slices: (carry, slices), (x,), (x,), 3)
+
+
+def test_a_model_that_is_gone_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[Callable[[], None]] = []
+    monkeypatch.setattr(interpretation.BACKGROUND, "submit", jobs.append)
+    loaded = sardonyx.load(doubled(), compile="background")
+    compiler = loaded._shared.compiler
+    for _ in range(2):
+        loaded(np.ones((2, 3), np.float32))
+    del loaded
+    gc.collect()
+    assert len(jobs) == 1
+    jobs[0]()
+    assert compiler.compiles == 0
 
 
 def test_large_convolutions_wait() -> None:

@@ -28,9 +28,26 @@ class Interpreter(NumpyBackend):
         self._is_overtaken = is_overtaken
 
     def at(self, place: str) -> Any:
+        self._stop_if_overtaken()
+        return self
+
+    def _stop_if_overtaken(self) -> None:
         if self._is_overtaken():
             raise Overtaken
-        return self
+
+    def loop(self, condition: Callable[..., Any], body: Any, carry: Any) -> Any:
+        def checked(*values: Any) -> Any:
+            self._stop_if_overtaken()
+            return condition(*values)
+
+        return super().loop(checked, body, carry)
+
+    def scan(self, step: Callable[[Any, Any], Any], *arguments: Any, **options: Any) -> Any:
+        def checked(carry: Any, slices: Any) -> Any:
+            self._stop_if_overtaken()
+            return step(carry, slices)
+
+        return super().scan(checked, *arguments, **options)
 
     def convolution(self, x: Any, weight: Any, **options: Any) -> Any:
         _, _, *kernel = weight.shape

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Lock, Timer
+from functools import partial
+from threading import Event, Lock, Timer
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -40,14 +42,14 @@ class Interpretation:
         self._donated = donated
         self._compile_segment = compile_segment
         self._note_run = note_run
-        self._interpreter = backend.interpreter(lambda: self._is_over)
+        # Set when the compiled function is ready, or must be waited for.
+        self._is_over = Event()
+        self._interpreter = backend.interpreter(self._is_over.is_set)
         # False if only `compiled` compiles it.
         self.compiles_by_itself = True
         # What another process is to find is compiled even if it runs only once.
         self._has_run = backend.folder is not None
         self._is_submitted = False
-        # Whether the compiled function is ready, or must be waited for.
-        self._is_over = False
         self._executable: Executable | None = None
         self._compiling = Lock()
 
@@ -66,12 +68,12 @@ class Interpretation:
         with self._compiling:
             if self._executable is None:
                 self._executable = self._compile_segment(is_awaited)
-            self._is_over = True
+            self._is_over.set()
             return self._executable
 
     def run(self, *arrays: Any) -> Sequence[Any]:
         """Return the results: of the compiled function, if it is ready."""
-        results = None if self._is_over else self._interpreted(arrays)
+        results = None if self._is_over.is_set() else self._interpreted(arrays)
         return self.compiled().run(*arrays) if results is None else results
 
     def _interpreted(self, arrays: Sequence[Any]) -> list[Any] | None:
@@ -88,7 +90,7 @@ class Interpretation:
         try:
             results = self._stepped(arrays)
         except Exception:  # The compiled function says what is wrong, if anything is.
-            self._is_over = True
+            self.give_up()
             return None
         finally:
             if timer is not None:
@@ -118,13 +120,22 @@ class Interpretation:
     def _submit(self) -> None:
         if not self._is_submitted:
             self._is_submitted = True
-            BACKGROUND.submit(self._compile)
+            BACKGROUND.submit(partial(_compile, ref(self)))
 
-    def _compile(self) -> None:
-        try:
-            self.compiled(is_awaited=False)
-        except Exception:  # The next run compiles it again, and raises.
-            self._is_over = True
+    def give_up(self) -> None:
+        """Let the next run wait for the compiled function."""
+        self._is_over.set()
+
+
+def _compile(reference: ref[Interpretation]) -> None:
+    """Compile a segment, unless its model is gone."""
+    interpretation = reference()
+    if interpretation is None:
+        return
+    try:
+        interpretation.compiled(is_awaited=False)
+    except Exception:  # The next run compiles it again, and raises.
+        interpretation.give_up()
 
 
 def can_be_interpreted(segment: Segment) -> bool:
