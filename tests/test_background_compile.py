@@ -51,6 +51,16 @@ def doubled() -> onnx.ModelProto:
     )
 
 
+def summed() -> onnx.ModelProto:
+    """The sum over the rows, which padding must not change."""
+    nodes = [
+        node("ReduceSum", ["x", "rows"], ["s"], keepdims=0),
+        node("Add", ["s", "w"], ["y"]),
+    ]
+    weights = [weight("w", np.array([1, 2, 3], np.float32)), weight("rows", np.array([0]))]
+    return model(nodes, [value("x", ["n", 3])], ["y"], weights)
+
+
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 @pytest.mark.sampled(3)
 def test_results_differ_by_rounding_only(path: Path) -> None:
@@ -213,13 +223,32 @@ def test_replaced_weights_are_seen_at_once() -> None:
         np.testing.assert_array_equal(loaded(x), np.full((1, 3), scale**2, np.float32))
 
 
-def test_padded_calls_run_at_once_too() -> None:
-    loaded = sardonyx.load(doubled(), compile="never", buckets={"n": [8, 16]})
+@pytest.mark.parametrize("buckets", [{"n": [8, 16]}, "auto"], ids=str)
+def test_sizes_that_change_need_no_compiler(buckets: Any) -> None:
+    loaded = sardonyx.load(summed(), backend="jax", compile="never", buckets=buckets)
     for n in range(2, 12):
-        np.testing.assert_array_equal(
-            loaded(np.ones((n, 3), np.float32)), np.array([[4, 9, 16]] * n, np.float32)
-        )
+        assert loaded(np.full((n, 3), 2, np.float32)).tolist() == [n * 2 + 1, n * 2 + 2, n * 2 + 3]
     assert loaded.stats().compiles == 0
+
+
+def test_programs_for_all_sizes_are_compiled_in_the_background() -> None:
+    """Calls run programs of their own until then."""
+    loaded = sardonyx.load(summed(), backend="jax", compile="background")
+    sizes = iter(range(2, 100_000))
+
+    def call() -> int:
+        n = next(sizes) % 90 + 2
+        assert loaded(np.full((n, 3), 2, np.float32)).tolist() == [n * 2 + 1, n * 2 + 2, n * 2 + 3]
+        return loaded.stats().interpreted
+
+    end, before = time.monotonic() + PATIENCE_OF_TESTS, -1
+    while call() != before:  # Until a round of all sizes is interpreted nowhere.
+        assert time.monotonic() < end
+        before = loaded.stats().interpreted
+        for _ in range(100):
+            call()
+    assert 0 < loaded.stats().compiles < 20
+    assert loaded.stats().traces < 60 + before
 
 
 def test_functions_of_users_are_compiled() -> None:

@@ -62,6 +62,11 @@ class Compiler:
     _locks: dict[Any, Lock] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
+    @property
+    def interprets(self) -> bool:
+        """Whether calls run without compiled programs until these are ready."""
+        return self.mode != NOW and self.backend.interpreter(lambda: False) is not None
+
     def compile(self, unit: Unit) -> Executable | Interpretation:
         """Return the unit's function, which at first may run step by step."""
         if not self.backend.compiled:

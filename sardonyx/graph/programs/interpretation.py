@@ -17,11 +17,12 @@ from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.programs.background import BACKGROUND
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Segment, Step
+from sardonyx.graph.tracing.subgraphs import BodyCall
 from sardonyx.ops.definition import OnBackend
 
 # Seconds that the first run may take before the compiler starts. A second run starts it at once, so
 # that nothing is compiled for shapes that come only once.
-PATIENCE = 0.1
+PATIENCE = 0.5
 
 
 class Interpretation:
@@ -139,11 +140,12 @@ def _compile(reference: ref[Interpretation]) -> None:
 
 
 def can_be_interpreted(segment: Segment) -> bool:
-    """Whether NumPy can run the steps: functions of users may be for the backend alone."""
-    return not segment.host and not any(map(_is_of_user, segment.steps))
+    """Whether NumPy can run the steps; padded ones and users' own are for the backend alone."""
+    return not segment.host and all(map(_is_for_any_backend, segment.steps))
 
 
-def _is_of_user(step: Step) -> bool:
-    function = step.call.function if isinstance(step.call, OpCall) else None
+def _is_for_any_backend(step: Step) -> bool:
+    if isinstance(step.call, OpCall) and isinstance(step.call.function, (Own, OnBackend)):
+        return False
     inner = (step for block in step.blocks for step in block.steps)
-    return isinstance(function, (Own, OnBackend)) or any(map(_is_of_user, inner))
+    return isinstance(step.call, (OpCall, BodyCall)) and all(map(_is_for_any_backend, inner))
