@@ -32,8 +32,8 @@ MOST_FAILURES = 2
 MAX_PLANS = 64
 
 
-# Puts a padded recording in the place of the one that such calls had.
-Publish: TypeAlias = "Callable[[PaddedRecording], None]"
+# Puts a padded recording in the place of the one that a signature had; None forgets the signature.
+Publish: TypeAlias = "Callable[[PaddedRecording | None], None]"
 
 
 class Relatives(NamedTuple):
@@ -124,8 +124,8 @@ class _Learned:
     rest: tuple[int, ...] = ()
     # The last call that was not padded: its shapes, and its recording.
     before: tuple[Shapes, Recording] | None = None
-    # Whether a program for such calls is being compiled in the background.
-    is_compiling: bool = False
+    # While a program for such calls is compiled in the background: the calls that can use it then.
+    waiting: list[tuple[Publish, Shapes]] = field(default_factory=list)
     # Why these calls are not padded any more.
     refusal: Exception | None = None
     failures: int = 0
@@ -185,14 +185,17 @@ class AutomaticCalls:
         if publish is None or calls.grow:
             return planned(values)
         with self._lock:
-            if learned.is_compiling:
-                return plain
-            learned.is_compiling = is_new = not calls.has_program(values)
-        if not is_new:
+            is_first = not learned.waiting
+            has_program = is_first and calls.has_program(values)
+            if not has_program:
+                learned.waiting.append((publish, shapes))
+        if has_program:
             return planned(values)
+        if not is_first:
+            return plain
         # The caller may write to its arrays meanwhile.
         own = [np.array(value) if isinstance(value, np.ndarray) else value for value in values]
-        BACKGROUND.submit(partial(_compile, learned, partial(planned, own), weights, publish))
+        BACKGROUND.submit(partial(_compile, learned, partial(planned, own), weights))
         return plain
 
     def _calls(self, learned: _Learned, shapes: Shapes) -> PaddedCalls | None:
@@ -233,20 +236,22 @@ def _planned(
     return plain
 
 
-def _compile(
-    learned: _Learned, planned: Callable[[], Recording], weights: Weights, publish: Publish
-) -> None:
+def _compile(learned: _Learned, planned: Callable[[], Recording], weights: Weights) -> None:
     """Plan and compile a padded call in the background; then calls like it can use its program."""
+    recording: Recording | None = None
     try:
         with weights.backend.scope():
             recording = planned()
             if isinstance(recording, PaddedRecording):
                 recording.compile(weights)
-                publish(recording)
     except Exception as error:  # Such calls go on without padding.
         learned.refusal = error
-    finally:
-        learned.is_compiling = False
+    waiting, learned.waiting = learned.waiting, []
+    if isinstance(recording, PaddedRecording) and learned.refusal is None:
+        (publish, _), *others = waiting
+        publish(recording)
+        for publish, shapes in others:
+            publish(recording.resized(shapes))
 
 
 def _padded(

@@ -125,13 +125,20 @@ class Entries:
                     self.evicted += 1
             return entry
 
-    def publish(self, key: Any, relative_key: Any, entry: Entry, recording: Recording) -> None:
-        """Let calls of a signature, and those that differ in sizes only, use another recording."""
-        padded = replace(entry, recording=recording)
+    def publish(
+        self, key: Any, relative_key: Any, entry: Entry, recording: Recording | None
+    ) -> None:
+        """Let calls of a signature, and those that differ in sizes only, use another recording.
+
+        Without one the signature is new again: its next call may belong to another bucket.
+        """
         with self._lock:
             if self.by_key.get(key) is not entry:
                 return
-            self.by_key[key] = padded
+            if recording is None:
+                del self.by_key[key]
+                return
+            self.by_key[key] = padded = replace(entry, recording=recording)
         self.keep_relative(relative_key, padded)
 
     def forget_before(self, static_version: int) -> None:
