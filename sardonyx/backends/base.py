@@ -182,6 +182,10 @@ class Backend(Operations):
         """
         return None
 
+    def is_here(self, array: Array) -> bool:
+        """Whether an array is on this backend's device, and on no other."""
+        return True
+
     def discard(self, array: Array) -> None:
         """Free the memory of a donated array, which its owner does not use again."""
 

@@ -219,6 +219,11 @@ class JaxBackend(JaxOperations):
             return None
         return None if self.precision == "bfloat16" else Interpreter(is_overtaken)
 
+    def is_here(self, array: Any) -> bool:
+        return not isinstance(array, jax.Array) or array.sharding.device_set == {
+            self._actual_device
+        }
+
     def discard(self, array: Any) -> None:
         if isinstance(array, jax.Array):
             array.delete()

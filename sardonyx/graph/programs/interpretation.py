@@ -103,8 +103,9 @@ class Interpretation:
         backend, xp = self._backend, self._interpreter
         assert xp is not None
         donated = [arrays[i] for i in self._donated]
-        if len(set(map(id, donated))) < len(donated):
-            raise Overtaken  # The compiled function refuses to be given an array twice.
+        # The compiled function refuses a donated array that is passed twice, and other devices.
+        if len(set(map(id, donated))) < len(donated) or not all(map(backend.is_here, arrays)):
+            raise Overtaken
         fetched = [backend.fetch(array) if backend.owns(array) else array for array in arrays]
         with xp.scope():
             results = list(map(np.asarray, self._replay(xp, *fetched)))
