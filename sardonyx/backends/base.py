@@ -182,6 +182,11 @@ class Backend(Operations):
         """
         return None
 
+    @property
+    def watches_values(self) -> bool:
+        """Whether a setting of the library lets compiled programs look for bad values."""
+        return False
+
     def is_here(self, array: Array) -> bool:
         """Whether an array is on this backend's device, and on no other."""
         return True

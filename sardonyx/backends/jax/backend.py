@@ -44,8 +44,8 @@ _WITHOUT_X64 = {
 # Each value has the dtype of the graph: XLA would drop casts to narrow dtypes and back.
 EXACT = {"xla_allow_excess_precision": False}
 
-# Settings of JAX that look at the values of a program.
-_CHECKING = ("jax_debug_nans", "jax_debug_infs", "jax_disable_jit")
+# Settings of JAX with which programs look for bad values, or do not compile.
+_WATCHING = ("jax_debug_nans", "jax_debug_infs", "jax_disable_jit")
 
 # With fewer multiplications XLA has finished before another kernel would start.
 SMALLEST_PACKED = 2**14
@@ -213,11 +213,13 @@ class JaxBackend(JaxOperations):
         return self._executable(replay, arguments, self._jitted(replay, donated), built)
 
     def interpreter(self, is_overtaken: Callable[[], bool]) -> Backend | None:
-        checks_each_step = any(getattr(jax.config, name) for name in _CHECKING)
-        can_fetch = self._is_on_cpu and not self.checked
-        if not self.compiled or not can_fetch or checks_each_step:
-            return None
-        return None if self.precision == "bfloat16" else Interpreter(is_overtaken)
+        is_exact = self.precision != "bfloat16" and not self.checked
+        can_interpret = self.compiled and self._is_on_cpu and is_exact
+        return Interpreter(is_overtaken) if can_interpret else None
+
+    @property
+    def watches_values(self) -> bool:
+        return any(getattr(jax.config, name) for name in _WATCHING)
 
     def is_here(self, array: Any) -> bool:
         return not isinstance(array, jax.Array) or array.sharding.device_set == {

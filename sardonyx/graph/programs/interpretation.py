@@ -104,7 +104,8 @@ class Interpretation:
         assert xp is not None
         donated = [arrays[i] for i in self._donated]
         # The compiled function refuses a donated array that is passed twice, and other devices.
-        if len(set(map(id, donated))) < len(donated) or not all(map(backend.is_here, arrays)):
+        is_twice = len(set(map(id, donated))) < len(donated)
+        if is_twice or backend.watches_values or not all(map(backend.is_here, arrays)):
             raise Overtaken
         fetched = [backend.fetch(array) if backend.owns(array) else array for array in arrays]
         with xp.scope():
