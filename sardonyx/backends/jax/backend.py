@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -19,7 +20,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
-from sardonyx.backends.host_memory import aligned
+from sardonyx.backends.host_memory import aligned, give_back_freed
 from sardonyx.backends.jax import memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import CompiledFolder
 from sardonyx.backends.jax.checks import Checks
@@ -42,6 +43,9 @@ _WITHOUT_X64 = {
 
 # Each value has the dtype of the graph: XLA would drop casts to narrow dtypes and back.
 EXACT = {"xla_allow_excess_precision": False}
+
+# Seconds of a compilation that leaves so much freed memory that giving it back pays.
+LONG_COMPILE = 0.5
 
 # With fewer multiplications XLA has finished before another kernel would start.
 SMALLEST_PACKED = 2**14
@@ -209,10 +213,15 @@ class JaxBackend(JaxOperations):
     def _built(self, lower: Callable[[], Any], name: str | None) -> Any:
         """The executable: from the cache's folder, or compiled."""
         folder = self.settings.cache
+        started = time.perf_counter()
         if folder is None:
-            return lower().compile()
-        options = {**EXACT, "depends on": self.identity}
-        return folder.compiled(lower, name, options, self._actual_device)
+            built = lower().compile()
+        else:
+            options = {**EXACT, "depends on": self.identity}
+            built = folder.compiled(lower, name, options, self._actual_device)
+        if time.perf_counter() - started > LONG_COMPILE:
+            give_back_freed()
+        return built
 
     @property
     def identity(self) -> str:
