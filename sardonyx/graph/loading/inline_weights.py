@@ -59,12 +59,12 @@ class InlineWeights:
 NOTHING_INLINE = InlineWeights()
 
 
-def cut_out(content: Content) -> tuple[bytes | bytearray, InlineWeights]:
-    """Return a model's bytes without its large initializers, and the data of these."""
-    if len(content) >= SMALLEST:
+def cut_out(content: Content, smallest: int = SMALLEST) -> tuple[bytes | bytearray, InlineWeights]:
+    """Return a model's bytes without initializers of `smallest` bytes or more, and their data."""
+    if len(content) >= smallest:
         weights = InlineWeights(content)
         try:
-            edits = list(_edits(content, weights))
+            edits = list(_edits(content, weights, smallest))
         except (_UnusualError, IndexError):
             edits = []
         if edits:
@@ -98,21 +98,23 @@ class _Edit(NamedTuple):
         return len(self.new) - (self.stop - self.start)
 
 
-def _edits(content: Content, weights: InlineWeights) -> Iterator[_Edit]:
+def _edits(content: Content, weights: InlineWeights, smallest: int) -> Iterator[_Edit]:
     """Yield the edits that cut out large initializers, in the order of the file."""
     for field in _fields(content, 0, len(content)):
         if field.tag == _GRAPH:
-            inner = list(_edits_in_graph(content, field, weights))
+            inner = list(_edits_in_graph(content, field, weights, smallest))
             yield from _with_length(field, inner)
 
 
-def _edits_in_graph(content: Content, graph: _Field, weights: InlineWeights) -> Iterator[_Edit]:
+def _edits_in_graph(
+    content: Content, graph: _Field, weights: InlineWeights, smallest: int
+) -> Iterator[_Edit]:
     for field in _fields(content, graph.value, graph.stop):
-        if field.tag == _INITIALIZER and field.stop - field.value >= SMALLEST:
+        if field.tag == _INITIALIZER and field.stop - field.value >= smallest:
             inner = [
                 _Edit(data.length, data.stop, _sized(weights.mark(data.value, data.stop)))
                 for data in _fields(content, field.value, field.stop)
-                if data.tag == _DATA and data.stop - data.value >= SMALLEST
+                if data.tag == _DATA and data.stop - data.value >= smallest
             ]
             yield from _with_length(field, inner)
 

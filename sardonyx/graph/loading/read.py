@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
@@ -100,7 +101,9 @@ def _file_content(path: Path) -> Content:
             raise InvalidModel(f"'{path}' is not a regular file: pass the path of a model file.")
         refuse_large(status.st_size, f"'{path}'")
         if status.st_size >= SMALLEST_MAP and CAN_READ_AT:
-            return ModelFile(handle, path)
+            # Some file systems, and processes with little address space, have no maps.
+            with suppress(OSError):
+                return ModelFile(handle, path)
         with open(handle, "rb", buffering=0, closefd=False) as file:
             return read_to_end(file, f"'{path}'")
     finally:
