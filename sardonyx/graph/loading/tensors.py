@@ -17,7 +17,7 @@ import onnx
 
 from sardonyx.errors import InvalidModel, LimitExceeded
 from sardonyx.graph.loading.external import Bytes, map_external
-from sardonyx.graph.loading.inline_weights import NOTHING_INLINE, InlineWeights
+from sardonyx.graph.loading.inline_weights import NOTHING_INLINE, SMALLEST, InlineWeights
 from sardonyx.graph.loading.refusals import refuse, title
 from sardonyx.graph.standard.types import ELEMENT_TYPES, ElementType, element_type
 from sardonyx.graph.values.mmap import content
@@ -59,7 +59,7 @@ def decode(
 ) -> Array:
     """Return `tensor` as an array. Data outside the model file is mapped from `folder`.
 
-    An array that was cut out of the model can be unaligned: `content` returns its data.
+    A large array can be unaligned where it is: `content` returns its data.
     """
     kind = _element_type(tensor)
     shape = _shape(tensor, tensor.dims, kind)
@@ -165,7 +165,8 @@ def _data(
             refuse(tensor, "it has data both inside and outside the model file")
         if kind.name == "string":
             refuse(tensor, "strings cannot be external data", "save them inside the model file")
-        return _from_bytes(map_external(tensor, folder, _packed_size(kind, count)), kind, count)
+        outside = map_external(tensor, folder, _packed_size(kind, count))
+        return (_in_place if outside.size >= SMALLEST else _from_bytes)(outside, kind, count)
     if raw and typed:
         refuse(tensor, f"it has data both in raw_data and in {typed[0]}")
     if typed and typed != [kind.field]:

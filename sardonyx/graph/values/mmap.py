@@ -78,6 +78,7 @@ def content(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return array
     else:
         copy = aligned_copy(array)
+        drop_pages(array)
     copy.flags.writeable = False
     return copy
 
