@@ -122,7 +122,7 @@ class Binding:
     def arrays(self, weights: Weights, *, host: bool = False) -> list[Any]:
         """Return what the segment's function takes after the arrays that change with each call."""
         if host:
-            return [weights.host(self.weights[register]) for register in self.loose]
+            return [weights.on_host(self.weights[register]) for register in self.loose]
         bound = self._bound_to(weights.store)
         version, arrays = bound.placed
         if version == weights.version:

@@ -70,10 +70,11 @@ def content(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     That is the array itself, or an aligned copy if its data is unaligned or in a `ModelFile`.
     """
     mapping = mapping_of(array)
-    copy: np.ndarray[Any, Any]
-    if isinstance(mapping, ModelFile) and array.flags.c_contiguous:
-        data = mapping.read_at(array.ctypes.data - _address(mapping), array.nbytes)
-        copy = data.view(array.dtype).reshape(array.shape)
+    if isinstance(mapping, ModelFile) and array.size:
+        low, high = byte_bounds(array)
+        data = mapping.read_at(low - _address(mapping), high - low)
+        offset = array.ctypes.data - low
+        copy = np.ndarray(array.shape, array.dtype, data.data, offset, array.strides)
     elif array.flags.aligned:
         return array
     else:

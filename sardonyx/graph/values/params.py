@@ -212,6 +212,12 @@ class WeightStore:
                     drop_pages(cell.host)
             return cell.device
 
+    def hold(self, cell: _Cell) -> np.ndarray[Any, Any]:
+        """Return the array of a cell on the host, whose data stays in memory from now on."""
+        with self._lock:
+            cell.host = cell.held = content(self.to_host(cell))
+            return cell.host
+
     def to_host(self, cell: _Cell) -> np.ndarray[Any, Any]:
         """Return the array of a cell on the host, fetched at its first use there."""
         with self._lock:
@@ -250,6 +256,11 @@ class Weights:
         cell = _named(name, self._cells)
         return self.store.to_host(cell) if cell.host is None else cell.host
 
+    def on_host(self, name: str) -> np.ndarray[Any, Any]:
+        """Return the initializer for calls on the host, which compute with it each time."""
+        cell = _named(name, self._cells)
+        return self.store.hold(cell) if cell.held is None else cell.held
+
     def content(self, name: str) -> np.ndarray[Any, Any]:
         """Return the initializer with data to compute with, without placing it on the device."""
         return content(self.host(name))
@@ -272,6 +283,8 @@ class _Cell:
     """One value of an initializer: on the host, on the device, or both."""
 
     host: np.ndarray[Any, Any] | None = None
+    # The array on the host again, once its data stays in memory.
+    held: np.ndarray[Any, Any] | None = None
     device: Any = None
     is_new: bool = False
 
