@@ -256,6 +256,66 @@ def test_a_file_that_is_written_to_is_noticed(
         loaded.params.host("w")
 
 
+def gathered(array: np.ndarray[Any, Any]) -> onnx.ModelProto:
+    """A model whose indices are a weight: that they are in range is checked while it is traced."""
+    index = numpy_helper.from_array((np.abs(array) * 0).astype(np.int64), "w")
+    return model([node("Gather", ["x", "w"], ["y"])], [value("x", ["n"])], ["y"], [index])
+
+
+def selected(array: np.ndarray[Any, Any]) -> onnx.ModelProto:
+    """A model with a step on the host, whose result has a size that depends on data."""
+    nodes = [
+        node("Cast", ["x"], ["keep"], to=TensorProto.BOOL),
+        node("Compress", ["w", "keep"], ["y"]),
+    ]
+    weight = numpy_helper.from_array(array, "w")
+    return model(nodes, [value("x", ["n"])], ["y"], [weight])
+
+
+def scaled(array: np.ndarray[Any, Any]) -> onnx.ModelProto:
+    """A model with a weight that is computed ahead of all calls."""
+    nodes = [node("Neg", ["w"], ["m"]), node("Mul", ["x", "m"], ["y"])]
+    weight = numpy_helper.from_array(array, "w")
+    return model(nodes, [value("x", ["n"])], ["y"], [weight])
+
+
+@reads_at
+@pytest.mark.parametrize("built", [gathered, selected, scaled])
+def test_every_reader_notices(
+    built: Callable[..., onnx.ModelProto], weights: list[TensorProto], tmp_path: Path, mapped: None
+) -> None:
+    array = numpy_helper.to_array(weights[0])
+    path = sources(built(array), tmp_path)["path"]
+    loaded, late = (sardonyx.load(path, backend="jax") for _ in range(2))
+    x = np.ones(COUNT, np.float32)
+    (y,) = sardonyx.load(built(array), backend="numpy").run(None, {"x": x})
+    for _ in range(2):  # The first call is traced, the second one is replayed.
+        np.testing.assert_array_equal(loaded(x), y)
+    shortened(path)
+    np.testing.assert_array_equal(loaded(x), y)
+    with refused(InvalidModel, "overwritten"):
+        late(x)
+
+
+@reads_at
+def test_shards_and_exports_notice(
+    weights: list[TensorProto], tmp_path: Path, mapped: None
+) -> None:
+    proto = summing(weights)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = COUNT
+    path = sources(proto, tmp_path)["path"]
+    exported = sardonyx.export(path)
+    fn, _ = sardonyx.to_jax(path)
+    shortened(path)
+    with refused(InvalidModel, "overwritten"):
+        exported.save(tmp_path / "exported")
+    assert set(fn.weights) == {weight.name for weight in weights}
+    mapping = mapping_of(fn.weights["w"])
+    assert isinstance(mapping, ModelFile)
+    with refused(InvalidModel, "overwritten"):
+        content(fn.weights["w"][::2])
+
+
 @reads_at
 @pytest.mark.parametrize("change", [Path.unlink, lambda path: path.with_name("new").replace(path)])
 def test_a_file_that_was_deleted_or_replaced_is_still_read(
