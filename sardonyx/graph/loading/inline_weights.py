@@ -78,9 +78,8 @@ class _UnusualError(Exception):
 
 
 class _Field(NamedTuple):
-    """A field of a message: its tag, and where its length, its value and the next field begin."""
+    """A field of a message: where its length, its value and the next field begin."""
 
-    tag: int
     length: int
     value: int
     stop: int
@@ -100,23 +99,15 @@ class _Edit(NamedTuple):
 
 def _edits(content: Content, weights: InlineWeights, smallest: int) -> Iterator[_Edit]:
     """Yield the edits that cut out large initializers, in the order of the file."""
-    for field in _fields(content, 0, len(content)):
-        if field.tag == _GRAPH:
-            inner = list(_edits_in_graph(content, field, weights, smallest))
-            yield from _with_length(field, inner)
-
-
-def _edits_in_graph(
-    content: Content, graph: _Field, weights: InlineWeights, smallest: int
-) -> Iterator[_Edit]:
-    for field in _fields(content, graph.value, graph.stop):
-        if field.tag == _INITIALIZER and field.stop - field.value >= smallest:
-            inner = [
+    for graph in _fields(content, 0, len(content), _GRAPH, smallest):
+        inner: list[_Edit] = []
+        for tensor in _fields(content, graph.value, graph.stop, _INITIALIZER, smallest):
+            data = [
                 _Edit(data.length, data.stop, _sized(weights.mark(data.value, data.stop)))
-                for data in _fields(content, field.value, field.stop)
-                if data.tag == _DATA and data.stop - data.value >= smallest
+                for data in _fields(content, tensor.value, tensor.stop, _DATA, smallest)
             ]
-            yield from _with_length(field, inner)
+            inner += _with_length(tensor, data)
+        yield from _with_length(graph, inner)
 
 
 def _with_length(message: _Field, inner: list[_Edit]) -> list[_Edit]:
@@ -137,30 +128,28 @@ def _edited(content: Content, edits: list[_Edit]) -> bytes:
     return b"".join(pieces)
 
 
-def _fields(content: Content, at: int, end: int) -> Iterator[_Field]:
-    """Yield the fields of the message in this range."""
+def _fields(content: Content, at: int, end: int, wanted: int, smallest: int) -> Iterator[_Field]:
+    """Yield the fields with this tag and size among those of the message in this range."""
     window, base = _window(content, at)
     while at < end:
         if not base <= at <= base + len(window) - LONGEST_HEADER:
             window, base = _window(content, at)
-        tag, after = varint(window, at - base)
-        length = value = base + after
+        tag, length = varint(window, at - base)
         if tag & 7 == DELIMITED:
-            size, after = varint(window, after)
-            value = base + after
-            stop = value + size
+            size, value = varint(window, length)
+            at = base + value + size
             if value - length > _LONGEST_LENGTH:
                 raise _UnusualError
+            if tag == wanted and size >= smallest and at <= end:
+                yield _Field(base + length, base + value, at)
         elif tag & 7 == VARINT:
-            stop = value = base + varint(window, after)[1]
+            at = base + varint(window, length)[1]
         elif tag & 7 in _FIXED:
-            stop = value + _FIXED[tag & 7]
+            at = base + length + _FIXED[tag & 7]
         else:
             raise _UnusualError
-        if stop > end:
-            raise _UnusualError
-        yield _Field(tag, length, value, stop)
-        at = stop
+    if at > end:
+        raise _UnusualError
 
 
 def _window(content: Content, at: int) -> tuple[bytes | bytearray, int]:

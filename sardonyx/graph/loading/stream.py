@@ -105,6 +105,9 @@ class _Fields:
 
 def varint(content: bytes | bytearray, at: int) -> tuple[int, int]:
     """Return a number that is stored with seven bits per byte, and the index after it."""
+    first = content[at]
+    if first < 0x80:
+        return first, at + 1
     number = 0
     for place in range(10):
         byte = content[at + place]
