@@ -58,6 +58,10 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
 ) -> Model | Any:
     """Load an ONNX model from a path, bytes, a file object or a `ModelProto`.
 
+    Weights beside the model file, and those inside a file of 64 MiB or more, are read when programs
+    need them. Such a file may be deleted, or replaced by renaming another one, but must not be
+    overwritten while its model is in use.
+
     Archives that `sardonyx.export` wrote are detected, and loaded as `ExportedModel`, which is
     called like a `Model`. Of the options only `device`, `memory_fraction` and
     `retain_freed_memory` apply to them; any other is an error. Type checkers take the result for a
@@ -151,8 +155,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         )
         _set_memory("jax", memory_fraction, retains=retain_freed_memory)
         return load_exported(source, backend, device)
-    proto, file = read_model(source)
-    bare = replace(load_source(proto, file), limits=limits, rewrites=bool(rewrites))
+    bare = load_source(*read_model(source))
+    bare = replace(bare, limits=limits, rewrites=bool(rewrites))
     loaded = with_ops(bare, ops)
     _set_memory(backend, memory_fraction, retains=retain_freed_memory)
     chosen = backend if isinstance(backend, Backend) else find(backend, device)

@@ -12,10 +12,12 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
+import sardonyx
 from sardonyx.errors import InvalidModel
 from sardonyx.graph.loading import external
 from sardonyx.graph.loading.tensors import decode, decode_sparse
 from sardonyx.graph.standard.types import ELEMENT_TYPES
+from tests.support.onnx_builders import model, node
 
 LARGE = 2 * external._SMALLEST_MAP
 by_handle = pytest.mark.skipif(not external._BY_HANDLE, reason="Windows opens by path alone")
@@ -285,3 +287,17 @@ def test_invalid_utf8_is_refused(folder: Path) -> None:
 
 def test_a_checksum_is_accepted(folder: Path) -> None:
     assert decode(outside(checksum="0" * 40), folder).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_unaligned_weights_are_copied_when_they_are_needed(backend: str, folder: Path) -> None:
+    stored = np.arange(LARGE, dtype=np.float32)
+    (folder / "w.data").write_bytes(b"\xff" + stored.tobytes())
+    tensor = outside("w.data", stored.shape, TensorProto.FLOAT, offset=1)
+    tensor.name = "w"
+    proto = model([node("Add", ["x", "w"], ["y"])], ["x"], ["y"], [tensor])
+    onnx.save(proto, folder / "m.onnx")
+    loaded = sardonyx.load(folder / "m.onnx", backend=backend)
+    assert not loaded._source.graph.initializers["w"].flags.aligned
+    np.testing.assert_array_equal(loaded(np.ones(1, np.float32)), stored + 1)
+    assert loaded.params.host("w").flags.aligned

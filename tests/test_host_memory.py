@@ -7,12 +7,13 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from sardonyx.backends.host_memory import ALIGNMENT, SMALLEST, aligned
+from sardonyx.backends.host_memory import ALIGNMENT, SMALLEST, SMALLEST_MAP, aligned, zero_bytes
 from sardonyx.graph.values.mmap import drop_pages, mapping_of
 from tests.support.onnx_builders import model, node, value, weight
 
@@ -33,23 +34,35 @@ print(peak_bytes() - before, float(np.asarray(y)[0, 0]))
 """
 
 
-def chain(folder: Path, side: int) -> Path:
+def chain(folder: Path, side: int, *, inside: bool = False) -> Path:
     """Products with matrices one after the other; each is the identity times two."""
     matrices = [weight(f"w{i}", 2 * np.eye(side, dtype=np.float32)) for i in range(COUNT)]
     nodes = [node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(COUNT)]
     proto = model(nodes, [value("x0", ["n", side])], [f"x{COUNT}"], matrices)
     path = folder / f"chain-{side}.onnx"
-    onnx.save(proto, path, save_as_external_data=True, location=f"{side}.data", size_threshold=0)
+    apart = {"save_as_external_data": True, "location": f"{side}.data", "size_threshold": 0}
+    onnx.save(proto, path, **({} if inside else apart))
     return path
 
 
-@pytest.mark.skipif(
+counts_maps = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="others count mapped files otherwise"
 )
-@pytest.mark.parametrize("packs", [True, False], ids=["packed by oneDNN", "packed for XLA"])
-def test_weights_are_held_once(packs: bool, tmp_path: Path) -> None:
+
+
+@counts_maps
+@pytest.mark.parametrize(
+    ("packs", "inside"),
+    [
+        pytest.param(True, False, id="packed by oneDNN"),
+        pytest.param(False, False, id="packed for XLA"),
+        pytest.param(True, True, id="packed by oneDNN from inside the file"),
+        pytest.param(False, True, id="packed for XLA from inside it", marks=pytest.mark.slow),
+    ],
+)
+def test_weights_are_held_once(packs: bool, inside: bool, tmp_path: Path) -> None:
     # The smaller one is large enough for oneDNN, so that its library is there before it counts.
-    paths = [str(chain(tmp_path, side)) for side in (128, SIDE)]
+    paths = [str(chain(tmp_path, side, inside=inside)) for side in (128, SIDE)]
     done = subprocess.run(
         [sys.executable, "-c", PEAK, *paths],
         env={**os.environ, "SARDONYX_ONEDNN": "1" if packs else "0"},
@@ -72,6 +85,49 @@ def test_what_is_let_go_can_be_read_again(tmp_path: Path) -> None:
         np.testing.assert_array_equal(part, expected)
     assert mapping_of(mapped) is not None
     assert mapping_of(content) is None
+
+
+def test_pages_without_a_file_are_not_let_go() -> None:
+    pages = zero_bytes(2 * SMALLEST_MAP + 1)
+    pages[:] = 7
+    drop_pages(pages)
+    assert pages.min() == 7
+    assert mapping_of(pages) is None
+    assert pages.ctypes.data % ALIGNMENT == 0
+
+
+@counts_maps
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_pages_of_any_view_are_let_go(order: Any, tmp_path: Path) -> None:
+    whole = np.arange(2**18, dtype=np.float32).reshape(2**9, -1)
+    whole.tofile(tmp_path / "data")
+    mapped = np.memmap(tmp_path / "data", np.float32, "r", shape=whole.shape)
+    view = mapped if order == "C" else mapped.T
+    np.testing.assert_array_equal(mapped, whole)
+    before = resident(tmp_path / "data")
+    drop_pages(view)
+    assert before >= whole.nbytes > resident(tmp_path / "data")
+
+
+def resident(path: Path) -> int:
+    """Bytes of a mapped file that are in this process's memory."""
+    maps = Path("/proc/self/smaps").read_text().split("\n")
+    start = next(i for i, line in enumerate(maps) if line.endswith(str(path)))
+    size = next(line for line in maps[start:] if line.startswith("Rss:"))
+    return int(size.split()[1]) * 1024
+
+
+def test_the_heap_is_given_back_unless_it_is_kept() -> None:
+    script = """
+from sardonyx.backends.host_memory import give_back_freed, keep_freed
+blocks = [bytes(100_000) for _ in range(1000)]
+last = bytes(100_000)
+del blocks
+print(give_back_freed(), keep_freed(), give_back_freed())
+"""
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
+    is_glibc = platform.libc_ver()[0] == "glibc"
+    assert done.stdout.split() == ([b"True", b"True", b"False"] if is_glibc else [b"False"] * 3)
 
 
 def test_only_what_lies_badly_is_copied() -> None:

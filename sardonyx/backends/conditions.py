@@ -6,7 +6,7 @@ with `xp.require`; the backend decides whether it reads the data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -89,9 +89,12 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """The arguments of an op that are constants, by `id`, and the arguments with conditions."""
+    """The arguments of an op that are constants, by `id`, and the arguments with conditions.
 
-    values: Mapping[int, np.ndarray[Any, Any]]
+    A constant is read by a function, since few have conditions, and some are not in memory.
+    """
+
+    values: Mapping[int, Callable[[], np.ndarray[Any, Any]]]
     with_conditions: set[int] = field(default_factory=set)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import sys
+from contextlib import suppress
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,24 @@ from sardonyx.backends import processors
 ALIGNMENT = 64
 # Copying fewer bytes than these costs less than looking at their address.
 SMALLEST = 2**16
+# Larger arrays that stay for long get pages of their own.
+SMALLEST_MAP = 2**20
+
+
+class Pages(mmap.mmap):
+    """Memory of its own, apart from the heap, which cannot shrink while they are among its arrays.
+
+    >>> len(Pages(10))
+    10
+    """
+
+    def __new__(cls, size: int) -> Pages:
+        pages = super().__new__(cls, -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            # Fewer and larger pages are faster to fill and to read. Not every system has them.
+            with suppress(OSError):
+                pages.madvise(mmap.MADV_HUGEPAGE)
+        return pages
 
 
 def zero_bytes(size: int) -> np.ndarray[Any, Any]:
@@ -22,7 +43,21 @@ def zero_bytes(size: int) -> np.ndarray[Any, Any]:
     >>> zero_bytes(3).tolist()
     [0, 0, 0]
     """
-    room = np.zeros(size + ALIGNMENT, np.uint8)
+    if size >= SMALLEST_MAP and hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.frombuffer(Pages(size), np.uint8)
+    return _from_aligned(np.zeros(size + ALIGNMENT, np.uint8), size)
+
+
+def empty_bytes(size: int) -> np.ndarray[Any, Any]:
+    """So many bytes of any value, at an address that XLA uses in place.
+
+    >>> empty_bytes(3).size
+    3
+    """
+    return _from_aligned(np.empty(size + ALIGNMENT, np.uint8), size)
+
+
+def _from_aligned(room: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
     start = -room.ctypes.data % ALIGNMENT
     return room[start : start + size]
 
@@ -37,9 +72,29 @@ def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     is_there = array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous
     if array.nbytes < SMALLEST or is_there:
         return array
+    return aligned_copy(array)
+
+
+def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy of the array at an address that XLA uses in place.
+
+    >>> aligned_copy(zero_bytes(9)[1:].view(np.int64)).ctypes.data % ALIGNMENT
+    0
+    """
     copy: np.ndarray[Any, Any] = zero_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
+
+
+def give_back_freed() -> bool:
+    """Give freed memory back to the system, unless it is kept; return whether this was possible.
+
+    The GNU C library retains what compilers free, since it lies between what they do not free.
+    """
+    if not sys.platform.startswith("linux") or _keeps.is_set():
+        return False
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim is not None and bool(trim(0))
 
 
 def keep_freed() -> bool:
@@ -54,9 +109,13 @@ def keep_freed() -> bool:
     settings = [_NO_MAPS, _NO_TRIMMING]
     # Only the main thread's heap grows to any size, but threads that share it wait for each other.
     settings += [_ONE_HEAP] if processors.available() == 1 else []
+    _keeps.set()
     # Other C libraries have no such function, or one that does nothing and returns 0.
     return adjust is not None and all(adjust(*setting) for setting in settings)
 
+
+# Set once the process is to keep the memory that it frees.
+_keeps = Event()
 
 # The options of malloc.h: large arrays stay in the heap, the heap never shrinks, and all threads
 # share one heap.

@@ -24,7 +24,7 @@ class OnDevice(Backend):
         if self._constants is not None:
             self._constants.with_conditions.add(id(x))
             if id(x) in self._constants.values:
-                refuse(self._constants.values[id(x)], condition)
+                refuse(self._constants.values[id(x)](), condition)
                 return
         if self.checked:
             self.check(x, condition)

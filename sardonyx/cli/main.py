@@ -42,8 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def show(path: str, backend: str | None) -> None:
     """Print a description of a model; then raise an error if the model cannot run."""
-    proto, file = read_model(path)
-    source = load_source(proto, file)
+    source = load_source(*read_model(path))
     console = screen()
     put(console, _description(source))
     audit(source, strict=True)

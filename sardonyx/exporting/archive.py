@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from sardonyx.errors import InvalidModel, UnsupportedModel
+from sardonyx.graph.values.mmap import content
 
 MAGIC = b"PK\x03\x04"
 FORMAT, VERSION = "sardonyx program", 1
@@ -91,7 +92,7 @@ def write(
             written = 0
             for row, array in zip(table, arrays.values(), strict=True):
                 entry.write(bytes(row["offset"] - written))
-                entry.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+                entry.write(np.ascontiguousarray(content(array)).reshape(-1).view(np.uint8).data)
                 written = row["offset"] + array.nbytes
 
 

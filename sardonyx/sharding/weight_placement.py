@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from sardonyx.graph.values.mmap import mapping_of
+from sardonyx.graph.values.mmap import content, mapping_of
 
 
 @dataclass
@@ -34,7 +34,7 @@ def placed(host: np.ndarray[Any, Any], sharding: NamedSharding, reading: Reading
     def part(index: Any) -> np.ndarray[Any, Any]:
         key = tuple(piece.indices(size) for piece, size in zip(index, host.shape, strict=True))
         if key not in shards:
-            shards[key] = host[index]
+            shards[key] = content(host[index])
         return shards[key]
 
     array = jax.make_array_from_callback(host.shape, sharding, part, dtype=host.dtype)

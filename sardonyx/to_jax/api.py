@@ -54,5 +54,5 @@ def to_jax(
     backend = inside_backend(precision)
     fn = PureFunction(source, backend, training=training, strict=strict)
     weights = store.now()
-    array_of = weights.__getitem__ if weights.backend.name == "jax" else weights.host
+    array_of = weights.__getitem__ if weights.backend.name == "jax" else weights.content
     return fn, {name: placed(name, array_of(name), backend) for name in fn.weights}

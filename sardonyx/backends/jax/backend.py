@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -19,7 +20,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
-from sardonyx.backends.host_memory import aligned
+from sardonyx.backends.host_memory import aligned, give_back_freed
 from sardonyx.backends.interpreter import Interpreter
 from sardonyx.backends.jax import memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import CompiledFolder
@@ -46,6 +47,9 @@ EXACT = {"xla_allow_excess_precision": False}
 
 # Settings of JAX with which programs look for bad values, or do not compile.
 _WATCHING = ("jax_debug_nans", "jax_debug_infs", "jax_disable_jit")
+
+# Seconds of a compilation that leaves so much freed memory that giving it back pays.
+LONG_COMPILE = 0.5
 
 # With fewer multiplications XLA has finished before another kernel would start.
 SMALLEST_PACKED = 2**14
@@ -189,12 +193,7 @@ class JaxBackend(JaxOperations):
             return Executable(replay)
         jitted = self._jitted(replay, donated)
         lower = partial(jitted.lower, *map(self._stand_in, arguments))
-        folder = self.settings.cache
-        if folder is None:
-            built = lower().compile()
-        else:
-            built = folder.compiled(lower, name, self._entry_options, self._actual_device)
-        return self._executable(replay, arguments, jitted, built)
+        return self._executable(replay, arguments, jitted, self._built(lower, name))
 
     def stored(
         self,
@@ -257,6 +256,18 @@ class JaxBackend(JaxOperations):
             return checks.read(outputs, partial(_traced, jitted, specs))
 
         return Executable(run, partial(costs_of, built))
+
+    def _built(self, lower: Callable[[], Any], name: str | None) -> Any:
+        """The executable: from the cache's folder, or compiled."""
+        folder = self.settings.cache
+        started = time.perf_counter()
+        if folder is None:
+            built = lower().compile()
+        else:
+            built = folder.compiled(lower, name, self._entry_options, self._actual_device)
+        if time.perf_counter() - started > LONG_COMPILE:
+            give_back_freed()
+        return built
 
     @property
     def _entry_options(self) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import mmap
 import os
 import re
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ import onnx
 
 from sardonyx.errors import MissingFile
 from sardonyx.graph.loading.refusals import refuse, title
+from sardonyx.graph.values.mmap import UNTRACKED
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -34,7 +34,6 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 # Before Python 3.13 each map holds a file descriptor, and a process may have only some hundreds.
 # Smaller files are read instead, so that a model with one file per tensor can be loaded.
 _SMALLEST_MAP = 64 * 1024
-_UNTRACKED: Any = {"trackfd": False} if sys.version_info >= (3, 13) and os.name != "nt" else {}
 
 # The standard library can open a path relative to a folder's handle, except on Windows.
 _BY_HANDLE = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
@@ -205,6 +204,6 @@ def _bytes(handle: int, status: os.stat_result, offset: int, size: int) -> Bytes
     key = (status.st_dev, status.st_ino, status.st_size)
     file_map = _maps.get(key)
     if file_map is None:
-        file_map = mmap.mmap(handle, status.st_size, access=mmap.ACCESS_READ, **_UNTRACKED)
+        file_map = mmap.mmap(handle, status.st_size, access=mmap.ACCESS_READ, **UNTRACKED)
         _maps[key] = file_map
     return np.frombuffer(file_map, np.uint8, size, offset)

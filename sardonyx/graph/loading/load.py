@@ -22,6 +22,7 @@ from sardonyx.graph.loading.attributes import (
     refuse_undeclared_references,
 )
 from sardonyx.graph.loading.declarations import canonical_domain, opset_versions, value_info
+from sardonyx.graph.loading.inline_weights import NOTHING_INLINE, InlineWeights
 from sardonyx.graph.loading.order import in_order
 from sardonyx.graph.loading.refusals import invalid, refuse_duplicates
 from sardonyx.graph.loading.tensors import TensorReader
@@ -29,24 +30,29 @@ from sardonyx.graph.loading.tensors import TensorReader
 DEEPEST_NESTING = 64
 
 
-def load_source(model: onnx.ModelProto, file: Path | None) -> Source:
-    """Check and convert `model`; external weights are mapped from the folder of its `file`."""
-    return _Loader(model, file).source()
+def load_source(
+    model: onnx.ModelProto, file: Path | None = None, inline: InlineWeights = NOTHING_INLINE
+) -> Source:
+    """Check and convert `model`, whose large weights can be `inline`, cut out of the proto.
+
+    External weights are mapped from the folder of its `file`.
+    """
+    return _Loader(model, file, inline).source()
 
 
 def load_function(body: onnx.FunctionProto, opset: int) -> Function:
     """Convert the function body that the ONNX standard defines for an operator."""
     model = onnx.ModelProto()
     model.opset_import.add(domain="", version=opset)
-    return _Loader(model, None).function(body)
+    return _Loader(model, None, NOTHING_INLINE).function(body)
 
 
 class _Loader:
     """Converts the parts of one model, and holds what they share: tensors, opsets, devices."""
 
-    def __init__(self, model: onnx.ModelProto, file: Path | None) -> None:
+    def __init__(self, model: onnx.ModelProto, file: Path | None, inline: InlineWeights) -> None:
         self.model = model
-        self.tensors = TensorReader(file)
+        self.tensors = TensorReader(file, inline)
         self.opsets = opset_versions(model.opset_import, "the model")
         self.configurations = devices.configurations(model)
         self.depth = 0

@@ -4,35 +4,55 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import onnx
 from google.protobuf.message import DecodeError
 
 from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded, MissingFile
+from sardonyx.graph.loading.inline_weights import (
+    NOTHING_INLINE,
+    Content,
+    InlineWeights,
+    cut_out,
+)
 from sardonyx.graph.loading.stream import read_to_end, refuse_large
 from sardonyx.graph.loading.wire import check_wire
+from sardonyx.graph.values.mmap import CAN_READ_AT, ModelFile
+
+# Minimum bytes of a file whose weights are read when programs need them. Smaller files are read
+# whole, so that they can be overwritten while their model is in use.
+SMALLEST_MAP = 2**26
 
 Readable: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | onnx.ModelProto"
 
 
-def read_model(source: Readable) -> tuple[onnx.ModelProto, Path | None]:
-    """Return the model and the path of its file, or None if it was not read from a path.
+class ReadModel(NamedTuple):
+    """A model, without the large weights that lie in its bytes.
 
-    External weights are searched in the folder of that file.
+    External weights are searched in the folder of `file`, which is None without a path.
     """
+
+    proto: onnx.ModelProto
+    file: Path | None = None
+    inline: InlineWeights = NOTHING_INLINE
+
+
+def read_model(source: Readable) -> ReadModel:
+    """Return the model in a path, bytes, a file object or a ModelProto."""
     if isinstance(source, onnx.ModelProto):
-        return _checked(source, "the ModelProto"), None
+        return ReadModel(_checked(source, "the ModelProto"))
     if isinstance(source, (str, os.PathLike)):
         path = Path(os.fsdecode(source))
-        return _parsed(_file_content(path), f"'{path}'"), path.absolute()
+        return _parsed(_file_content(path), f"'{path}'", path.absolute())
     if isinstance(source, (bytes, bytearray, memoryview)):
         size = memoryview(source).nbytes
         origin = f"the {size} bytes passed"
         refuse_large(size, origin)
         # A copy, unless it is bytes: the caller can change all others.
-        return _parsed(bytes(source), origin), None
+        return _parsed(bytes(source), origin)
     if hasattr(source, "read"):
         return _read_file_object(source)
     raise InvalidInput(
@@ -41,12 +61,12 @@ def read_model(source: Readable) -> tuple[onnx.ModelProto, Path | None]:
     )
 
 
-def _read_file_object(file: Any) -> tuple[onnx.ModelProto, Path | None]:
+def _read_file_object(file: Any) -> ReadModel:
     path = _path_of(file)
     origin = "the file object" if path is None else f"'{path}'"
     if path is not None:
         refuse_large(os.fstat(file.fileno()).st_size, origin)
-    return _parsed(read_to_end(file, origin), origin), path
+    return _parsed(read_to_end(file, origin), origin, path)
 
 
 def _path_of(file: Any) -> Path | None:
@@ -66,7 +86,7 @@ def _path_of(file: Any) -> Path | None:
     return Path(os.fsdecode(name)).absolute() if is_there else None
 
 
-def _file_content(path: Path) -> bytes | bytearray:
+def _file_content(path: Path) -> Content:
     try:
         # Non-blocking, so that a FIFO without a writer is refused at once.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -80,20 +100,25 @@ def _file_content(path: Path) -> bytes | bytearray:
         if not stat.S_ISREG(status.st_mode):
             raise InvalidModel(f"'{path}' is not a regular file: pass the path of a model file.")
         refuse_large(status.st_size, f"'{path}'")
+        if status.st_size >= SMALLEST_MAP and CAN_READ_AT:
+            # Some file systems, and processes with little address space, have no maps.
+            with suppress(OSError):
+                return ModelFile(handle, path)
         with open(handle, "rb", buffering=0, closefd=False) as file:
             return read_to_end(file, f"'{path}'")
     finally:
         os.close(handle)
 
 
-def _parsed(content: bytes | bytearray, origin: str) -> onnx.ModelProto:
-    if not content:
+def _parsed(content: Content, origin: str, file: Path | None = None) -> ReadModel:
+    if not len(content):
         raise InvalidModel(
             f"There is no model in {origin}: it is empty, or was already read to its end."
         )
     model = onnx.ModelProto()
+    rest, inline = cut_out(content)
     try:
-        model.ParseFromString(content)
+        model.ParseFromString(rest)
     except (DecodeError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         if "MaxDepth" in reason:
@@ -105,7 +130,7 @@ def _parsed(content: bytes | bytearray, origin: str) -> onnx.ModelProto:
             f"There is no ONNX model in {origin}: it cannot be parsed ({reason}). "
             "It may be truncated, or in another format."
         ) from None
-    return _checked(model, origin)
+    return ReadModel(_checked(model, origin), file, inline)
 
 
 def _checked(model: onnx.ModelProto, origin: str) -> onnx.ModelProto:

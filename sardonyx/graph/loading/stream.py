@@ -15,9 +15,10 @@ LARGEST_MESSAGE = 2**31 - 1
 MOST_FIELDS = 2**16
 
 _SMALLEST_PIECE, _LARGEST_PIECE = 2**20, 2**24
-_VARINT, _DELIMITED = 0, 2
+# How fields are stored.
+VARINT, DELIMITED = 0, 2
 # A tag and a length take at most ten bytes each.
-_LONGEST_HEADER = 20
+LONGEST_HEADER = 20
 
 
 def refuse_large(size: int, origin: str) -> None:
@@ -84,15 +85,15 @@ class _Fields:
 
     def follow(self, content: bytes | bytearray) -> None:
         """Skip the fields that have begun, and refuse bytes that cannot begin a field."""
-        while self.at + _LONGEST_HEADER <= len(content):
-            tag, after = _varint(content, self.at)
+        while self.at + LONGEST_HEADER <= len(content):
+            tag, after = varint(content, self.at)
             if _WIRE_TYPES.get(tag >> 3) != tag & 7:
                 raise InvalidModel(
                     f"There is no ONNX model in {self.origin}: at byte {self.at:,} no field of a "
                     "model begins. It may be damaged, or in another format."
                 )
-            number, after = _varint(content, after)
-            self.at = after + number if tag & 7 == _DELIMITED else after
+            number, after = varint(content, after)
+            self.at = after + number if tag & 7 == DELIMITED else after
             refuse_large(self.at, self.origin)
             self.count += 1
             if self.count > MOST_FIELDS:
@@ -102,8 +103,11 @@ class _Fields:
                 )
 
 
-def _varint(content: bytes | bytearray, at: int) -> tuple[int, int]:
+def varint(content: bytes | bytearray, at: int) -> tuple[int, int]:
     """Return a number that is stored with seven bits per byte, and the index after it."""
+    first = content[at]
+    if first < 0x80:
+        return first, at + 1
     number = 0
     for place in range(10):
         byte = content[at + place]
@@ -114,6 +118,6 @@ def _varint(content: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 _WIRE_TYPES = {
-    field.number: _VARINT if field.type == FieldDescriptor.TYPE_INT64 else _DELIMITED
+    field.number: VARINT if field.type == FieldDescriptor.TYPE_INT64 else DELIMITED
     for field in onnx.ModelProto.DESCRIPTOR.fields
 }

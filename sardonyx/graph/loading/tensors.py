@@ -17,8 +17,10 @@ import onnx
 
 from sardonyx.errors import InvalidModel, LimitExceeded
 from sardonyx.graph.loading.external import Bytes, map_external
+from sardonyx.graph.loading.inline_weights import NOTHING_INLINE, SMALLEST, InlineWeights
 from sardonyx.graph.loading.refusals import refuse, title
 from sardonyx.graph.standard.types import ELEMENT_TYPES, ElementType, element_type
+from sardonyx.graph.values.mmap import content
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -30,9 +32,10 @@ _TYPED_FIELDS = tuple(dict.fromkeys(kind.field for kind in ELEMENT_TYPES.values(
 class TensorReader:
     """Decodes the tensors of one file, whose external data may lie beside it."""
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, inline: InlineWeights = NOTHING_INLINE) -> None:
         self._file = file
         self._folder = file and file.parent
+        self._inline = inline
 
     def dense(self, tensor: onnx.TensorProto) -> Array:
         """Decode a dense tensor."""
@@ -44,15 +47,20 @@ class TensorReader:
                     f"its data is in '{entry.value}', which is the model file itself",
                     "save external data in a separate file",
                 )
-        return decode(tensor, self._folder)
+        return decode(tensor, self._folder, self._inline)
 
     def sparse(self, tensor: onnx.SparseTensorProto) -> Array:
         """Decode a sparse tensor as a dense array."""
         return decode_sparse(tensor, self._folder)
 
 
-def decode(tensor: onnx.TensorProto, folder: Path | None) -> Array:
-    """Return `tensor` as an array. Data outside the model file is mapped from `folder`."""
+def decode(
+    tensor: onnx.TensorProto, folder: Path | None, inline: InlineWeights = NOTHING_INLINE
+) -> Array:
+    """Return `tensor` as an array. Data outside the model file is mapped from `folder`.
+
+    A large array can be unaligned where it is: `content` returns its data.
+    """
     kind = _element_type(tensor)
     shape = _shape(tensor, tensor.dims, kind)
     if tensor.HasField("segment"):
@@ -61,7 +69,7 @@ def decode(tensor: onnx.TensorProto, folder: Path | None) -> Array:
             "it is one segment of a tensor, and ONNX does not define how segments are joined",
             "export the model with whole tensors",
         )
-    return _read_only(_data(tensor, kind, math.prod(shape), folder).reshape(shape))
+    return _read_only(_data(tensor, kind, math.prod(shape), folder, inline).reshape(shape))
 
 
 def decode_sparse(sparse: onnx.SparseTensorProto, folder: Path | None) -> Array:
@@ -140,16 +148,25 @@ def _shape(tensor: onnx.TensorProto, dims: Sequence[int], kind: ElementType) -> 
     return shape
 
 
-def _data(tensor: onnx.TensorProto, kind: ElementType, count: int, folder: Path | None) -> Array:
+def _data(
+    tensor: onnx.TensorProto,
+    kind: ElementType,
+    count: int,
+    folder: Path | None,
+    inline: InlineWeights,
+) -> Array:
     """Return the `count` elements, flat, from the external file, `raw_data` or the typed field."""
     typed = [field for field in _TYPED_FIELDS if len(getattr(tensor, field))]
     raw = tensor.raw_data  # Every access copies it.
+    cut = inline.data(raw)
+    size = len(raw) if cut is None else cut.size
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         if raw or typed:
             refuse(tensor, "it has data both inside and outside the model file")
         if kind.name == "string":
             refuse(tensor, "strings cannot be external data", "save them inside the model file")
-        return _from_bytes(map_external(tensor, folder, _packed_size(kind, count)), kind, count)
+        outside = map_external(tensor, folder, _packed_size(kind, count))
+        return (_in_place if outside.size >= SMALLEST else _from_bytes)(outside, kind, count)
     if raw and typed:
         refuse(tensor, f"it has data both in raw_data and in {typed[0]}")
     if typed and typed != [kind.field]:
@@ -160,8 +177,10 @@ def _data(tensor: onnx.TensorProto, kind: ElementType, count: int, folder: Path 
         if raw:
             refuse(tensor, "strings belong in string_data, not in raw_data")
         return _from_field(tensor, kind, count)
-    if len(raw) != _packed_size(kind, count):
-        _refuse_count(tensor, "raw_data", f"{len(raw):,} bytes", f"{_packed_size(kind, count):,}")
+    if size != _packed_size(kind, count):
+        _refuse_count(tensor, "raw_data", f"{size:,} bytes", f"{_packed_size(kind, count):,}")
+    if cut is not None:
+        return _in_place(cut, kind, count)
     return _from_bytes(np.frombuffer(raw, np.uint8), kind, count)
 
 
@@ -186,6 +205,13 @@ def _from_bytes(data: Bytes, kind: ElementType, count: int) -> Array:
     if sys.byteorder == "big":
         array = array.byteswap()
     return array if array.flags.aligned else array.copy()
+
+
+def _in_place(data: Bytes, kind: ElementType, count: int) -> Array:
+    """Return the elements as a view of the data, which may be unaligned, if they need no work."""
+    if kind.bits < 8 or kind.name == "bool" or sys.byteorder == "big":
+        return _from_bytes(content(data), kind, count)
+    return data.view(kind.dtype)
 
 
 def _unpacked(data: Bytes, kind: ElementType, count: int) -> Array:

@@ -129,7 +129,7 @@ class RecordingCache:
 
     def _digests(self, names: Iterable[str], weights: Weights) -> dict[str, str | None]:
         """Return digests of the weights that were read while tracing."""
-        return {name: name_of(weights.host(name)) for name in sorted(names)}
+        return {name: name_of(weights.content(name)) for name in sorted(names)}
 
     @cached_property
     def _nodes(self) -> list[Node]:

@@ -26,6 +26,7 @@ from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.steps import Frame, Segment, Step, key_of, without_dead_steps
 from sardonyx.graph.values.kinds import digest
+from sardonyx.graph.values.mmap import drop_pages
 from sardonyx.graph.values.params import Weights, WeightStore
 from sardonyx.ops.definition import OnBackend
 from sardonyx.ops.fused_products import packed, packed_product
@@ -121,7 +122,7 @@ class Binding:
     def arrays(self, weights: Weights, *, host: bool = False) -> list[Any]:
         """Return what the segment's function takes after the arrays that change with each call."""
         if host:
-            return [weights.host(self.weights[register]) for register in self.loose]
+            return [weights.on_host(self.weights[register]) for register in self.loose]
         bound = self._bound_to(weights.store)
         version, arrays = bound.placed
         if version == weights.version:
@@ -157,12 +158,18 @@ class Binding:
         xp = HOST if backend.compiled else backend
         # A custom operator can use the backend's library, with the backend's dtypes.
         with backend.scope(), xp.scope():
-            frame: Frame = {r: self._input(r, weights, xp) for r in steps.fixed}
+            frame: Frame = {}
             for step, releases in zip(steps.steps, steps.releases, strict=True):
-                step.run(xp, frame, releases)
+                # Each is read just before its first use, and freed after the last one.
+                unread = [r for r in step.reads if r not in frame]
+                frame.update({r: self._input(r, weights, xp) for r in unread})
+                step.run(xp, frame)
                 if xp is HOST:
-                    frame.update({r: np.asarray(frame[r]) for r in step.results if r in frame})
-                weights.drop_pages(self.weights[r] for r in step.reads if r in self.weights)
+                    frame.update({r: np.asarray(frame[r]) for r in step.results})
+                    for register in step.reads:
+                        drop_pages(frame[register])
+                for register in releases:
+                    del frame[register]
             return {r: frame[r] for r in steps.results}
 
     def _input(self, register: int, weights: Weights, xp: Backend) -> Any:
@@ -173,13 +180,14 @@ class Binding:
         return xp.put(self.constants[register])
 
     def stand_ins(self, weights: Weights) -> list[Any]:
-        """Return `arrays` to compile for, with only shapes and dtypes of prepared weights."""
-        with weights.backend.scope():
-            loose = [
-                self.specs[register] if register in self.specs else self._loose(register, weights)
-                for register in self.loose
-            ]
+        """Return `arrays` to compile for, with only shapes and dtypes of what is not placed yet."""
+        loose = [self._stand_in(register, weights) for register in self.loose]
         return loose + [pack.spec for pack in self.packs]
+
+    def _stand_in(self, register: int, weights: Weights) -> Any:
+        if register in self.weights:
+            return weights.stand_in(self.weights[register])
+        return self.specs.get(register) or self.placed[register]
 
     def replaying(self, segment: Segment) -> Callable[..., list[Any]]:
         """Return the segment as a function of a backend, its inputs, and `arrays`."""
@@ -222,7 +230,7 @@ class Binding:
 
     def _host(self, register: int, weights: Weights) -> np.ndarray[Any, Any]:
         if register in self.weights:
-            return weights.host(self.weights[register])
+            return weights.content(self.weights[register])
         return self.constants[register]
 
     def _loose(self, register: int, weights: Weights) -> Any:
@@ -252,7 +260,9 @@ def bind(
     fixed = {*weights, *constants, *(r for step in ahead for r in step.results)}
     segment = Segment(rest, results, fixed)
     computed = [r for r in segment.fixed if r not in weights and r not in constants]
-    prepared = Segment(without_dead_steps(ahead, computed), computed, fixed) if computed else None
+    prepared = (
+        Segment(_largest_first(ahead, computed, specs), computed, fixed) if computed else None
+    )
     packs = _packs(segment.fixed, specs, backend.packs_up_to)
     packed = {register for pack in packs for register in pack.registers}
     loose = tuple(register for register in segment.fixed if register not in packed)
@@ -266,6 +276,27 @@ def bind(
         packs,
         loose,
     )
+
+
+def _largest_first(
+    steps: Sequence[Step], results: Sequence[int], specs: Mapping[int, Spec]
+) -> list[Step]:
+    """Return the steps that the results need, those of the largest results first.
+
+    The largest weights are then in memory twice, as read and as prepared, while few others are.
+    """
+    sources = {register: step for step in steps for register in step.results}
+    ordered: dict[Step, None] = {}
+    waiting = sorted(results, key=lambda register: _size(specs[register]))
+    while waiting:
+        step = sources[waiting[-1]]
+        before = [r for r in step.reads if r in sources and sources[r] not in ordered]
+        if before:
+            waiting += before
+        else:
+            ordered[step] = None
+            waiting.pop()
+    return list(ordered)
 
 
 def _divided(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.tracing.binding import Argument
 from sardonyx.graph.values.kinds import Device, Static, Value, digest, exact
+from sardonyx.graph.values.mmap import content
 from sardonyx.ops.definition import Arrays, Definition, Map, Need, Parameter
 
 # Marks the place of an array that is known only when the program runs.
@@ -135,7 +137,8 @@ def observed(
     numbers of the arguments whose data must meet a condition; those in `values` must meet it now.
     """
     pairs = zip(arrays, values, strict=True)
-    constants = Constants({id(array): value for array, value in pairs if value is not None})
+    values_of = {id(array): partial(content, value) for array, value in pairs if value is not None}
+    constants = Constants(values_of)
     results = tuple(call(xp.with_constants(constants), arrays))
     same = [next((i for i, a in enumerate(arrays) if a is r), None) for r in results]
     return results, same, [i for i, a in enumerate(arrays) if id(a) in constants.with_conditions]

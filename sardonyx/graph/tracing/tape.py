@@ -41,6 +41,7 @@ from sardonyx.graph.values.kinds import (
     leaves,
     static,
 )
+from sardonyx.graph.values.mmap import content
 from sardonyx.ops.definition import NeedsHost
 
 # The time to compile a segment grows faster than its number of steps: XLA for CPU takes 3 seconds
@@ -178,7 +179,7 @@ class Tape:
         for weight in unknown:
             if isinstance(weight, Weight):
                 self.weights.note_read(weight.name)
-                self._known[weight.register] = static(weight.host)
+                self._known[weight.register] = static(content(weight.host))
         self._read([v.register for v in unknown if v.register not in self._known])
         return [self._known[v.register] if isinstance(v, Device) else v for v in values]
 

@@ -7,7 +7,7 @@ Users have `Params`, which they can write to at any time, from any thread. It wr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.standard.types import is_string
 from sardonyx.graph.values.kinds import digest, is_finite, spec_text, static
-from sardonyx.graph.values.mmap import drop_pages
+from sardonyx.graph.values.mmap import content, drop_pages
 
 T = TypeVar("T")
 
@@ -59,11 +59,11 @@ class Params(MutableMapping[str, Any]):
         return len(list(self._store))
 
     def __repr__(self) -> str:
-        return f"<{len(self)} params, {sum(self.host(n).nbytes for n in self):,} bytes>"
+        return f"<{len(self)} params, {sum(self._store.host(n).nbytes for n in self):,} bytes>"
 
     def host(self, name: str) -> np.ndarray[Any, Any]:
         """Return the initializer as a NumPy array, without placing it on the device."""
-        return self._store.host(name)
+        return content(self._store.host(name))
 
     def _array(self, name: str, value: Any, old: Spec) -> Any:
         """Place a caller's value on the device; NumPy arrays are copied, as they can change."""
@@ -114,7 +114,7 @@ class WeightStore:
         return iter(list(self._cells))
 
     def host(self, name: str) -> np.ndarray[Any, Any]:
-        """Return the initializer as a NumPy array, without placing it on the device."""
+        """Return the initializer where it is on the host, mapped or unaligned."""
         return self.now().host(name)
 
     def spec(self, name: str) -> Spec:
@@ -140,7 +140,7 @@ class WeightStore:
 
     def note_finite(self, name: str, weights: Weights) -> bool:
         """Return whether a weight is finite, and remember that a program depends on it."""
-        finite = is_finite(weights.host(name))
+        finite = is_finite(weights.content(name))
         with self._lock:
             self.finite[name] = finite
             if self._finiteness_changed(name):
@@ -152,7 +152,7 @@ class WeightStore:
         before = self.finite.get(name)
         if before is None:
             return False
-        self.finite[name] = is_finite(self.to_host(self._cells[name]))
+        self.finite[name] = is_finite(content(self.to_host(self._cells[name])))
         return self.finite[name] != before
 
     def _outdate_recordings(self) -> None:
@@ -173,6 +173,7 @@ class WeightStore:
         if cached is not None and np.array_equal(backend.fetch(cached), value):
             return cached
         self._placed[key] = array = backend.put(value)
+        drop_pages(value)
         return array
 
     @property
@@ -206,9 +207,16 @@ class WeightStore:
             if cell.device is None:
                 assert cell.host is not None
                 with self.backend.scope():
-                    cell.device = self.backend.put(cell.host)
-                self.drop_pages(cell)
+                    cell.device = self.backend.put(content(cell.host))
+                if cell.device is not cell.host:
+                    drop_pages(cell.host)
             return cell.device
+
+    def hold(self, cell: _Cell) -> np.ndarray[Any, Any]:
+        """Return the array of a cell on the host, whose data stays in memory from now on."""
+        with self._lock:
+            cell.host = cell.held = content(self.to_host(cell))
+            return cell.host
 
     def to_host(self, cell: _Cell) -> np.ndarray[Any, Any]:
         """Return the array of a cell on the host, fetched at its first use there."""
@@ -217,11 +225,6 @@ class WeightStore:
                 device: Any = cell.device
                 cell.host = static(self.backend.fetch(device)).value
             return cell.host
-
-    def drop_pages(self, cell: _Cell) -> None:
-        """Drop the pages of a mapped file, unless the backend computes with them."""
-        if cell.host is not None and not self.backend.owns(cell.host):
-            drop_pages(cell.host)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -243,15 +246,24 @@ class Weights:
         cell = _named(name, self._cells)
         return self.store.place(cell) if cell.device is None else cell.device
 
+    def stand_in(self, name: str) -> Any:
+        """Return the array on the device, or only its shape and dtype if it is not there yet."""
+        cell = _named(name, self._cells)
+        return self.store.spec(name) if cell.device is None else cell.device
+
     def host(self, name: str) -> np.ndarray[Any, Any]:
-        """Return the initializer as a NumPy array, without placing it on the device."""
+        """Return the initializer where it is on the host, mapped or unaligned."""
         cell = _named(name, self._cells)
         return self.store.to_host(cell) if cell.host is None else cell.host
 
-    def drop_pages(self, names: Iterable[str]) -> None:
-        """Drop the pages of mapped files, unless the backend computes with them."""
-        for name in names:
-            self.store.drop_pages(_named(name, self._cells))
+    def on_host(self, name: str) -> np.ndarray[Any, Any]:
+        """Return the initializer for calls on the host, which compute with it each time."""
+        cell = _named(name, self._cells)
+        return self.store.hold(cell) if cell.held is None else cell.held
+
+    def content(self, name: str) -> np.ndarray[Any, Any]:
+        """Return the initializer with data to compute with, without placing it on the device."""
+        return content(self.host(name))
 
     def note_read(self, name: str) -> None:
         """Remember that a program depends on this value of the initializer."""
@@ -271,6 +283,8 @@ class _Cell:
     """One value of an initializer: on the host, on the device, or both."""
 
     host: np.ndarray[Any, Any] | None = None
+    # The array on the host again, once its data stays in memory.
+    held: np.ndarray[Any, Any] | None = None
     device: Any = None
     is_new: bool = False
 

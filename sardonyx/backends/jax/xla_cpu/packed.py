@@ -12,6 +12,7 @@ from jax import lax
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
+from sardonyx.backends.host_memory import aligned_copy, zero_bytes
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu import platforms
 from sardonyx.backends.jax.xla_cpu.convolution import product_of_rows, turns_weights
@@ -42,7 +43,7 @@ class TurnedConvolution:
         count, *sides = weight.shape
         last = transposed(weight.reshape(count, math.prod(sides))).reshape(*sides, count)
         axes = range(last.ndim)
-        return last.transpose(*axes[1:-1], 0, axes[-1]).copy()
+        return _copied(last.transpose(*axes[1:-1], 0, axes[-1]))
 
     def run(self, x: Any, packed: Any) -> Any:
         """The convolution; XLA cancels the two transposes of the filters."""
@@ -87,7 +88,7 @@ class TurnedMatrix:
             return transposed(weight)
         matrix = transposed(weight) if self.is_transposed else weight
         blocks = matrix.reshape(len(matrix), -1, COLUMNS_OF_BLOCK)
-        return blocks.transpose(1, 0, 2).copy()
+        return _copied(blocks.transpose(1, 0, 2))
 
     def run(self, x: Any, packed: Any) -> Any:
         """The product with the last axis of `x`."""
@@ -127,11 +128,19 @@ def matrix_product(
 
 
 def transposed(matrix: Any) -> Any:
-    """A copy with the axes swapped, in strips, because NumPy is slow at it if rows are long."""
-    if not isinstance(matrix, np.ndarray):
+    """The matrix with its axes swapped and contiguous rows.
+
+    It is copied in strips, because NumPy is slow at it if rows are long.
+    """
+    if not isinstance(matrix, np.ndarray) or matrix.T.flags.c_contiguous:
         return matrix.T
-    result = np.empty(matrix.shape[::-1], matrix.dtype)
+    result = zero_bytes(matrix.nbytes).view(matrix.dtype).reshape(matrix.shape[::-1])
     for start in range(0, len(matrix), ROWS_AT_ONCE):
         strip = slice(start, start + ROWS_AT_ONCE)
         result[:, strip] = matrix[strip].T
     return result
+
+
+def _copied(array: Any) -> Any:
+    """A copy with contiguous rows; in NumPy one that XLA need not copy again."""
+    return aligned_copy(array) if isinstance(array, np.ndarray) else array.copy()
