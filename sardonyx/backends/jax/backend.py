@@ -158,7 +158,7 @@ class JaxBackend(JaxOperations):
         return self._with(checks=Checks())
 
     def outline(self) -> Backend:
-        return self._with(outlines=True)
+        return self._with(simplest=True, outlines=True)
 
     def _with(self, **choices: Any) -> Backend:
         settings = replace(self.settings, **choices)
