@@ -58,12 +58,12 @@ class CacheFile:
 def write_cache_file(
     path: str | os.PathLike[str], origin: Mapping[str, str], entries: Mapping[str, bytes]
 ) -> None:
-    """Write entries to a file; `origin` says where they hold. The path never has a part of it."""
+    """Write entries to a file, as a whole or not at all; `origin` says where they hold."""
     table = json.dumps({"origin": dict(origin), "entries": _places(entries)}).encode()
     rest = b"".join((table, *entries.values()))
     opening = _OPENING.pack(_MAGIC, hashlib.sha256(rest).digest(), len(rest), len(table))
     target = Path(path)
-    unfinished = target.with_name(f".{target.name[:64]}.{token_hex(8)}.unfinished")
+    unfinished = target.parent / f".{token_hex(8)}.unfinished"
     try:
         with open(unfinished, "xb", opener=_readable_by_all) as file:
             file.write(opening + rest)

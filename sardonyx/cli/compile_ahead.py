@@ -32,7 +32,6 @@ def compile_ahead(
 ) -> str:
     """Compile a model for calls of these shapes, each a list of "INPUT=SIZES"; return a report."""
     signatures = [dict(map(_parsed, call)) for call in calls] or [{}]
-    target = Path(path).with_suffix(SUFFIX) if output is None else Path(output)
     with TemporaryDirectory() as folder:
         model = load(path, backend=backend, device=device, precision=precision, cache=folder)
         recordings = model._plain.recordings
@@ -42,6 +41,7 @@ def compile_ahead(
                 "out --backend, or pass --backend jax."
             )
         model.compile(*(_completed(model, signature) for signature in signatures))
+        target = Path(path).with_suffix(SUFFIX) if output is None else Path(output)
         recordings.save(target)
     return _report(target, len(signatures), model.stats().compile_seconds)
 
@@ -55,7 +55,7 @@ def _report(target: Path, calls: int, seconds: float) -> str:
     report = f"{target}: {_counted(programs, 'program')} for {_counted(recorded, 'call')}, "
     report += f"{size:,} bytes, compiled in {seconds:.1f} seconds"
     if recorded < calls:
-        report += f"\n{_counted(calls - recorded, 'call')} cannot be recorded: each process traces"
+        report += f"\n{_counted(calls - recorded, 'call')} will be traced again by each process"
     return report
 
 
@@ -80,8 +80,8 @@ def _completed(model: Model, signature: Shapes) -> Shapes:
     for info in model.inputs:
         if info.dtype in (None, np.dtype(object)):
             raise InvalidInput(
-                f"The input {info} is no array of numbers, so its shape says too little: run calls "
-                "of the model once, loaded with a folder as cache=, instead."
+                f"The input {info} is no array of numbers, so a shape is not enough: load the "
+                "model with a folder as cache=, and call it once."
             )
         if info.name not in shapes:
             sizes = [size for size in info.shape or () if isinstance(size, int)]

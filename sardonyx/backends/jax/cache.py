@@ -158,11 +158,15 @@ def _versions() -> tuple[str, ...]:
     )
 
 
+# The reason why a file does not fit if the identity of its backend differs.
 _OPTIONS = "for another device or number of processors, or with other options"
 
 
 def _origin() -> dict[str, str]:
-    """All that programs in a file depend on, each by the reason that a difference is."""
+    """What programs in a file depend on, besides the backend's identity.
+
+    The keys are the reasons why a file does not fit if such a value differs.
+    """
     names = ("Python", "jax", "jaxlib", "numpy", "ml_dtypes")
     libraries = zip(names, _versions(), strict=True)
     return {

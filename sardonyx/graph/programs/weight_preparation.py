@@ -324,11 +324,11 @@ def _size(spec: Spec) -> int:
 
 
 def _read_by_kernels(steps: Sequence[Step]) -> set[int]:
-    """The registers that only kernels of another library read, such as oneDNN's.
+    """Return the registers that kernels of another library read, such as oneDNN's.
 
-    XLA compiles a function of its own for each vector that it must cut out of a pack for them: in
-    MobileNetV2 for 52 biases, which took three quarters of the time to compile. Into its own loops
-    it fuses the cut.
+    XLA compiles a function for each vector that it must cut out of a pack for them: in MobileNetV2
+    for 52 biases, which took three quarters of the time to compile. It fuses the cut into loops of
+    its own.
     """
     return {register for step in steps if _is_whole_kernel(step.call) for register in step.reads}
 
