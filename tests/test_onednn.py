@@ -29,6 +29,7 @@ from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import build
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.fused_products import convolution_and_more, product_and_more
+from tests.support import onnx_builders as builders
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64",
@@ -473,18 +474,11 @@ def test_a_kernel_gets_its_vectors_one_by_one() -> None:
     vectors = {f"{kind}{i}": drawn(64, seed=i) for kind in "bs" for i in range(5)}
     nodes = []
     for i in range(5):
-        nodes += [
-            helper.make_node("Gemm", [f"x{i}", f"m{i}", f"b{i}"], [f"p{i}"]),
-            helper.make_node("Sin", [f"p{i}"], [f"q{i}"]),
-            helper.make_node("Mul", [f"q{i}", f"s{i}"], [f"x{i + 1}"]),
-        ]
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [16, 64]) for n in ("x0", "x5")]
-    weights = [numpy_helper.from_array(a, name) for name, a in (matrices | vectors).items()]
-    proto = helper.make_model(
-        helper.make_graph(nodes, "chain", ends[:1], ends[1:], weights),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
+        nodes.append(builders.node("Gemm", [f"x{i}", f"m{i}", f"b{i}"], [f"p{i}"]))
+        nodes.append(builders.node("Sin", [f"p{i}"], [f"q{i}"]))
+        nodes.append(builders.node("Mul", [f"q{i}", f"s{i}"], [f"x{i + 1}"]))
+    weights = [builders.weight(name, array) for name, array in (matrices | vectors).items()]
+    proto = builders.model(nodes, [builders.value("x0", [16, 64])], ["x5"], weights)
     model, x = sardonyx.load(proto, backend="jax"), drawn(16, 64)
     (stage,) = model.trace(x).stages
     (pack,) = stage.binding.packs
