@@ -94,7 +94,10 @@ def _places(entries: Mapping[str, bytes]) -> dict[str, tuple[int, int]]:
 
 
 def _content_of(path: Path) -> bytes:
-    """The whole file, if nobody but this user and root could have written it."""
+    """The file's bytes, if nobody but this user and root could have written them.
+
+    Of a file of another format, only the first ones.
+    """
     try:
         # A link may lead to it, since the file is checked and not its path.
         with open(os.open(path, _FLAGS), "rb") as file:
@@ -102,7 +105,9 @@ def _content_of(path: Path) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise InvalidInput(f"The cache {str(path)!r} is neither a folder nor a file.")
             check_private(status, path)
-            return file.read()
+            start = file.read(len(_MAGIC))
+            # Somebody may pass a model of many gigabytes.
+            return start + file.read() if start == _MAGIC else start
     except OSError as error:
         raise InvalidInput(
             f"The cache file {str(path)!r} cannot be read: {error.strerror or error}."
@@ -123,7 +128,7 @@ def _unpacked(content: bytes, path: Path) -> tuple[dict[str, str], dict[str, byt
             raise ValueError
         table = json.loads(bytes(rest[:table_length]))
         places, contents = table["entries"].items(), rest[table_length:]
-        return table["origin"], {name: bytes(contents[a:b]) for name, (a, b) in places}
+        return dict(table["origin"]), {name: bytes(contents[a:b]) for name, (a, b) in places}
     except (ValueError, LookupError, TypeError, AttributeError, struct.error):
         raise InvalidInput(
             f"The cache file {str(path)!r} is truncated or was altered: write it again with "
