@@ -88,6 +88,12 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     it is created with mode 0700, and a folder that another user owns or can write to is refused. It
     holds at most 4 GiB; the entries that were not used for longest are deleted first.
 
+    `cache` may also be a file that `sardonyx compile` wrote. The signatures in it are neither
+    traced nor compiled; others are, and the file stays as it is. Loading it runs code, so it must
+    be yours or root's, and writable by nobody else; take it only from people whose packages you
+    would install. A damaged file is an error. A file for another model, other options, another
+    kind of machine or other versions is not used, with a warning that says which.
+
     A model keeps programs for at most `max_signatures` signatures, those used last.
 
     With `buckets="auto"` a dimension that has had three sizes, or grows by one with each call, gets

@@ -170,13 +170,38 @@ def test_the_check_sees_imports_of_every_form(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_importing_sardonyx_imports_no_array_library_but_numpy() -> None:
-    code = (
-        "import sys, sardonyx; "
-        "print([m for m in ('jax', 'jaxlib', 'cupy', 'torch') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+FIRST_CALLS = """
+import sys
+import numpy as np, onnx
+
+slow = "jax jaxlib cupy torch scipy rich PIL re2 safetensors numpy.ma onnx.reference".split()
+slow += ["sardonyx.cli", "sardonyx.backends.jax"]
+
+def new(before={*sys.modules}):
+    return sorted(name for name in {*sys.modules} - before if name in slow)
+
+import sardonyx
+print("import:", *new())
+path, backends = "examples/encoder.onnx", sys.argv[1:]
+for backend in backends:
+    sardonyx.load(path, backend=backend)(np.zeros((1, 8, 48), np.float32))
+    print(f"{backend}:", *new())
+print("late:", "sardonyx.backends.jax.padding.proof" in sys.modules)
+read = [name for (_, name), op in sardonyx.ops.OPS.items() if op._today.cache_info().currsize]
+print("operators:", "LayerNormalization" in read, "TfIdfVectorizer" in read)
+"""
+
+
+def test_a_process_imports_slow_modules_only_where_it_needs_them() -> None:
+    run = [sys.executable, "-c", FIRST_CALLS, "numpy", "jax"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "import:",
+        "numpy:",
+        "jax: jax jaxlib numpy.ma sardonyx.backends.jax",
+        "late: False",
+        "operators: True False",
+    ]
 
 
 def test_long_files_are_pointed_out() -> None:

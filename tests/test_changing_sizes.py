@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from onnx import parser
 
 import sardonyx
-from sardonyx.backends.jax.padding.prover import JaxPadding
+from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.padding.axes import Cut
 from sardonyx.graph.buckets.automatic import STEPS
 from sardonyx.graph.buckets.formulas import Formula, determine_formulas

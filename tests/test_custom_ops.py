@@ -187,6 +187,22 @@ def test_what_is_missing_or_wrong_is_told() -> None:
             return x
 
 
+def test_a_faulty_declaration_leaves_an_operator_as_it_was() -> None:
+    """As in a notebook, where the cell is mended and run again."""
+
+    @sardonyx.op(domain="mine")
+    def Halved(xp: Backend, x: Array) -> Array:
+        return x / 2
+
+    with pytest.raises(TypeError, match="'x' of the operator 'halved_before' has no annotation"):
+
+        @Halved.before(3)
+        def halved_before(xp: Backend, x) -> Array:
+            return x
+
+    assert [until for until, _ in Halved.definitions] == [None]
+
+
 @sardonyx.op(domain="mine")
 def Twirl(xp: Backend, x: Array, *, power: float = 3.0, **others: Annotated[Any, Swirl]) -> Array:
     """Bends in the other direction, and more."""

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
 import sardonyx
+from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.backends.jax.settings import Settings
 from tests.support.onnx_builders import model, node, value, weight
 
 RNG = np.random.default_rng(3)
@@ -147,3 +151,16 @@ def test_exported_programs_keep_it() -> None:
     proto, feeds = convolving("2-D", "float32", "initializer")
     program = sardonyx.load(sardonyx.export(proto).to_bytes())
     agree(program.run(None, feeds)[0], sardonyx.load(proto, backend="numpy").run(None, feeds)[0])
+
+
+def test_only_shapes_are_inferred_without_it() -> None:
+    """`export` takes the simplest forms, but their results are read."""
+    options = {"strides": (1, 1), "pads": ((1, 1), (1, 1)), "dilations": (1, 1), "groups": 1}
+    x, w = jnp.ones((1, 2, 4, 4), jnp.float32), jnp.full((3, 2, 3, 3), jnp.inf, jnp.float32)
+    searches = {}
+    for name, settings in (("simplest", Settings(simplest=True)), ("outline", None)):
+        xp: Any = JaxBackend(settings=settings) if settings else JaxBackend().outline()
+        traced = jax.make_jaxpr(lambda x, w, xp=xp: xp.convolution(x, w, **options))(x, w)
+        assert [a.shape for a in traced.out_avals] == [(1, 3, 4, 4)]
+        searches[name] = "is_finite" in str(traced)
+    assert searches == {"simplest": True, "outline": False}

@@ -236,8 +236,9 @@ def test_a_recording_is_kept_for_each_kind_of_call(tmp_path: Path) -> None:
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidInput, match="not a folder that can be used"):
-        sardonyx.load(ADD, backend="jax", cache=tmp_path / "file")
+    for path, fault in (("file", "a file that `sardonyx"), ("file/below", "not a folder that can")):
+        with pytest.raises(InvalidInput, match=fault):
+            sardonyx.load(ADD, backend="jax", cache=tmp_path / path)
 
 
 # -- memory ---------------------------------------------------------------------------------------

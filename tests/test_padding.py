@@ -16,7 +16,7 @@ from jax import lax
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.jax.padding.prover import JaxPadding
+from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.padding.axes import (
     Axis,
     Cut,

@@ -1,7 +1,8 @@
-"""The protocol of a cache on disk that processes share."""
+"""The protocol of a cache on disk that processes share: a folder, or one file that is only read."""
 
 from __future__ import annotations
 
+import os
 from typing import Any, Protocol
 
 
@@ -17,3 +18,12 @@ class Folder(Protocol):
 
     def write(self, name: str, content: bytes) -> None:
         """Write an entry."""
+
+    def save(self, path: str | os.PathLike[str], identity: str) -> None:
+        """Write all entries to one file, for models on a backend of this identity."""
+
+    def misfit(self, identity: str) -> str | None:
+        """Why a file lacks a model that is loaded with a backend of this identity.
+
+        The reason completes "it was compiled ...". None for a folder, which lacks none for long.
+        """

@@ -93,6 +93,13 @@ class PrivateFolder:
             if handle is not None:
                 os.close(handle)
 
+    def names(self) -> list[str]:
+        """The names of all entries, damaged ones included."""
+        with suppress(OSError, ValueError, InvalidInput), self._opened() as folder:
+            names = os.listdir(self.path if folder is None else folder)
+            return sorted(filter(_ENTRY.fullmatch, names))
+        return []
+
     def write(self, name: str, content: bytes) -> None:
         """Write an entry; on a full or a read-only disk there is none, never a part of one."""
         if len(content) + _SEAL.size > self.most_bytes:
@@ -119,7 +126,7 @@ class PrivateFolder:
         try:
             if is_new and os.fstat(handle).st_uid == os.geteuid():
                 _restrict(handle, 0o700)
-            _check(os.fstat(handle), self.path)
+            check_private(os.fstat(handle), self.path)
             yield handle
         finally:
             os.close(handle)
@@ -177,13 +184,13 @@ class PrivateFolder:
 
 
 def path_of(folder: Any) -> Path:
-    """The absolute path of the folder that a user passed, or an error if it is none."""
+    """The absolute path that a user passed for a cache, or an error if it is none."""
     try:
         path = os.fspath(folder)
     except TypeError:
         path = None
     if not isinstance(path, str) or not path:
-        raise InvalidInput(f"A cache is the path of a folder, not {folder!r}.")
+        raise InvalidInput(f"A cache is the path of a folder or a file, not {folder!r}.")
     try:
         return Path(path).expanduser().absolute()
     except (OSError, RuntimeError) as error:
@@ -215,18 +222,19 @@ def _restrict(handle: int, mode: int) -> None:
             os.fchmod(handle, mode)
 
 
-def _check(status: os.stat_result, path: Path) -> None:
-    """Refuse a folder that another user can write to."""
+def check_private(status: os.stat_result, path: Path) -> None:
+    """Refuse a folder or a file that another user can write to."""
     if _is_private(status):
         return
+    is_folder = stat.S_ISDIR(status.st_mode)
     if status.st_uid in (os.geteuid(), _ROOT):
         fault = f"can be written by others (its mode is {stat.S_IMODE(status.st_mode):04o})"
-        remedy = "run `chmod 700` on it"
+        remedy = f"run `chmod {'700' if is_folder else 'go-w'}` on it"
     else:
         fault, remedy = f"belongs to another user ({status.st_uid})", "make it your own"
     raise InvalidInput(
         f"The cache {str(path)!r} {fault}, and sardonyx runs code from it: {remedy}, or pass "
-        "another folder."
+        f"another {'folder' if is_folder else 'file'}."
     )
 
 

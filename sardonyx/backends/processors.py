@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from sardonyx.backends import control_groups
@@ -32,11 +33,14 @@ def _schedulable() -> int:
     return os.cpu_count() or 1
 
 
-def _quotas(root: Path) -> Iterator[int]:
-    """The quotas of processor time of this process's groups, in processors.
+# Kernels ask for each weight that they pack, and an answer takes a dozen files.
+@cache
+def _quotas(root: Path) -> tuple[int, ...]:
+    """The quotas of processor time of this process's groups, in processors, when first asked for.
 
     Version 2 of control groups states one in a file, version 1 in two.
     """
+    quotas = []
     for folder in control_groups.folders("cpu", root):
         numbers = text_of(folder / "cpu.max").split()
         if not numbers:
@@ -45,4 +49,5 @@ def _quotas(root: Path) -> Iterator[int]:
         if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
             quota, period = map(int, numbers)
             if quota and period:
-                yield math.ceil(quota / period)
+                quotas.append(math.ceil(quota / period))
+    return tuple(quotas)

@@ -1,4 +1,4 @@
-"""The command line: `sardonyx demo`, `sardonyx show MODEL` and `sardonyx ops`."""
+"""The command line: `sardonyx demo`, `show MODEL`, `compile MODEL` and `ops`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from sardonyx.arguments import PRECISIONS
 from sardonyx.backends import find
+from sardonyx.cli.compile_ahead import SUFFIX, compile_ahead
 from sardonyx.cli.demo import demo
 from sardonyx.cli.operator_page import page
 from sardonyx.cli.tables import grid, put, screen
@@ -33,11 +35,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "ops":
             print(page(), end="")
             return 0
+        if options.command == "compile":
+            print(_compiled(options))
+            return 0
         show(options.model, options.backend)
     except SardonyxError as error:
         print(f"sardonyx: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _compiled(options: argparse.Namespace) -> str:
+    return compile_ahead(
+        options.model,
+        options.shape,
+        options.output,
+        backend=options.backend,
+        device=options.device,
+        precision=options.precision,
+    )
 
 
 def show(path: str, backend: str | None) -> None:
@@ -86,5 +102,30 @@ def _parser() -> argparse.ArgumentParser:
     )
     show_parser.add_argument("model", metavar="MODEL", help="the path of an ONNX file")
     show_parser.add_argument("--backend", help="jax, cupy or numpy: the backend to check")
+    _add_compile(commands.add_parser("compile", help="compile a model ahead, into one file"))
     commands.add_parser("ops", help="print all operators, their types and where they run")
     return parser
+
+
+def _add_compile(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compile a model for calls of some shapes, and write the programs to one file. "
+        "sardonyx.load(MODEL, cache=FILE) starts from it on any machine of this kind."
+    )
+    parser.add_argument("model", metavar="MODEL", help="the path of an ONNX file")
+    parser.add_argument(
+        "--shape",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar="INPUT=SIZES",
+        help="the shapes of one call, as in --shape ids=1,128 mask=1,128; repeat it for others",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"where to write (default: MODEL with {SUFFIX})"
+    )
+    parser.add_argument("--backend", help="jax (default: the best installed)")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 or tpu (default: JAX's own choice)")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="highest", help="as in sardonyx.load"
+    )

@@ -117,7 +117,7 @@ class Export:
         return self._lowered(traces, near, largest)
 
     def _traces(self, probe: ProbeRange) -> Traces:
-        settings = Settings(precision=self.precision, outlines=probe.is_plain)
+        settings = Settings(precision=self.precision, simplest=probe.is_plain)
         backend = PortableBackend(settings=settings)
         probed = probe_sizes(self.signature.symbols, probe.least, probe.most)
         model = self.source, backend, self.params

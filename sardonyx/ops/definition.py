@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache, partial
 from types import MappingProxyType, NoneType, UnionType
 from typing import (
     Annotated,
@@ -296,6 +297,10 @@ class Definition:
         )
 
 
+# Returns a definition, which it reads from annotations the first time.
+Reader: TypeAlias = "Callable[[], Definition]"
+
+
 class Op(Generic[R]):
     """An ONNX operator: today's function, and those of older opsets with another meaning."""
 
@@ -306,8 +311,8 @@ class Op(Generic[R]):
         self.__module__ = function.__module__
         self._function = function
         self._native: dict[str, Callable[..., Any]] = {}
-        self._definition = Definition.of(function)
-        self._older: list[tuple[int, Definition]] = []
+        self._today = self._reader(function)
+        self._older: list[tuple[int, Reader]] = []
         self._inferences: list[tuple[float, Inference]] = []
 
     def __call__(self, *arguments: Any, **attributes: Any) -> R:
@@ -330,23 +335,28 @@ class Op(Generic[R]):
         """Declare the function that holds for opsets older than `opset`."""
 
         def declare(function: Function) -> Function:
-            self._end(opset, Definition.of(function))
+            self._end(opset, self._reader(function))
             return function
 
         return declare
 
     def ignores(self, name: str, annotation: Any, default: Any = None, *, before: int) -> None:
         """Declare an attribute of nodes of older opsets that changes no result."""
-        today = self._definition
         attribute = Parameter(name, Need.STATIC, annotation, required=False, default=default)
-        older = replace(
-            today,
-            attributes={**today.attributes, name: attribute},
-            ignored=today.ignored | {name},
-        )
-        self._end(before, older)
+        self._end(before, cache(partial(_with_ignored, self._today, attribute)))
 
-    def _end(self, opset: int, definition: Definition) -> None:
+    def _reader(self, function: Callable[..., Any]) -> Reader:
+        """Return the function that reads a definition from annotations, once.
+
+        The package's own are read at their first use, since a process uses few of the operators. A
+        user's are read now, so that a fault is reported where it is.
+        """
+        reader = cache(partial(Definition.of, function))
+        if not self.is_of_the_package:
+            reader()
+        return reader
+
+    def _end(self, opset: int, definition: Reader) -> None:
         self._older.append((opset, definition))
         self._older.sort(key=lambda entry: entry[0])
 
@@ -378,7 +388,7 @@ class Op(Generic[R]):
         def declare(function: Function) -> Function:
             self._native[backend] = function
             dispatching = OnBackend(self._function, MappingProxyType(self._native))
-            self._definition = replace(self._definition, function=dispatching)
+            self._today = cache(partial(_with_function, self._today, dispatching))
             return function
 
         return declare
@@ -387,13 +397,14 @@ class Op(Generic[R]):
         """Return the definition that holds at `opset`."""
         for until, definition in self._older:
             if opset < until:
-                return definition
-        return self._definition
+                return definition()
+        return self._today()
 
     @property
     def definitions(self) -> tuple[tuple[int | None, Definition], ...]:
         """All definitions, oldest first, each with the opset that ended it."""
-        return (*self._older, (None, self._definition))
+        older = ((until, definition()) for until, definition in self._older)
+        return (*older, (None, self._today()))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -422,6 +433,17 @@ def op(
     if function is None:
         return lambda f: Op(f, domain)
     return Op(function, domain)
+
+
+def _with_ignored(today: Reader, attribute: Parameter) -> Definition:
+    definition = today()
+    attributes = {**definition.attributes, attribute.name: attribute}
+    ignored = definition.ignored | {attribute.name}
+    return replace(definition, attributes=attributes, ignored=ignored)
+
+
+def _with_function(today: Reader, function: Callable[..., Any]) -> Definition:
+    return replace(today(), function=function)
 
 
 def _attributes_for(function: Callable[..., Any], annotation: Any) -> Mapping[str, Parameter]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sardonyx.backends.jax.backend import JaxBackend
-from sardonyx.backends.jax.padding.prover import JaxPadding
+from sardonyx.backends.jax.padding.arrays import JaxPadding
 
 
 def poisoned(array: Any, shape: Sequence[int]) -> np.ndarray[Any, Any]:

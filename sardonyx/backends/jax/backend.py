@@ -29,6 +29,7 @@ from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.costs import costs_of
 from sardonyx.backends.jax.onednn.threads import threads
 from sardonyx.backends.jax.operations import JaxOperations
+from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import packed
 from sardonyx.backends.operations.products import PackedProduct
@@ -166,7 +167,7 @@ class JaxBackend(JaxOperations):
         return self._with(checks=Checks())
 
     def outline(self) -> Backend:
-        return self._with(outlines=True)
+        return self._with(simplest=True, outlines=True)
 
     def _with(self, **choices: Any) -> Backend:
         settings = replace(self.settings, **choices)
@@ -325,11 +326,7 @@ class JaxBackend(JaxOperations):
         return kernel or packed.matrix_product(x, weight, **options)
 
     def padding(self) -> Padding | None:
-        if not self.compiled:
-            return None
-        from sardonyx.backends.jax.padding.prover import JaxPadding  # noqa: PLC0415  (for few users)
-
-        return JaxPadding()
+        return JaxPadding() if self.compiled else None
 
     def explain(self, error: Exception) -> str | None:
         return messages.explained(str(error))

@@ -1,9 +1,9 @@
-"""Compiled programs in a folder, for the next process.
+"""Compiled programs in a folder or a file, for the next process.
 
 JAX's own persistent cache is one for the whole process, in the folder of the first compilation;
 this one belongs to the models that were loaded with it. Its entries are code: a compiled program is
-machine code in a pickle. So they lie in a `PrivateFolder`, which verifies their checksums before
-JAX reads them.
+machine code in a pickle. So they lie in a `PrivateFolder` or a `CacheFile`, which verify checksums
+before JAX reads them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import ml_dtypes
 import numpy as np
 from jax.experimental import serialize_executable
 
+from sardonyx.backends.cache_file import CacheFile, write_cache_file
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import Product
 from sardonyx.backends.jax.xla_cpu.packed import TurnedConvolution, TurnedMatrix
@@ -60,8 +61,8 @@ class CompiledFolder:
 
     dataclasses = (Product, TurnedConvolution, TurnedMatrix, ConvolutionLayout)
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = PrivateFolder(folder)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._folder = CacheFile(path) if os.path.isfile(path) else PrivateFolder(path)
 
     def __reduce__(self) -> Any:
         return CompiledFolder, (self._folder.path,)
@@ -97,6 +98,20 @@ class CompiledFolder:
 
     def write(self, name: str, content: bytes) -> None:
         self._folder.write(_entry(name), content)
+
+    def save(self, path: str | os.PathLike[str], identity: str) -> None:
+        folder = self._folder
+        names = folder.names() if isinstance(folder, PrivateFolder) else []
+        contents = {name: folder.read(name) for name in names}
+        whole = {name: content for name, content in contents.items() if content is not None}
+        write_cache_file(path, {**_origin(), _OPTIONS: identity}, whole)
+
+    def misfit(self, identity: str) -> str | None:
+        if isinstance(self._folder, PrivateFolder):
+            return None
+        here, there = {**_origin(), _OPTIONS: identity}, self._folder.origin
+        differences = (reason for reason, value in here.items() if there.get(reason) != value)
+        return next(differences, "from another model or with other options")
 
 
 def _entry(name: str) -> str:
@@ -149,6 +164,24 @@ def _versions() -> tuple[str, ...]:
         np.__version__,
         ml_dtypes.__version__,
     )
+
+
+# The reason why a file does not fit if the identity of its backend differs.
+_OPTIONS = "for another device or number of processors, or with other options"
+
+
+def _origin() -> dict[str, str]:
+    """What programs in a file depend on, besides the backend's identity.
+
+    The keys are the reasons why a file does not fit if such a value differs.
+    """
+    names = ("Python", "jax", "jaxlib", "numpy", "ml_dtypes")
+    libraries = zip(names, _versions(), strict=True)
+    return {
+        "on another processor": _processor(),
+        **{f"with another version of {name}": number for name, number in libraries},
+        "with another version of sardonyx": _own_sources(),
+    }
 
 
 @cache

@@ -39,7 +39,7 @@ class JaxOperations(OnDevice):
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
         self.allow_padded(x, widths)
-        if self.settings.outlines:
+        if self.settings.simplest:
             return jnp.pad(x, widths, constant_values=value)
         return platforms.pad(x, widths, value)
 
@@ -156,11 +156,13 @@ class JaxOperations(OnDevice):
         if not jnp.issubdtype(x.dtype, jnp.floating):
             # XLA convolves integers with plain loops on the CPU, and not at all on a GPU.
             return super().convolution(x, weight, **options)
-        outlines, layout = self.settings.outlines, ConvolutionLayout.of(**options)
-        convolve = general_convolution if outlines else platforms.convolution
+        layout = ConvolutionLayout.of(**options)
+        convolve = general_convolution if self.settings.simplest else platforms.convolution
         x, weight, product = of_convolution(self.settings.precision, x, weight)
         y = convolve(x, weight, layout, **product)
-        return y if is_finite else with_padding(y, x.shape, weight, layout)
+        if is_finite or self.settings.outlines:
+            return y
+        return with_padding(y, x.shape, weight, layout)
 
     def window_max(self, x: Any, *window: Sequence[int]) -> Any:
         lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else int(np.iinfo(x.dtype).min)

@@ -15,7 +15,9 @@ class Settings:
     cache: CompiledFolder | None = None
     # The precision of products of float32: "highest", "high" or "bfloat16".
     precision: str = "highest"
-    # Whether only shapes are needed, so that the simplest form of each primitive is enough.
+    # Whether each primitive takes its simplest form, the same for all sizes.
+    simplest: bool = False
+    # Whether only shapes are needed, and no results.
     outlines: bool = False
     # The conditions on data, if programs check them.
     checks: Checks | None = None

@@ -158,7 +158,8 @@ def importer(
                 "array: pass NumPy, JAX or CuPy arrays, or any with __dlpack__."
             )
         return partial(_convert, backend.adopt, info)
-    if isinstance(array, np.ma.MaskedArray):
+    # Asked of subclasses alone, because NumPy imports its masked arrays when they are first named.
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
         raise InvalidInput(
             f"The input '{info.name}' is a masked array, but ONNX has no masks: pass "
             "array.filled(value) or array.data."

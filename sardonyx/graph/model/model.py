@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import gc
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -201,7 +202,17 @@ def audited(model: Model) -> Model:
         audit(model._source, strict=model.is_strict)
         if recordings is not None:
             recordings.note_sound()
+            _warn_of_misfit(recordings.misfit)
     return model
+
+
+def _warn_of_misfit(reason: str | None) -> None:
+    if reason is not None:
+        warnings.warn(
+            f"The cache file is not used: it was compiled {reason}. Calls are traced and compiled "
+            "as without it; write it again with `sardonyx compile`.",
+            stacklevel=4,
+        )
 
 
 def _restored(

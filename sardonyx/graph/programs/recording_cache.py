@@ -6,6 +6,7 @@ own. Recordings that `recording_format` cannot write are not cached.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -113,6 +114,15 @@ class RecordingCache:
         """Record for other processes that the model was checked and is valid."""
         if self._model is not None:
             self._folder.write(f"sound {self._model}", b"")
+
+    @property
+    def misfit(self) -> str | None:
+        """Why a file lacks this model, to complete "it was compiled ..."; None if it does not."""
+        return None if self.is_sound else self._folder.misfit(self._identity)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the folder's entries to one file, which `load` takes as a cache."""
+        self._folder.save(path, self._identity)
 
     @cached_property
     def _model(self) -> str | None:
