@@ -5,7 +5,7 @@ A graph may have many subgraphs, so none of them copies the names of the graphs 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 class VisibleNames:
     """The names of one graph, without those in `hidden`, and the names of the graphs around it."""
 
-    own: Container[str] = frozenset()
+    own: Set[str] = frozenset()
     outer: VisibleNames | None = None
-    hidden: Container[str] = frozenset()
+    hidden: Set[str] = frozenset()
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         if name in self.own and name not in self.hidden:
             return True
         return self.outer is not None and name in self.outer

@@ -234,10 +234,12 @@ def instead_of(
 def calls(step: Step, *ops: Called) -> bool:
     """Whether the step calls one of these."""
     called = step.call.function if isinstance(step.call, OpCall) else None
-    for op in ops:  # A loop costs less than `any`, and rewrites ask this most of all.
-        if called is function_of(op):
-            return True
-    return False
+    return called is not None and called in _functions(ops)
+
+
+@cache
+def _functions(ops: tuple[Called, ...]) -> frozenset[Callable[..., Any]]:
+    return frozenset(map(function_of, ops))
 
 
 def function_of(op: Called) -> Callable[..., Any]:

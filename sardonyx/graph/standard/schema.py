@@ -115,8 +115,8 @@ def check_node(node: Node, schema: Signature, opset: int) -> None:
     """Refuse a node whose inputs, outputs or attributes do not fit the operator's schema."""
     if schema.deprecated:
         raise UnsupportedModel(
-            f"{node.title(opset)} uses an operator that is deprecated in this opset: convert the model to an "
-            "opset that has it."
+            f"{node.title(opset)} uses an operator that is deprecated in this opset: convert the "
+            "model to an opset that has it."
         )
     _check_count(node, opset, "input", len(node.inputs), schema.input_counts)
     _check_count(node, opset, "output", len(node.outputs), schema.output_counts)
@@ -139,9 +139,7 @@ def _check_attributes(node: Node, schema: Signature, where: str) -> None:
         raise InvalidModel(f"{where} needs the attribute '{min(missing)}': set it.")
 
 
-def _check_count(
-    node: Node, opset: int, side: str, count: int, bounds: tuple[int, int]
-) -> None:
+def _check_count(node: Node, opset: int, side: str, count: int, bounds: tuple[int, int]) -> None:
     least, most = bounds
     if not least <= count <= most:
         expected = str(least) if least == most else f"{least} to {most}"
