@@ -92,12 +92,12 @@ def main() -> None:
     x = jnp.asarray(np.random.default_rng(1).normal(size=(WIDTH, WIDTH)).astype(np.float32))
     print(f"{'microseconds a call':<31}{'sardonyx':>9}{'jax.jit':>9}{'difference':>11}{'ratio':>8}")
 
-    add = sardonyx.load(small_model(), backend="jax")
+    add = sardonyx.load(small_model(), backend="jax", compile="now")
     plain = jax.jit(lambda x: x + x)
     report("one Add", lambda: add(x), lambda: plain(x), 500)
 
     proto, arrays = large_model()
-    chain = sardonyx.load(proto, backend="jax")
+    chain = sardonyx.load(proto, backend="jax", compile="now")
     written = hand_written(len(arrays), 500)
     placed = [jax.device_put(array) for array in arrays]
     report("500 nodes, 300 weights", lambda: chain(x), lambda: written(x, *placed), 20)

@@ -84,7 +84,7 @@ def _opened(path: Path, runtime: str, start: list[Any]) -> tuple[Step, Buffers, 
 
     import sardonyx  # noqa: PLC0415
 
-    model = sardonyx.load(path, backend="jax")
+    model = sardonyx.load(path, backend="jax", compile="now")
     call = model.bind(donate="past.*") if runtime == "sardonyx, donated" else model
 
     def step(token: Any, position: Any, buffers: Buffers) -> tuple[Any, Buffers]:

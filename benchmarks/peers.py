@@ -38,6 +38,8 @@ class Opened(NamedTuple):
     fetch: Callable[[Any], Any] = np.asarray
     # What the compiler counts in the program, for the roofline.
     work: Callable[[], Work] | None = None
+    # Waits until calls are as fast as they will be, if the first result does not.
+    settle: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def open_sardonyx(job: Job, feeds: Feeds, **options: Any) -> Opened:
     device = "cuda" if job.gpu else None
     model = sardonyx.load(job.path, backend="jax", device=device, cache=job.cache, **options)
     if not job.gpu:
-        return Opened(lambda: model.run(None, feeds))
+        return Opened(lambda: model.run(None, feeds), settle=lambda: model.compile(feeds))
     placed = {name: jax.device_put(array) for name, array in feeds.items()}
     return Opened(
         lambda: jax.block_until_ready(_several(model(**placed))), work=lambda: work_of(model, feeds)

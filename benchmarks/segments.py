@@ -147,7 +147,7 @@ def _graph(
 def report(title: str, proto: onnx.ModelProto, feeds: dict[str, Any]) -> None:
     """Compare with onnxruntime, then print how the program runs."""
     theirs = onnxruntime.InferenceSession(proto.SerializeToString())
-    model = sardonyx.load(proto, backend="jax")
+    model = sardonyx.load(proto, backend="jax", compile="now")
     for ours, expected in zip(model.run(None, feeds), theirs.run(None, feeds), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
     program = model.trace(**feeds)

@@ -57,6 +57,7 @@ def _open(job: Job) -> tuple[dict[str, Any], Opened]:
     loaded = time.perf_counter()
     opened.call()
     first = time.perf_counter()
+    opened.settle()
     facts = {
         "import": imported - started,
         "load": loaded - imported,

@@ -26,6 +26,7 @@ from sardonyx.graph.loading.read import Readable, read_model
 from sardonyx.graph.loading.single_op import single_node
 from sardonyx.graph.model.model import Model, audited
 from sardonyx.graph.model.shared import Options
+from sardonyx.graph.programs.compiler import BACKGROUND, MODES
 from sardonyx.graph.standard.schema import newest_version
 from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
 from sardonyx.limits import Limits
@@ -42,6 +43,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     backend: str | Backend | None = None,
     device: Any = None,
     jit: bool = True,
+    compile: str = BACKGROUND,  # noqa: A002  (the word for it)
     strict: bool = True,
     cache: str | os.PathLike[str] | None = None,
     max_signatures: int = 256,
@@ -64,7 +66,18 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     `backend` is "jax", "cupy" or "numpy", or a `Backend` of your own; None chooses the best that is
     present, and `model.backend` names it. `device` is "cpu", "cuda", "cuda:1", "tpu" or one of
     JAX's own devices. With `jit=False` nothing is compiled: operators run one by one, which is slow
-    but easy to follow. With `strict=False` operators accept types that their schemas do not list.
+    but easy to follow.
+
+    With `compile="background"` no call waits for the compiler. On a CPU a new signature runs step
+    by step, on NumPy and on oneDNN's kernels if they are installed; when it comes again, it is
+    compiled in another thread, and the compiled program takes over as soon as it is ready. Results
+    of the two differ by rounding. With "now" each call runs compiled programs, and the first one
+    waits; `model.compile(...)` compiles ahead of it. With "never" only `model.compile(...)` does.
+    Programs for sizes that change are compiled in the background as well, but for `buckets=` of
+    your own, and where each call has a new size. GPUs and TPUs have nothing to run before, so "now"
+    holds there always, as it does with `checked`, and for operators of your own.
+
+    With `strict=False` operators accept types that their schemas do not list.
 
     `cache` names a folder for recordings and compiled programs, which the next process uses again.
     Compiled programs are machine code, and JAX unpickles them, so the folder must be yours alone:
@@ -119,11 +132,13 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     check_switches(retain_freed_memory=retain_freed_memory)
     check_count(max_signatures, "A model keeps at least one signature")
     check_choice("precision", precision, PRECISIONS)
+    check_choice("compile", compile, MODES)
     if not isinstance(limits, Limits):
         raise InvalidInput(f"'limits' is {limits!r:.100}: pass a sardonyx.Limits.")
     if is_archive(source):
         _refuse_for_archives(
             jit=jit,
+            compile=compile,
             strict=strict,
             cache=cache,
             max_signatures=max_signatures,
@@ -149,7 +164,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     if cache is not None:
         chosen = chosen.with_cache(path_of(cache))
     sizes = Sizes.of(buckets, loaded.graph.inputs)
-    options = Options(strict, max_signatures, sizes, watch=compiling, checked=checked)
+    options = Options(
+        strict, max_signatures, sizes, watch=compiling, checked=checked, compile=compile
+    )
     return audited(Model(loaded, chosen if jit else chosen.uncompiled(), options))
 
 

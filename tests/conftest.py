@@ -5,9 +5,24 @@ from zlib import crc32
 
 import pytest
 
+import sardonyx
 from sardonyx.backends import available, find
 from sardonyx.backends.base import Backend
+from sardonyx.graph.programs.compiler import MODES, NOW
 from tests.support.strict_backend import StrictBackend
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--compile",
+        choices=MODES,
+        default=NOW,
+        help="when models compile unless a test says it: by default compiled programs are tested",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    sardonyx.load.__kwdefaults__["compile"] = config.getoption("--compile")
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
@@ -163,6 +163,31 @@ class Backend(Operations):
         ones. Equal names stand for equal functions, in other processes too.
         """
         return Executable(replay)
+
+    def stored(
+        self,
+        replay: Replay,
+        arguments: Sequence[Any],
+        *,
+        donated: Sequence[int] = (),
+        name: str | None = None,
+    ) -> Executable | None:
+        """What `compile` returns, if the cache in a folder has it."""
+        return None
+
+    def interpreter(self, is_overtaken: Callable[[], bool]) -> Backend | None:
+        """Return a backend that runs the steps of programs of this one, until they are compiled.
+
+        It raises `Overtaken` as soon as the function returns True. None if there is none.
+        """
+        return None
+
+    def is_here(self, array: Array) -> bool:
+        """Whether an array is on this backend's device, and on no other."""
+        return True
+
+    def discard(self, array: Array) -> None:
+        """Free the memory of a donated array, which its owner does not use again."""
 
     def reserved(self) -> tuple[int, int]:
         """The bytes of device memory that the library holds, and its limit; zeros if unknown."""

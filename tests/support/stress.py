@@ -66,12 +66,15 @@ class Stress:
     backend: Backend
     seconds: float
     threads: int
+    compile: str = "now"
     counts: Counter[str] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
 
     def run(self) -> Stress:
-        self.loaded = sardonyx.load(changing(), backend=self.backend, max_signatures=6)
+        self.loaded = sardonyx.load(
+            changing(), backend=self.backend, max_signatures=6, compile=self.compile
+        )
         self.end = time.monotonic() + self.seconds
         workers = [Thread(target=self._work, args=(seed,)) for seed in range(self.threads)]
         for worker in workers:
@@ -154,10 +157,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--threads", type=int, default=16)
     asked = parser.parse_args()
-    for name in ("numpy", "jax"):
-        done = Stress(sardonyx.backends.find(name), asked.seconds, asked.threads).run()
+    for name, compiles in (("numpy", "now"), ("jax", "now"), ("jax", "background")):
+        backend = sardonyx.backends.find(name)
+        done = Stress(backend, asked.seconds, asked.threads, compiles).run()
         calls = sum(done.counts[duty] for duty in done.counts if duty.startswith("_call"))
-        print(f"{name}: {calls:,} calls, {asked.threads} threads, {len(done.errors)} errors")
+        title = f"{name}, compile={compiles}"
+        print(f"{title}: {calls:,} calls, {asked.threads} threads, {len(done.errors)} errors")
         print(
             "   ", ", ".join(f"{n:,} {duty.strip('_')}" for duty, n in sorted(done.counts.items()))
         )

@@ -20,6 +20,7 @@ from sardonyx.backends.conditions import Condition
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned
+from sardonyx.backends.interpreter import Interpreter
 from sardonyx.backends.jax import memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import CompiledFolder
 from sardonyx.backends.jax.checks import Checks
@@ -42,6 +43,9 @@ _WITHOUT_X64 = {
 
 # Each value has the dtype of the graph: XLA would drop casts to narrow dtypes and back.
 EXACT = {"xla_allow_excess_precision": False}
+
+# Settings of JAX that look at the values of a program.
+_CHECKING = ("jax_debug_nans", "jax_debug_infs", "jax_disable_jit")
 
 # With fewer multiplications XLA has finished before another kernel would start.
 SMALLEST_PACKED = 2**14
@@ -183,11 +187,57 @@ class JaxBackend(JaxOperations):
     ) -> Executable:
         if not self.compiled:
             return Executable(replay)
+        jitted = self._jitted(replay, donated)
+        lower = partial(jitted.lower, *map(self._stand_in, arguments))
+        folder = self.settings.cache
+        if folder is None:
+            built = lower().compile()
+        else:
+            built = folder.compiled(lower, name, self._entry_options, self._actual_device)
+        return self._executable(replay, arguments, jitted, built)
+
+    def stored(
+        self,
+        replay: Replay,
+        arguments: Sequence[Any],
+        *,
+        donated: Sequence[int] = (),
+        name: str | None = None,
+    ) -> Executable | None:
+        folder = self.settings.cache
+        if folder is None or name is None:
+            return None
+        built = folder.stored(name, self._entry_options, self._actual_device)
+        if built is None:
+            return None
+        return self._executable(replay, arguments, self._jitted(replay, donated), built)
+
+    def interpreter(self, is_overtaken: Callable[[], bool]) -> Backend | None:
+        checks_each_step = any(getattr(jax.config, name) for name in _CHECKING)
+        can_fetch = self._is_on_cpu and not self.checked
+        if not self.compiled or not can_fetch or checks_each_step:
+            return None
+        return None if self.precision == "bfloat16" else Interpreter(is_overtaken)
+
+    def is_here(self, array: Any) -> bool:
+        return not isinstance(array, jax.Array) or array.sharding.device_set == {
+            self._actual_device
+        }
+
+    def discard(self, array: Any) -> None:
+        if isinstance(array, jax.Array):
+            array.delete()
+
+    def _jitted(self, replay: Replay, donated: Sequence[int]) -> Any:
         checks = self.settings.checks
         function = replay if checks is None else checks.reporting(replay)
-        jitted = jax.jit(function, donate_argnums=tuple(donated), compiler_options=EXACT)
+        return jax.jit(function, donate_argnums=tuple(donated), compiler_options=EXACT)
+
+    def _executable(
+        self, replay: Replay, arguments: Sequence[Any], jitted: Any, built: Any
+    ) -> Executable:
+        checks = self.settings.checks
         specs = [self.spec(argument) for argument in arguments]
-        built = self._built(partial(jitted.lower, *map(self._stand_in, arguments)), name)
 
         def run(*arrays: Any) -> Any:
             try:
@@ -206,13 +256,9 @@ class JaxBackend(JaxOperations):
 
         return Executable(run, partial(costs_of, built))
 
-    def _built(self, lower: Callable[[], Any], name: str | None) -> Any:
-        """The executable: from the cache's folder, or compiled."""
-        folder = self.settings.cache
-        if folder is None:
-            return lower().compile()
-        options = {**EXACT, "depends on": self.identity}
-        return folder.compiled(lower, name, options, self._actual_device)
+    @property
+    def _entry_options(self) -> dict[str, Any]:
+        return {**EXACT, "depends on": self.identity}
 
     @property
     def identity(self) -> str:

@@ -66,6 +66,10 @@ class CompiledFolder:
     def __reduce__(self) -> Any:
         return CompiledFolder, (self._folder.path,)
 
+    def stored(self, name: str, options: Mapping[str, Any], device: jax.Device) -> Any:
+        """Return the executable of the program with this name; None if the folder lacks it."""
+        return _loaded(self._folder.read(_file_of(_content_of(name), options, device)), device)
+
     def compiled(
         self,
         lower: Callable[[], Any],
@@ -78,14 +82,14 @@ class CompiledFolder:
         Otherwise compile and store it. A program with a name is looked up without lowering it.
         """
         lowered = lower() if name is None else None
-        content = lowered.as_text() if lowered is not None else f"{name} {_own_sources()}"
-        entry = f"{_key(content, options, device)}.xla"
-        executable = _loaded(self._folder.read(entry), device)
+        content = lowered.as_text() if lowered is not None else _content_of(str(name))
+        file = _file_of(content, options, device)
+        executable = _loaded(self._folder.read(file), device)
         if executable is None:
             executable = (lower() if lowered is None else lowered).compile()
             written = _written(executable)
             if written is not None:
-                self._folder.write(entry, written)
+                self._folder.write(file, written)
         return executable
 
     def read(self, name: str) -> bytes | None:
@@ -99,7 +103,11 @@ def _entry(name: str) -> str:
     return f"{_digest((name, _own_sources(), *_versions(), _processor()))}.kept"
 
 
-def _key(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
+def _content_of(name: str) -> str:
+    return f"{name} {_own_sources()}"
+
+
+def _file_of(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
     parts = (
         content,
         repr(sorted(options.items())),
@@ -111,7 +119,7 @@ def _key(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
         device.client.platform_version,
         _processor() if device.platform == "cpu" else "",
     )
-    return _digest(parts)
+    return f"{_digest(parts)}.xla"
 
 
 def _digest(parts: Iterable[str]) -> str:

@@ -68,6 +68,8 @@ class Buckets:
     weights: Weights | None = None
     # The version of the weights that tracing read.
     version: int = -1
+    # Whether the values of inputs decide which programs run.
+    reads_inputs: bool = False
 
     def run(self, plan: PaddedCallPlan, inputs: Sequence[Any], weights: Weights) -> list[Any]:
         """Return the outputs for these arrays."""
@@ -96,9 +98,13 @@ class Buckets:
         if self.version != weights.static_version:
             self.buckets.clear()
             self.version = weights.static_version
+        planned = None if self.reads_inputs else self._planned_by_formulas(call)
+        if planned is not None:
+            return planned, set()
         true, _ = self._traced(call, {})
-        bucket = self._bucket(call, true)
+        bucket = self._bucket(call, true.registers.inputs_read)
         read = {*true.registers.inputs_read, *bucket.recorder.registers.inputs_read}
+        self.reads_inputs |= bool(read)
         try:
             comparison = self._compared(bucket, call, true, {})
         except Different as reason:
@@ -113,10 +119,32 @@ class Buckets:
         """Return the sizes that such a call is padded to."""
         return self.sizes.padded(sizes)
 
+    def has_program(self, call: CallArrays) -> bool:
+        """Whether some call of the same bucket was planned."""
+        bucket = tuple(call.specs(call.bucket)), tuple(call.bucket)
+        return any(key[:2] == bucket and each.programs for key, each in list(self.buckets.items()))
+
     def formulas(self, call: CallArrays) -> PlanFormulas | None:
         """Return the formulas of the bucket of such a call, if it has any."""
         bucket = self.buckets.get((tuple(call.specs(call.bucket)), tuple(call.bucket), ()))
         return None if bucket is None else bucket.formulas
+
+    def _planned_by_formulas(self, call: CallArrays) -> PaddedCallPlan | None:
+        """Return the plan of a call that need not be traced; None if its bucket has no formulas."""
+        try:
+            bucket = self._bucket(call, {})
+        except CannotPad:  # Perhaps something is wrong with the call, whose own trace will say it.
+            return None
+        if bucket.recorder.registers.inputs_read:
+            self.reads_inputs = True
+            self.buckets.clear()
+        elif bucket.sampled is not None:
+            plans = bucket.sampled
+            bucket.formulas = PlanFormulas.fitted(list(plans), list(plans.values()))
+            bucket.sampled = plans if bucket.formulas is None else None
+        if bucket.formulas is None or self.reads_inputs:
+            return None
+        return bucket.formulas.at(tuple(call.sizes[name] for name in call.bucket))
 
     def _learn(
         self, bucket: Bucket, comparison: Comparison, call: CallArrays, plan: PaddedCallPlan
@@ -129,8 +157,8 @@ class Buckets:
             bucket.formulas = PlanFormulas.fitted(list(plans), list(plans.values()))
         bucket.sampled = None
 
-    def _bucket(self, call: CallArrays, true: SegmentCollector) -> Bucket:
-        read = sorted((i, digest(value)) for i, value in true.registers.inputs_read.items())
+    def _bucket(self, call: CallArrays, inputs_read: Mapping[int, Any]) -> Bucket:
+        read = sorted((i, digest(value)) for i, value in inputs_read.items())
         key = tuple(call.specs(call.bucket)), tuple(call.bucket), tuple(read)
         if key not in self.buckets:
             try:

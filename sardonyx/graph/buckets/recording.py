@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock, RLock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.buckets.automatic import ChangingSizes
@@ -15,6 +18,7 @@ from sardonyx.graph.buckets.plans import PaddedCallPlan
 from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.programs.background import BACKGROUND
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.replay import NewKey, Recording
 from sardonyx.graph.values.kinds import digest
@@ -26,6 +30,10 @@ MOST_KINDS = 256
 MOST_FAILURES = 2
 # Maximum number of plans per signature.
 MAX_PLANS = 64
+
+
+# Puts a padded recording in the place of the one that a signature had; None forgets the signature.
+Publish: TypeAlias = "Callable[[PaddedRecording | None], None]"
 
 
 class Relatives(NamedTuple):
@@ -87,6 +95,17 @@ class PaddedCalls:
             family.learn(shapes, formulas)
         return padded
 
+    @property
+    def grow(self) -> bool:
+        """Whether results come back as inputs, one larger."""
+        return self._buckets.sizes.grow
+
+    def has_program(self, values: Sequence[Any]) -> bool:
+        """Whether a program exists that such calls share."""
+        call = CallArrays.of(values, self._infos)
+        bucket = self._buckets.sizes.padded(call.sizes)
+        return not bucket or self._buckets.has_program(replace(call, bucket=bucket))
+
     def shrink_bucket(self, values: Sequence[Any]) -> bool:
         """Add a smaller bucket for such a call; return whether there is one."""
         sizes = self._buckets.sizes.with_smaller_buckets(CallArrays.of(values, self._infos).sizes)
@@ -105,8 +124,10 @@ class _Learned:
     rest: tuple[int, ...] = ()
     # The last call that was not padded: its shapes, and its recording.
     before: tuple[Shapes, Recording] | None = None
+    # While a program for such calls is compiled in the background: the calls that can use it then.
+    waiting: list[tuple[Publish, Shapes]] = field(default_factory=list)
     # Why these calls are not padded any more.
-    refusal: SardonyxError | None = None
+    refusal: Exception | None = None
     failures: int = 0
 
     def fits(self, shapes: Shapes) -> bool:
@@ -141,9 +162,11 @@ class AutomaticCalls:
         relatives: Relatives | None,
         values: Sequence[Any],
         weights: Weights,
+        publish: Publish | None = None,
     ) -> Recording:
         """Return the recording for calls with inputs like these: `plain` if nothing is padded.
 
+        If there is a function to publish another recording later, no call waits for the compiler.
         Donated calls are not padded, since their arrays are to be overwritten.
         """
         if plain.inline or relatives is None or relatives.donated:
@@ -157,15 +180,22 @@ class AutomaticCalls:
             learned.before = shapes, plain
         if calls is None or self._recall(plain, values):
             return plain
-        try:
-            return _padded(calls, plain, relatives, values, weights)
-        except CannotPad as refusal:
-            learned.refusal = refusal
-        except SardonyxError as error:
-            # Either something is wrong with the call, which will say so, or it runs on the host.
-            learned.failures += 1
-            if learned.failures >= MOST_FAILURES:
-                learned.refusal = error
+        planned = partial(_planned, learned, calls, plain, relatives, weights)
+        # If each call has a new size, tracing all of them takes longer than the compiler.
+        if publish is None or calls.grow:
+            return planned(values)
+        with self._lock:
+            is_first = not learned.waiting
+            has_program = is_first and calls.has_program(values)
+            if not has_program:
+                learned.waiting.append((publish, shapes))
+        if has_program:
+            return planned(values)
+        if not is_first:
+            return plain
+        # The caller may write to its arrays meanwhile.
+        own = [np.array(value) if isinstance(value, np.ndarray) else value for value in values]
+        BACKGROUND.submit(partial(_compile, learned, partial(planned, own), weights))
         return plain
 
     def _calls(self, learned: _Learned, shapes: Shapes) -> PaddedCalls | None:
@@ -183,6 +213,45 @@ class AutomaticCalls:
             learned.pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
             learned.rest = learned.pattern.rest(shapes)
         return learned.calls
+
+
+def _planned(
+    learned: _Learned,
+    calls: PaddedCalls,
+    plain: Recording,
+    relatives: Relatives,
+    weights: Weights,
+    values: Sequence[Any],
+) -> Recording:
+    """Return the recording of a padded call; `plain`, if it cannot be padded."""
+    try:
+        return _padded(calls, plain, relatives, values, weights)
+    except CannotPad as refusal:
+        learned.refusal = refusal
+    except SardonyxError as error:
+        # Either something is wrong with the call, which will say so, or it runs on the host.
+        learned.failures += 1
+        if learned.failures >= MOST_FAILURES:
+            learned.refusal = error
+    return plain
+
+
+def _compile(learned: _Learned, planned: Callable[[], Recording], weights: Weights) -> None:
+    """Plan and compile a padded call in the background; then calls like it can use its program."""
+    recording: Recording | None = None
+    try:
+        with weights.backend.scope():
+            recording = planned()
+            if isinstance(recording, PaddedRecording):
+                recording.compile(weights)
+    except Exception as error:  # Such calls go on without padding.
+        learned.refusal = error
+    waiting, learned.waiting = learned.waiting, []
+    if isinstance(recording, PaddedRecording) and learned.refusal is None:
+        (publish, _), *others = waiting
+        publish(recording)
+        for publish, shapes in others:
+            publish(recording.resized(shapes))
 
 
 def _padded(
@@ -248,6 +317,12 @@ class PaddedRecording(Recording):
             self.plans.clear()
         self.plans[self._key_of(inputs)] = plan
         return plan
+
+    def compile(self, weights: Weights) -> None:
+        """Compile the programs of the plans."""
+        for plan in self.plans.values():
+            for stage in plan.program.shown.stages if plan is not None else ():
+                stage.compile(self.compiler, weights)
 
     def shown(self, inputs: Sequence[Any], weights: Weights) -> Program | None:
         """Return the padded program for these arrays; None if they run a program of their own."""

@@ -98,6 +98,7 @@ class CompiledModel(LoadedModel):
             compiles=self._compiles,
             shared=0,
             compile_seconds=self._seconds,
+            interpreted=0,
             bytes_held=self._bytes_held(),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import is_
 from threading import Lock
 from typing import Any
@@ -124,6 +124,22 @@ class Entries:
                 if self.by_key.pop(oldest, None) is not None:
                     self.evicted += 1
             return entry
+
+    def publish(
+        self, key: Any, relative_key: Any, entry: Entry, recording: Recording | None
+    ) -> None:
+        """Let calls of a signature, and those that differ in sizes only, use another recording.
+
+        Without one the signature is new again: its next call may belong to another bucket.
+        """
+        with self._lock:
+            if self.by_key.get(key) is not entry:
+                return
+            if recording is None:
+                del self.by_key[key]
+                return
+            self.by_key[key] = padded = replace(entry, recording=recording)
+        self.keep_relative(relative_key, padded)
 
     def forget_before(self, static_version: int) -> None:
         """Drop the entries recorded for older values of params that tracing reads."""

@@ -34,6 +34,7 @@ from sardonyx.graph.model.interface import PLAIN, CallOptions
 from sardonyx.graph.model.shared import Shared
 from sardonyx.graph.programs.ahead import compile_stages
 from sardonyx.graph.programs.call_recorder import CallRecorder
+from sardonyx.graph.programs.compiler import NEVER
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.recording_cache import RecordingCache
 from sardonyx.graph.programs.replay import Recording
@@ -187,11 +188,17 @@ class Form:
             return entry
         entry = self._resized(arguments, options, weights)
         if entry is None:
-            entry = self._new_entry(arguments, options, weights, learns=learns)
+            entry = self._new_entry(key, arguments, options, weights, learns=learns)
         return self.entries.keep(key, entry)
 
     def _new_entry(
-        self, arguments: list[Any], options: CallOptions, weights: Weights, *, learns: bool
+        self,
+        key: Any,
+        arguments: list[Any],
+        options: CallOptions,
+        weights: Weights,
+        *,
+        learns: bool,
     ) -> Entry:
         entry = Entry.of(arguments, self._infos, self._shared.compiler, weights)
         padded = self._padded_calls
@@ -199,8 +206,12 @@ class Form:
             return entry
         arrays = self._imported(arguments, entry)
         relatives = Relatives.of(arguments, options.donated) if entry.is_flat else None
+        recording = padded.recording
+        if isinstance(padded, AutomaticCalls) and self._shared.compiler.interprets:
+            publish = partial(self.entries.publish, key, relatives, entry)
+            recording = partial(padded.recording, publish=publish)
         with self.backend.scope():
-            entry.recording = padded.recording(entry.recording, relatives, arrays, weights)
+            entry.recording = recording(entry.recording, relatives, arrays, weights)
         if relatives is not None and isinstance(entry.recording, PaddedRecording):
             self.entries.keep_relative(relatives, entry)
         return entry
@@ -223,7 +234,8 @@ class Form:
         """Pads calls to sizes that share a program, if the backend compiles."""
         sizes = self._shared.options.buckets
         padding = self.backend.padding() if sizes else None
-        if not sizes or padding is None:
+        # NumPy runs all sizes without compiling, so that nothing needs padding.
+        if not sizes or padding is None or self._shared.compiler.mode == NEVER:
             return None
         new_buckets = partial(self._new_buckets, padding)
         if sizes.are_automatic:

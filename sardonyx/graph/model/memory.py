@@ -88,12 +88,12 @@ def _bound(stages: Sequence[Stage], weights: Weights) -> tuple[int, int, int]:
 
 
 def _donated(stage: Stage) -> int:
-    costs = stage.executable and stage.executable.costs
+    costs = stage.costs
     return costs().donated if costs else 0
 
 
 def _temporaries(stage: Stage) -> int:
-    costs = stage.executable and stage.executable.costs
+    costs = stage.costs
     if costs:
         return costs().temporaries
     return 0 if stage.segment is None else _most_alive(stage.segment)

@@ -125,7 +125,7 @@ class Model(OnnxModel):
         """Counts of calls, compiles, hits and evictions since the load, and the bytes held.
 
         >>> import numpy as np, sardonyx
-        >>> model = sardonyx.load("examples/encoder.onnx")
+        >>> model = sardonyx.load("examples/encoder.onnx", compile="now")
         >>> for batch in (1, 2, 1): _ = model(np.zeros((batch, 8, 48), np.float32))
         >>> stats = model.stats()
         >>> stats.calls, stats.hits, stats.compiles
@@ -143,6 +143,7 @@ class Model(OnnxModel):
             compiles=shared.compiler.compiles,
             shared=shared.compiler.shared,
             compile_seconds=shared.compiler.seconds,
+            interpreted=shared.compiler.interpreted,
             bytes_held=shared.weights.bytes_held + shared.constants.bytes_held,
         )
 

@@ -14,7 +14,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import Source
-from sardonyx.graph.programs.compiler import Compiler, Watch
+from sardonyx.graph.programs.compiler import NOW, Compiler, Watch
 from sardonyx.graph.tracing.shape_inference import Inferred
 from sardonyx.graph.values.params import Constants, WeightStore
 
@@ -28,6 +28,8 @@ class Options:
     buckets: Sizes | None = None
     watch: Watch = nullcontext
     checked: bool = False
+    # When programs are compiled; one of the compiler's modes.
+    compile: str = NOW
 
 
 DEFAULTS = Options()
@@ -41,7 +43,7 @@ class Shared:
         self.options = options
         self.weights = WeightStore(source.graph.initializers, backend)
         self.constants = Constants(backend)
-        self.compiler = Compiler(backend, options.watch)
+        self.compiler = Compiler(backend, options.watch, options.compile)
         self.inferred = Inferred(backend)
         self.lock = Lock()
         self._draws = count()

@@ -21,6 +21,8 @@ class Stats:
     compiles: int
     shared: int
     compile_seconds: float
+    # Runs of segments step by step, before they were compiled.
+    interpreted: int
     # Bytes on the device: weights, prepared weights, and constants.
     bytes_held: int
 

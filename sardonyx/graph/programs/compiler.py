@@ -5,18 +5,42 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.executable import Executable, Replay
+from sardonyx.backends.executable import Executable, Replay, Spec
+from sardonyx.graph.programs.interpretation import Interpretation, can_be_interpreted
 from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.graph.tracing.steps import Segment, key_of
 
 Watch: TypeAlias = Callable[[str], AbstractContextManager[object]]
+
+# When segments are compiled: before their first run, while calls run them step by step, or not.
+NOW, BACKGROUND, NEVER = MODES = ("now", "background", "never")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Unit:
+    """A segment as a function of arrays, for the compiler."""
+
+    segment: Segment
+    # A function of a backend, the segment's inputs, and its weights and constants.
+    replay: Replay
+    # A key of how it takes them.
+    form: Any
+    # Arrays like those that it takes, or their specs.
+    arguments: Sequence[Any]
+    results: Sequence[Spec]
+    donated: tuple[int, ...]
+
+    @property
+    def title(self) -> str:
+        count = len(self.segment.steps)
+        return f"{count} step{'s' * (count != 1)}"
 
 
 @dataclass(eq=False)
@@ -24,37 +48,32 @@ class Compiler:
     """Compiles the segments of one model, shares executables of equal ones, and counts."""
 
     backend: Backend
-    # Entered while a segment compiles, with its title.
+    # Entered while a call waits for a segment to compile, with its title.
     watch: Watch = nullcontext
+    mode: str = NOW
     compiles: int = 0
     shared: int = 0
+    # Runs of segments that were not compiled yet.
+    interpreted: int = 0
     seconds: float = 0.0
-    _executables: WeakValueDictionary[Any, Executable] = field(default_factory=WeakValueDictionary)
+    _executables: WeakValueDictionary[Any, Executable | Interpretation] = field(
+        default_factory=WeakValueDictionary
+    )
     _locks: dict[Any, Lock] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def compile(
-        self,
-        replay: Replay,
-        segment: Segment,
-        arguments: Sequence[Any],
-        form: Any,
-        donated: Sequence[int],
-    ) -> Executable:
-        """Return the segment's function for arguments like these.
+    @property
+    def interprets(self) -> bool:
+        """Whether calls run without compiled programs until these are ready."""
+        return self.mode != NOW and self.backend.interpreter(lambda: False) is not None
 
-        `replay` is the segment as a function of them; `form` is a key of how it takes them.
-        """
+    def compile(self, unit: Unit) -> Executable | Interpretation:
+        """Return the unit's function, which at first may run step by step."""
         if not self.backend.compiled:
-            return self.backend.compile(replay, arguments)
-        compiled = partial(self._compiled, segment, replay, arguments, donated=donated)
-        segment_key = key_of(segment)
-        if segment_key is None:
-            return compiled(name=None)
-        specs = tuple(self.backend.spec(argument) for argument in arguments)
-        # Programs that report bad data name their own nodes.
-        places = tuple(step.place for step in segment.steps) if self.backend.reports else ()
-        key = segment_key, form, specs, tuple(donated), places
+            return self.backend.compile(partial(unit.replay, self.backend), unit.arguments)
+        key = self._key(unit)
+        if key is None:
+            return self._function(unit, None)
         with self._lock:
             lock = self._locks.setdefault(key, Lock())
         with lock:
@@ -62,18 +81,58 @@ class Compiler:
             if executable is not None:
                 self.shared += 1
                 return executable
-            name = None if self.backend.folder is None else name_of(key)
-            self._executables[key] = executable = compiled(name=name)
+            self._executables[key] = executable = self._function(unit, key)
         with self._lock:
             self._locks.pop(key, None)
         return executable
 
-    def _compiled(self, segment: Segment, *arguments: Any, **options: Any) -> Executable:
+    def _key(self, unit: Unit) -> Any:
+        """Return a key, equal for units with equal functions; None if that is unknown."""
+        key = key_of(unit.segment)
+        if key is None:
+            return None
+        specs = tuple(self.backend.spec(argument) for argument in unit.arguments)
+        # Programs that report bad data name their own nodes.
+        places = tuple(step.place for step in unit.segment.steps) if self.backend.reports else ()
+        return key, unit.form, specs, unit.donated, places
+
+    def _function(self, unit: Unit, key: Any) -> Executable | Interpretation:
+        backend = self.backend
+        name = None if key is None or backend.folder is None else name_of(key)
+        if self.mode == NOW or not can_be_interpreted(unit.segment):
+            return self._compiled(unit, name, self.watch)
+        stored = backend.stored(
+            partial(unit.replay, backend), unit.arguments, donated=unit.donated, name=name
+        )
+        if stored is not None:
+            return stored
+        # The arrays of the call are not kept until then.
+        bare = replace(unit, arguments=[backend.spec(argument) for argument in unit.arguments])
+
+        def compiled(is_awaited: bool) -> Executable:
+            executable = self._compiled(bare, name, self.watch if is_awaited else nullcontext)
+            if key is not None:
+                self._executables[key] = executable
+            return executable
+
+        interpretation = Interpretation(
+            backend, unit.replay, unit.results, unit.donated, compiled, self._note_interpreted
+        )
+        if not interpretation.is_possible:
+            return self._compiled(unit, name, self.watch)
+        interpretation.compiles_by_itself = self.mode == BACKGROUND
+        return interpretation
+
+    def _note_interpreted(self) -> None:
+        with self._lock:
+            self.interpreted += 1
+
+    def _compiled(self, unit: Unit, name: str | None, watch: Watch) -> Executable:
         start = time.perf_counter()
-        count = len(segment.steps)
-        title = f"{count} step{'s' * (count != 1)}"
-        with self.watch(title), self.backend.scope():
-            executable = self.backend.compile(*arguments, **options)
+        backend = self.backend
+        function = partial(unit.replay, backend)
+        with watch(unit.title), backend.scope():
+            executable = backend.compile(function, unit.arguments, donated=unit.donated, name=name)
         with self._lock:
             self.compiles += 1
             self.seconds += time.perf_counter() - start

@@ -26,6 +26,7 @@ import numpy as np
 from sardonyx.backends.executable import Executable, Spec
 from sardonyx.backends.fused_epilogue import Activation, Epilogue
 from sardonyx.graph.ir import Node
+from sardonyx.graph.programs.interpretation import Interpretation
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.programs.weight_preparation import Binding, Pack
 from sardonyx.graph.tracing.op_call import HOLE, Drawing, Holes, OpCall
@@ -174,6 +175,7 @@ _TYPES: Mapping[Any, Callable[[_Writer, Any], int]] = {
     bytes: _Writer._bytes,
     Binding: lambda own, binding: own._entry("Binding", *own._all(_parts_of_binding(binding))),
     Executable: lambda own, value: own.place(None),
+    Interpretation: lambda own, value: own.place(None),
     Node: _Writer._node,
     Segment: lambda own, s: own._entry("segment", *own._all((s.steps, s.results, s.fixed, s.host))),
     Weight: lambda own, w: own._entry("weight", *own._all((w.register, w.spec, w.name))),

@@ -105,12 +105,13 @@ class Shortcut:
     def bind(
         self, inputs: Sequence[Any], compiler: Compiler, weights: Weights
     ) -> tuple[Replay, Sequence[Any]]:
-        """Bind the function to a version of the weights; the first time, compile it."""
+        """Return the function and its arrays; bind it to them once it is compiled."""
         passed = [inputs[i] for i in self.positions]
         self._stage.begin(passed, compiler, weights)
         arrays = self._stage.binding.arrays(weights)
         function = self._stage.function(compiler, [*passed, *arrays])
-        self.bound = weights.version, function, arrays
+        if self._stage.is_compiled:
+            self.bound = weights.version, function, arrays
         return function, arrays
 
     def outputs(

@@ -6,7 +6,7 @@ path. Therefore stages form a tree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.executable import Executable, Replay, Spec
+from sardonyx.backends.executable import Costs, Executable, Replay, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.calls.nested_values import map_arrays
-from sardonyx.graph.programs.compiler import Compiler
+from sardonyx.graph.programs.compiler import Compiler, Unit
+from sardonyx.graph.programs.interpretation import Interpretation
 from sardonyx.graph.programs.weight_preparation import Binding
 from sardonyx.graph.tracing.steps import Frame, Segment, Step
 from sardonyx.graph.values.kinds import Device, Static, Value, Weight, digest
@@ -44,7 +45,7 @@ class Stage:
     measures: tuple[int, ...] = ()
     # The model's outputs, in the last stage of a path: values whose arrays are in registers.
     outputs: tuple[Value, ...] | None = None
-    executable: Executable | None = None
+    executable: Executable | Interpretation | None = None
     # Whether rewrites changed steps that already ran while they were traced.
     is_rewritten: bool = False
     # Only in a root: whether a stage of the tree takes a random key, after the inputs.
@@ -77,11 +78,23 @@ class Stage:
             if segment.host:
                 self.executable = Executable(partial(_replay_on_host, segment, compiler.backend))
             else:
-                replay = partial(self.binding.replaying(segment), compiler.backend)
-                form = self.binding.form(segment)
-                self.executable = compiler.compile(replay, segment, arrays, form, self.donated)
+                replay, form = self.binding.replaying(segment), self.binding.form(segment)
+                unit = Unit(segment, replay, form, arrays, self.results, self.donated)
+                self.executable = compiler.compile(unit)
+        if isinstance(self.executable, Interpretation):
+            self.executable = self.executable.executable or self.executable
         assert self.executable is not None
         return self.executable.run
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the segment's function stays the same from now on."""
+        return isinstance(self.executable, Executable)
+
+    @property
+    def costs(self) -> Callable[[], Costs] | None:
+        """What the compiler reports on the segment, if it is compiled."""
+        return self.executable.costs if isinstance(self.executable, Executable) else None
 
     def compile(self, compiler: Compiler, weights: Weights) -> None:
         """Compile the segment and prepare its weights, without a call."""
@@ -89,6 +102,8 @@ class Stage:
             with compiler.backend.scope():
                 self.begin(self.inputs, compiler, weights)
                 self.binding.arrays(weights)
+            if isinstance(self.executable, Interpretation):
+                self.executable = self.executable.compiled()
 
     def begin(self, inputs: Sequence[Any], compiler: Compiler, weights: Weights) -> None:
         """Compile the segment before its first run, while another thread prepares its weights."""

@@ -65,6 +65,18 @@ def pack(spec: Sequence[int], size: int, weight: Bytes) -> Bytes:
     return packed
 
 
+def run(spec: Sequence[int], y: Bytes, x: Bytes, packed: Bytes, *others: Bytes | None) -> None:
+    """Write the product of arrays of the host to `y`; the others are the bias and the addend.
+
+    All lie densely in memory, in the order that the kernel expects.
+    """
+    library = _kernels().functions
+    arrays = (x, packed, *others, y)
+    addresses = [None if array is None else array.ctypes.data for array in arrays]
+    if library is None or library.sardonyx_onednn_run_now(*_passed(spec), *addresses):
+        raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
+
+
 def _passed(spec: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_int64], int]:
     return (ctypes.c_int64 * len(spec))(*spec), len(spec)
 
@@ -96,4 +108,6 @@ def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_plan.restype = ctypes.c_int64
     library.sardonyx_onednn_plan.argtypes = spec
     library.sardonyx_onednn_pack_now.restype = ctypes.c_int64
-    library.sardonyx_onednn_pack_now.argtypes = (*spec, ctypes.c_void_p, ctypes.c_void_p)
+    library.sardonyx_onednn_pack_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)
+    library.sardonyx_onednn_run_now.restype = ctypes.c_int64
+    library.sardonyx_onednn_run_now.argtypes = (*spec, *[ctypes.c_void_p] * 5)

@@ -46,6 +46,7 @@ class Product:
     packed: Spec
     result: Spec
     layouts: tuple[AxisOrder, ...]
+    has_bias: bool
 
     def pack(self, weight: Any) -> Any:
         """The weight in the form that the kernel reads: one axis of bytes.
@@ -67,8 +68,11 @@ class Product:
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
         """The product and its epilogue, whose bias and addend, if any, are the `others`.
 
-        It has no derivatives, so it serves only programs that nobody transforms.
+        It runs at once on arrays of the host. In programs it has no derivatives, so it serves only
+        those that nobody transforms.
         """
+        if isinstance(x, np.ndarray):
+            return self._run_on_host(x, packed, *others)
         *inputs, output = self.layouts
         call = jax.ffi.ffi_call(
             loaded.RUN,
@@ -77,6 +81,20 @@ class Product:
             output_layouts=output,
         )
         return call(x, packed, *others, spec=np.asarray(self.spec, np.int64))
+
+    def _run_on_host(self, *arrays: Any) -> Any:
+        *orders, order = self.layouts
+        x, packed, *others = map(_in_memory_order, arrays, orders)
+        bias = others.pop(0) if self.has_bias else None
+        addend = others.pop(0) if others else None
+        y = np.empty([self.result.shape[axis] for axis in order], self.result.dtype)
+        loaded.run(self.spec, y, x, packed, bias, addend)
+        return y.transpose(np.argsort(order))
+
+
+def _in_memory_order(array: Any, order: AxisOrder) -> Any:
+    """A view whose axes are in this order, or a copy if they are not so in memory."""
+    return np.ascontiguousarray(array.transpose(order))
 
 
 def convolution(
@@ -130,7 +148,8 @@ def _product(
         size = loaded.packed_size(spec)
         if size is not None:
             packed = Spec((size,), np.dtype(np.uint8))
-            return Product(spec, weight, packed, Spec(shape, weight.dtype), layouts)
+            result = Spec(shape, weight.dtype)
+            return Product(spec, weight, packed, result, layouts, epilogue.has_bias)
     return None
 
 

@@ -15,6 +15,7 @@ from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu import platforms
 from sardonyx.backends.jax.xla_cpu.convolution import product_of_rows, turns_weights
+from sardonyx.backends.numpy import HOST
 
 # Up to so many rows are multiplied by blocks of columns.
 MOST_ROWS_BY_BLOCKS = 16
@@ -45,6 +46,9 @@ class TurnedConvolution:
 
     def run(self, x: Any, packed: Any) -> Any:
         """The convolution; XLA cancels the two transposes of the filters."""
+        if isinstance(x, np.ndarray):
+            weight = np.moveaxis(packed, (-2, -1), (1, 0))
+            return HOST.convolution(x, weight, **self.layout._asdict())
         weight = jnp.moveaxis(packed, (-2, -1), (1, 0))
         return platforms.convolution(x, weight, self.layout)
 
@@ -89,8 +93,17 @@ class TurnedMatrix:
         """The product with the last axis of `x`."""
         *sizes, inner = x.shape
         rows = x.reshape(math.prod(sizes), inner)
+        if isinstance(x, np.ndarray):
+            y = HOST.matmul(rows, self._columns(packed))
+            return y.reshape(*sizes, y.shape[-1])
         y = _by_blocks(rows, packed) if self.is_blocked else product_of_rows(rows, packed)
         return y.reshape(*sizes, y.shape[-1])
+
+    def _columns(self, packed: Any) -> Any:
+        """The matrix (K, N) again, for arrays of the host."""
+        if not self.is_blocked:
+            return packed.T
+        return packed.transpose(1, 0, 2).reshape(packed.shape[1], -1)
 
 
 def _by_blocks(rows: Any, blocks: Any) -> Any:

@@ -1,7 +1,8 @@
-// The kernels as XLA calls them, and what Python asks of them beforehand.
+// The kernels as XLA calls them, and as Python does.
 
 #include "convolution.h"
 #include "matrix.h"
+#include "workers.h"
 
 namespace sardonyx {
 
@@ -100,6 +101,19 @@ int64_t sardonyx_onednn_pack_now(const int64_t* numbers, int64_t count, const st
                                  std::byte* packed) {
   try {
     sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count))->pack(weights, packed);
+    return 0;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// The same as in XLA's programs; the bias and the addend may be null. 0 where all went well.
+int64_t sardonyx_onednn_run_now(const int64_t* numbers, int64_t count, const std::byte* x,
+                                const std::byte* packed, const std::byte* bias,
+                                const std::byte* addend, std::byte* y) {
+  try {
+    auto plan = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count));
+    plan->run(sardonyx::Workers::all(), x, packed, bias, addend, y);
     return 0;
   } catch (const std::exception&) {
     return -1;

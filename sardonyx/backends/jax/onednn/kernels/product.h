@@ -45,8 +45,9 @@ class Product {
     }
   }
 
-  void run(ffi::ThreadPool& pool, const std::byte* x, const std::byte* packed,
-           const std::byte* bias, const std::byte* addend, std::byte* y) const {
+  template <class Pool>
+  void run(Pool& pool, const std::byte* x, const std::byte* packed, const std::byte* bias,
+           const std::byte* addend, std::byte* y) const {
     for_each_piece(pool, pieces_.size(), [=, this](size_t i) {
       const Piece& piece = pieces_[i];
       run_piece(i, {x + piece.x_at * item_, packed + weights_of(i).to_at,

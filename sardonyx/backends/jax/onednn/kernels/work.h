@@ -1,4 +1,4 @@
-// Work shared among the threads of XLA's pool, and plans of it that are made once.
+// Work shared among the threads of a pool, and plans of it that are made once.
 #pragma once
 
 #include <xmmintrin.h>
@@ -43,8 +43,8 @@ inline std::pair<int64_t, int64_t> share(int64_t count, int64_t part, int64_t pa
 
 // The pieces are taken by this thread and by those of the pool that come in time. What none of them
 // has begun is never waited for, so that a call from within the pool ends too.
-inline void for_each_piece(ffi::ThreadPool& pool, size_t count,
-                           std::function<void(size_t)> run_piece) {
+template <class Pool>
+void for_each_piece(Pool& pool, size_t count, std::function<void(size_t)> run_piece) {
   if (count == 1) return run_piece(0);
   struct Shared {
     std::function<void(size_t)> run_piece;

@@ -1,0 +1,48 @@
+"""Compiles in threads of their own, while calls go on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import Lock, Thread, main_thread
+
+from sardonyx.backends import processors
+
+# Compilers have threads of their own, too.
+MOST_THREADS = 4
+
+
+class Background:
+    """Runs jobs in a few threads, which end when there are no more jobs.
+
+    When the main thread has ended, the process waits for running jobs, and the others never start.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._threads = 0
+        self._lock = Lock()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run the job soon; it must not raise."""
+        with self._lock:
+            self._waiting.append(job)
+            most = min(MOST_THREADS, max(1, processors.available() // 2))
+            if self._threads >= most:
+                return
+            self._threads += 1
+        Thread(target=self._work, name="sardonyx-compile").start()
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            job()
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._lock:
+            if self._waiting and main_thread().is_alive():
+                return self._waiting.popleft()
+            self._threads -= 1
+            return None
+
+
+BACKGROUND = Background()

@@ -1,0 +1,152 @@
+"""A segment runs step by step on NumPy until its compiled function is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Event, Lock, Timer
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Executable, Replay, Spec
+from sardonyx.backends.interpreter import Overtaken
+from sardonyx.graph.loading.custom_ops import Own
+from sardonyx.graph.programs.background import BACKGROUND
+from sardonyx.graph.tracing.op_call import OpCall
+from sardonyx.graph.tracing.steps import Segment, Step
+from sardonyx.graph.tracing.subgraphs import BodyCall
+from sardonyx.ops.definition import OnBackend
+
+# Seconds that the first run may take before the compiler starts. A second run starts it at once, so
+# that nothing is compiled for shapes that come only once.
+PATIENCE = 0.5
+
+
+class Interpretation:
+    """The function of a segment: interpreted at first, and compiled in the background meanwhile."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        replay: Replay,
+        results: Sequence[Spec],
+        donated: Sequence[int],
+        compile_segment: Callable[[bool], Executable],
+        note_run: Callable[[], None],
+    ) -> None:
+        self._backend = backend
+        self._replay = replay
+        self._results = list(results)
+        self._donated = donated
+        self._compile_segment = compile_segment
+        self._note_run = note_run
+        # Set when the compiled function is ready, or must be waited for.
+        self._is_over = Event()
+        self._interpreter = backend.interpreter(self._is_over.is_set)
+        # False if only `compiled` compiles it.
+        self.compiles_by_itself = True
+        # What another process is to find is compiled even if it runs only once.
+        self._has_run = backend.folder is not None
+        self._is_submitted = False
+        self._executable: Executable | None = None
+        self._compiling = Lock()
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the backend has an interpreter."""
+        return self._interpreter is not None
+
+    @property
+    def executable(self) -> Executable | None:
+        """The compiled function, if it is ready."""
+        return self._executable
+
+    def compiled(self, *, is_awaited: bool = True) -> Executable:
+        """Return the compiled function; wait for it if need be."""
+        with self._compiling:
+            if self._executable is None:
+                self._executable = self._compile_segment(is_awaited)
+            self._is_over.set()
+            return self._executable
+
+    def run(self, *arrays: Any) -> Sequence[Any]:
+        """Return the results: of the compiled function, if it is ready."""
+        results = None if self._is_over.is_set() else self._interpreted(arrays)
+        return self.compiled().run(*arrays) if results is None else results
+
+    def _interpreted(self, arrays: Sequence[Any]) -> list[Any] | None:
+        """Run the steps; None if the compiled function is ready before, or has to run instead."""
+        timer = None
+        if self.compiles_by_itself and not self._is_submitted:
+            if self._has_run:
+                self._submit()
+            else:
+                timer = Timer(PATIENCE, self._submit)
+                timer.daemon = True
+                timer.start()
+        self._has_run = True
+        try:
+            results = self._stepped(arrays)
+        except Exception:  # The compiled function says what is wrong, if anything is.
+            self.give_up()
+            return None
+        finally:
+            if timer is not None:
+                timer.cancel()
+        self._note_run()
+        return results
+
+    def _stepped(self, arrays: Sequence[Any]) -> list[Any]:
+        backend, xp = self._backend, self._interpreter
+        assert xp is not None
+        donated = [arrays[i] for i in self._donated]
+        # The compiled function refuses a donated array that is passed twice, and other devices.
+        if len(set(map(id, donated))) < len(donated) or not all(map(backend.is_here, arrays)):
+            raise Overtaken
+        fetched = [backend.fetch(array) if backend.owns(array) else array for array in arrays]
+        with xp.scope():
+            results = list(map(np.asarray, self._replay(xp, *fetched)))
+        if [xp.spec(result) for result in results] != self._results:
+            raise Overtaken
+        # The backend may share the memory of an array that is put, and callers write to theirs.
+        passed = set(map(id, fetched))
+        own = [r if r.base is None and id(r) not in passed else r.copy() for r in results]
+        placed = list(map(backend.put, own))
+        for array in donated:
+            backend.discard(array)
+        return placed
+
+    def _submit(self) -> None:
+        if not self._is_submitted:
+            self._is_submitted = True
+            BACKGROUND.submit(partial(_compile, ref(self)))
+
+    def give_up(self) -> None:
+        """Let the next run wait for the compiled function."""
+        self._is_over.set()
+
+
+def _compile(reference: ref[Interpretation]) -> None:
+    """Compile a segment, unless its model is gone."""
+    interpretation = reference()
+    if interpretation is None:
+        return
+    try:
+        interpretation.compiled(is_awaited=False)
+    except Exception:  # The next run compiles it again, and raises.
+        interpretation.give_up()
+
+
+def can_be_interpreted(segment: Segment) -> bool:
+    """Whether NumPy can run the steps; padded ones and users' own are for the backend alone."""
+    return not segment.host and all(map(_is_for_any_backend, segment.steps))
+
+
+def _is_for_any_backend(step: Step) -> bool:
+    if isinstance(step.call, OpCall) and isinstance(step.call.function, (Own, OnBackend)):
+        return False
+    inner = (step for block in step.blocks for step in block.steps)
+    return isinstance(step.call, (OpCall, BodyCall)) and all(map(_is_for_any_backend, inner))
