@@ -84,7 +84,7 @@ class CallRecorder:
     def _run_waiting(self) -> None:
         stages = [stage for stage in self._waiting if self._runs(stage)]
         self._waiting.clear()
-        if not self.is_inline and len(stages) > 1:
+        if len(stages) > 1 and not self.is_inline and not self.compiler.interprets:
             compile_stages(stages, self.compiler, self.weights)
         for stage in stages:
             stage.run(self.registers.frame, self.compiler, self.weights, inline=self.is_inline)
