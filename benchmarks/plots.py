@@ -69,8 +69,11 @@ def _drawn(measure: str, records: Sequence[Record], folder: Path) -> Path:
     axes.set_title(measure)
     figure.legend(loc="outside lower center", fontsize=7, ncols=len(peers), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    path = folder / plot_of(measure)
-    # Without a date and with fixed names inside, equal results give equal files.
+    return save(figure, folder / plot_of(measure))
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write the figure; without a date and with fixed names, equal results give equal files."""
     with mpl.rc_context({"svg.hashsalt": "sardonyx", "svg.fonttype": "none"}):
         figure.savefig(path, metadata={"Date": None})
     return path

@@ -14,7 +14,15 @@ import onnx
 from onnx import AttributeProto
 
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
-from sardonyx.graph.ir import AttributeReference, Function, FunctionKey, Graph, Node, Source
+from sardonyx.graph.ir import (
+    AttributeReference,
+    Function,
+    FunctionKey,
+    Graph,
+    Node,
+    Placement,
+    Source,
+)
 from sardonyx.graph.loading import devices
 from sardonyx.graph.loading.attributes import (
     check_fields,
@@ -26,6 +34,7 @@ from sardonyx.graph.loading.inline_weights import NOTHING_INLINE, InlineWeights
 from sardonyx.graph.loading.order import in_order
 from sardonyx.graph.loading.refusals import invalid, refuse_duplicates
 from sardonyx.graph.loading.tensors import TensorReader
+from sardonyx.graph.loading.visible_names import VisibleNames
 
 DEEPEST_NESTING = 64
 
@@ -68,7 +77,7 @@ class _Loader:
         if not self.opsets:
             raise invalid("The model imports no opset")
         functions = self.functions()
-        graph = self.graph(self.model.graph, frozenset())
+        graph = self.graph(self.model.graph, None)
         refuse_undeclared_references(
             graph.nodes, (), "a function, but the node is not in a function"
         )
@@ -109,16 +118,16 @@ class _Loader:
         where = f"function '{proto.name}'"
         opsets = opset_versions(proto.opset_import, where) or self.opsets
         defaults: dict[str, Any] = dict.fromkeys(proto.attribute)
-        defaults |= {a.name: self.attribute(a, where, frozenset()) for a in proto.attribute_proto}
+        defaults |= {a.name: self.attribute(a, where, None) for a in proto.attribute_proto}
         refuse_duplicates(proto.input, f"{where} has two inputs named")
         refuse_duplicates(proto.output, f"{where} has two outputs named")
         if "" in proto.input or "" in proto.output:
             raise invalid(f"An input or output of {where} has no name")
-        inputs = frozenset(proto.input)
+        inputs = VisibleNames(frozenset(proto.input))
         nodes = self.nodes(proto.node, inputs, where)
         owner = f"{where}, which has {', '.join(defaults) or 'none'}"
         refuse_undeclared_references(nodes, defaults, owner)
-        _require_outputs(proto.output, inputs.union(*(node.outputs for node in nodes)), where)
+        _require_outputs(proto.output, inputs, nodes, where)
         return Function(
             proto.name,
             canonical_domain(proto.domain),
@@ -130,7 +139,7 @@ class _Loader:
             opsets,
         )
 
-    def graph(self, proto: onnx.GraphProto, outer: frozenset[str]) -> Graph:
+    def graph(self, proto: onnx.GraphProto, outer: VisibleNames | None) -> Graph:
         """Convert a graph, which can read the values `outer` of the graphs around it."""
         where = f"graph '{proto.name}'"
         self.depth += 1
@@ -142,17 +151,18 @@ class _Loader:
         inputs = tuple(value_info(value, where) for value in proto.input)
         input_names = [value.name for value in inputs]
         refuse_duplicates(input_names, f"{where} has two inputs named")
-        if shadowed := outer.intersection((*input_names, *initializers)):
+        own_names = {*input_names, *initializers}
+        if outer is not None and (shadowed := outer.among(own_names)):
             raise InvalidModel(
                 f"In {where} '{min(shadowed)}' has the name of a value of an outer graph: rename "
                 "one of them."
             )
-        available = outer.union(input_names, initializers)
+        available = VisibleNames(own_names, outer)
         nodes = self.nodes(proto.node, available, where)
         outputs = tuple(value_info(value, where) for value in proto.output)
         output_names = [value.name for value in outputs]
-        _require_outputs(output_names, available.union(*(node.outputs for node in nodes)), where)
-        if not outer:
+        _require_outputs(output_names, available, nodes, where)
+        if outer is None:
             refuse_duplicates(output_names, f"{where} has two outputs named")
         self.depth -= 1
         return Graph(proto.name, inputs, outputs, nodes, initializers)
@@ -171,56 +181,67 @@ class _Loader:
     def nodes(
         self,
         protos: Iterable[onnx.NodeProto],
-        available: frozenset[str],
+        available: VisibleNames,
         where: str,
     ) -> tuple[Node, ...]:
         """Convert and order nodes, which can read the `available` values and one another's."""
         protos = list(protos)
         computed = [name for proto in protos for name in proto.output if name]
         refuse_duplicates(computed, f"In {where} two nodes have the output")
-        if redefined := available.intersection(computed):
+        if redefined := available.among(computed):
             raise InvalidModel(
                 f"In {where} a node has the output '{min(redefined)}', which is already an input, "
                 "an initializer or a value of an outer graph: rename one of them."
             )
-        visible = available.union(computed)
-        earlier = set(available)
+        all_computed = frozenset(computed)
+        visible = VisibleNames(all_computed, available)
+        earlier: set[str] = set()
         nodes = []
         for proto in protos:
             # A subgraph does not see later values, and may use their names for its own.
-            hidden = visible.intersection(_inner_names(proto)).difference(earlier)
-            seen = visible - hidden if hidden else visible
+            hidden = _inner_names(proto).intersection(all_computed).difference(earlier)
+            seen = VisibleNames(all_computed, available, hidden) if hidden else visible
             nodes.append(self.node(proto, seen, where))
             earlier.update(proto.output)
         return in_order(nodes, available, where)
 
-    def node(self, proto: onnx.NodeProto, visible: frozenset[str], where: str) -> Node:
+    def node(self, proto: onnx.NodeProto, visible: VisibleNames, where: str) -> Node:
         if not proto.op_type:
             raise invalid(f"In {where} the node '{proto.name}' has no operator")
-        output = next(filter(None, proto.output), "")
-        named = f"node '{proto.name}'" if proto.name else f"node with output '{output}'"
-        label = f"{named} ({proto.op_type}) of {where}"
-        for name in proto.input:
+        inputs = tuple(proto.input)
+        for name in inputs:
             if name and name not in visible:
                 raise invalid(
-                    f"The {label} reads '{name}', but no node, input or initializer has that name"
+                    f"The {_label(proto, where)} reads '{name}', but no node, input or initializer "
+                    "has that name"
                 )
-        refuse_duplicates(
-            (a.name for a in proto.attribute), f"The {label} has two attributes named"
-        )
-        attributes = {a.name: self.attribute(a, label, visible) for a in proto.attribute}
         return Node(
             proto.op_type,
             canonical_domain(proto.domain),
             proto.overload,
             proto.name,
-            tuple(proto.input),
+            inputs,
             tuple(proto.output),
-            attributes,
-            devices.placements(proto, self.configurations, label),
+            self.attributes(proto, visible, where),
+            self.placements(proto, where),
         )
 
-    def attribute(self, proto: AttributeProto, where: str, visible: frozenset[str]) -> Any:
+    def attributes(
+        self, proto: onnx.NodeProto, visible: VisibleNames, where: str
+    ) -> dict[str, Any]:
+        if not proto.attribute:  # As many nodes have none, no label is written for them.
+            return {}
+        label = _label(proto, where)
+        names = (attribute.name for attribute in proto.attribute)
+        refuse_duplicates(names, f"The {label} has two attributes named")
+        return {a.name: self.attribute(a, label, visible) for a in proto.attribute}
+
+    def placements(self, proto: onnx.NodeProto, where: str) -> tuple[Placement, ...]:
+        if not proto.device_configurations:
+            return ()
+        return devices.placements(proto, self.configurations, _label(proto, where))
+
+    def attribute(self, proto: AttributeProto, where: str, visible: VisibleNames | None) -> Any:
         check_fields(proto, where)
         if proto.ref_attr_name:
             return AttributeReference(proto.ref_attr_name)
@@ -229,6 +250,12 @@ class _Loader:
         if proto.type == AttributeProto.GRAPHS:
             return tuple(self.graph(g, visible) for g in proto.graphs)
         return plain_value(proto, self.tensors, where)
+
+
+def _label(proto: onnx.NodeProto, where: str) -> str:
+    output = next(filter(None, proto.output), "")
+    named = f"node '{proto.name}'" if proto.name else f"node with output '{output}'"
+    return f"{named} ({proto.op_type}) of {where}"
 
 
 def _inner_names(proto: onnx.NodeProto) -> set[str]:
@@ -244,7 +271,10 @@ def _inner_names(proto: onnx.NodeProto) -> set[str]:
     return names
 
 
-def _require_outputs(names: Iterable[str], computed: frozenset[str], where: str) -> None:
+def _require_outputs(
+    names: Iterable[str], available: VisibleNames, nodes: Iterable[Node], where: str
+) -> None:
+    computed = {name for node in nodes for name in node.outputs}
     for name in names:
-        if name not in computed:
+        if name not in computed and name not in available:
             raise invalid(f"No node, input or initializer of {where} provides the output '{name}'")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from sardonyx.graph.ir import Node, names_read
 from sardonyx.graph.loading.refusals import invalid
 
 
-def in_order(nodes: Sequence[Node], available: frozenset[str], where: str) -> tuple[Node, ...]:
+def in_order(nodes: Sequence[Node], available: Container[str], where: str) -> tuple[Node, ...]:
     """Return the nodes, each after those whose outputs it reads; a valid order is kept."""
     if _is_in_order(nodes, available):
         return tuple(nodes)
@@ -28,10 +28,11 @@ def in_order(nodes: Sequence[Node], available: frozenset[str], where: str) -> tu
         ) from None
 
 
-def _is_in_order(nodes: Sequence[Node], available: frozenset[str]) -> bool:
-    seen = set(available)
+def _is_in_order(nodes: Sequence[Node], available: Container[str]) -> bool:
+    seen: set[str] = set()
     for node in nodes:
-        if any(name not in seen for name in names_read(node)):
-            return False
+        for name in names_read(node):
+            if name not in seen and name not in available:
+                return False
         seen.update(node.outputs)
     return True

@@ -32,6 +32,7 @@ from sardonyx.graph.ir import Source
 from sardonyx.graph.model.entries import Entries, Entry
 from sardonyx.graph.model.interface import PLAIN, CallOptions
 from sardonyx.graph.model.shared import Shared
+from sardonyx.graph.programs.ahead import compile_stages
 from sardonyx.graph.programs.call_recorder import CallRecorder
 from sardonyx.graph.programs.compiler import NEVER
 from sardonyx.graph.programs.program import Program
@@ -139,8 +140,7 @@ class Form:
         """Return the program that a call with these inputs runs, compiled."""
         program, weights = self.trace((), named), self._weights.now()
         try:
-            for stage in program.stages:
-                stage.compile(self._shared.compiler, weights)
+            compile_stages(program.stages, self._shared.compiler, weights)
         except Exception as error:
             node_errors.raise_translated(error, "The program could not be compiled", self.backend)
         return program

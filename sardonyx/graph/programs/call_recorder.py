@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.programs.ahead import compile_stages
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.finishing import plain_stage, prepared_stage
 from sardonyx.graph.programs.stages import Stage, outputs_of, read_key
@@ -40,6 +41,8 @@ class CallRecorder:
     # The stages of this call, and the key under which the next one follows the last of them.
     path: list[Stage] = field(default_factory=list)
     _key: tuple[Any, ...] = ()
+    # Pieces of a long program, which are compiled together before the first of them runs.
+    _waiting: list[Stage] = field(default_factory=list)
     _draws: bool = False
 
     @property
@@ -69,11 +72,22 @@ class CallRecorder:
             self._stage.lead_to(self._key, stage)
         self.path.append(stage)
         self._key = ()
-        if self._runs(stage) and (segment.outputs is None or self.execute):
-            stage.run(self.registers.frame, self.compiler, self.weights, inline=self.is_inline)
+        self._waiting.append(stage)
+        if segment.outputs is not None:
+            self._donate(self._waiting, segment.outputs)
+        if not segment.is_piece and (segment.outputs is None or self.execute):
+            self._run_waiting()
         if segment.measured:
             stage.measures = tuple(device.register for device in segment.measured)
             self._key = read_key([], [device.shape for device in segment.measured])
+
+    def _run_waiting(self) -> None:
+        stages = [stage for stage in self._waiting if self._runs(stage)]
+        self._waiting.clear()
+        if len(stages) > 1 and not self.is_inline and not self.compiler.interprets:
+            compile_stages(stages, self.compiler, self.weights)
+        for stage in stages:
+            stage.run(self.registers.frame, self.compiler, self.weights, inline=self.is_inline)
 
     def read(
         self, registers: Sequence[int], close: Callable[[], None]
@@ -111,18 +125,22 @@ class CallRecorder:
         steps = rewritten(traced, self, knows_weights=not self.is_inline)
         is_plain = traced.on_host or self.is_inline
         stage = (plain_stage if is_plain else prepared_stage)(steps, traced, self)
-        stage.donated = self._donations(stage)
         if traced.on_host or not self.backend.compiled:
             stage.is_rewritten = list(map(id, steps)) != list(map(id, traced.steps))
         return stage
 
-    def _donations(self, stage: Stage) -> tuple[int, ...]:
-        """Return the positions of donated arguments whose buffers the results can use."""
-        if stage.outputs is None or stage.segment is None:
-            return ()
-        outputs = {v.register for o in stage.outputs for v in leaves(o) if isinstance(v, Device)}
-        return tuple(
-            position
-            for position, register in enumerate(stage.segment.inputs)
-            if register in self.donated and register not in outputs
-        )
+    def _donate(self, stages: Sequence[Stage], outputs: Sequence[Value]) -> None:
+        """Let the last stages of the path use the buffers of donated arguments.
+
+        The path cannot end or branch between them. A stage gets the arguments that no later one
+        reads, and that are not outputs.
+        """
+        later = {v.register for o in outputs for v in leaves(o) if isinstance(v, Device)}
+        for stage in reversed(stages):
+            inputs = () if stage.segment is None else stage.segment.inputs
+            stage.donated = tuple(
+                position
+                for position, register in enumerate(inputs)
+                if register in self.donated and register not in later
+            )
+            later.update(inputs)

@@ -213,7 +213,9 @@ def _builders(
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
     """Return the names of the fields of a dataclass or a named tuple."""
-    return getattr(kind, "_fields", None) or tuple(field.name for field in fields(kind))
+    return getattr(kind, "_fields", None) or tuple(
+        field.name for field in fields(kind) if field.init
+    )
 
 
 def _parts(value: Any) -> Iterable[Any]:

@@ -26,6 +26,7 @@ from sardonyx.graph.rewriting.normalization import fuse_normalization
 from sardonyx.graph.rewriting.packing import use_packed_weight
 from sardonyx.graph.rewriting.rewriter import Called, Passage, Rewrite, Table, function_of
 from sardonyx.graph.rewriting.swish import fuse_swish
+from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.steps import Step, without_dead_steps
 from sardonyx.ops.casting import Cast
@@ -53,9 +54,15 @@ def rewritten(segment: TracedSegment, recorder: Recorder, *, knows_weights: bool
     with_kernels = _WITH_KERNELS if backend.fuses else ()
     by_finite = _BY_FINITE if backend.skips_padding else ()
     for table in (*_EVERYWHERE, *with_kernels, *by_finite):
+        if table.keys().isdisjoint(_called(steps)):
+            continue
         passage = Passage(steps, segment.results, recorder, knows_weights=knows_weights)
         steps = passage.rewritten(table)
     return steps
+
+
+def _called(steps: Sequence[Step]) -> set[Any]:
+    return {step.call.function for step in steps if isinstance(step.call, OpCall)}
 
 
 def _table(*entries: Entry) -> Table:

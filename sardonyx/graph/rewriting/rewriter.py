@@ -49,11 +49,12 @@ class Passage:
         self._registers = recorder.registers
         self._weights = recorder.weights
         # What follows from weights and constants alone is computed once, not at each call.
-        self._fixed = set(self._registers.constants)
+        read = {register for step in steps for register in step.reads}
+        self._fixed = read & self._registers.constants.keys()
         if knows_weights:
-            self._fixed.update(self._registers.weights)
+            self._fixed |= read & self._registers.weights.keys()
         self._producers = {register: step for step in steps for register in step.results}
-        self._captured = {register for step in steps for register in step.captured}
+        self._captured = {r for step in steps if step.blocks for r in step.captured}
         self._reads = Counter(register for step in steps for register in step.reads)
         self._reads.update(self._results)
         # For registers that would only repeat another one: that other one.
@@ -66,7 +67,8 @@ class Passage:
 
     def _settled(self, step: Step, rewrites: Table) -> list[Step]:
         """The steps in place of this one, when no rewrite changes the last of them any more."""
-        step = self._renumbered(step)
+        if self._same:
+            step = self._renumbered(step)
         before: list[Step] = []
         while True:
             self._enter(step)
@@ -109,7 +111,8 @@ class Passage:
         return not self._results.isdisjoint(step.results) or step.results[0] in self._captured
 
     def _enter(self, step: Step) -> None:
-        self._producers.update(dict.fromkeys(step.results, step))
+        for register in step.results:
+            self._producers[register] = step
         if not step.blocks and self._fixed.issuperset(step.reads):
             self._fixed.update(step.results)
 
@@ -231,7 +234,12 @@ def instead_of(
 def calls(step: Step, *ops: Called) -> bool:
     """Whether the step calls one of these."""
     called = step.call.function if isinstance(step.call, OpCall) else None
-    return any(called is function_of(op) for op in ops)
+    return called is not None and called in _functions(ops)
+
+
+@cache
+def _functions(ops: tuple[Called, ...]) -> frozenset[Callable[..., Any]]:
+    return frozenset(map(function_of, ops))
 
 
 def function_of(op: Called) -> Callable[..., Any]:

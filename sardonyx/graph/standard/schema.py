@@ -113,17 +113,21 @@ def first_version(op_type: str, domain: str) -> int | None:
 
 def check_node(node: Node, schema: Signature, opset: int) -> None:
     """Refuse a node whose inputs, outputs or attributes do not fit the operator's schema."""
-    where = node.title(opset)
     if schema.deprecated:
         raise UnsupportedModel(
-            f"{where} uses an operator that is deprecated in this opset: convert the model to an "
-            "opset that has it."
+            f"{node.title(opset)} uses an operator that is deprecated in this opset: convert the "
+            "model to an opset that has it."
         )
-    _check_count(where, "input", len(node.inputs), schema.input_counts)
-    _check_count(where, "output", len(node.outputs), schema.output_counts)
+    _check_count(node, opset, "input", len(node.inputs), schema.input_counts)
+    _check_count(node, opset, "output", len(node.outputs), schema.output_counts)
     for slot, name in zip(schema.inputs, node.inputs, strict=False):
         if not name and not slot.optional and not slot.variadic:
-            raise InvalidModel(f"{where} needs the input '{slot.name}': connect it.")
+            raise InvalidModel(f"{node.title(opset)} needs the input '{slot.name}': connect it.")
+    if node.attributes or schema.required:
+        _check_attributes(node, schema, node.title(opset))
+
+
+def _check_attributes(node: Node, schema: Signature, where: str) -> None:
     for name, value in node.attributes.items():
         if name not in schema.attributes:
             names = ", ".join(sorted(schema.attributes)) or "none"
@@ -135,13 +139,15 @@ def check_node(node: Node, schema: Signature, opset: int) -> None:
         raise InvalidModel(f"{where} needs the attribute '{min(missing)}': set it.")
 
 
-def _check_count(where: str, side: str, count: int, bounds: tuple[int, int]) -> None:
+def _check_count(node: Node, opset: int, side: str, count: int, bounds: tuple[int, int]) -> None:
     least, most = bounds
     if not least <= count <= most:
         expected = str(least) if least == most else f"{least} to {most}"
         if most >= _UNBOUNDED:
             expected = f"at least {least}"
-        raise InvalidModel(f"{where} has {count} {side}s, but the operator takes {expected}.")
+        raise InvalidModel(
+            f"{node.title(opset)} has {count} {side}s, but the operator takes {expected}."
+        )
 
 
 _ATTRIBUTE_TYPES: Mapping[AttrType, Any] = {

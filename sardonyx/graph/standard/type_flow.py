@@ -41,7 +41,8 @@ class Flow:
     def nodes(self, nodes: Sequence[Node], types: Types) -> None:
         """Check nodes, and add the types of their outputs to `types`."""
         for node in nodes:
-            types.update(zip(node.outputs, self.results(node, types), strict=False))
+            # Of the innermost mapping, as the update of a ChainMap is slow.
+            types.maps[0].update(zip(node.outputs, self.results(node, types), strict=False))
 
     def results(self, node: Node, types: Types) -> Sequence[str | None]:
         """Return the types of a node's outputs; refuse a node that can never run."""
@@ -54,9 +55,11 @@ class Flow:
         signature = schema.signature(node.op_type, node.domain, opset)
         if signature is None or self.source.function_of(node) is not None:
             return (None,) * len(node.outputs)
-        inputs = [types.get(name) if self.strict else None for name in node.inputs]
+        inputs = [_type_of(name, types) if self.strict else None for name in node.inputs]
         by_schema = schema.bind_types(node, signature, inputs, opset)
         dtypes = self._inferred(node, inputs, outlines, opset)
+        if dtypes is None:
+            return by_schema
         for dtype, slot in zip(dtypes, signature.outputs, strict=False):
             if dtype is not None and self.strict and not slot.variadic:
                 schema.check_result(node, signature, type_name(dtype), opset)
@@ -69,14 +72,14 @@ class Flow:
         inputs: Sequence[str | None],
         outlines: Mapping[str, Outline],
         opset: int,
-    ) -> Sequence[np.dtype[np.generic] | None]:
-        """Return the output dtypes by the op's own inference rule."""
-        unknown = (None,) * len(node.outputs)
+    ) -> Sequence[np.dtype[np.generic] | None] | None:
+        """Return the output dtypes by the op's own inference rule; None if there is no rule."""
         op = self.source.op_of(node)
-        has_references = any(isinstance(v, AttributeReference) for v in node.attributes.values())
         inference = op.inference_at(opset) if op else None
-        if inference is None or has_references:
-            return unknown
+        if inference is None:
+            return None
+        if any(isinstance(v, AttributeReference) for v in node.attributes.values()):
+            return None
         dtypes = [dtype_of_type(text) for text in inputs]
         try:
             inferred = inference(dtypes, len(node.outputs), **{**node.attributes, **outlines})
@@ -84,4 +87,12 @@ class Flow:
             raise InvalidModel(
                 f"{node.title(opset)} can never run: {error}. Export the model again."
             ) from None
+        unknown = (None,) * len(node.outputs)
         return (*inferred, *unknown)[: len(node.outputs)] if self.strict else unknown
+
+
+def _type_of(name: str, types: Types) -> str | None:
+    for level in types.maps:
+        if name in level:
+            return level[name]
+    return None

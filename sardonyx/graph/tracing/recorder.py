@@ -27,6 +27,8 @@ class TracedSegment:
     outputs: tuple[Value, ...] | None = None
     # Results whose shapes depend on data; the rest of the program holds for their shapes only.
     measured: Sequence[Device] = ()
+    # Whether it ends only because it is long, so that it may run with the next one.
+    is_piece: bool = False
 
 
 class Recorder(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -57,6 +57,11 @@ class Step:
     blocks: tuple[Block, ...] = ()
     # The op's name if it is not the node's, after a rewrite.
     renamed: str | None = None
+    # The operands that are registers. Computed once, since every pass over the steps asks for them.
+    reads: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reads", tuple([o for o in self.operands if type(o) is int]))
 
     @property
     def title(self) -> str:
@@ -80,10 +85,6 @@ class Step:
         frame.update(zip(self.results, results, strict=True))
         for register in releases:
             del frame[register]
-
-    @property
-    def reads(self) -> tuple[int, ...]:
-        return tuple(o for o in self.operands if isinstance(o, int))
 
     @property
     def captured(self) -> tuple[int, ...]:
@@ -186,8 +187,8 @@ def _releases(steps: Sequence[Step], results: Sequence[int]) -> tuple[tuple[int,
     needed = set(results)
     releases = []
     for step in reversed(steps):
-        registers = {*step.reads, *step.results}
-        releases.append(tuple(registers - needed))
+        registers = {*step.reads, *step.results} - needed
+        releases.append(tuple(registers))
         needed |= registers
     return tuple(reversed(releases))
 
@@ -197,7 +198,7 @@ def without_dead_steps(steps: Sequence[Step], results: Sequence[int]) -> list[St
     needed = set(results)
     live = []
     for step in reversed(steps):
-        if needed.intersection(step.results):
+        if not needed.isdisjoint(step.results):
             needed.update(step.reads)
             live.append(step)
     return live[::-1]

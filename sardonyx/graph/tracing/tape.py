@@ -6,6 +6,7 @@ On the others each step also runs at once, because that is how its results' shap
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
@@ -19,6 +20,7 @@ from sardonyx.backends.operations.array_library import HoldsNoStrings
 from sardonyx.backends.size_limits import hold
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Node
+from sardonyx.graph.tracing.cutting import cut
 from sardonyx.graph.tracing.op_call import OpCall, makes_strings, observed
 from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.shape_inference import Inferred
@@ -44,9 +46,8 @@ from sardonyx.graph.values.kinds import (
 from sardonyx.graph.values.mmap import content
 from sardonyx.ops.definition import NeedsHost
 
-# The time to compile a segment grows faster than its number of steps: XLA for CPU takes 3 seconds
-# for 2,000 steps and 31 seconds for 6,000.
-LONGEST_SEGMENT = 2048
+# Longer segments are cut into pieces, since their time to compile grows faster than their length.
+LONGEST_SEGMENT = 1024
 
 StepCall: TypeAlias = OpCall | BodyCall
 
@@ -70,6 +71,8 @@ class Tape:
         self._inferred = inferred
         self._steps: list[Step] = []
         self._on_host = False
+        # Whether the program is long, so that each of its segments is cut into pieces.
+        self._is_long = False
         self._open_blocks = 0
         self._computed: WeakSet[Device] = WeakSet()
         # The first register of the open segment, and older ones that nothing reads any more.
@@ -151,10 +154,13 @@ class Tape:
             raise NeedsHost
         if on_host:
             self.recorder.allow_host()
-        if self._steps and not self._open_blocks:
-            full = self.backend.compiled and len(self._steps) >= LONGEST_SEGMENT
-            if full or on_host != self._on_host:
+        # After the pieces of a long program, the open segment may be empty.
+        if (self._steps or self._is_long) and not self._open_blocks:
+            if on_host != self._on_host:
                 self._close()
+            elif self.backend.compiled and len(self._steps) >= LONGEST_SEGMENT and not on_host:
+                self._is_long = True
+                self._close_pieces(self._results_of_segment(None))
         self._on_host = on_host
 
     def knows(self, value: Static | Device) -> bool:
@@ -336,6 +342,8 @@ class Tape:
     ) -> None:
         """End the segment, and begin the next one."""
         results = self._results_of_segment(outputs)
+        if self._is_long and not self._on_host:
+            results = self._close_pieces(results)
         steps = without_dead_steps(self._steps, results)
         self.recorder.close(TracedSegment(steps, results, self._on_host, outputs, measured))
         self.left.update(results)
@@ -345,6 +353,23 @@ class Tape:
             self._frame.pop(register, None)
         self._unread.clear()
         self._first_of_segment = self.registers.count
+
+    def _close_pieces(self, results: Sequence[int]) -> list[int]:
+        """End the pieces of the open segment; return the results of the steps that stay open."""
+        steps = without_dead_steps(self._steps, results)
+        begin, live = 0, set(results)
+        later = Counter(register for step in steps for register in step.reads)
+        for end in cut(steps, results):
+            piece = steps[begin:end]
+            later.subtract(register for step in piece for register in step.reads)
+            computed = [register for step in piece for register in step.results]
+            read = sorted(r for r in computed if later[r] or r in live)
+            self.recorder.close(TracedSegment(piece, read, is_piece=True))
+            self.left.update(read)
+            begin = end
+        self._steps = steps[begin:]
+        rest = {register for step in self._steps for register in step.results}
+        return [register for register in results if register in rest]
 
     def _results_of_segment(self, outputs: tuple[Value, ...] | None) -> list[int]:
         computed = {register for step in self._steps for register in step.results}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -19,9 +20,22 @@ def convolution(
     x: Any, weight: Any, layout: ConvolutionLayout, precision: Any = lax.Precision.HIGHEST
 ) -> Any:
     """Correlate (N, C, *spatial) with (M, C / groups, *kernel)."""
+    is_traced = isinstance(x, jax.core.Tracer) or isinstance(weight, jax.core.Tracer)
+    return (_convolution if is_traced else _compiled)(x, weight, layout, precision)
+
+
+def _convolution(x: Any, weight: Any, layout: ConvolutionLayout, precision: Any) -> Any:
     on_cpu = partial(correlate, layout=layout)
     general = partial(general_convolution, layout=layout, precision=precision)
     return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)
+
+
+# Without jit JAX compiles each primitive by itself, and a depthwise convolution has dozens.
+_compiled = jax.jit(
+    _convolution,
+    static_argnums=(2, 3),
+    compiler_options={"xla_allow_excess_precision": False},
+)
 
 
 def window_reduce(combine: Combine, x: Any, initial: float, *window: Sequence[int]) -> Any:
