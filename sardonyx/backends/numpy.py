@@ -189,6 +189,9 @@ class NumpyBackend(NumpyLike):
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
         return np.take(x, indices, axis=axis)
 
+    def take_in_range(self, x: Any, indices: Any) -> Any:
+        return x.take(indices, axis=0)
+
     @_value_error_for_bounds()
     def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
         return np.take_along_axis(x, indices, axis=axis)

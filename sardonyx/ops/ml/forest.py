@@ -68,7 +68,7 @@ class Sets(NamedTuple):
 
 
 class Forest(NamedTuple):
-    """Tables for the walk: inner nodes, leaves, which lead to themselves, and one blank leaf."""
+    """Tables for the walk: leaves, which lead to themselves, a blank leaf, and inner nodes."""
 
     # The feature and the sides of each node in one number.
     tests: Host
@@ -77,7 +77,6 @@ class Forest(NamedTuple):
     sets: Sets | None
     # The sides, if they are the same for all nodes.
     common: int | None
-    inner: int
     depth: int
     features: int
     # One column per target if each tree votes for only one; otherwise a single column.
@@ -94,26 +93,30 @@ def planted(trees: Trees, aggregate: str, dtype: DType) -> Forest:
     """Return the tables of trees; raise a ValueError if the nodes form a cycle."""
     levels = _levels(trees.children)
     inner, blank = len(trees.features), len(trees.features) + trees.leaves
-    behind = np.arange(inner, blank + 1)
     kinds = set(trees.sides.tolist())
     grouped = _by_target(trees, _targets(trees, levels)[trees.roots], blank)
+    roots = trees.roots[:, None] if grouped is None else grouped
+    leaves = np.arange(trees.leaves + 1)
+
+    def leaves_first(numbers: Host) -> Host:
+        return np.where(numbers < inner, numbers + len(leaves), numbers - inner)
+
     return Forest(
-        tests=_with(trees.features << SIDE_BITS | trees.sides, 0, behind).astype(INT32),
-        splits=_with(trees.splits, np.nan, behind).astype(dtype),
-        children=np.append(trees.children, np.repeat(behind, 2)).astype(INT32),
-        sets=_sets(trees, blank + 1, dtype) if trees.members.size else None,
+        tests=_after(0, leaves, trees.features << SIDE_BITS | trees.sides).astype(INT32),
+        splits=_after(np.nan, leaves, trees.splits).astype(dtype),
+        children=np.append(np.repeat(leaves, 2), leaves_first(trees.children)).astype(INT32),
+        sets=_sets(trees, len(leaves), dtype) if trees.members.size else None,
         common=kinds.pop() if len(kinds) == 1 and not kinds & {0, MISSING} else None,
-        inner=inner,
         depth=len(levels),
         features=int(trees.features.max(initial=-1)) + 1,
-        roots=(trees.roots[:, None] if grouped is None else grouped).astype(INT32),
+        roots=leaves_first(roots).astype(INT32),
         votes=_votes(trees, aggregate, dtype, dense=grouped is None),
         trees=len(trees.roots),
     )
 
 
-def _with(of_nodes: Host, of_leaves: float, behind: Host) -> Host:
-    return np.concatenate([of_nodes, np.full(len(behind), of_leaves, of_nodes.dtype)])
+def _after(of_leaves: float, leaves: Host, of_nodes: Host) -> Host:
+    return np.concatenate([np.full(len(leaves), of_leaves, of_nodes.dtype), of_nodes])
 
 
 def _levels(children: Host) -> list[Host]:
@@ -177,7 +180,7 @@ def neutral(aggregate: str) -> float:
     return {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
 
 
-def _sets(trees: Trees, nodes: int, dtype: DType) -> Sets:
+def _sets(trees: Trees, leaves: int, dtype: DType) -> Sets:
     members, places = np.unique(trees.members.astype(dtype), return_inverse=True)
     owners, sets = np.unique(trees.member_nodes, return_inverse=True)
     words = len(members) // 32 + 1
@@ -185,8 +188,8 @@ def _sets(trees: Trees, nodes: int, dtype: DType) -> Sets:
     bits = np.zeros((len(owners) + 1, words), np.uint32)
     place = places + 1
     np.bitwise_or.at(bits, (sets + 1, place // 32), np.uint32(1) << (place % 32).astype(np.uint32))
-    rows = np.zeros(nodes, INT32)
-    rows[owners] = np.arange(1, len(owners) + 1)
+    rows = np.zeros(leaves + len(trees.features), INT32)
+    rows[leaves + owners] = np.arange(1, len(owners) + 1)
     return Sets(members, bits.view(INT32).ravel(), rows, words)
 
 
@@ -206,7 +209,7 @@ def walked(xp: Backend, forest: Forest, X: Array, aggregate: str) -> Array:
     xp.allow(shape, xp.numpy_dtype(X.dtype))
 
     def turn(carry: tuple[Array], roots: tuple[Array]) -> tuple[tuple[Array], tuple[()]]:
-        leaf_votes = xp.take(votes, leaves_of(roots[0]), axis=0)
+        leaf_votes = xp.take_in_range(votes, leaves_of(roots[0]))
         together = xp.reshape(leaf_votes, (turns.shape[1] // columns, *shape))
         return (_combined(xp, aggregate, carry[0], together),), ()
 
@@ -230,7 +233,7 @@ def _turns(forest: Forest, rows: int) -> Host:
     width = max(rows, 1) * columns * forest.votes[0].size
     together = min(max(AT_ONCE // width, 1), count)
     turns = -(-count // together)
-    blank = forest.inner + len(forest.votes) - 1
+    blank = len(forest.votes) - 1
     padded = np.full((turns * together, columns), blank, INT32)
     padded[:count] = forest.roots
     return padded.reshape(turns, together * columns)
@@ -268,22 +271,22 @@ class _Walk:
         nodes = xp.reshape(each, (-1,))
         if self.forest.depth:
             (nodes,), _ = xp.scan(self._step, (nodes,), (), self.forest.depth)
-        return nodes - self.forest.inner
+        return nodes
 
     def _step(self, carry: tuple[Array], _: tuple[()]) -> tuple[tuple[Array], tuple[()]]:
         (nodes,) = carry
         xp = self.xp
-        tests = xp.take(self.tests, nodes, axis=0)
+        tests = xp.take_in_range(self.tests, nodes)
         places = self.starts + xp.astype(tests >> SIDE_BITS, self.starts.dtype)
-        x = xp.take(self.flat, places, axis=0)
-        split = xp.take(self.splits, nodes, axis=0)
+        x = xp.take_in_range(self.flat, places)
+        split = xp.take_in_range(self.splits, nodes)
         if self.forest.common is None:
             goes = (tests >> self._side(x, split)) & 1
         else:
             goes = self._number(_compare(xp, self.forest.common, x, split))
         if self.forest.sets is not None:
             goes = goes | self._is_member(nodes, places)
-        return (xp.take(self.children, 2 * nodes + goes, axis=0),), ()
+        return (xp.take_in_range(self.children, 2 * nodes + goes),), ()
 
     def _side(self, x: Array, split: Array) -> Array:
         """Return 0 for less, 1 for equal, 2 for greater, 3 for missing."""
@@ -293,9 +296,9 @@ class _Walk:
     def _is_member(self, nodes: Array, places: Array) -> Array:
         xp, sets = self.xp, self.forest.sets
         assert sets is not None
-        member = xp.take(self.member_places, places, axis=0)
-        word = xp.take(self.set_rows, nodes, axis=0) * sets.words + (member >> 5)
-        return (xp.take(self.bits, word, axis=0) >> (member & 31)) & 1
+        member = xp.take_in_range(self.member_places, places)
+        word = xp.take_in_range(self.set_rows, nodes) * sets.words + (member >> 5)
+        return (xp.take_in_range(self.bits, word) >> (member & 31)) & 1
 
     def _member_places(self, members: Host) -> Array:
         """Return the index from 1 of each value of X among the members; 0 if it is not one."""
