@@ -11,7 +11,8 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.operations.array_library import HoldsNoStrings
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Floats, Host, Ints, Strings, Value, Walk
+from sardonyx.ops.definition import DType, Floats, Host, Ints, Strings, Value, Walk
+from sardonyx.ops.ml.tables import once
 
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
@@ -37,7 +38,12 @@ def in_float(xp: Backend, X: Array) -> Array:
 
 def vector(xp: Backend, values: Floats | Ints | Host, like: Array) -> Array:
     """Return the numbers of an attribute as a vector in the dtype of `like`."""
-    return xp.put(np.asarray(values, xp.numpy_dtype(like.dtype)).reshape(-1))
+    return xp.put(_vector(values, xp.numpy_dtype(like.dtype)))
+
+
+@once
+def _vector(values: Floats | Ints | Host, dtype: DType) -> Host:
+    return np.asarray(values, dtype).reshape(-1)
 
 
 def per_column(xp: Backend, name: str, values: Any, like: Array, *, or_one: bool = False) -> Array:
@@ -77,6 +83,11 @@ def to_float32(xp: Backend, scores: Array) -> Array:
 
 def class_labels(integers: Ints | None, strings: Strings | None) -> Host:
     """Return the labels of the classes, which are either integers or strings."""
+    return _class_labels(integers, strings)
+
+
+@once
+def _class_labels(integers: Ints | None, strings: Strings | None) -> Host:
     if bool(integers) == bool(strings):
         raise ValueError(
             "the labels of the classes must be either integers or strings, and not be empty"
