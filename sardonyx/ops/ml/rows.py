@@ -111,12 +111,12 @@ def classified(
         label, scores = walk.apply(classify, X, labels=labels, **options)
         return label, scores
     place, scores = walk.apply(classify, X, labels=np.arange(len(labels)), **options)
-    (label,) = walk.apply(names_at, place, names=labels if names is None else names)
-    return label, scores
+    return walk.look_up(names_at, place, labels if names is None else names), scores
 
 
 def names_at(xp: Backend, places: Array, *, names: Host) -> Array:
-    return chosen(xp, names, places)
+    require_strings(xp, names)
+    return xp.take(xp.put(names), places, axis=0)
 
 
 def are_strings(xp: Backend, x: Array) -> bool:
