@@ -264,6 +264,11 @@ class Definition:
     # The attributes that nodes may have, but the function does not accept.
     ignored: frozenset[str] = frozenset()
 
+    @property
+    def runs_subgraphs(self) -> bool:
+        """Whether the function decides how subgraphs run; those that take arrays have none."""
+        return self.walks and all(p.need is not Need.ARRAY for p in self.inputs)
+
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Definition:
         hints = resolve_annotations(function, include_extras=True)

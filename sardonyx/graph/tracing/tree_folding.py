@@ -99,7 +99,7 @@ class _Folding:
         graph = self.source.graph
         if not any(only_tree(self._op(node), node.attributes) for node in graph.nodes):
             return graph
-        if any(self._walks(node) for node in graph.nodes):
+        if any(self._runs_subgraphs(node) for node in graph.nodes):
             return graph  # Such nodes can refer to any value by name.
         for node in graph.nodes:
             found = self._sum_of(node)
@@ -123,9 +123,9 @@ class _Folding:
         is_function = self.source.function_of(node) is not None
         return None if is_function else self.source.op_of(node)
 
-    def _walks(self, node: Node) -> bool:
+    def _runs_subgraphs(self, node: Node) -> bool:
         op = self._op(node)
-        return op is not None and op.definitions[-1][1].walks
+        return op is not None and op.definitions[-1][1].runs_subgraphs
 
     # -- forwards: which values are sums of trees -------------------------------------------------
 

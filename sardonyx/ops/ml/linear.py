@@ -11,7 +11,7 @@ from sardonyx.ops.ml import rows
 @op(domain="ai.onnx.ml")
 def LinearClassifier(
     walk: Walk,
-    X: Value,
+    X: Array,
     *,
     classlabels_ints: Ints | None = None,
     classlabels_strings: Strings | None = None,

@@ -98,7 +98,7 @@ def _class_labels(integers: Ints | None, strings: Strings | None) -> Host:
 def classified(
     walk: Walk,
     classify: Callable[..., tuple[Array, Array]],
-    X: Value,
+    X: Array,
     labels: Host,
     names: Host | None = None,
     **options: Any,

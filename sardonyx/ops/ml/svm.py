@@ -58,7 +58,7 @@ def _squared_distances(xp: Backend, x: Array, vectors: Array) -> Array:
 @op(domain="ai.onnx.ml")
 def SVMClassifier(
     walk: Walk,
-    X: Value,
+    X: Array,
     *,
     classlabels_ints: Ints | None = None,
     classlabels_strings: Strings | None = None,

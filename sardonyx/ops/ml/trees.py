@@ -100,7 +100,7 @@ def _scores(
 @op(domain="ai.onnx.ml")
 def TreeEnsembleClassifier(
     walk: Walk,
-    X: Value,
+    X: Array,
     *,
     class_ids: Ints | None = None,
     class_nodeids: Ints | None = None,
