@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -208,3 +210,13 @@ def test_folding_is_done_once_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sardonyx.graph.tracing.tree_folding._Folding.graph", None)
     assert model(inputs()[:5]).shape == (5, 1)
     assert model.stats().traces == before + 1
+
+
+@pytest.mark.parametrize("case", ["a sum of trees is one forest", "base values"])
+def test_graphs_are_freed_with_their_models(case: str) -> None:
+    model = sardonyx.load(model_of(CASES[case][0], "z"), backend="numpy")
+    model(inputs())
+    graph = weakref.ref(model._source.graph)
+    del model
+    gc.collect()
+    assert graph() is None

@@ -32,8 +32,9 @@ Array = np.ndarray[Any, Any]
 # Passes over a graph until each tree is read once; afterwards it stays as it is.
 MOST_PASSES = 4
 
-# For each graph the digests of the constants that folding read, and the graph after folding.
-_folded: WeakKeyDictionary[Graph, tuple[Mapping[str, Any], Graph]] = WeakKeyDictionary()
+# For each graph the digests of the constants that folding read, and the graph after folding; None
+# if that is the same, since a reference from here would keep it alive.
+_folded: WeakKeyDictionary[Graph, tuple[Mapping[str, Any], Graph | None]] = WeakKeyDictionary()
 
 
 class Part(NamedTuple):
@@ -72,10 +73,11 @@ def with_folded_trees(source: Source, reader: Reader) -> Graph:
         constants, folded = remembered
         values = {name: reader.constant(name) for name in constants}
         if all(v is not None and digest(v) == constants[name] for name, v in values.items()):
-            return folded
+            return folded or graph
     folding = _Folding(source, reader)
     folded = folding.graph()
-    _folded[graph] = {name: digest(value) for name, value in folding.constants.items()}, folded
+    read = {name: digest(value) for name, value in folding.constants.items()}
+    _folded[graph] = read, None if folded is graph else folded
     return folded
 
 
