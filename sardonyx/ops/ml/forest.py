@@ -36,6 +36,12 @@ AT_ONCE = 2**19
 
 LARGEST_TABLE = 2**32
 
+# Maximum number of groups by depth, the fewest trees that are divided, and the part of their steps
+# that may be left: each group is one more loop to compile.
+MOST_GROUPS = 4
+SMALLEST_DIVIDED = 32
+WORTH_DIVIDING = 0.8
+
 
 class Trees(NamedTuple):
     """Trees as a model describes them; children with numbers from `len(features)` on are leaves."""
@@ -67,6 +73,14 @@ class Sets(NamedTuple):
     words: int
 
 
+class Group(NamedTuple):
+    """Trees that are walked together, as far down as the deepest of them goes."""
+
+    # One column per target if each tree votes for only one; otherwise a single column.
+    roots: Host
+    depth: int
+
+
 class Forest(NamedTuple):
     """Tables for the walk: leaves, which lead to themselves, a blank leaf, and inner nodes."""
 
@@ -77,10 +91,8 @@ class Forest(NamedTuple):
     sets: Sets | None
     # The sides, if they are the same for all nodes.
     common: int | None
-    depth: int
     features: int
-    # One column per target if each tree votes for only one; otherwise a single column.
-    roots: Host
+    groups: tuple[Group, ...]
     # The votes of each leaf: for its tree's target, or for all targets.
     votes: Host
     trees: int
@@ -107,9 +119,11 @@ def planted(trees: Trees, aggregate: str, dtype: DType) -> Forest:
         children=np.append(np.repeat(leaves, 2), leaves_first(trees.children)).astype(INT32),
         sets=_sets(trees, len(leaves), dtype) if trees.members.size else None,
         common=kinds.pop() if len(kinds) == 1 and not kinds & {0, MISSING} else None,
-        depth=len(levels),
         features=int(trees.features.max(initial=-1)) + 1,
-        roots=leaves_first(roots).astype(INT32),
+        groups=tuple(
+            Group(leaves_first(group.roots).astype(INT32), group.depth)
+            for group in _by_depth(roots, _heights(trees, levels))
+        ),
         votes=_votes(trees, aggregate, dtype, dense=grouped is None),
         trees=len(trees.roots),
     )
@@ -133,6 +147,26 @@ def _levels(children: Host) -> list[Host]:
     if sum(map(len, levels)) < count:
         raise ValueError("the nodes form a cycle, in which a row would never reach a leaf")
     return levels[:-1]
+
+
+def _heights(trees: Trees, levels: Sequence[Host]) -> Host:
+    """Return the greatest number of steps from each node to a leaf."""
+    heights = np.zeros(len(trees.features) + trees.leaves + 1, INT32)
+    for level in reversed(levels):
+        heights[level] = heights[trees.children[level]].max(axis=1) + 1
+    return heights
+
+
+def _by_depth(roots: Host, heights: Host) -> list[Group]:
+    """Divide trees by their depth if that saves many steps; boosted trees differ much in it."""
+    depths = heights[roots].max(axis=1)
+    deepest = int(depths.max())
+    parts = np.array_split(np.argsort(depths, kind="stable"), MOST_GROUPS)
+    groups = [Group(roots[part], int(depths[part].max())) for part in parts if part.size]
+    steps = sum(len(group.roots) * group.depth for group in groups)
+    if len(roots) < SMALLEST_DIVIDED or steps > WORTH_DIVIDING * len(roots) * deepest:
+        return [Group(roots, deepest)]
+    return groups
 
 
 NO_TARGET, SEVERAL = -1, -2
@@ -201,23 +235,26 @@ def walked(xp: Backend, forest: Forest, X: Array, aggregate: str) -> Array:
     rows = X.shape[0]
     if forest.features > X.shape[1]:
         raise ValueError(f"X has {X.shape[1]} features, but the trees read {forest.features}")
-    turns = _turns(forest, rows)
-    leaves_of = _Walk(xp, forest, X, turns.shape[1])
     votes = xp.put(forest.votes)
-    columns = forest.roots.shape[1]
+    columns = forest.groups[0].roots.shape[1]
     shape = (rows, *votes.shape[1:]) if votes.ndim == 2 else (columns, rows)
     xp.allow(shape, xp.numpy_dtype(X.dtype))
+    total = xp.full(shape, neutral(aggregate), dtype=X.dtype)
+    for group in forest.groups:
+        turns = _turns(forest, group.roots, rows)
+        leaves_of = _Walk(xp, forest, X, turns.shape[1], group.depth)
 
-    def turn(carry: tuple[Array], roots: tuple[Array]) -> tuple[tuple[Array], tuple[()]]:
-        leaf_votes = xp.take_in_range(votes, leaves_of(roots[0]))
-        together = xp.reshape(leaf_votes, (turns.shape[1] // columns, *shape))
-        return (_combined(xp, aggregate, carry[0], together),), ()
+        def turn(
+            carry: tuple[Array], roots: tuple[Array], leaves_of: _Walk = leaves_of
+        ) -> tuple[tuple[Array], tuple[()]]:
+            leaf_votes = xp.take_in_range(votes, leaves_of(roots[0]))
+            together = xp.reshape(leaf_votes, (leaves_of.trees // columns, *shape))
+            return (_combined(xp, aggregate, carry[0], together),), ()
 
-    start = (xp.full(shape, neutral(aggregate), dtype=X.dtype),)
-    if len(turns) == 1:
-        (total,), _ = turn(start, (xp.put(turns[0]),))
-    else:
-        (total,), _ = xp.scan(turn, start, (xp.put(turns),), len(turns))
+        if len(turns) == 1:
+            (total,), _ = turn((total,), (xp.put(turns[0]),))
+        else:
+            (total,), _ = xp.scan(turn, (total,), (xp.put(turns),), len(turns))
     total = total if votes.ndim == 2 else xp.matrix_transpose(total)
     if aggregate == "AVERAGE":
         return total / forest.trees
@@ -227,15 +264,15 @@ def walked(xp: Backend, forest: Forest, X: Array, aggregate: str) -> Array:
     return xp.where(xp.equal(total, neutral(aggregate)), xp.zeros_like(total), total)
 
 
-def _turns(forest: Forest, rows: int) -> Host:
+def _turns(forest: Forest, roots: Host, rows: int) -> Host:
     """Return the roots in rows of equal length, one per turn, so that few are walked at once."""
-    count, columns = forest.roots.shape
+    count, columns = roots.shape
     width = max(rows, 1) * columns * forest.votes[0].size
     together = min(max(AT_ONCE // width, 1), count)
     turns = -(-count // together)
     blank = len(forest.votes) - 1
     padded = np.full((turns * together, columns), blank, INT32)
-    padded[:count] = forest.roots
+    padded[:count] = roots
     return padded.reshape(turns, together * columns)
 
 
@@ -250,8 +287,9 @@ def _combined(xp: Backend, aggregate: str, before: Array, votes: Array) -> Array
 class _Walk:
     """A walk of all rows from the roots of some trees to their leaves, tree by tree."""
 
-    def __init__(self, xp: Backend, forest: Forest, X: Array, trees: int) -> None:
+    def __init__(self, xp: Backend, forest: Forest, X: Array, trees: int, depth: int) -> None:
         self.xp = xp
+        self.trees, self.depth = trees, depth
         self.forest = forest
         self.rows = X.shape[0]
         self.flat = xp.reshape(X, (-1,))
@@ -269,8 +307,8 @@ class _Walk:
         xp = self.xp
         each = xp.broadcast_to(xp.expand_dims(roots, axis=1), (roots.shape[0], self.rows))
         nodes = xp.reshape(each, (-1,))
-        if self.forest.depth:
-            (nodes,), _ = xp.scan(self._step, (nodes,), (), self.forest.depth)
+        if self.depth:
+            (nodes,), _ = xp.scan(self._step, (nodes,), (), self.depth)
         return nodes
 
     def _step(self, carry: tuple[Array], _: tuple[()]) -> tuple[tuple[Array], tuple[()]]:
