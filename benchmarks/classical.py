@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import onnxruntime
 from lightgbm import LGBMClassifier
@@ -88,7 +89,10 @@ def forests() -> dict[str, Callable[[], Fitted]]:
 
     def boosted() -> Fitted:
         x, classes = _data(20_000, 20, 2)
-        return LGBMClassifier(n_estimators=500, num_leaves=31, verbose=-1).fit(x, classes), x
+        # More threads would wait for work by spinning, also while others are measured.
+        return LGBMClassifier(n_estimators=500, num_leaves=31, n_jobs=1, verbose=-1).fit(
+            x, classes
+        ), x
 
     return {
         "RandomForest, 500 trees of depth 20": random_forest,
@@ -235,7 +239,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.classical", description=__doc__)
     parser.add_argument("what", choices=("rows", "forests"))
     parser.add_argument("--seconds", type=float, default=2.0, help="for the calls of one model")
+    parser.add_argument(
+        "--synchronous", action="store_true", help="JAX runs programs in the caller's thread"
+    )
     chosen = parser.parse_args()
+    if chosen.synchronous:
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
     warnings.filterwarnings("ignore")
     with tempfile.TemporaryDirectory() as folder:
         table = rows_table if chosen.what == "rows" else forests_table

@@ -220,3 +220,15 @@ def test_graphs_are_freed_with_their_models(case: str) -> None:
     del model
     gc.collect()
     assert graph() is None
+
+
+def test_new_numbers_of_rows_share_a_program() -> None:
+    """Padded rows walk the trees too, and must not be seen."""
+    proto = model_of([*FOREST, node("Sum", "a,b,c", "z")], "z")
+    model, plain = (sardonyx.load(proto, backend=backend) for backend in ("jax", "numpy"))
+    for rows in (20, 22, 24, 27):
+        model(inputs()[:rows])
+    before = model.stats().compiles
+    for rows in (21, 25, 28):
+        np.testing.assert_allclose(model(inputs()[:rows]), plain(inputs()[:rows]), rtol=1e-6)
+    assert model.stats().compiles == before
