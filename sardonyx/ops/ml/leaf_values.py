@@ -118,21 +118,12 @@ def _is_plain_sum(attributes: Mapping[str, Any]) -> bool:
 
 def _values(leaves: Host, attributes: Mapping[str, Any]) -> Host | None:
     """Return one value for each leaf; None if a leaf has several votes, or two have one id."""
-    places = {leaf: place for place, leaf in enumerate(leaves.tolist())}
-    values = np.zeros((len(leaves), 1), FLOAT32)
-    voted = [
-        (places.pop(node), weight)
-        for node, weight in zip(
-            attributes["target_nodeids"], attributes["target_weights"], strict=True
-        )
-        if node in places
-    ]
-    names = attributes["target_nodeids"]
-    if len(set(leaves.tolist())) < len(leaves) or len(set(names)) < len(names) or not voted:
+    votes = dict(zip(attributes["target_nodeids"], attributes["target_weights"], strict=True))
+    ids = leaves.tolist()
+    if len(votes) < len(attributes["target_nodeids"]) or len(set(ids)) < len(ids):
         return None
-    index, weights = zip(*voted, strict=True)
-    values[list(index), 0] = weights
-    return values
+    # Leaves without a vote count as zero. Votes of inner nodes mean nothing, as no row ends there.
+    return np.asarray([votes.get(leaf, 0.0) for leaf in ids], FLOAT32).reshape(-1, 1)
 
 
 def can_be_votes(values: Host) -> bool:
