@@ -24,6 +24,8 @@ class NumpyLike(Backend):
         return isdtype(dtype, kind)
 
     def astype(self, x: Any, dtype: Any) -> Any:
+        if x.dtype == dtype:
+            return x
         return prepared(x, np.dtype(dtype)).astype(dtype, copy=False)
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
@@ -185,9 +187,14 @@ class NumpyBackend(NumpyLike):
         view.flags.writeable = False
         return view
 
-    @_value_error_for_bounds()
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
-        return np.take(x, indices, axis=axis)
+        try:  # Without the context manager, which takes longer than a small lookup.
+            return np.take(x, indices, axis=axis)
+        except IndexError as error:
+            raise ValueError(str(error)) from error
+
+    def take_in_range(self, x: Any, indices: Any) -> Any:
+        return x.take(indices, axis=0)
 
     @_value_error_for_bounds()
     def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:

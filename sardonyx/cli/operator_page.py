@@ -106,7 +106,7 @@ def _places(op: Op[Any], schema: OpSchema) -> tuple[str, str]:
     types = {text for slot in schema.inputs for text in slot.types}
     if types and all("string" in text for text in types):
         return "host", "host"
-    if definition.walks:
+    if definition.runs_subgraphs:
         return "subgraph", "subgraph"
     return ("host", "device") if definition.is_unsized else ("device", "device")
 

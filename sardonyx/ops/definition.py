@@ -101,6 +101,12 @@ class Walk(Protocol):
     def apply(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
         """Record `function(xp, *arrays, **options)` as one more step, and return its results."""
 
+    def look_up(self, function: Callable[..., Any], places: Value, names: Host) -> Value:
+        """Record `function(xp, places, names=names)`, strings in the shape of the places.
+
+        Devices leave it to the host, after all steps that do not need the strings.
+        """
+
     def shapes(self, body: Body, *values: Any, iteration: Any = None) -> Any:
         """Shape and dtype of each result of a body for these values, or for values of their shapes.
 
@@ -258,6 +264,11 @@ class Definition:
     walks: bool = False
     # The attributes that nodes may have, but the function does not accept.
     ignored: frozenset[str] = frozenset()
+
+    @property
+    def runs_subgraphs(self) -> bool:
+        """Whether the function decides how subgraphs run; those that take arrays have none."""
+        return self.walks and all(p.need is not Need.ARRAY for p in self.inputs)
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Definition:

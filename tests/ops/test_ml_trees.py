@@ -263,6 +263,27 @@ def test_trees_take_turns_where_there_are_many(
     np.testing.assert_allclose(y, scores(trees, x, 3), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("deep", "groups"), [(8, 4), (40, 1)])
+def test_deep_trees_are_walked_apart_from_flat_ones(
+    xp: Backend, deep: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown_forests: list[forest.Forest] = []
+
+    def noting(*arguments: Any) -> forest.Forest:
+        grown_forests.append(forest.planted(*arguments))
+        return grown_forests[-1]
+
+    monkeypatch.setattr(nodes, "planted", noting)
+    rng = rng_of(deep)
+    trees = [grown(rng, depth=6 if i < deep else 1, targets=2) for i in range(40)]
+    rng.shuffle(trees)
+    x = small_integers(rng, (9, 3), np.float32, missing=0.2)
+    y = run_ml(xp, "TreeEnsembleRegressor", x, opset=3, n_targets=2, **with_ids(trees))
+    np.testing.assert_allclose(y, scores(trees, x, 2, "SUM"), rtol=1e-4, atol=1e-5)
+    assert len(grown_forests[0].groups) == groups
+    assert sum(len(group.roots) for group in grown_forests[0].groups) == len(trees)
+
+
 def test_trees_that_each_vote_for_one_target_stand_in_its_column() -> None:
     rng = rng_of("columns")
     trees = [grown(rng) for _ in range(7)]

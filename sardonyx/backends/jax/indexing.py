@@ -31,6 +31,22 @@ def within(indices: Any, size: int) -> Any:
     return jnp.clip(indices, 0, max(size - 1, 0)).astype(_counting(size))
 
 
+def taken(x: Any, indices: Any) -> Any:
+    """The elements along axis 0; the indices are in range, so that nothing is computed of them."""
+    rest = x.shape[1:]
+    return lax.gather(
+        x,
+        jnp.expand_dims(indices, indices.ndim),
+        lax.GatherDimensionNumbers(
+            offset_dims=tuple(range(indices.ndim, indices.ndim + len(rest))),
+            collapsed_slice_dims=(0,),
+            start_index_map=(0,),
+        ),
+        slice_sizes=(1, *rest),
+        mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
+
+
 def or_past_the_end(indices: Any, size: int) -> Any:
     """The indices counted from the front, and those out of range moved behind the last element."""
     indices = jnp.where(indices < 0, indices + size, indices)

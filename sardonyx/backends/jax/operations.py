@@ -65,6 +65,9 @@ class JaxOperations(OnDevice):
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
         return jnp.take(x, indexing.within(indices, x.shape[axis]), axis=axis, mode="clip")
 
+    def take_in_range(self, x: Any, indices: Any) -> Any:
+        return indexing.taken(jnp.asarray(x), indices)
+
     def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
         indices = indexing.within(indices, x.shape[axis])
         return jnp.take_along_axis(x, indices, axis=axis, mode="clip")

@@ -39,6 +39,7 @@ class SegmentCollector:
     segments: list[TracedSegment] = field(default_factory=list)
     folded: list[Folded] = field(default_factory=list)
     is_inline: bool = field(default=False, init=False)
+    knows_weights: bool = field(default=True, init=False)
 
     # -- for the tape -----------------------------------------------------------------------------
 
@@ -96,7 +97,7 @@ class SegmentCollector:
     def _stage(self, segment: TracedSegment, constants: Constants) -> Stage:
         registers = self.registers
         live = replace(segment, steps=without_dead_steps(segment.steps, segment.results))
-        steps = rewritten(live, self, knows_weights=True)
+        steps = rewritten(live, self, knows_weights=self.knows_weights)
         for register in registers.constants.keys() & {r for step in steps for r in step.reads}:
             value = registers.constants[register]
             registers.placed[register] = constants.place(digest(value), value)

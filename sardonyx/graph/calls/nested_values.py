@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 from sardonyx.backends.base import Backend
@@ -46,5 +47,5 @@ def as_dicts(value: Any) -> Any:
         return dict(zip(value.keys, value.values.tolist(), strict=True))
     if isinstance(value, MapRows):
         rows = value.values.reshape(-1, len(value.keys)).tolist()
-        return [dict(zip(value.keys, row, strict=True)) for row in rows]
+        return list(map(dict, map(zip, repeat(value.keys), rows)))
     return value

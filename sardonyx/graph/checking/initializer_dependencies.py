@@ -74,7 +74,7 @@ class _Walk:
         definition = op.at(opset)
         pairs = list(zip(_parameters(definition, len(inputs)), inputs, strict=False))
         yield from (o for parameter, o in pairs if o is not None and self.wanted(parameter))
-        if definition.walks or definition.draws or any(node.subgraphs):
+        if definition.runs_subgraphs or definition.draws or any(node.subgraphs):
             return [None] * len(node.outputs)
         read = [origin for parameter, origin in pairs if parameter.need is not Need.SHAPED]
         return [_joined(read)] * len(node.outputs)

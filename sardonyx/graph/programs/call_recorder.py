@@ -50,6 +50,11 @@ class CallRecorder:
         return self.compiler.backend
 
     @property
+    def knows_weights(self) -> bool:
+        # Under a caller's transformation weights can be traced.
+        return not self.is_inline
+
+    @property
     def _stage(self) -> Stage:
         return self.path[-1] if self.path else self.root
 
@@ -121,8 +126,8 @@ class CallRecorder:
         return stage.is_rewritten or (self.backend.compiled and not stage.segment.host)
 
     def _new_stage(self, traced: TracedSegment) -> Stage:
-        # Under a caller's transformation nothing runs ahead of the call, and weights can be traced.
-        steps = rewritten(traced, self, knows_weights=not self.is_inline)
+        steps = rewritten(traced, self, knows_weights=self.knows_weights)
+        # Under a caller's transformation nothing runs ahead of the call.
         is_plain = traced.on_host or self.is_inline
         stage = (plain_stage if is_plain else prepared_stage)(steps, traced, self)
         if traced.on_host or not self.backend.compiled:

@@ -102,6 +102,8 @@ class WholeRecorder:
     """Collects the steps of a program that does not depend on the data of a call."""
 
     is_inline = False
+    # They are arguments.
+    knows_weights = False
 
     def __init__(self, backend: Backend, params: WeightStore, *, rewrites: bool) -> None:
         self.backend = backend
@@ -122,8 +124,8 @@ class WholeRecorder:
         )
 
     def close(self, segment: TracedSegment) -> None:
-        """Append the segment's steps. Weights are arguments, so their values are unknown."""
-        self._steps += rewritten(segment, self, knows_weights=False)
+        """Append the segment's steps."""
+        self._steps += rewritten(segment, self, knows_weights=self.knows_weights)
 
     def read(self, registers: Sequence[int], close: Callable[[], None]) -> Sequence[Array]:
         """Refuse to read values, as no call has passed any."""

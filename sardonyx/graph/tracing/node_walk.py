@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sardonyx.backends.executable import Spec
 from sardonyx.graph.ir import Graph, Node, ValueInfo, names_read
 from sardonyx.graph.tracing.op_call import HOLE, OpCall
 from sardonyx.graph.tracing.scope import Scope
@@ -53,6 +54,17 @@ class NodeWalk:
         arrays = _arrays(values)
         call = OpCall(function, (HOLE,) * len(arrays), options, ())
         return tuple(self._tracer.emit(self._node, call, arrays))
+
+    def look_up(
+        self, function: Callable[..., Any], places: Value, names: np.ndarray[Any, Any]
+    ) -> Value:
+        tape = self._tracer.tape
+        waits = tape.backend.compiled and not tape.recorder.is_inline
+        if not waits or not isinstance(places, Device):
+            (found,) = self.apply(function, places, names=names)
+            return as_value(found)
+        call = OpCall(function, (HOLE,), {"names": names}, ())
+        return tape.defer(self._node, call, places, Spec(places.shape, names.dtype))
 
     def on_device(self, function: Callable[..., Any], *values: Value, **options: Any) -> Any:
         arrays = [as_value(value) for value in values]

@@ -45,6 +45,10 @@ class Recorder(Protocol):
     is_inline: bool
 
     @property
+    def knows_weights(self) -> bool:
+        """Whether weights are the same at each call, so that tracing may read them."""
+
+    @property
     def rewrites(self) -> bool:
         """Whether rewrites may change the steps."""
 

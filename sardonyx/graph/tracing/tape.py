@@ -7,10 +7,10 @@ On the others each step also runs at once, because that is how its results' shap
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
-from weakref import WeakSet, finalize
+from weakref import WeakKeyDictionary, WeakSet, finalize
 
 import numpy as np
 
@@ -75,6 +75,10 @@ class Tape:
         self._is_long = False
         self._open_blocks = 0
         self._computed: WeakSet[Device] = WeakSet()
+        # Results of steps on the host that nothing has read yet, and these steps.
+        self._deferred: WeakKeyDictionary[Device, tuple[Node, StepCall, Device]] = (
+            WeakKeyDictionary()
+        )
         # The first register of the open segment, and older ones that nothing reads any more.
         self._first_of_segment = 0
         self._unread: list[int] = []
@@ -112,13 +116,40 @@ class Tape:
 
     def emit(self, node: Node, call: StepCall, sources: Sequence[Static | Device]) -> list[Value]:
         """Write one step. A result that is the op's own argument is the argument: an alias."""
+        self._write_deferred(sources)
         if not self._runs_on_host(call, sources):
             with suppress(HoldsNoStrings):
                 return self._emit(node, call, sources, on_host=False)
         return self._emit(node, call, sources, on_host=True)
 
+    def defer(self, node: Node, call: StepCall, source: Device, spec: Spec) -> Device:
+        """Return the result of a step on the host, which is written before something reads it.
+
+        So steps of the device that follow the node stay in its segment.
+        """
+        if self._open_blocks:
+            raise NeedsHost
+        self.recorder.allow_host()
+        result = self._slot(spec)
+        self._deferred[result] = node, call, source
+        return result
+
+    def _write_deferred(self, values: Iterable[Value]) -> None:
+        for value in values:
+            if isinstance(value, Device) and value in self._deferred:
+                if self._open_blocks:
+                    raise NeedsHost
+                node, call, source = self._deferred.pop(value)
+                self._emit(node, call, (source,), on_host=True, result=value)
+
     def _emit(
-        self, node: Node, call: StepCall, sources: Sequence[Static | Device], *, on_host: bool
+        self,
+        node: Node,
+        call: StepCall,
+        sources: Sequence[Static | Device],
+        *,
+        on_host: bool,
+        result: Device | None = None,
     ) -> list[Value]:
         self._begin_step(call, on_host=on_host)
         operands = tuple(self._operand(source) for source in sources)
@@ -127,7 +158,7 @@ class Tape:
         registers = []
         for i, (spec, index) in enumerate(zip(specs, same, strict=True)):
             self.backend.allow(*spec)
-            fresh = self._slot(spec)
+            fresh = result or self._slot(spec)
             if index is None:
                 hold(fresh, *spec)
             registers.append(fresh.register)
@@ -181,6 +212,7 @@ class Tape:
     def fetch(self, values: Sequence[Value]) -> list[Value]:
         """Return the values as static ones; reading those of the device cuts the tape."""
         devices = [v for value in values for v in leaves(value) if isinstance(v, Device)]
+        self._write_deferred(devices)
         unknown = [device for device in devices if device.register not in self._known]
         for weight in unknown:
             if isinstance(weight, Weight):
@@ -227,6 +259,7 @@ class Tape:
 
     def finish(self, outputs: Sequence[Value]) -> None:
         """End the last segment; the program returns these values."""
+        self._write_deferred(leaf for output in outputs for leaf in leaves(output))
         self._close(outputs=tuple(outputs))
 
     # -- registers --------------------------------------------------------------------------------

@@ -39,11 +39,15 @@ from sardonyx.graph.tracing.scope import Scope
 from sardonyx.graph.tracing.steps import Block
 from sardonyx.graph.tracing.subgraphs import Subgraph
 from sardonyx.graph.tracing.tape import Tape
+from sardonyx.graph.tracing.tree_folding import with_folded_trees
 from sardonyx.graph.values.kinds import Device, Hosted, Static, Value, as_value, leaves, static
 from sardonyx.graph.values.params import is_static
 from sardonyx.ops.definition import Definition, Map, MapRows, Need, NeedsHost, Parameter
 
 DTypes = tuple[np.dtype[Any] | None, ...]
+
+# Maximum number of elements of a constant that is folded into the leaves of trees.
+LARGEST_FOLDED = 2**12
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -78,7 +82,7 @@ class Tracer:
 
         The program holds for the values of inputs that are `Static`.
         """
-        graph = self.source.graph
+        graph = self._graph()
         scope = Scope(self.source.opsets, missing=self._initializer)
         for info, value in zip(graph.required_inputs, inputs, strict=True):
             slot = self._input(value)
@@ -90,6 +94,13 @@ class Tracer:
             outputs = self._walk(graph, scope)
             self.tape.finish(outputs)
         return Traced(self._names.after(self.tape), outputs, self.tape.registers)
+
+    def _graph(self) -> Graph:
+        """Return the graph to walk, with trees folded if weights are the same at each call."""
+        recorder = self.tape.recorder
+        if not (self.source.rewrites and recorder.knows_weights):
+            return self.source.graph
+        return with_folded_trees(self.source, _Reader(self))
 
     def _budget(self) -> Budget:
         """Return how much memory the values of the trace may take."""
@@ -322,6 +333,36 @@ class Tracer:
             return tuple(self._walk(graph, inner))
         finally:
             self._iterations = outer_iterations
+
+
+class _Reader:
+    """Reads the constants of a tracer's model, and runs nodes on NumPy."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = Tracer(tracer.source, tracer.tape, strict=tracer.strict)
+
+    def constant(self, name: str) -> np.ndarray[Any, Any] | None:
+        source, weights = self._tracer.source, self._tracer.tape.weights
+        if name not in source.graph.initializers:
+            return None
+        value = weights.host(name)
+        if value.size > LARGEST_FOLDED:
+            return None
+        if not is_static(value):
+            weights.note_read(name)
+        return value
+
+    def evaluate(
+        self, node: Node, values: Mapping[str, np.ndarray[Any, Any]]
+    ) -> np.ndarray[Any, Any] | None:
+        scope = Scope(self._tracer.source.opsets)
+        for name, value in values.items():
+            scope.bind(name, static(value))
+        try:
+            (result,) = self._tracer.results_of(node, scope)
+        except Exception:  # The walk comes to the same node, and raises the error there.
+            return None
+        return result.value if isinstance(result, Static) else None
 
 
 def _result_dtypes(

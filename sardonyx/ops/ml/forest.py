@@ -36,6 +36,12 @@ AT_ONCE = 2**19
 
 LARGEST_TABLE = 2**32
 
+# Maximum number of groups by depth, the fewest trees that are divided, and the part of their steps
+# that may be left: each group is one more loop to compile.
+MOST_GROUPS = 4
+SMALLEST_DIVIDED = 32
+WORTH_DIVIDING = 0.8
+
 
 class Trees(NamedTuple):
     """Trees as a model describes them; children with numbers from `len(features)` on are leaves."""
@@ -67,8 +73,16 @@ class Sets(NamedTuple):
     words: int
 
 
+class Group(NamedTuple):
+    """Trees that are walked together, as far down as the deepest of them goes."""
+
+    # One column per target if each tree votes for only one; otherwise a single column.
+    roots: Host
+    depth: int
+
+
 class Forest(NamedTuple):
-    """Tables for the walk: inner nodes, leaves, which lead to themselves, and one blank leaf."""
+    """Tables for the walk: leaves, which lead to themselves, a blank leaf, and inner nodes."""
 
     # The feature and the sides of each node in one number.
     tests: Host
@@ -77,11 +91,8 @@ class Forest(NamedTuple):
     sets: Sets | None
     # The sides, if they are the same for all nodes.
     common: int | None
-    inner: int
-    depth: int
     features: int
-    # One column per target if each tree votes for only one; otherwise a single column.
-    roots: Host
+    groups: tuple[Group, ...]
     # The votes of each leaf: for its tree's target, or for all targets.
     votes: Host
     trees: int
@@ -94,26 +105,32 @@ def planted(trees: Trees, aggregate: str, dtype: DType) -> Forest:
     """Return the tables of trees; raise a ValueError if the nodes form a cycle."""
     levels = _levels(trees.children)
     inner, blank = len(trees.features), len(trees.features) + trees.leaves
-    behind = np.arange(inner, blank + 1)
     kinds = set(trees.sides.tolist())
     grouped = _by_target(trees, _targets(trees, levels)[trees.roots], blank)
+    roots = trees.roots[:, None] if grouped is None else grouped
+    leaves = np.arange(trees.leaves + 1)
+
+    def leaves_first(numbers: Host) -> Host:
+        return np.where(numbers < inner, numbers + len(leaves), numbers - inner)
+
     return Forest(
-        tests=_with(trees.features << SIDE_BITS | trees.sides, 0, behind).astype(INT32),
-        splits=_with(trees.splits, np.nan, behind).astype(dtype),
-        children=np.append(trees.children, np.repeat(behind, 2)).astype(INT32),
-        sets=_sets(trees, blank + 1, dtype) if trees.members.size else None,
+        tests=_after(0, leaves, trees.features << SIDE_BITS | trees.sides).astype(INT32),
+        splits=_after(np.nan, leaves, trees.splits).astype(dtype),
+        children=np.append(np.repeat(leaves, 2), leaves_first(trees.children)).astype(INT32),
+        sets=_sets(trees, len(leaves), dtype) if trees.members.size else None,
         common=kinds.pop() if len(kinds) == 1 and not kinds & {0, MISSING} else None,
-        inner=inner,
-        depth=len(levels),
         features=int(trees.features.max(initial=-1)) + 1,
-        roots=(trees.roots[:, None] if grouped is None else grouped).astype(INT32),
+        groups=tuple(
+            Group(leaves_first(group.roots).astype(INT32), group.depth)
+            for group in _by_depth(roots, _heights(trees, levels))
+        ),
         votes=_votes(trees, aggregate, dtype, dense=grouped is None),
         trees=len(trees.roots),
     )
 
 
-def _with(of_nodes: Host, of_leaves: float, behind: Host) -> Host:
-    return np.concatenate([of_nodes, np.full(len(behind), of_leaves, of_nodes.dtype)])
+def _after(of_leaves: float, leaves: Host, of_nodes: Host) -> Host:
+    return np.concatenate([np.full(len(leaves), of_leaves, of_nodes.dtype), of_nodes])
 
 
 def _levels(children: Host) -> list[Host]:
@@ -130,6 +147,26 @@ def _levels(children: Host) -> list[Host]:
     if sum(map(len, levels)) < count:
         raise ValueError("the nodes form a cycle, in which a row would never reach a leaf")
     return levels[:-1]
+
+
+def _heights(trees: Trees, levels: Sequence[Host]) -> Host:
+    """Return the greatest number of steps from each node to a leaf."""
+    heights = np.zeros(len(trees.features) + trees.leaves + 1, INT32)
+    for level in reversed(levels):
+        heights[level] = heights[trees.children[level]].max(axis=1) + 1
+    return heights
+
+
+def _by_depth(roots: Host, heights: Host) -> list[Group]:
+    """Divide trees by their depth if that saves many steps; boosted trees differ much in it."""
+    depths = heights[roots].max(axis=1)
+    deepest = int(depths.max())
+    parts = np.array_split(np.argsort(depths, kind="stable"), MOST_GROUPS)
+    groups = [Group(roots[part], int(depths[part].max())) for part in parts if part.size]
+    steps = sum(len(group.roots) * group.depth for group in groups)
+    if len(roots) < SMALLEST_DIVIDED or steps > WORTH_DIVIDING * len(roots) * deepest:
+        return [Group(roots, deepest)]
+    return groups
 
 
 NO_TARGET, SEVERAL = -1, -2
@@ -177,7 +214,7 @@ def neutral(aggregate: str) -> float:
     return {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
 
 
-def _sets(trees: Trees, nodes: int, dtype: DType) -> Sets:
+def _sets(trees: Trees, leaves: int, dtype: DType) -> Sets:
     members, places = np.unique(trees.members.astype(dtype), return_inverse=True)
     owners, sets = np.unique(trees.member_nodes, return_inverse=True)
     words = len(members) // 32 + 1
@@ -185,8 +222,8 @@ def _sets(trees: Trees, nodes: int, dtype: DType) -> Sets:
     bits = np.zeros((len(owners) + 1, words), np.uint32)
     place = places + 1
     np.bitwise_or.at(bits, (sets + 1, place // 32), np.uint32(1) << (place % 32).astype(np.uint32))
-    rows = np.zeros(nodes, INT32)
-    rows[owners] = np.arange(1, len(owners) + 1)
+    rows = np.zeros(leaves + len(trees.features), INT32)
+    rows[leaves + owners] = np.arange(1, len(owners) + 1)
     return Sets(members, bits.view(INT32).ravel(), rows, words)
 
 
@@ -198,23 +235,26 @@ def walked(xp: Backend, forest: Forest, X: Array, aggregate: str) -> Array:
     rows = X.shape[0]
     if forest.features > X.shape[1]:
         raise ValueError(f"X has {X.shape[1]} features, but the trees read {forest.features}")
-    turns = _turns(forest, rows)
-    leaves_of = _Walk(xp, forest, X, turns.shape[1])
     votes = xp.put(forest.votes)
-    columns = forest.roots.shape[1]
+    columns = forest.groups[0].roots.shape[1]
     shape = (rows, *votes.shape[1:]) if votes.ndim == 2 else (columns, rows)
     xp.allow(shape, xp.numpy_dtype(X.dtype))
+    total = xp.full(shape, neutral(aggregate), dtype=X.dtype)
+    for group in forest.groups:
+        turns = _turns(forest, group.roots, rows)
+        leaves_of = _Walk(xp, forest, X, turns.shape[1], group.depth)
 
-    def turn(carry: tuple[Array], roots: tuple[Array]) -> tuple[tuple[Array], tuple[()]]:
-        leaf_votes = xp.take(votes, leaves_of(roots[0]), axis=0)
-        together = xp.reshape(leaf_votes, (turns.shape[1] // columns, *shape))
-        return (_combined(xp, aggregate, carry[0], together),), ()
+        def turn(
+            carry: tuple[Array], roots: tuple[Array], leaves_of: _Walk = leaves_of
+        ) -> tuple[tuple[Array], tuple[()]]:
+            leaf_votes = xp.take_in_range(votes, leaves_of(roots[0]))
+            together = xp.reshape(leaf_votes, (leaves_of.trees // columns, *shape))
+            return (_combined(xp, aggregate, carry[0], together),), ()
 
-    start = (xp.full(shape, neutral(aggregate), dtype=X.dtype),)
-    if len(turns) == 1:
-        (total,), _ = turn(start, (xp.put(turns[0]),))
-    else:
-        (total,), _ = xp.scan(turn, start, (xp.put(turns),), len(turns))
+        if len(turns) == 1:
+            (total,), _ = turn((total,), (xp.put(turns[0]),))
+        else:
+            (total,), _ = xp.scan(turn, (total,), (xp.put(turns),), len(turns))
     total = total if votes.ndim == 2 else xp.matrix_transpose(total)
     if aggregate == "AVERAGE":
         return total / forest.trees
@@ -224,15 +264,15 @@ def walked(xp: Backend, forest: Forest, X: Array, aggregate: str) -> Array:
     return xp.where(xp.equal(total, neutral(aggregate)), xp.zeros_like(total), total)
 
 
-def _turns(forest: Forest, rows: int) -> Host:
+def _turns(forest: Forest, roots: Host, rows: int) -> Host:
     """Return the roots in rows of equal length, one per turn, so that few are walked at once."""
-    count, columns = forest.roots.shape
+    count, columns = roots.shape
     width = max(rows, 1) * columns * forest.votes[0].size
     together = min(max(AT_ONCE // width, 1), count)
     turns = -(-count // together)
-    blank = forest.inner + len(forest.votes) - 1
+    blank = len(forest.votes) - 1
     padded = np.full((turns * together, columns), blank, INT32)
-    padded[:count] = forest.roots
+    padded[:count] = roots
     return padded.reshape(turns, together * columns)
 
 
@@ -247,8 +287,9 @@ def _combined(xp: Backend, aggregate: str, before: Array, votes: Array) -> Array
 class _Walk:
     """A walk of all rows from the roots of some trees to their leaves, tree by tree."""
 
-    def __init__(self, xp: Backend, forest: Forest, X: Array, trees: int) -> None:
+    def __init__(self, xp: Backend, forest: Forest, X: Array, trees: int, depth: int) -> None:
         self.xp = xp
+        self.trees, self.depth = trees, depth
         self.forest = forest
         self.rows = X.shape[0]
         self.flat = xp.reshape(X, (-1,))
@@ -266,24 +307,24 @@ class _Walk:
         xp = self.xp
         each = xp.broadcast_to(xp.expand_dims(roots, axis=1), (roots.shape[0], self.rows))
         nodes = xp.reshape(each, (-1,))
-        if self.forest.depth:
-            (nodes,), _ = xp.scan(self._step, (nodes,), (), self.forest.depth)
-        return nodes - self.forest.inner
+        if self.depth:
+            (nodes,), _ = xp.scan(self._step, (nodes,), (), self.depth)
+        return nodes
 
     def _step(self, carry: tuple[Array], _: tuple[()]) -> tuple[tuple[Array], tuple[()]]:
         (nodes,) = carry
         xp = self.xp
-        tests = xp.take(self.tests, nodes, axis=0)
+        tests = xp.take_in_range(self.tests, nodes)
         places = self.starts + xp.astype(tests >> SIDE_BITS, self.starts.dtype)
-        x = xp.take(self.flat, places, axis=0)
-        split = xp.take(self.splits, nodes, axis=0)
+        x = xp.take_in_range(self.flat, places)
+        split = xp.take_in_range(self.splits, nodes)
         if self.forest.common is None:
             goes = (tests >> self._side(x, split)) & 1
         else:
             goes = self._number(_compare(xp, self.forest.common, x, split))
         if self.forest.sets is not None:
             goes = goes | self._is_member(nodes, places)
-        return (xp.take(self.children, 2 * nodes + goes, axis=0),), ()
+        return (xp.take_in_range(self.children, 2 * nodes + goes),), ()
 
     def _side(self, x: Array, split: Array) -> Array:
         """Return 0 for less, 1 for equal, 2 for greater, 3 for missing."""
@@ -293,9 +334,9 @@ class _Walk:
     def _is_member(self, nodes: Array, places: Array) -> Array:
         xp, sets = self.xp, self.forest.sets
         assert sets is not None
-        member = xp.take(self.member_places, places, axis=0)
-        word = xp.take(self.set_rows, nodes, axis=0) * sets.words + (member >> 5)
-        return (xp.take(self.bits, word, axis=0) >> (member & 31)) & 1
+        member = xp.take_in_range(self.member_places, places)
+        word = xp.take_in_range(self.set_rows, nodes) * sets.words + (member >> 5)
+        return (xp.take_in_range(self.bits, word) >> (member & 31)) & 1
 
     def _member_places(self, members: Host) -> Array:
         """Return the index from 1 of each value of X among the members; 0 if it is not one."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Floats, Ints, Strings, op
+from sardonyx.ops.definition import Floats, Host, Ints, Strings, Value, Walk, op
 from sardonyx.ops.ml import rows
 
 
 @op(domain="ai.onnx.ml")
 def LinearClassifier(
-    xp: Backend,
+    walk: Walk,
     X: Array,
     *,
     classlabels_ints: Ints | None = None,
@@ -19,9 +19,30 @@ def LinearClassifier(
     intercepts: Floats | None = None,
     multi_class: int = 0,
     post_transform: str = "NONE",
-) -> tuple[Array, Array]:
+) -> tuple[Value, Value]:
     """Return labels and scores; a single score for two labels is that of the second label."""
-    labels = rows.result_labels(xp, classlabels_ints, classlabels_strings)
+    labels = rows.class_labels(classlabels_ints, classlabels_strings)
+    return rows.classified(
+        walk,
+        linear_classes,
+        X,
+        labels,
+        rows.names_of_top(labels),
+        coefficients=coefficients,
+        intercepts=intercepts,
+        post_transform=post_transform,
+    )
+
+
+def linear_classes(
+    xp: Backend,
+    X: Array,
+    *,
+    labels: Host,
+    coefficients: Floats,
+    intercepts: Floats | None,
+    post_transform: str,
+) -> tuple[Array, Array]:
     x = rows.rows_of(xp, X)
     count = len(coefficients) // max(x.shape[1], 1)
     if count not in (1, len(labels)):

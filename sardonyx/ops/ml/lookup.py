@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,15 @@ def places_among(xp: Backend, X: Array, keys: Host) -> Array:
 
 
 def _places_of_strings(X: Any, keys: Host) -> Array:
-    index = {key: place for place, key in enumerate(keys.tolist())}
-    flat: Any = np.asarray([index.get(x, len(keys)) for x in X.reshape(-1).tolist()], rows.INT64)
-    places: Array = flat.reshape(X.shape)
+    found = map(_index(keys).get, X.reshape(-1).tolist(), repeat(len(keys)))
+    places: Array = np.fromiter(found, rows.INT64, X.size).reshape(X.shape)  # type: ignore[assignment]
     return places
+
+
+@once
+def _index(keys: Host) -> dict[str, int]:
+    """Return the last place of each key."""
+    return {key: place for place, key in enumerate(keys.tolist())}
 
 
 def _places_of_numbers(xp: Backend, X: Array, keys: Host) -> Array:

@@ -11,7 +11,8 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.operations.array_library import HoldsNoStrings
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Floats, Host, Ints, Strings
+from sardonyx.ops.definition import DType, Floats, Host, Ints, Strings, Value, Walk
+from sardonyx.ops.ml.tables import once
 
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
@@ -37,7 +38,12 @@ def in_float(xp: Backend, X: Array) -> Array:
 
 def vector(xp: Backend, values: Floats | Ints | Host, like: Array) -> Array:
     """Return the numbers of an attribute as a vector in the dtype of `like`."""
-    return xp.put(np.asarray(values, xp.numpy_dtype(like.dtype)).reshape(-1))
+    return xp.put(_vector(values, xp.numpy_dtype(like.dtype)))
+
+
+@once
+def _vector(values: Floats | Ints | Host, dtype: DType) -> Host:
+    return np.asarray(values, dtype).reshape(-1)
 
 
 def per_column(xp: Backend, name: str, values: Any, like: Array, *, or_one: bool = False) -> Array:
@@ -77,6 +83,11 @@ def to_float32(xp: Backend, scores: Array) -> Array:
 
 def class_labels(integers: Ints | None, strings: Strings | None) -> Host:
     """Return the labels of the classes, which are either integers or strings."""
+    return _class_labels(integers, strings)
+
+
+@once
+def _class_labels(integers: Ints | None, strings: Strings | None) -> Host:
     if bool(integers) == bool(strings):
         raise ValueError(
             "the labels of the classes must be either integers or strings, and not be empty"
@@ -84,11 +95,28 @@ def class_labels(integers: Ints | None, strings: Strings | None) -> Host:
     return np.asarray(integers, INT64) if integers else np.asarray(strings, STRING)
 
 
-def result_labels(xp: Backend, integers: Ints | None, strings: Strings | None) -> Host:
-    """Return the labels of the classes; raise `HoldsNoStrings` if a result cannot hold them."""
-    labels = class_labels(integers, strings)
-    require_strings(xp, labels)
-    return labels
+def classified(
+    walk: Walk,
+    classify: Callable[..., tuple[Array, Array]],
+    X: Array,
+    labels: Host,
+    names: Host | None = None,
+    **options: Any,
+) -> tuple[Value, Value]:
+    """Record a classifier, and for labels that are strings the lookup of `names` behind it.
+
+    The classifier then returns the places of the labels. So it runs on devices without strings.
+    """
+    if labels.dtype != STRING:
+        label, scores = walk.apply(classify, X, labels=labels, **options)
+        return label, scores
+    place, scores = walk.apply(classify, X, labels=np.arange(len(labels)), **options)
+    return walk.look_up(names_at, place, labels if names is None else names), scores
+
+
+def names_at(xp: Backend, places: Array, *, names: Host) -> Array:
+    require_strings(xp, names)
+    return xp.take(xp.put(names), places, axis=0)
 
 
 def are_strings(xp: Backend, x: Array) -> bool:
@@ -111,9 +139,15 @@ def chosen(xp: Backend, values: Host, places: Array) -> Array:
 def top_labels(xp: Backend, scores: Array, labels: Host) -> Array:
     """Return the label of each row's highest score; a single score is tested for its sign."""
     if scores.shape[1] == 1:
-        truth = np.asarray(["0", "1"] if labels.dtype == STRING else [0, 1], labels.dtype)
-        return chosen(xp, truth, xp.astype(scores[:, 0] > 0, xp.dtype(INT64)))
-    return chosen(xp, labels, xp.argmax(scores, axis=1))
+        return xp.astype(scores[:, 0] > 0, xp.dtype(INT64))
+    places = xp.argmax(scores, axis=1)
+    is_place = np.array_equal(labels, np.arange(len(labels)))
+    return xp.astype(places, xp.dtype(INT64)) if is_place else chosen(xp, labels, places)
+
+
+def names_of_top(labels: Host) -> Host:
+    """Return the names for the places from `top_labels`; a single label has none of its own."""
+    return np.asarray(["0", "1"], STRING) if len(labels) == 1 else labels
 
 
 # -- scores ---------------------------------------------------------------------------------------

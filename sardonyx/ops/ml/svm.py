@@ -8,7 +8,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Floats, Ints, Strings, op
+from sardonyx.ops.definition import Floats, Host, Ints, Strings, Value, Walk, op
 from sardonyx.ops.ml import rows
 from sardonyx.ops.ml.coupling import coupled, pair_places, square
 
@@ -57,7 +57,7 @@ def _squared_distances(xp: Backend, x: Array, vectors: Array) -> Array:
 
 @op(domain="ai.onnx.ml")
 def SVMClassifier(
-    xp: Backend,
+    walk: Walk,
     X: Array,
     *,
     classlabels_ints: Ints | None = None,
@@ -69,12 +69,39 @@ def SVMClassifier(
     rho: Floats | None = None,
     vectors_per_class: Ints | None = None,
     **kernel: Annotated[Any, _kernels],
-) -> tuple[Array, Array]:
+) -> tuple[Value, Value]:
     """Return labels and scores; with support vectors, each pair of classes has a score and a vote.
 
     The scores are those of the pairs, or the probabilities of the classes if `prob_a` is present.
     """
-    labels = rows.result_labels(xp, classlabels_ints, classlabels_strings)
+    return rows.classified(
+        walk,
+        support_vector_classes,
+        X,
+        rows.class_labels(classlabels_ints, classlabels_strings),
+        coefficients=coefficients,
+        post_transform=post_transform,
+        prob_a=prob_a,
+        prob_b=prob_b,
+        rho=rho,
+        vectors_per_class=vectors_per_class,
+        **kernel,
+    )
+
+
+def support_vector_classes(
+    xp: Backend,
+    X: Array,
+    *,
+    labels: Host,
+    coefficients: Floats | None,
+    post_transform: str,
+    prob_a: Floats | None,
+    prob_b: Floats | None,
+    rho: Floats | None,
+    vectors_per_class: Ints | None,
+    **kernel: Any,
+) -> tuple[Array, Array]:
     x = rows.rows_of(xp, X)
     if not sum(vectors_per_class or ()):
         scores = rows.products(xp, x, "coefficients", coefficients, len(labels)) + _bias(rho)

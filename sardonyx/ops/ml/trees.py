@@ -8,13 +8,14 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Floats, Host, Ints, Strings, op
+from sardonyx.ops.definition import Floats, Host, Ints, Strings, Value, Walk, op
 from sardonyx.ops.ml import rows
 from sardonyx.ops.ml.forest import AGGREGATES, walked
 from sardonyx.ops.ml.nodes import (
     Children,
     Ids,
     NodeTests,
+    Numbers,
     Votes,
     forest_of_ids,
     forest_of_positions,
@@ -98,7 +99,7 @@ def _scores(
 
 @op(domain="ai.onnx.ml")
 def TreeEnsembleClassifier(
-    xp: Backend,
+    walk: Walk,
     X: Array,
     *,
     class_ids: Ints | None = None,
@@ -110,13 +111,40 @@ def TreeEnsembleClassifier(
     classlabels_strings: Strings | None = None,
     post_transform: str = "NONE",
     **others: Annotated[Any, _scores],
-) -> tuple[Array, Array]:
+) -> tuple[Value, Value]:
     """Return labels and scores; if only one of two classes has weights, its score decides."""
-    labels = rows.result_labels(xp, classlabels_int64s, classlabels_strings)
+    labels = rows.class_labels(classlabels_int64s, classlabels_strings)
     weights = _either("class_weights", class_weights, class_weights_as_tensor)
-    votes = Votes(class_ids, weights, len(labels), class_treeids, class_nodeids)
+    return rows.classified(
+        walk,
+        tree_classes,
+        X,
+        labels,
+        rows.names_of_top(labels),
+        class_ids=class_ids,
+        class_nodeids=class_nodeids,
+        class_treeids=class_treeids,
+        class_weights=weights,
+        post_transform=post_transform,
+        **others,
+    )
+
+
+def tree_classes(
+    xp: Backend,
+    X: Array,
+    *,
+    labels: Host,
+    class_ids: Ints | None,
+    class_nodeids: Ints | None,
+    class_treeids: Ints | None,
+    class_weights: Numbers,
+    post_transform: str,
+    **others: Any,
+) -> tuple[Array, Array]:
+    votes = Votes(class_ids, class_weights, len(labels), class_treeids, class_nodeids)
     scores = _scores(xp, X, votes, "SUM", **others)
-    sole, are_positive = _sole_class(class_ids, weights)
+    sole, are_positive = _sole_class(class_ids, class_weights)
     if len(labels) == 2 and sole is not None:
         # Without negative weights, the score is a probability.
         likely = post_transform == "PROBIT" or (post_transform == "NONE" and are_positive)
