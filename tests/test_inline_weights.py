@@ -17,7 +17,7 @@ from onnx import TensorProto, numpy_helper
 
 import sardonyx
 from sardonyx.errors import InvalidModel
-from sardonyx.graph.loading import read
+from sardonyx.graph.loading import inline_weights, read
 from sardonyx.graph.loading.inline_weights import SMALLEST, cut_out
 from sardonyx.graph.standard.types import ELEMENT_TYPES
 from sardonyx.graph.values.mmap import CAN_READ_AT, ModelFile, content, mapping_of
@@ -89,6 +89,25 @@ def test_damaged_files_are_parsed_to_the_same_models(path: Path) -> None:
         assert proto == parsed(damaged)
         found += count
     assert found or not any(len(t.raw_data) >= 8 for t in parsed(original).graph.initializer)
+
+
+@reads_at
+@pytest.mark.parametrize("window", [24, 64, 2**14])
+def test_files_are_parsed_alike_in_windows_of_any_size(
+    window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inline_weights, "_WINDOW", window)
+    rng = np.random.default_rng(2)
+    for path in MODELS:
+        damaged = bytearray(path.read_bytes())
+        for place in rng.integers(0, len(damaged), rng.integers(3)):
+            damaged[place] = rng.integers(256)
+        copy = tmp_path / path.name
+        copy.write_bytes(damaged)
+        with copy.open("rb") as file:
+            proto, count = restored(ModelFile(file.fileno(), copy), 8)
+        assert proto == parsed(damaged)
+        assert count == restored(damaged, 8)[1]
 
 
 def test_data_that_comes_twice_counts_once() -> None:
