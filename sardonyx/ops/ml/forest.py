@@ -84,10 +84,10 @@ class Group(NamedTuple):
 class Forest(NamedTuple):
     """Tables for the walk: leaves, which lead to themselves, a blank leaf, and inner nodes."""
 
-    # The feature and the sides of each node in one number.
-    tests: Host
+    # For each node the feature and the sides in one number, both children, and the bits of the
+    # split, if it has 32. They lie side by side, since reading memory takes most of the time.
+    nodes: Host
     splits: Host
-    children: Host
     sets: Sets | None
     # The sides, if they are the same for all nodes.
     common: int | None
@@ -113,10 +113,14 @@ def planted(trees: Trees, aggregate: str, dtype: DType) -> Forest:
     def leaves_first(numbers: Host) -> Host:
         return np.where(numbers < inner, numbers + len(leaves), numbers - inner)
 
+    splits = _after(np.nan, leaves, trees.splits).astype(dtype)
+    children = np.append(np.repeat(leaves, 2), leaves_first(trees.children)).reshape(-1, 2)
+    columns = [_after(0, leaves, trees.features << SIDE_BITS | trees.sides), children]
+    if dtype.itemsize == INT32.itemsize:
+        columns.append(splits.view(INT32))
     return Forest(
-        tests=_after(0, leaves, trees.features << SIDE_BITS | trees.sides).astype(INT32),
-        splits=_after(np.nan, leaves, trees.splits).astype(dtype),
-        children=np.append(np.repeat(leaves, 2), leaves_first(trees.children)).astype(INT32),
+        nodes=np.column_stack(columns).astype(INT32),
+        splits=splits,
         sets=_sets(trees, len(leaves), dtype) if trees.members.size else None,
         common=kinds.pop() if len(kinds) == 1 and not kinds & {0, MISSING} else None,
         features=int(trees.features.max(initial=-1)) + 1,
@@ -296,9 +300,7 @@ class _Walk:
         counted = INT32 if self.flat.size < 2**31 else INT64
         starts = xp.arange(self.rows, dtype=xp.dtype(counted)) * X.shape[1]
         self.starts = xp.reshape(xp.broadcast_to(starts, (trees, self.rows)), (-1,))
-        self.tests, self.splits, self.children = map(
-            xp.put, (forest.tests, forest.splits, forest.children)
-        )
+        self.nodes, self.splits = xp.put(forest.nodes), xp.put(forest.splits)
         if forest.sets is not None:
             self.bits, self.set_rows = xp.put(forest.sets.bits), xp.put(forest.sets.rows)
             self.member_places = self._member_places(forest.sets.members)
@@ -314,17 +316,23 @@ class _Walk:
     def _step(self, carry: tuple[Array], _: tuple[()]) -> tuple[tuple[Array], tuple[()]]:
         (nodes,) = carry
         xp = self.xp
-        tests = xp.take_in_range(self.tests, nodes)
+        node = xp.take_in_range(self.nodes, nodes)
+        tests = node[:, 0]
         places = self.starts + xp.astype(tests >> SIDE_BITS, self.starts.dtype)
         x = xp.take_in_range(self.flat, places)
-        split = xp.take_in_range(self.splits, nodes)
+        split = self._split(node, nodes)
         if self.forest.common is None:
-            goes = (tests >> self._side(x, split)) & 1
+            goes = xp.not_equal((tests >> self._side(x, split)) & 1, 0)
         else:
-            goes = self._number(_compare(xp, self.forest.common, x, split))
+            goes = _compare(xp, self.forest.common, x, split)
         if self.forest.sets is not None:
             goes = goes | self._is_member(nodes, places)
-        return (xp.take_in_range(self.children, 2 * nodes + goes),), ()
+        return (xp.where(goes, node[:, 2], node[:, 1]),), ()
+
+    def _split(self, node: Array, nodes: Array) -> Array:
+        if node.shape[1] == 4:
+            return self.xp.bitcast(node[:, 3], self.splits.dtype)
+        return self.xp.take_in_range(self.splits, nodes)
 
     def _side(self, x: Array, split: Array) -> Array:
         """Return 0 for less, 1 for equal, 2 for greater, 3 for missing."""
@@ -336,7 +344,7 @@ class _Walk:
         assert sets is not None
         member = xp.take_in_range(self.member_places, places)
         word = xp.take_in_range(self.set_rows, nodes) * sets.words + (member >> 5)
-        return (xp.take_in_range(self.bits, word) >> (member & 31)) & 1
+        return xp.not_equal((xp.take_in_range(self.bits, word) >> (member & 31)) & 1, 0)
 
     def _member_places(self, members: Host) -> Array:
         """Return the index from 1 of each value of X among the members; 0 if it is not one."""
