@@ -11,7 +11,7 @@ import pytest
 from onnx import parser
 
 import sardonyx
-from benchmarks import gate, shapes
+from benchmarks import gate, growth, shapes
 from benchmarks.decoding import SIZE, copied_inside
 from benchmarks.models import HEAD_SIZE, HEADS, NETWORKS
 from benchmarks.page import BEGIN, END, fill
@@ -122,3 +122,20 @@ def test_work_is_what_the_compiler_counts() -> None:
 @pytest.mark.parametrize(("kind", "most"), [("with buckets", 4), ("by default", 16)])
 def test_buckets_bound_the_number_of_compiles(title: str, kind: str, most: int) -> None:
     assert shapes.run(title, kind)["compiles"] <= most
+
+
+def test_an_exponent_is_the_slope_between_the_largest_sizes() -> None:
+    points = [
+        growth.Point("chain", "numpy", size, {"load": size**1.5}, 10.0 * size)
+        for size in (1000, 10, 100)
+    ]
+    assert growth.exponents(points) == pytest.approx({"load": 1.5, "memory": 1.0})
+    assert growth.exponents(points[:1]) == {}
+
+
+@pytest.mark.parametrize("case", sorted(growth.CASES))
+def test_the_models_that_grow_give_the_results_that_they_name(case: str, tmp_path: Path) -> None:
+    sized = growth.CASES[case](10, tmp_path)
+    loaded = sardonyx.load(sized.model, backend="numpy", **sized.options)
+    results = loaded.run(None, sized.feeds)
+    np.testing.assert_allclose(results[0], sized.expected(), rtol=1e-4, atol=1e-5)

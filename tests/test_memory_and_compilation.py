@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from onnx import numpy_helper
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.programs.stages import Stage
 from tests.support.onnx_builders import model, node, value, weight
 
 RNG = np.random.default_rng(0)
@@ -344,3 +346,17 @@ def test_the_cap_is_set_before_jax_starts(tmp_path: Path) -> None:
     onnx.save(ADD, tmp_path / "add.onnx")
     run = [sys.executable, "-c", CAPPED, str(tmp_path / "add.onnx")]
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "0.25\n"
+
+
+@pytest.mark.parametrize("options", [{"backend": "numpy"}, {"backend": "jax", "jit": False}])
+def test_recordings_that_left_the_cache_are_freed(options: dict[str, Any]) -> None:
+    loaded = sardonyx.load(ADD, max_signatures=2, **options)
+    before = _live_stages()
+    for length in range(1, 30):
+        loaded(np.ones(length, np.float32))
+    assert _live_stages() - before <= 3 * 2
+
+
+def _live_stages() -> int:
+    gc.collect()
+    return sum(isinstance(each, Stage) for each in gc.get_objects())

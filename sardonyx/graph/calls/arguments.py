@@ -19,7 +19,7 @@ def in_input_order(
     """Return the arguments in the order of the inputs; None for a missing optional one."""
     if not named and len(inputs) == len(infos):
         return list(inputs)
-    names = [info.name for info in infos]
+    names = {info.name: None for info in infos}
     values = by_name(infos, inputs, named)
     if unknown := [name for name in values if name not in names]:
         raise InvalidInput(

@@ -24,7 +24,8 @@ def plain_stage(steps: Sequence[Step], traced: TracedSegment, recorder: Recorder
     if not steps:
         return Stage(outputs=traced.outputs)
     registers = recorder.registers
-    fixed = {*registers.weights, *registers.constants}
+    reads = {register for step in steps for register in step.reads}
+    fixed = {r for r in reads if r in registers.weights or r in registers.constants}
     segment = Segment(steps, traced.results, fixed, host=traced.on_host)
     return _stage(segment, Binding.plain(segment, registers), traced, registers)
 

@@ -256,8 +256,12 @@ def bind(
     steps: Sequence[Step], results: Sequence[int], registers: Registers, backend: Backend
 ) -> tuple[Segment, Binding]:
     """Divide steps into the segment that runs at each call, and the preparation of its weights."""
-    weights, constants, specs = registers.weights, registers.constants, registers.specs
-    ahead, rest = _divided(steps, results, registers)
+    specs = registers.specs
+    # Those of these steps: a long program has many segments, and each reads few of all weights.
+    reads = sorted({register for step in steps for register in step.reads})
+    weights = {r: registers.weights[r] for r in reads if r in registers.weights}
+    constants = {r: registers.constants[r] for r in reads if r in registers.constants}
+    ahead, rest = _divided(steps, results, {*weights, *constants}, specs)
     fixed = {*weights, *constants, *(r for step in ahead for r in step.results)}
     segment = Segment(rest, results, fixed)
     computed = [r for r in segment.fixed if r not in weights and r not in constants]
@@ -273,7 +277,7 @@ def bind(
     return segment, Binding(
         {r: name for r, name in weights.items() if r in used},
         {r: value for r, value in constants.items() if r in used},
-        {r: array for r, array in registers.placed.items() if r in loose},
+        {r: registers.placed[r] for r in loose if r in registers.placed},
         prepared,
         {r: specs[r] for r in computed},
         packs,
@@ -303,20 +307,18 @@ def _largest_first(
 
 
 def _divided(
-    steps: Sequence[Step], results: Sequence[int], registers: Registers
+    steps: Sequence[Step], results: Sequence[int], fixed: set[int], specs: Mapping[int, Spec]
 ) -> tuple[list[Step], list[Step]]:
     """Return the steps that run ahead of all calls, and those that run at each call.
 
     A step that only views a weight in another shape is in both lists: it costs nothing.
     """
-    fixed = {*registers.weights, *registers.constants}
-    ahead = []
+    ahead, leaving = [], set(results)
     for step in steps:
-        if _can_run_ahead(step, fixed):
-            leaves = any(register in results for register in step.results)
-            if not leaves and _fits(step, registers.specs):
-                ahead.append(step)
-                fixed.update(step.results)
+        can_move = leaving.isdisjoint(step.results) and _can_run_ahead(step, fixed)
+        if can_move and _fits(step, specs):
+            ahead.append(step)
+            fixed.update(step.results)
     moved = {step for step in ahead if not step.call.is_view}
     return ahead, without_dead_steps([step for step in steps if step not in moved], results)
 

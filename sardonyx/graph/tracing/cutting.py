@@ -15,6 +15,8 @@ from sardonyx.graph.tracing.steps import Step
 
 # The longest piece, where each step has one reader: XLA compiles 512 steps in 0.6 s, 2,048 in 10 s.
 PIECE = 512
+# A call of a piece takes about 10 us, as long as some ten small steps.
+_SHORTEST_PIECE = 64
 # Number of steps that a result with several readers counts for. XLA copies elementwise steps into
 # every fusion that reads them, through all layers of a residual network: for 128 such layers of 8
 # steps it takes 38 s, and 1.5 s for a piece of 16 layers. The pieces also run faster.
@@ -43,7 +45,7 @@ def cut(steps: Sequence[Step], results: Collection[int]) -> list[int]:
 def _longest_piece(steps: Sequence[Step]) -> int:
     readers = Counter(register for step in steps for register in set(step.reads))
     shared = sum(any(readers[r] > 1 for r in step.results) for step in steps)
-    return max(1, PIECE * len(steps) // (len(steps) + _SHARED * shared))
+    return max(_SHORTEST_PIECE, PIECE * len(steps) // (len(steps) + _SHARED * shared))
 
 
 def _crossing(steps: Sequence[Step], results: Collection[int]) -> list[int]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary, WeakSet, finalize
+from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 import numpy as np
 
@@ -271,9 +271,9 @@ class Tape:
         """Keep an array for as long as a value in the graph refers to it."""
         self._frame[slot.register] = array
         if not self.backend.compiled:  # A compiled segment runs later, and reads it then.
-            finalize(slot, self._let_go, slot.register).atexit = False
+            finalize(slot, _let_go, ref(self), slot.register).atexit = False
 
-    def _let_go(self, register: int) -> None:
+    def let_go(self, register: int) -> None:
         """Drop an array that nothing reads; one from before the open segment, at its end.
 
         The open segment may have to run again, and reads it then.
@@ -411,3 +411,9 @@ class Tape:
         arrays = [leaf for output in outputs for leaf in leaves(output)]
         registers = (leaf.register for leaf in arrays if isinstance(leaf, Device))
         return list(dict.fromkeys(r for r in registers if r in computed))
+
+
+def _let_go(tape: ref[Tape], register: int) -> None:
+    """Drop an array that nothing reads; outputs, which recordings hold, do not hold the tape."""
+    if (living := tape()) is not None:
+        living.let_go(register)
