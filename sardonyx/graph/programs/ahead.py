@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
+from sardonyx.backends import processors
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.values.params import Weights
@@ -18,7 +18,7 @@ def compile_stages(stages: Sequence[Stage], compiler: Compiler, weights: Weights
         for stage in stages:
             stage.compile(compiler, weights)
         return
-    with ThreadPoolExecutor(min(len(stages), os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(len(stages), processors.available())) as pool:
         started = [
             pool.submit(copy_context().run, stage.compile, compiler, weights) for stage in stages
         ]
