@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
@@ -175,12 +175,10 @@ class Backend(Operations):
         """What `compile` returns, if the cache in a folder has it."""
         return None
 
-    def interpreter(self, is_overtaken: Callable[[], bool]) -> Backend | None:
-        """Return a backend that runs the steps of programs of this one, until they are compiled.
-
-        It raises `Overtaken` as soon as the function returns True. None if there is none.
-        """
-        return None
+    @property
+    def interprets(self) -> bool:
+        """Whether NumPy can run programs of this backend step by step, until they are compiled."""
+        return False
 
     @property
     def watches_values(self) -> bool:

@@ -21,7 +21,6 @@ from sardonyx.backends.conditions import Condition
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned, give_back_freed
-from sardonyx.backends.interpreter import Interpreter
 from sardonyx.backends.jax import memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import CompiledFolder
 from sardonyx.backends.jax.checks import Checks
@@ -212,10 +211,10 @@ class JaxBackend(JaxOperations):
             return None
         return self._executable(replay, arguments, self._jitted(replay, donated), built)
 
-    def interpreter(self, is_overtaken: Callable[[], bool]) -> Backend | None:
+    @property
+    def interprets(self) -> bool:
         is_exact = self.precision != "bfloat16" and not self.checked
-        can_interpret = self.compiled and self._is_on_cpu and is_exact
-        return Interpreter(is_overtaken) if can_interpret else None
+        return self.compiled and self._is_on_cpu and is_exact
 
     @property
     def watches_values(self) -> bool:

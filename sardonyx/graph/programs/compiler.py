@@ -65,7 +65,7 @@ class Compiler:
     @property
     def interprets(self) -> bool:
         """Whether calls run without compiled programs until these are ready."""
-        return self.mode != NOW and self.backend.interpreter(lambda: False) is not None
+        return self.mode != NOW and self.backend.interprets
 
     def compile(self, unit: Unit) -> Executable | Interpretation:
         """Return the unit's function, which at first may run step by step."""
@@ -99,7 +99,7 @@ class Compiler:
     def _function(self, unit: Unit, key: Any) -> Executable | Interpretation:
         backend = self.backend
         name = None if key is None or backend.folder is None else name_of(key)
-        if self.mode == NOW or not can_be_interpreted(unit.segment):
+        if not self.interprets or not can_be_interpreted(unit.segment):
             return self._compiled(unit, name, self.watch)
         stored = backend.stored(
             partial(unit.replay, backend), unit.arguments, donated=unit.donated, name=name
@@ -118,8 +118,6 @@ class Compiler:
         interpretation = Interpretation(
             backend, unit.replay, unit.results, unit.donated, compiled, self._note_interpreted
         )
-        if not interpretation.is_possible:
-            return self._compiled(unit, name, self.watch)
         interpretation.compiles_by_itself = self.mode == BACKGROUND
         return interpretation
 

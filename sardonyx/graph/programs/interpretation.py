@@ -12,7 +12,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Executable, Replay, Spec
-from sardonyx.backends.interpreter import Overtaken
+from sardonyx.backends.interpreter import Interpreter, Overtaken
 from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.programs.background import BACKGROUND
 from sardonyx.graph.tracing.op_call import OpCall
@@ -45,7 +45,7 @@ class Interpretation:
         self._note_run = note_run
         # Set when the compiled function is ready, or must be waited for.
         self._is_over = Event()
-        self._interpreter = backend.interpreter(self._is_over.is_set)
+        self._interpreter = Interpreter(self._is_over.is_set)
         # False if only `compiled` compiles it.
         self.compiles_by_itself = True
         # What another process is to find is compiled even if it runs only once.
@@ -53,11 +53,6 @@ class Interpretation:
         self._is_submitted = False
         self._executable: Executable | None = None
         self._compiling = Lock()
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether the backend has an interpreter."""
-        return self._interpreter is not None
 
     @property
     def executable(self) -> Executable | None:
@@ -101,7 +96,6 @@ class Interpretation:
 
     def _stepped(self, arrays: Sequence[Any]) -> list[Any]:
         backend, xp = self._backend, self._interpreter
-        assert xp is not None
         donated = [arrays[i] for i in self._donated]
         # The compiled function refuses a donated array that is passed twice, and other devices.
         is_twice = len(set(map(id, donated))) < len(donated)
