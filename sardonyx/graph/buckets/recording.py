@@ -28,6 +28,8 @@ from sardonyx.graph.values.params import Weights
 MOST_KINDS = 256
 # After this many calls that could not be traced none is padded any more.
 MOST_FAILURES = 2
+# Maximum number of calls that use a program as soon as it is compiled.
+MOST_WAITING = 256
 # Maximum number of plans per signature.
 MAX_PLANS = 64
 
@@ -187,7 +189,7 @@ class AutomaticCalls:
         with self._lock:
             is_first = not learned.waiting
             has_program = is_first and calls.has_program(values)
-            if not has_program:
+            if not has_program and len(learned.waiting) < MOST_WAITING:
                 learned.waiting.append((publish, shapes))
         if has_program:
             return planned(values)
