@@ -55,7 +55,7 @@ counts_maps = pytest.mark.skipif(
     ("packs", "inside"),
     [
         pytest.param(True, False, id="packed by oneDNN"),
-        pytest.param(False, False, id="packed for XLA"),
+        pytest.param(False, False, id="packed for XLA", marks=pytest.mark.slow),
         pytest.param(True, True, id="packed by oneDNN from inside the file"),
         pytest.param(False, True, id="packed for XLA from inside it", marks=pytest.mark.slow),
     ],

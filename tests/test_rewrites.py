@@ -69,14 +69,14 @@ def test_results_agree_in_float64(case: RewriteCase) -> None:
     agree(case, np.float64, "numpy")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @each(case for case in FUSED if case.opset >= 13)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_results_agree_in_float16(case: RewriteCase, library: str) -> None:
     agree(case, np.float16, LIBRARIES[library])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @each(
     case
     for case in FUSED
@@ -141,7 +141,7 @@ def test_gradients_agree(case: RewriteCase) -> None:
 
 
 @each(case for case in FUSED if len(case.weights) > 3)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 def test_weights_can_be_replaced(case: RewriteCase, xp: Backend) -> None:
     backend, arrays = without_kernels(xp), case.arrays()
     loaded = sardonyx.load(case.model(), backend=backend)

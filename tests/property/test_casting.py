@@ -91,6 +91,6 @@ CASES = {"Cast": cast, "CastLike": cast_like, "BitCast": bit_cast}
 
 
 @versions_of(CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_conversions(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

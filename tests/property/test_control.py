@@ -122,6 +122,6 @@ CASES = {"Loop": loop, "Scan": scan}
 
 
 @versions_of(CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_control(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

@@ -71,7 +71,7 @@ UNARY = {
 
 
 @versions_of(UNARY)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_of_one_input(op: str, version: int) -> None:
     assert_examples_agree(UNARY[op], op, version)
 
@@ -147,7 +147,7 @@ BINARY = {
 
 
 @versions_of(BINARY)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_of_two_inputs(op: str, version: int) -> None:
     assert_examples_agree(BINARY[op], op, version)
 
@@ -185,6 +185,6 @@ OTHERS = {**dict.fromkeys(["Max", "Min", "Sum", "Mean"], several), "Where": wher
 
 
 @versions_of(OTHERS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_of_several_inputs(op: str, version: int) -> None:
     assert_examples_agree(OTHERS[op], op, version)

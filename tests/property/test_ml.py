@@ -326,6 +326,6 @@ CASES = {
 
 
 @versions_of(CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_ml(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

@@ -92,6 +92,6 @@ CASES = {**dict.fromkeys(GATES, recurrent), "ReverseSequence": reverse}
 
 
 @versions_of(CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_recurrent(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

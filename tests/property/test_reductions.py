@@ -93,6 +93,6 @@ CASES = {
 
 
 @versions_of(CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_reductions(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

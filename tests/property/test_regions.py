@@ -139,6 +139,6 @@ CASES = {
 
 
 @versions_of(CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_regions(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)

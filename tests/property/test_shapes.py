@@ -210,6 +210,6 @@ CASES = {
 
 
 @versions_of(CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_shapes(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)
