@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import jax
@@ -21,6 +23,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.interpreter import Interpreter, Overtaken
 from sardonyx.backends.standard import Array
 from sardonyx.graph.programs import interpretation
+from sardonyx.graph.programs.background import Background
 from tests.support.onnx_builders import graph as subgraph
 from tests.support.onnx_builders import model, node, value, weight
 from tests.test_first_calls import MODELS, drawn
@@ -355,6 +358,17 @@ def test_a_process_may_end_while_it_compiles() -> None:
     out, errors = run_script(3)
     assert out.startswith("(2, 8, 48)")
     assert not errors
+
+
+def test_a_process_waits_for_the_compiler_whoever_started_it() -> None:
+    """A daemon, such as a timer, too: its threads would be daemons, which a process leaves behind."""
+    are_daemons: SimpleQueue[bool] = SimpleQueue()
+
+    def submit() -> None:
+        Background().submit(lambda: are_daemons.put(threading.current_thread().daemon))
+
+    threading.Thread(target=submit, daemon=True).start()
+    assert are_daemons.get(timeout=PATIENCE_OF_TESTS) is False
 
 
 def test_one_call_is_compiled_for_the_next_process(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ class Background:
             if self._threads >= most:
                 return
             self._threads += 1
-        Thread(target=self._work, name="sardonyx-compile").start()
+        # A process that ended during a compile would crash, and threads of daemons are daemons.
+        Thread(target=self._work, name="sardonyx-compile", daemon=False).start()
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
