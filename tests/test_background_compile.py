@@ -361,7 +361,7 @@ def test_a_process_may_end_while_it_compiles() -> None:
 
 
 def test_a_process_waits_for_the_compiler_whoever_started_it() -> None:
-    """A daemon, such as a timer, too: its threads would be daemons, which a process leaves behind."""
+    """A timer is a daemon: so would be its threads, which a process leaves behind."""
     are_daemons: SimpleQueue[bool] = SimpleQueue()
 
     def submit() -> None:
