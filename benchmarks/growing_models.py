@@ -77,7 +77,7 @@ def tree(size: int, folder: Path) -> Sized:
 
 
 def layers(size: int, folder: Path) -> Sized:
-    """Residual layers of five nodes, each with a weight of its own."""
+    """Residual layers of five nodes, each with another weight."""
     rng, x = np.random.default_rng(1), _input()
     weights = rng.normal(size=(size // 5, WIDTH, WIDTH)).astype(np.float32) / WIDTH
     nodes, last = [], "x"

@@ -1,6 +1,6 @@
 """How time and memory grow with the size of a model, of its weights, of a loop, and with sizes.
 
-Run it: `python -m benchmarks.growth`. Each point is a process of its own, and CPU time. The results
+Run it: `python -m benchmarks.growth`. Each point is CPU time of a separate process. The results
 are compared with NumPy's. `--draw` writes the plots, `--add` keeps the points of earlier runs.
 """
 
@@ -63,7 +63,7 @@ class Point:
     megabytes: float
 
 
-# -- in a process of its own ----------------------------------------------------------------------
+# -- in a separate process ------------------------------------------------------------------------
 
 
 def measure(case: str, runtime: str, size: int) -> Point:

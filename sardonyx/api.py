@@ -77,9 +77,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     compiled in another thread, and the compiled program takes over as soon as it is ready. Results
     of the two differ by rounding. With "now" each call runs compiled programs, and the first one
     waits; `model.compile(...)` compiles ahead of it. With "never" only `model.compile(...)` does.
-    Programs for sizes that change are compiled in the background as well, but for `buckets=` of
-    your own, and where each call has a new size. GPUs and TPUs have nothing to run before, so "now"
-    holds there always, as it does with `checked`, and for operators of your own.
+    Programs for sizes that change are compiled in the background as well, except with explicit
+    `buckets`, and where each call has a new size. GPUs and TPUs have nothing to run before, so
+    "now" always holds there, as it does with `checked`, and for operators of your own.
 
     With `strict=False` operators accept types that their schemas do not list.
 

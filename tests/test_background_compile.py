@@ -313,7 +313,7 @@ def test_loops_inside_of_operators_stop_too() -> None:
 
 def test_a_model_that_is_gone_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: list[Callable[[], None]] = []
-    monkeypatch.setattr(interpretation.BACKGROUND, "submit", jobs.append)
+    monkeypatch.setattr(interpretation.COMPILES, "submit", jobs.append)
     loaded = sardonyx.load(doubled(), compile="background")
     compiler = loaded._shared.compiler
     for _ in range(2):

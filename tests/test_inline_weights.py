@@ -187,10 +187,12 @@ def test_a_model_of_a_mapped_file_is_pickled_with_its_weights(
     np.testing.assert_array_equal(pickle.loads(pickled)(np.zeros(COUNT, np.float32)), expected)
 
 
-@pytest.mark.parametrize("kind", ELEMENT_TYPES.values(), ids=lambda kind: kind.name)
+# Strings are never raw data.
+RAW_TYPES = [kind for kind in ELEMENT_TYPES.values() if kind.name != "string"]
+
+
+@pytest.mark.parametrize("kind", RAW_TYPES, ids=lambda kind: kind.name)
 def test_every_type_is_decoded_as_from_a_proto(kind: Any, tmp_path: Path, mapped: None) -> None:
-    if kind.name == "string":
-        pytest.skip("Strings are no raw data.")
     count = SMALLEST * 8 // kind.bits + 3
     size = -(-count * kind.bits // 8)
     raw = np.random.default_rng(0).integers(0, 256, size).astype(np.uint8)

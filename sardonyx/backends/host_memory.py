@@ -22,7 +22,7 @@ SMALLEST_MAP = 2**20
 
 
 class Pages(mmap.mmap):
-    """Memory of its own, apart from the heap, which cannot shrink while they are among its arrays.
+    """Memory apart from the heap, so that the heap can shrink while this memory is in use.
 
     >>> len(Pages(10))
     10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from sardonyx.backends import windows
 from sardonyx.backends.numpy import NumpyBackend
@@ -20,12 +20,11 @@ class Overtaken(Exception):  # noqa: N818  (a signal, not an error)
 class Interpreter(NumpyBackend):
     """NumPy, until a function says that the compiled program is ready; then it raises."""
 
-    # So that each step asks for the backend `at` its place.
-    reports: ClassVar[bool] = True  # type: ignore[misc]  # an attribute of each backend
-
     def __init__(self, is_overtaken: Callable[[], bool]) -> None:
         super().__init__()
         self._is_overtaken = is_overtaken
+        # So that each step asks for the backend `at` its place.
+        self.reports = True
 
     def at(self, place: str) -> Any:
         self._stop_if_overtaken()

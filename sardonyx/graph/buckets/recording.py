@@ -18,7 +18,7 @@ from sardonyx.graph.buckets.plans import PaddedCallPlan
 from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import ValueInfo
-from sardonyx.graph.programs.background import BACKGROUND
+from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.replay import NewKey, Recording
 from sardonyx.graph.values.kinds import digest
@@ -197,7 +197,7 @@ class AutomaticCalls:
             return plain
         # The caller may write to its arrays meanwhile.
         own = [np.array(value) if isinstance(value, np.ndarray) else value for value in values]
-        BACKGROUND.submit(partial(_compile, learned, partial(planned, own), weights))
+        COMPILES.submit(partial(_compile, learned, partial(planned, own), weights))
         return plain
 
     def _calls(self, learned: _Learned, shapes: Shapes) -> PaddedCalls | None:

@@ -32,9 +32,9 @@ from sardonyx.graph.ir import Source
 from sardonyx.graph.model.entries import Entries, Entry
 from sardonyx.graph.model.interface import PLAIN, CallOptions
 from sardonyx.graph.model.shared import Shared
-from sardonyx.graph.programs.ahead import compile_stages
 from sardonyx.graph.programs.call_recorder import CallRecorder
 from sardonyx.graph.programs.compiler import NEVER
+from sardonyx.graph.programs.parallel_compiling import compile_stages
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.recording_cache import RecordingCache
 from sardonyx.graph.programs.replay import Recording

@@ -46,4 +46,4 @@ class Background:
             return None
 
 
-BACKGROUND = Background()
+COMPILES = Background()

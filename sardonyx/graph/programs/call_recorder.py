@@ -10,9 +10,9 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.programs.ahead import compile_stages
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.finishing import plain_stage, prepared_stage
+from sardonyx.graph.programs.parallel_compiling import compile_stages
 from sardonyx.graph.programs.stages import Stage, outputs_of, read_key
 from sardonyx.graph.rewriting.phases import rewritten
 from sardonyx.graph.tracing.recorder import TracedSegment

@@ -14,7 +14,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.interpreter import Interpreter, Overtaken
 from sardonyx.graph.loading.custom_ops import Own
-from sardonyx.graph.programs.background import BACKGROUND
+from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Segment, Step
 from sardonyx.graph.tracing.subgraphs import BodyCall
@@ -117,7 +117,7 @@ class Interpretation:
     def _submit(self) -> None:
         if not self._is_submitted:
             self._is_submitted = True
-            BACKGROUND.submit(partial(_compile, ref(self)))
+            COMPILES.submit(partial(_compile, ref(self)))
 
     def give_up(self) -> None:
         """Let the next run wait for the compiled function."""

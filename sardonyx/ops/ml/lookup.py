@@ -27,14 +27,14 @@ def places_among(xp: Backend, X: Array, keys: Host) -> Array:
         name = "string" if keys.dtype == rows.STRING else keys.dtype.name
         raise ValueError(f"X must have the type of the keys, {name}")
     if rows.are_strings(xp, X):
-        return _places_of_strings(X, keys)
+        places: Array = _places_of_strings(X, keys)
+        return places
     return _places_of_numbers(xp, X, keys)
 
 
-def _places_of_strings(X: Any, keys: Host) -> Array:
-    found = map(_index(keys).get, X.reshape(-1).tolist(), repeat(len(keys)))
-    places: Array = np.fromiter(found, rows.INT64, X.size).reshape(X.shape)  # type: ignore[assignment]
-    return places
+def _places_of_strings(X: Any, keys: Host) -> Any:
+    places = map(_index(keys).get, X.reshape(-1).tolist(), repeat(len(keys)))
+    return np.fromiter(places, rows.INT64, X.size).reshape(X.shape)
 
 
 @once
