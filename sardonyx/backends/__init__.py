@@ -6,9 +6,11 @@ A library is imported when a caller names it or passes one of its arrays, not be
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,6 +150,9 @@ def _installed(names: Iterable[str]) -> Iterator[type[Backend]]:
 def _class(name: str) -> type[Backend]:
     module_name, class_name = _CLASSES[name]
     try:
+        if name not in sys.modules and find_spec(name) is None:
+            # A failed import is not remembered, and would be tried at each load.
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         module = import_module(module_name)
     except ImportError as error:
         raise BackendUnavailable(

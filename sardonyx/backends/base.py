@@ -31,6 +31,8 @@ class Backend(Operations):
 
     # Whether it compiles whole segments; otherwise steps run one by one, also while recording.
     compiled: bool = False
+    # Whether the results of ops have the shapes and dtypes that NumPy's have.
+    follows_numpy: ClassVar[bool] = False
     # Whether programs accept NumPy arrays, so that the caller need not upload them.
     takes_numpy: bool = False
     # Whether a reshape that is an output of a program shares the buffer of its input.

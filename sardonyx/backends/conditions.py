@@ -121,6 +121,9 @@ class Conditions(Standard):
         """The same backend for one step, whose name in messages is `place`."""
         return self
 
+    def begin_step(self) -> None:
+        """Do what comes before each step; an interpreter may stop here."""
+
     def with_checks(self) -> Any:
         """The same backend with all conditions checked, as on libraries that read data at once."""
         return self

@@ -59,6 +59,7 @@ class JaxBackend(JaxOperations):
     """JAX on one device, or on the one that JAX chooses."""
 
     reshapes_are_views: ClassVar[bool] = False
+    follows_numpy: ClassVar[bool] = True
     embeds_up_to: ClassVar[int] = 128
     packs_up_to: ClassVar[int] = 4096
 

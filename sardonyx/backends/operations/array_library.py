@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,14 +30,15 @@ class Library(Conditions):
 
     def __init__(self, namespace: Any) -> None:
         self._namespace = namespace
-        for name in Standard.__annotations__:
-            if not hasattr(type(self), name):
-                setattr(self, name, self._bound(name, getattr(namespace, name)))
+        kind: Any = type(self)
+        functions = _functions_of(kind, namespace)
+        self.__dict__.update(functions)
+        for name in RESULT_SHAPES:
+            if name in functions:
+                setattr(self, name, self._limited(name, functions[name]))
 
-    def _bound(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The library's function, which `allow` checks first if its result can be large."""
-        if name not in RESULT_SHAPES:
-            return function
+    def _limited(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The library's function, with a check by `allow`, as its result can be large."""
         result_shape = RESULT_SHAPES[name]
 
         @wraps(function)
@@ -76,3 +77,10 @@ class Library(Conditions):
     def put(self, value: np.ndarray[Any, Any]) -> Array:
         """`value` on the backend's device. The result may share memory that is never written."""
         raise NotImplementedError
+
+
+@cache
+def _functions_of(kind: Any, namespace: Any) -> dict[str, Callable[..., Any]]:
+    """Return the standard's functions that a class takes as they are, once for all instances."""
+    names = (name for name in Standard.__annotations__ if not hasattr(kind, name))
+    return {name: getattr(namespace, name) for name in names}

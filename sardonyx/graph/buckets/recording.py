@@ -197,7 +197,9 @@ class AutomaticCalls:
             return plain
         # The caller may write to its arrays meanwhile.
         own = [np.array(value) if isinstance(value, np.ndarray) else value for value in values]
-        COMPILES.submit(partial(_compile, learned, partial(planned, own), weights))
+        # It replaces the programs for single sizes that wait to be compiled.
+        job = partial(_compile, learned, partial(planned, own), weights)
+        COMPILES.submit(job, is_next=True)
         return plain
 
     def _calls(self, learned: _Learned, shapes: Shapes) -> PaddedCalls | None:

@@ -23,10 +23,13 @@ class Background:
         self._threads = 0
         self._lock = Lock()
 
-    def submit(self, job: Callable[[], None]) -> None:
-        """Run the job soon; it must not raise."""
+    def submit(self, job: Callable[[], None], *, is_next: bool = False) -> None:
+        """Run the job, before or after those that wait; it must not raise."""
         with self._lock:
-            self._waiting.append(job)
+            if is_next:
+                self._waiting.appendleft(job)
+            else:
+                self._waiting.append(job)
             most = min(MOST_THREADS, max(1, processors.available() // 2))
             if self._threads >= most:
                 return

@@ -67,6 +67,10 @@ class Compiler:
         """Whether calls run without compiled programs until these are ready."""
         return self.mode != NOW and self.backend.interprets
 
+    def interprets_segment(self, segment: Segment) -> bool:
+        """Whether calls run this segment step by step until it is compiled."""
+        return self.interprets and can_be_interpreted(segment)
+
     def compile(self, unit: Unit) -> Executable | Interpretation:
         """Return the unit's function, which at first may run step by step."""
         if not self.backend.compiled:
@@ -99,7 +103,7 @@ class Compiler:
     def _function(self, unit: Unit, key: Any) -> Executable | Interpretation:
         backend = self.backend
         name = None if key is None or backend.folder is None else name_of(key)
-        if not self.interprets or not can_be_interpreted(unit.segment):
+        if not self.interprets_segment(unit.segment):
             return self._compiled(unit, name, self.watch)
         stored = backend.stored(
             partial(unit.replay, backend), unit.arguments, donated=unit.donated, name=name

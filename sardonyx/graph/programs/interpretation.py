@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from threading import Event, Lock, Timer
+from threading import Event, Lock
 from typing import Any
 from weakref import ref
 
@@ -45,11 +47,13 @@ class Interpretation:
         self._note_run = note_run
         # Set when the compiled function is ready, or must be waited for.
         self._is_over = Event()
-        self._interpreter = Interpreter(self._is_over.is_set)
+        self._interpreter = Interpreter(self._is_overtaken)
         # False if only `compiled` compiles it.
         self.compiles_by_itself = True
         # What another process is to find is compiled even if it runs only once.
         self._has_run = backend.folder is not None
+        # The time from which on the first run takes too long.
+        self._deadline = math.inf
         self._is_submitted = False
         self._executable: Executable | None = None
         self._compiling = Lock()
@@ -74,23 +78,18 @@ class Interpretation:
 
     def _interpreted(self, arrays: Sequence[Any]) -> list[Any] | None:
         """Run the steps; None if the compiled function is ready before, or has to run instead."""
-        timer = None
         if self.compiles_by_itself and not self._is_submitted:
             if self._has_run:
                 self._submit()
             else:
-                timer = Timer(PATIENCE, self._submit)
-                timer.daemon = True
-                timer.start()
+                self._deadline = time.monotonic() + PATIENCE
         self._has_run = True
         try:
             results = self._stepped(arrays)
         except Exception:  # The compiled function says what is wrong, if anything is.
             self.give_up()
             return None
-        finally:
-            if timer is not None:
-                timer.cancel()
+        self._submit_if_late()
         self._note_run()
         return results
 
@@ -114,7 +113,18 @@ class Interpretation:
             backend.discard(array)
         return placed
 
+    def _is_overtaken(self) -> bool:
+        """Whether a run ends here; asked before each step."""
+        self._submit_if_late()
+        return self._is_over.is_set()
+
+    def _submit_if_late(self) -> None:
+        # A timer would need a thread, which takes as long to start as a small model to run.
+        if time.monotonic() >= self._deadline:
+            self._submit()
+
     def _submit(self) -> None:
+        self._deadline = math.inf
         if not self._is_submitted:
             self._is_submitted = True
             COMPILES.submit(partial(_compile, ref(self)))

@@ -111,9 +111,14 @@ class Stage:
             return
         if not compiler.backend.compiled:
             return
+        arguments = [*inputs, *self.binding.stand_ins(weights)]
+        # A thread takes as long to start as a small model to run.
+        if self.binding.prepared is None or compiler.interprets_segment(self.segment):
+            self.function(compiler, arguments)
+            return
         with ThreadPoolExecutor(1) as pool:
             preparation = pool.submit(self.binding.prepare, weights)
-            self.function(compiler, [*inputs, *self.binding.stand_ins(weights)])
+            self.function(compiler, arguments)
         preparation.result()
 
     @property

@@ -9,9 +9,13 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
-from sardonyx.graph.tracing.op_call import observed
+from sardonyx.backends.shape_arrays import shape_array
+from sardonyx.backends.shape_backend import SHAPES
+from sardonyx.graph.loading.custom_ops import Own
+from sardonyx.graph.tracing.op_call import OpCall, observed
 from sardonyx.graph.tracing.steps import Call, Embedded
 from sardonyx.graph.values.kinds import digest
+from sardonyx.ops.definition import OnBackend
 
 KnownValue: TypeAlias = "np.ndarray[Any, Any] | None"
 
@@ -56,6 +60,15 @@ class Inferred:
     def _infer(
         self, call: Call, operands: Sequence[Spec | Embedded], values: Sequence[KnownValue]
     ) -> Inference:
+        inference = None
+        if self._backend.follows_numpy and is_for_any_backend(call):
+            inference = by_shapes(call, operands, values)
+        return inference or self._by_backend(call, operands, values)
+
+    def _by_backend(
+        self, call: Call, operands: Sequence[Spec | Embedded], values: Sequence[KnownValue]
+    ) -> Inference:
+        """Let the library trace the call, which takes about a millisecond."""
         outline = self._outline
         same: list[int | None] = []
         checked: list[int] = []
@@ -70,6 +83,25 @@ class Inferred:
 
         specs = self._backend.infer(function, *(o for o in operands if isinstance(o, Spec)))
         return Inference(specs, same, checked)
+
+
+def by_shapes(
+    call: Call, operands: Sequence[Spec | Embedded], values: Sequence[KnownValue]
+) -> Inference | None:
+    """Infer the results of a call without the library; None if there is no rule for it."""
+    arrays = [shape_array(*o) if isinstance(o, Spec) else SHAPES.asarray(o.value) for o in operands]
+    try:
+        with SHAPES.scope():
+            results, same, checked = observed(call, SHAPES, arrays, values)
+    except Exception:  # The library has a rule, or says what is wrong.
+        return None
+    specs = [Spec(result.shape, result.dtype) for result in results]
+    return None if any(spec.dtype == object for spec in specs) else Inference(specs, same, checked)
+
+
+def is_for_any_backend(call: Call) -> bool:
+    """Whether its function is an op of the package, the same for all backends."""
+    return isinstance(call, OpCall) and not isinstance(call.function, (Own, OnBackend))
 
 
 def _checks_other_values(

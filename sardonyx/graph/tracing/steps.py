@@ -74,6 +74,7 @@ class Step:
 
     def run(self, xp: Backend, frame: Frame, releases: Sequence[int] = ()) -> None:
         """Put the results into the frame, and remove the registers in `releases`."""
+        xp.begin_step()
         if xp.reports:
             xp = xp.at(self.place)
         arrays = [frame[o] if isinstance(o, int) else xp.asarray(o.value) for o in self.operands]
