@@ -98,6 +98,11 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     placements: tuple[Placement, ...] = ()
+    # The graphs in the attributes. Computed once, since every pass over the nodes asks for them.
+    subgraphs: tuple[Graph, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "subgraphs", tuple(_graphs_in(self.attributes)))
 
     @property
     def operator(self) -> str:
@@ -124,14 +129,13 @@ class Node:
         version = "" if opset is None else f", opset {opset}"
         return f"{self.label[0].upper()}{self.label[1:]} ({self.operator}{version})"
 
-    @property
-    def subgraphs(self) -> Iterator[Graph]:
-        """The graphs in the node's attributes."""
-        for value in self.attributes.values():
-            if isinstance(value, Graph):
-                yield value
-            elif isinstance(value, tuple) and value and isinstance(value[0], Graph):
-                yield from value
+
+def _graphs_in(attributes: Mapping[str, Any]) -> Iterator[Graph]:
+    for value in attributes.values():
+        if isinstance(value, Graph):
+            yield value
+        elif isinstance(value, tuple) and value and isinstance(value[0], Graph):
+            yield from value
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +247,7 @@ class Source:
 
 def names_read(node: Node) -> Iterator[str]:
     """Yield the values that a node reads, including those that its subgraphs capture."""
-    yield from (name for name in node.inputs if name)
+    yield from filter(None, node.inputs)
     for graph in node.subgraphs:
         yield from graph.captures
 

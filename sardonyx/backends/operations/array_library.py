@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
+from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,27 +32,9 @@ class Library(Conditions):
     def __init__(self, namespace: Any) -> None:
         self._namespace = namespace
         kind: Any = type(self)
-        functions = _functions_of(kind, namespace)
-        self.__dict__.update(functions)
-        for name in RESULT_SHAPES:
-            if name in functions:
-                setattr(self, name, self._limited(name, functions[name]))
-
-    def _limited(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The library's function, with a check by `allow`, as its result can be large."""
-        result_shape = RESULT_SHAPES[name]
-
-        @wraps(function)
-        def checked(*arguments: Any, **options: Any) -> Any:
-            first = arguments[0]
-            if name == "concat" and len(first) > 0:
-                first = first[0]
-            dtype = options.get("dtype", getattr(first, "dtype", None))
-            numpy_dtype = np.dtype(np.float64) if dtype is None else self.numpy_dtype(dtype)
-            self.allow(result_shape(*arguments), numpy_dtype)
-            return function(*arguments, **options)
-
-        return checked
+        self.__dict__.update(_functions_of(kind, namespace))
+        for name, function in _limited_of(kind, namespace).items():
+            self.__dict__[name] = MethodType(function, self)
 
     def dtype(self, dtype: np.dtype[Any]) -> Any:
         """The library's own name for a NumPy dtype."""
@@ -80,7 +63,34 @@ class Library(Conditions):
 
 
 @cache
-def _functions_of(kind: Any, namespace: Any) -> dict[str, Callable[..., Any]]:
-    """Return the standard's functions that a class takes as they are, once for all instances."""
-    names = (name for name in Standard.__annotations__ if not hasattr(kind, name))
-    return {name: getattr(namespace, name) for name in names}
+def _functions_of(kind: Any, namespace: Any) -> Mapping[str, Callable[..., Any]]:
+    """Return the standard's functions that a class takes as they are, for all its instances."""
+    return {name: getattr(namespace, name) for name in _taken_by(kind) if name not in RESULT_SHAPES}
+
+
+@cache
+def _limited_of(kind: Any, namespace: Any) -> Mapping[str, Callable[..., Any]]:
+    """Return methods for those whose results can be large, so that `allow` checks these first."""
+    names = [name for name in _taken_by(kind) if name in RESULT_SHAPES]
+    return {name: _limited(name, getattr(namespace, name)) for name in names}
+
+
+def _taken_by(kind: Any) -> list[str]:
+    """Return the names of the standard that a class has no form of its own for."""
+    return [name for name in Standard.__annotations__ if not hasattr(kind, name)]
+
+
+def _limited(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    result_shape = RESULT_SHAPES[name]
+
+    @wraps(function)
+    def checked(library: Library, *arguments: Any, **options: Any) -> Any:
+        first = arguments[0]
+        if name == "concat" and len(first) > 0:
+            first = first[0]
+        dtype = options.get("dtype", getattr(first, "dtype", None))
+        numpy_dtype = np.dtype(np.float64) if dtype is None else library.numpy_dtype(dtype)
+        library.allow(result_shape(*arguments), numpy_dtype)
+        return function(*arguments, **options)
+
+    return checked

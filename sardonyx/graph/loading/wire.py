@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -31,37 +33,44 @@ def check_wire(model: onnx.ModelProto) -> None:
                 f"The model's messages are nested more than {DEEPEST_MESSAGE} deep, deeper than "
                 "protobuf can read from a file: flatten its subgraphs."
             )
-        _refuse_unknown_fields(message)
-        if isinstance(message, onnx.TensorProto):
-            fields = [(field, getattr(message, field.name)) for field in _TENSOR_FIELDS]
-        else:
-            fields = message.ListFields()
-        for field, value in fields:
-            values = value if field.is_repeated else (value,)
-            if field.type == FieldDescriptor.TYPE_STRING:
-                for text in values:
-                    _require_text(message, field.name, text)
-            elif field.type == FieldDescriptor.TYPE_MESSAGE:
-                stack.extend((inner, depth + 1) for inner in values)
+        if len(UnknownFieldSet(message)):
+            _refuse_unknown_fields(message)
+        stack += [(inner, depth + 1) for inner in _checked_messages(message)]
 
 
-def _refuse_unknown_fields(message: Message) -> None:
+def _checked_messages(message: Message) -> list[Message]:
+    """Check the texts of a message, and return the messages in its fields."""
+    if isinstance(message, onnx.TensorProto):
+        fields = [(field, getattr(message, field.name)) for field in _TENSOR_FIELDS]
+    else:
+        fields = message.ListFields()
+    messages: list[Message] = []
+    for field, value in fields:
+        kind = field.type
+        if kind == FieldDescriptor.TYPE_MESSAGE:
+            messages += value if field.is_repeated else (value,)
+        elif kind == FieldDescriptor.TYPE_STRING:
+            for text in value if field.is_repeated else (value,):
+                if type(text) is not str:
+                    _refuse_text(message, field.name, text)
+    return messages
+
+
+def _refuse_unknown_fields(message: Message) -> NoReturn:
     unknown = UnknownFieldSet(message)
-    if len(unknown):
-        raise InvalidModel(
-            f"{_title(message)} has the field {unknown[0].field_number}, which is unknown to onnx "
-            f"{onnx.__version__}: it is damaged, in another format, or newer than the installed "
-            "onnx. Upgrade onnx, or export the model again."
-        )
+    raise InvalidModel(
+        f"{_title(message)} has the field {unknown[0].field_number}, which is unknown to onnx "
+        f"{onnx.__version__}: it is damaged, in another format, or newer than the installed "
+        "onnx. Upgrade onnx, or export the model again."
+    )
 
 
-def _require_text(message: Message, field: str, text: object) -> None:
+def _refuse_text(message: Message, field: str, text: object) -> NoReturn:
     # Protobuf returns bytes for a string that is not valid UTF-8.
-    if not isinstance(text, str):
-        raise InvalidModel(
-            f"{_title(message)} has {text!r:.100} as its {field}, which is not valid UTF-8: the "
-            "file is damaged or was written incorrectly. Export the model again."
-        )
+    raise InvalidModel(
+        f"{_title(message)} has {text!r:.100} as its {field}, which is not valid UTF-8: the "
+        "file is damaged or was written incorrectly. Export the model again."
+    )
 
 
 def _title(message: Message) -> str:

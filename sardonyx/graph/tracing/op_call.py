@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ class Holes:
     count: int
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class OpCall:
     """A function of the backend and of arrays, which a step calls."""
 
@@ -88,7 +88,7 @@ class OpCall:
             return result
         return xp.astype(result, xp.dtype(dtype))
 
-    @property
+    @cached_property
     def key(self) -> tuple[Any, ...] | None:
         """Equal for calls that compute the same from equal arrays; None if that is unknown."""
         try:

@@ -35,7 +35,6 @@ class Inferred:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._outline = backend.outline()
         self._inferences: dict[Any, Inference] = {}
 
     def of(
@@ -69,7 +68,7 @@ class Inferred:
         self, call: Call, operands: Sequence[Spec | Embedded], values: Sequence[KnownValue]
     ) -> Inference:
         """Let the library trace the call, which takes about a millisecond."""
-        outline = self._outline
+        outline = self._backend.outline()
         same: list[int | None] = []
         checked: list[int] = []
 
