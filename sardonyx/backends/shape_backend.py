@@ -254,8 +254,6 @@ class ShapeBackend(OnDevice):
         return shape_array((x.shape[0], filters, *sizes), x.dtype)
 
     def _over_windows(self, x: Any, kernel: Any, strides: Any, dilations: Any) -> Any:
-        if {*kernel, *strides} <= {1}:
-            return x
         lead = x.shape[: x.ndim - len(kernel)]
         sizes = _window_sizes(x.shape[len(lead) :], kernel, strides, dilations)
         return shape_array((*lead, *sizes), x.dtype)
@@ -286,7 +284,7 @@ class ShapeBackend(OnDevice):
         written = self.gather(x, places).shape
         if np.broadcast_shapes(np.shape(updates), written) != written:
             raise NoShapeRule
-        return self._same(x) if math.prod(np.shape(updates)) else x
+        return self._same(x)
 
     # -- form -------------------------------------------------------------------------------------
 

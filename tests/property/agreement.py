@@ -45,7 +45,7 @@ def assert_examples_agree(maker: Maker, op: str, version: int) -> None:
         derandomize=True,
         suppress_health_check=list(HealthCheck),
     )
-    @given(_cases(maker, op, version))
+    @given(cases_of(maker, op, version))
     def compare(case: Case) -> None:
         verdicts[verdict(case)] += 1
 
@@ -54,7 +54,8 @@ def assert_examples_agree(maker: Maker, op: str, version: int) -> None:
 
 
 @st.composite
-def _cases(draw: Draw, maker: Maker, op: str, version: int) -> Case:
+def cases_of(draw: Draw, maker: Maker, op: str, version: int) -> Case:
+    """A strategy for examples of an operator at a version."""
     opset = draw(st.sampled_from(sorted({version, reference.last_opset(op, version)})))
     return maker(draw, op, opset)
 
