@@ -20,7 +20,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
-from sardonyx.backends.host_memory import SMALLEST, aligned, give_back_freed
+from sardonyx.backends.host_memory import aligned, give_back_freed
 from sardonyx.backends.jax import memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import CompiledFolder
 from sardonyx.backends.jax.checks import Checks
@@ -143,12 +143,9 @@ class JaxBackend(JaxOperations):
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         # Also while JAX traces: the array is data, not a part of the trace.
-        is_numpy = isinstance(value, np.ndarray)
-        if self._is_on_cpu and is_numpy:
+        if self._is_on_cpu and isinstance(value, np.ndarray):
             value = aligned(value)
         with jax.ensure_compile_time_eval():
-            if is_numpy and value.nbytes < SMALLEST and self.device is None:
-                return jnp.asarray(value)  # It copies, and takes half the time.
             return jax.device_put(value, self.device)
 
     def adopt(self, value: Any) -> Any:
