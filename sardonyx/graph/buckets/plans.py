@@ -111,6 +111,10 @@ class PlanFormulas:
             tuple(map(min, zip(*sampled, strict=True))),
         )
 
+    def hold(self, sizes: SizeVector) -> bool:
+        """Whether they were proved for sizes as small as these."""
+        return all(n >= least for n, least in zip(sizes, self.smallest, strict=True))
+
     def at(self, sizes: SizeVector) -> PaddedCallPlan:
         """Return the plan for these sizes."""
         of_sizes = terms(sizes)

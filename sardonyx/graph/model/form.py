@@ -13,14 +13,10 @@ from threading import Lock
 from typing import Any
 
 from sardonyx.backends.padding.protocols import Padding
+from sardonyx.graph.buckets.automatic_calls import AutomaticCalls
 from sardonyx.graph.buckets.folded import NotingTracer
 from sardonyx.graph.buckets.programs import Buckets
-from sardonyx.graph.buckets.recording import (
-    AutomaticCalls,
-    PaddedCalls,
-    PaddedRecording,
-    Relatives,
-)
+from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.calls.arguments import in_input_order, registers_of
