@@ -98,6 +98,24 @@ def test_a_decoder_whose_cache_grows_compiles_a_few_times(backend: str, library:
     assert stats.compiles + stats.traces <= 12
 
 
+@pytest.mark.parametrize("compile_when", ["now", "background"])
+def test_prompts_of_many_lengths_share_the_programs_of_a_decoder(compile_when: str) -> None:
+    """A batch of four writes a few rows after each of 30 pasts of other lengths."""
+    proto = parser.parse_model(DECODER)
+    changing = sardonyx.load(proto, backend=PoisonedJax(), compile=compile_when)
+    plain = sardonyx.load(proto, backend="numpy")
+    for length in np.random.default_rng(0).permutation(np.arange(3, 123, 4)).tolist():
+        ours = theirs = [normal(4, length, 8), normal(4, length, 8)]
+        for i in range(4):
+            x = normal(4, 1, 8) + np.float32(i)
+            y, *ours = changing(x, *ours)
+            expected, *theirs = plain(x, *theirs)
+            assert_allclose(y, expected, rtol=2e-5, atol=2e-5)
+            assert [cache.shape for cache in ours] == [cache.shape for cache in theirs]
+    stats = changing.stats()
+    assert stats.compiles + stats.traces <= 12
+
+
 def test_a_result_that_comes_back_is_not_padded_again() -> None:
     padding = JaxPadding()
     whole, cut = jnp.arange(2**16).reshape(2, 2**15), Cut((2, 2**15), (2, 9999), (2, 9999))
