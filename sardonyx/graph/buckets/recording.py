@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from threading import RLock
 from typing import Any, NamedTuple
 
 from sardonyx.graph.buckets.call_arrays import CallArrays
@@ -172,7 +171,17 @@ class PaddedRecording(Recording):
         if sized is None:
             return None
         detour = Detour(shapes, sized.waste, self.family.formulas) if sized.waste else None
-        return replace(self, lock=RLock(), plans={(): sized.plan}, detour=detour)
+        # `replace` looks at all fields, and this runs at each new size.
+        return PaddedRecording(
+            self.compiler,
+            self.inline,
+            buckets=self.buckets,
+            signature=self.signature,
+            family=self.family,
+            plans={(): sized.plan},
+            detour=detour,
+            compile_own=self.compile_own,
+        )
 
     def learn(self) -> None:
         """Let calls of other sizes use the formulas of the bucket."""

@@ -223,7 +223,7 @@ class Form:
             return None
         assert isinstance(entry.recording, PaddedRecording)
         recording = entry.recording.resized([tuple(array.shape) for array in arguments])
-        return None if recording is None else replace(entry, recording=recording)
+        return None if recording is None else entry.with_recording(recording)
 
     @cached_property
     def _padded_calls(self) -> PaddedCalls | AutomaticCalls | None:
