@@ -152,12 +152,13 @@ def main() -> None:
     for name in chosen.series:
         for runtime in RUNTIMES:
             task = Task(name, runtime, str(chosen.folder), chosen.most)
-            table.add_row(SERIES[name].title, runtime, *_cells(_in_its_own_process(task)))
+            table.add_row(SERIES[name].title, runtime, *cells(_in_its_own_process(task)))
         table.add_section()
     console().print(table)
 
 
-def _cells(times: dict[str, Any]) -> list[str]:
+def cells(times: dict[str, Any]) -> list[str]:
+    """The ratios of the first calls, by their place in the series; then totals and counts."""
     ratios = [a / b for a, b in zip(times["first"], times["repeated"], strict=True)]
     cells = []
     # The very first call loads and prepares the weights; `benchmarks.networks` measures it.
