@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import sardonyx
 from sardonyx import Model
 from sardonyx.graph.buckets.families import Family
+from sardonyx.graph.buckets.recording import PaddedRecording
 from tests.support.poisoned_padding import PoisonedJax
 from tests.test_buckets import GRAPHS, model, normal
 
@@ -107,3 +109,29 @@ def test_empty_arrays_and_single_rows_are_not_padded() -> None:
     changing = loaded(GRAPHS["softmax"])
     for size in (0, 1):
         assert changing(np.zeros((2, size, 6), np.float32)).shape == (2, size, 6)
+
+
+def test_a_weight_that_is_replaced_during_a_compile_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proto = model("y = Slice (x, start, end, axis)")
+    for name, value in (("start", 1), ("end", 5), ("axis", 1)):
+        proto.graph.initializer.add(name=name, data_type=7, dims=[1]).int64_data.append(value)
+    changing = sardonyx.load(proto, backend=PoisonedJax(), compile="background")
+    original, compiled = PaddedRecording.compile, threading.Event()
+
+    def compile_slowly(recording: PaddedRecording, weights: Any) -> None:
+        if not compiled.is_set():
+            changing.params["end"] = np.array([9])
+            assert changing(normal(2, 60, 6)).shape == (2, 8, 6)
+        original(recording, weights)
+        compiled.set()
+
+    monkeypatch.setattr(PaddedRecording, "compile", compile_slowly)
+    for size in (61, 62, 63):
+        changing(normal(2, size, 6))
+    assert compiled.wait(PATIENCE)
+    time.sleep(0.2)  # Until the program has been published.
+    for size in (60, 59, 63):
+        x = normal(2, size, 6)
+        assert_array_equal(changing(x), x[:, 1:9])

@@ -46,7 +46,7 @@ class _Learned:
     # The last call that was not padded: its shapes, and its recording.
     before: tuple[Shapes, Recording] | None = None
     # While a program for such calls is compiled in the background: the calls that can use it then.
-    waiting: list[tuple[Publish, Shapes]] = field(default_factory=list)
+    waiting: list[tuple[Publish, Shapes, Weights]] = field(default_factory=list)
     # The last recording that was compiled in the background, and the version of its weights.
     compiled: tuple[int, PaddedRecording] | None = None
     # Why these calls are not padded any more.
@@ -121,7 +121,7 @@ class AutomaticCalls:
             is_first = not learned.waiting
             has_program = is_first and calls.has_program(values)
             if not has_program and len(learned.waiting) < MOST_WAITING:
-                learned.waiting.append((publish, shapes))
+                learned.waiting.append((publish, shapes, weights))
         if has_program:
             return job.recording(values)
         if is_first:
@@ -178,8 +178,9 @@ class _Job:
         self._compile(most_useful)
         waiting, learned.waiting = learned.waiting, []
         if learned.compiled is not before:
-            for publish, own_shapes in waiting:
-                publish(learned.resized(own_shapes, self.weights))
+            # A weight that tracing reads may have been replaced in between.
+            for publish, own_shapes, weights in waiting:
+                publish(learned.resized(own_shapes, weights))
 
     def compile_own(self, shapes: Shapes, weights: Weights) -> None:
         """Compile the program of these calls' own bucket, in the background."""
