@@ -20,7 +20,8 @@ import pytest
 
 import sardonyx
 from sardonyx.backends.base import Backend
-from sardonyx.backends.interpreter import Interpreter, Overtaken
+from sardonyx.backends.interpreter import MOST_FOR_ONE_THREAD, Interpreter, Overtaken
+from sardonyx.backends.numpy import NumpyBackend
 from sardonyx.backends.standard import Array
 from sardonyx.graph.programs import interpretation
 from sardonyx.graph.programs.background import Background
@@ -323,6 +324,24 @@ def test_a_model_that_is_gone_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -
     assert len(jobs) == 1
     jobs[0]()
     assert compiler.compiles == 0
+
+
+@pytest.mark.parametrize("shapes", [((3, 100, 70), (3, 70, 90)), ((1, 2, 99, 64), (64, 128))])
+def test_matrices_of_a_stack_are_multiplied_without_threads(
+    shapes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The array library starts threads beyond a number of products of two numbers."""
+    counts = []
+
+    def matmul(_: Any, a: Any, b: Any) -> Any:
+        counts.append(a.shape[-2] * a.shape[-1] * b.shape[-1])
+        return np.matmul(a, b)
+
+    monkeypatch.setattr(NumpyBackend, "matmul", matmul)
+    a, b = (np.random.default_rng(0).normal(size=shape) for shape in shapes)
+    np.testing.assert_allclose(Interpreter(lambda: False).matmul(a, b), a @ b, rtol=1e-12)
+    assert len(counts) > 1
+    assert max(counts) <= MOST_FOR_ONE_THREAD
 
 
 def test_large_convolutions_wait() -> None:

@@ -11,7 +11,7 @@ import pytest
 from onnx import parser
 
 import sardonyx
-from benchmarks import gate, growth, shapes
+from benchmarks import gate, growth, new_sizes, shapes
 from benchmarks.decoding import SIZE, copied_inside
 from benchmarks.models import HEAD_SIZE, HEADS, NETWORKS
 from benchmarks.page import BEGIN, END, fill
@@ -73,6 +73,23 @@ def test_results_are_added_to_a_file_and_to_a_page(tmp_path: Path) -> None:
     assert text.endswith("after\n")
     assert "stale" not in text
     assert text.count("| ResNet-50 | 1 | 2.50 (2.50) |") == 1
+
+
+def test_new_sizes_are_counted_by_their_place_in_the_series() -> None:
+    first = [99.0, 4.0, 1.0, *[2.0] * 6, 1.0, 1.4, 1.6]
+    assert new_sizes.cells({"first": first, "repeated": [1.0] * 12})[:5] == [
+        *("2.00 (4.00)", "1 of 8"),
+        *("1.40 (1.60)", "1 of 3"),
+        "120.0",
+    ]
+
+
+@pytest.mark.parametrize("series", new_sizes.SERIES.values(), ids=lambda series: series.title)
+def test_inputs_of_a_series_have_the_size_and_repeat(series: Any) -> None:
+    for size in (series.sizes[0], 13):
+        feeds, again = series.feeds(size), series.feeds(size)
+        assert all(size in array.shape for array in feeds.values())
+        assert all(np.array_equal(array, again[name]) for name, array in feeds.items())
 
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=lambda network: network.name)

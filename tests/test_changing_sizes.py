@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.padding.axes import Cut
 from sardonyx.graph.buckets.automatic import STEPS
 from sardonyx.graph.buckets.formulas import Formula, determine_formulas
+from sardonyx.graph.buckets.sizes import Sizes
 from tests.support.poisoned_padding import PoisonedJax
 from tests.test_buckets import GRAPHS, model, normal
 
@@ -91,8 +93,27 @@ def test_a_decoder_whose_cache_grows_compiles_a_few_times(backend: str, library:
     for our, their in zip(ours, theirs, strict=True):
         assert_allclose(our, their, rtol=2e-5, atol=2e-5)
     stats = changing.stats()
-    assert stats.compiles <= 6
-    assert stats.traces <= 19
+    # A program for the first call and three buckets, and four traces for the first bucket.
+    assert stats.compiles <= 4
+    assert stats.compiles + stats.traces <= 12
+
+
+@pytest.mark.parametrize("compile_when", ["now", "background"])
+def test_prompts_of_many_lengths_share_the_programs_of_a_decoder(compile_when: str) -> None:
+    """A batch of four writes a few rows after each of 30 pasts of other lengths."""
+    proto = parser.parse_model(DECODER)
+    changing = sardonyx.load(proto, backend=PoisonedJax(), compile=compile_when)
+    plain = sardonyx.load(proto, backend="numpy")
+    for length in np.random.default_rng(0).permutation(np.arange(3, 123, 4)).tolist():
+        ours = theirs = [normal(4, length, 8), normal(4, length, 8)]
+        for i in range(4):
+            x = normal(4, 1, 8) + np.float32(i)
+            y, *ours = changing(x, *ours)
+            expected, *theirs = plain(x, *theirs)
+            assert_allclose(y, expected, rtol=2e-5, atol=2e-5)
+            assert [cache.shape for cache in ours] == [cache.shape for cache in theirs]
+    stats = changing.stats()
+    assert stats.compiles + stats.traces <= 12
 
 
 def test_a_result_that_comes_back_is_not_padded_again() -> None:
@@ -271,6 +292,23 @@ def test_formulas_return_every_number_that_they_were_fitted_to() -> None:
         assert_array_equal(formula.at([1, 12]), function(12))
     assert Formula.fitted(sizes, [np.asarray(n // 2) for (n,) in sizes]) is None
     assert Formula.fitted(sizes, [np.asarray(min(n, 20)) for (n,) in sizes]) is None
+
+
+def test_sizes_that_were_traced_prove_the_next_bucket() -> None:
+    sizes = Sizes({"n": (64, 256, 1024)}, grow=True)
+
+    def probes(size: int, *traced: int) -> list[int]:
+        chosen = sizes.probes({"n": size}, [{"n": n} for n in traced]).sizes
+        return [each["n"] for each in chosen]
+
+    assert probes(64) == [2, 63]
+    assert probes(256) == [65, 255]
+    assert probes(256, 2, 63, 64) == [63, 64]
+    # None that is too large, and none without a neighbour.
+    assert probes(256, 100, 101) == [65, 255]
+    assert probes(256, 50) == [50, 255]
+    assert probes(256, 65, 66) == [65, 66]
+    assert replace(sizes, reach=4).probes({"n": 1024}, []).sizes == [{"n": 256}, {"n": 1023}]
 
 
 def test_no_size_is_padded_to_more_than_one_and_a_half_times_itself() -> None:

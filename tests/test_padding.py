@@ -52,7 +52,7 @@ def padded_runs(function: Function, x: Any, *more: Any, template: Sequence[bool]
         for a, w in zip(true, wide, strict=True)
     ]
     padding = JaxPadding()
-    prover = padding.prover(template, {})
+    prover = padding.prover(template, {}, {})
 
     def several(*arrays: Any) -> list[Any]:
         return jax.tree.leaves(function(*arrays))
@@ -269,7 +269,7 @@ def test_one_program_serves_sizes_that_differ_in_what_they_tell() -> None:
         return [x[: (x.shape[0] + 1) // 2] / x.shape[0]]
 
     def decisions(size: int, template: Sequence[bool] = ()) -> list[bool]:
-        prover = JaxPadding().prover(template, {})
+        prover = JaxPadding().prover(template, {}, {})
         calls = [Call(halves, None, [Spec((n,), np.dtype(np.float32))]) for n in (size, 8)]
         prover.step(*calls, [(end(size, 8),)], {})
         return list(prover.decisions)

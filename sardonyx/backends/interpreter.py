@@ -11,6 +11,11 @@ from sardonyx.backends.numpy import NumpyBackend
 
 # NumPy copies all windows of a convolution. For more bytes than these, the compiler is waited for.
 MOST_COLUMNS = 2**26
+# OpenBLAS multiplies up to this many pairs of numbers without its threads. For each small matrix of
+# a stack it would wake them, and where oneDNN's threads run too, each wait took up to 50 ms.
+MOST_FOR_ONE_THREAD = 2**18
+# Fewer rows than these are no faster by themselves.
+FEWEST_ROWS = 8
 
 
 class Overtaken(Exception):  # noqa: N818  (a signal, not an error)
@@ -44,6 +49,16 @@ class Interpreter(NumpyBackend):
             return step(carry, slices)
 
         return super().scan(checked, *arguments, **options)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        if min(a.ndim, b.ndim) < 2 or a.ndim == b.ndim == 2 or not b.size:
+            return super().matmul(a, b)
+        count = a.shape[-2]
+        rows = MOST_FOR_ONE_THREAD // math.prod(b.shape[-2:])
+        if not FEWEST_ROWS <= rows < count:
+            return super().matmul(a, b)
+        parts = [a[..., start : start + rows, :] for start in range(0, count, rows)]
+        return self.concat([super(Interpreter, self).matmul(part, b) for part in parts], axis=-2)
 
     def convolution(self, x: Any, weight: Any, **options: Any) -> Any:
         _, _, *kernel = weight.shape

@@ -55,8 +55,13 @@ class Prover(Protocol):
 class Padding(Protocol):
     """How a backend pads arrays and proves programs."""
 
-    def prover(self, template: Sequence[bool], traces: dict[Any, Any]) -> Prover:
-        """A prover that takes over a template's decisions, and caches padded traces."""
+    def prover(
+        self,
+        template: Sequence[bool],
+        true_traces: dict[Any, Any],
+        padded_traces: dict[Any, Any],
+    ) -> Prover:
+        """A prover that takes over a template's decisions, and caches its traces of steps."""
 
     def pad(self, array: Any, shape: Sequence[int]) -> Any:
         """The array with zeros behind the end of each axis."""

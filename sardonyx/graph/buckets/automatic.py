@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, count, pairwise
+from itertools import accumulate, combinations, count, pairwise
 from typing import TypeAlias
 
 from sardonyx.graph.buckets.formulas import MAX_DIMENSIONS
@@ -23,6 +23,9 @@ MOST_LESSONS = 4
 
 # Padding costs time, and compiling costs more: no size is padded to more than 1.5 times itself.
 STEPS = tuple(sorted({*(2**i for i in range(1, 31)), *(3 * 2**i for i in range(30))}))
+# Until the program of a bucket is compiled, that of one up to this many times as large serves its
+# calls: tracing and running them step by step takes longer.
+REACH = 4
 # What grows with each call, as a decoder's cache does, passes through many sizes.
 GROWING_STEPS = (64, 256, *(2**i for i in range(10, 31)))
 
@@ -49,9 +52,11 @@ class ChangingSizes:
         return len(self._seen) >= ENOUGH_SIZES or self._grows
 
     def learned(
-        self, infos: Sequence[ValueInfo], shapes: Shapes
+        self, infos: Sequence[ValueInfo], shapes: Shapes, *, waits: bool
     ) -> tuple[list[ValueInfo], Sizes] | None:
         """Return the inputs with a name for each size that changes by itself, and their buckets.
+
+        If calls wait for the compiler, each waits for the program of its own bucket.
 
         Other dimensions that change are expressions of these names. None if calls have contradicted
         what was learned too often, or if too many sizes change by themselves.
@@ -69,7 +74,13 @@ class ChangingSizes:
             replace(info, shape=tuple([texts.get(next(places)) or size for size in shape]))
             for info, shape in zip(infos, shapes, strict=True)
         ]
-        return named, Sizes(dict.fromkeys(sorted(names), steps), grow=self._grows)
+        reach = 1 if waits or self._grows else REACH
+        return named, Sizes(dict.fromkeys(sorted(names), steps), grow=self._grows, reach=reach)
+
+    def seen(self, shapes: Shapes) -> list[Shapes]:
+        """Return the shapes of the last calls, which have the ranks of `shapes`."""
+        ends = list(accumulate(map(len, shapes), initial=0))
+        return [[sizes[a:b] for a, b in pairwise(ends)] for sizes in self._seen]
 
     def _grows_by_one(self) -> bool:
         """Whether each dimension that changes was one larger at each call than at the last."""

@@ -45,7 +45,7 @@ class CallArrays:
     @property
     def without_data(self) -> CallArrays:
         """The same shapes and dtypes, with arrays that take no memory."""
-        return replace(self, arrays=list(map(_stand_in, self.specs({}))))
+        return replace(self, arrays=list(map(stand_in, self.specs({}))))
 
     @property
     def padded(self) -> list[int]:
@@ -57,7 +57,7 @@ class CallArrays:
         arrays = list(self.arrays)
         specs = self.specs(sizes)
         for i in self.padded:
-            arrays[i] = _stand_in(specs[i])
+            arrays[i] = stand_in(specs[i])
         rest = iter(arrays)
         return [map_arrays(lambda _: next(rest), place) for place in self.nesting]
 
@@ -85,7 +85,8 @@ class CallArrays:
         )
 
 
-def _stand_in(spec: Spec) -> Any:
+def stand_in(spec: Spec) -> Any:
+    """Return an array that takes no memory."""
     refuse_huge(spec.shape, spec.dtype, LARGEST_COUNTED)
     return np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias
 
 from sardonyx.graph.buckets.expressions import Expression, parse
 from sardonyx.graph.buckets.formulas import SizeVector
@@ -12,6 +14,8 @@ from sardonyx.graph.buckets.plans import PaddedCallPlan, PlanFormulas
 from sardonyx.graph.ir import ValueInfo
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
+# The sizes of a bucket, and the other dimensions of its calls.
+BucketKey: TypeAlias = tuple[SizeVector, tuple[int, ...]]
 
 
 class Place(NamedTuple):
@@ -70,32 +74,81 @@ class SizePattern:
         return tuple([shapes[array][axis] for array, axis in self.others])
 
 
+class SizedPlan(NamedTuple):
+    """How a call of certain sizes runs, and which part of its work a smaller bucket would save."""
+
+    plan: PaddedCallPlan
+    waste: float
+
+
 @dataclass(eq=False, slots=True)
 class Family:
     """Calls whose arrays have the same libraries, ranks and dtypes."""
 
     pattern: SizePattern
     padded: Callable[[Mapping[str, int]], Mapping[str, int]]
+    # How many times as large as its sizes the bucket of a call may be.
+    reach: int = 1
     # By the sizes of the bucket and the other dimensions.
-    formulas: dict[Any, PlanFormulas] = field(default_factory=dict)
+    formulas: dict[BucketKey, PlanFormulas] = field(default_factory=dict)
+    # Seconds that the last program took until it was compiled.
+    compile_seconds: float = 0.0
+    # Seconds that calls took longer because their bucket has no program, by the bucket.
+    wasted: dict[BucketKey, float] = field(default_factory=dict)
 
     def learn(self, shapes: Shapes, formulas: PlanFormulas) -> None:
         """Remember the formulas for all calls of the bucket of such a call."""
         sizes = self.pattern.sizes(shapes)
         if sizes is not None:
-            self.formulas[self._key(sizes, shapes)] = formulas
+            # Replaced as a whole, as other threads go through it.
+            self.formulas = {**self.formulas, self.key(sizes, shapes): formulas}
 
-    def plan(self, shapes: Shapes) -> PaddedCallPlan | None:
+    def plan(self, shapes: Shapes) -> SizedPlan | None:
         """Return how a call with these shapes runs; None if there are no formulas for it."""
         sizes = self.pattern.sizes(shapes) if self.formulas else None
         if sizes is None or min(sizes) < 2:
             return None
-        formulas = self.formulas.get(self._key(sizes, shapes))
-        return None if formulas is None else formulas.at(sizes)
+        key = self.key(sizes, shapes)
+        formulas = self.formulas.get(key)
+        if formulas is not None:
+            return SizedPlan(formulas.at(sizes), 0.0)
+        larger = [
+            (math.prod(bucket), each)
+            for (bucket, rest), each in self.formulas.items()
+            if rest == key[1] and reaches(bucket, sizes, self.reach) and each.hold(sizes)
+        ]
+        if not larger:
+            return None
+        work, formulas = min(larger, key=itemgetter(0))
+        return SizedPlan(formulas.at(sizes), 1 - math.prod(key[0]) / work)
 
-    def _key(self, sizes: SizeVector, shapes: Shapes) -> Any:
+    def is_worth_compiling(self, shapes: Shapes, seconds: float) -> bool:
+        """Add what a call wasted; return whether all such calls now wasted a compile's time.
+
+        Until then nobody can know that it will pay.
+        """
+        sizes = self.pattern.sizes(shapes)
+        if sizes is None:
+            return False
+        key = self.key(sizes, shapes)
+        before = self.wasted.get(key, 0.0)
+        self.wasted[key] = before + seconds
+        return before <= self.compile_seconds < before + seconds
+
+    def key(self, sizes: SizeVector, shapes: Shapes) -> BucketKey:
+        """Return the sizes of a call's bucket, and its other dimensions."""
         padded = self.padded(dict(zip(self.pattern.names, sizes, strict=True)))
         return tuple(padded.values()), self.pattern.rest(shapes)
+
+
+def reaches(bucket: SizeVector, sizes: SizeVector, reach: int) -> bool:
+    """Whether a bucket has room for these sizes, and not more than `reach` times as much.
+
+    >>> reaches((8, 8), (4, 7), 2), reaches((8, 8), (4, 9), 2), reaches((8, 8), (4, 7), 4)
+    (False, False, True)
+    """
+    has_room = all(wide >= size for wide, size in zip(bucket, sizes, strict=True))
+    return has_room and math.prod(bucket) <= reach * math.prod(sizes)
 
 
 def _of_sizes(dimension: str, names: Collection[str]) -> Expression | None:

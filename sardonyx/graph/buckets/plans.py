@@ -81,6 +81,8 @@ class PlanFormulas:
     cuts: Formula
     # Where the numbers of each cut begin and end.
     places: Sequence[tuple[int, int, int]]
+    # The smallest sizes that they were proved for.
+    smallest: SizeVector
 
     @classmethod
     def fitted(
@@ -101,8 +103,17 @@ class PlanFormulas:
             return None
         count = len(first.runtime_args)
         return cls(
-            first, complete[:count], complete[count:-1], complete[-1], list(_places(first.computed))
+            first,
+            complete[:count],
+            complete[count:-1],
+            complete[-1],
+            list(_places(first.computed)),
+            tuple(map(min, zip(*sampled, strict=True))),
         )
+
+    def hold(self, sizes: SizeVector) -> bool:
+        """Whether they were proved for sizes as small as these."""
+        return all(n >= least for n, least in zip(sizes, self.smallest, strict=True))
 
     def at(self, sizes: SizeVector) -> PaddedCallPlan:
         """Return the plan for these sizes."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from sardonyx.graph.buckets.folded import are_regular
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PaddedProgram, PaddedValue, PlanFormulas
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
-from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.buckets.sizes import Probes, Sizes
 from sardonyx.graph.buckets.wide_inputs import WideInput, with_wide_inputs
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.program import Program
@@ -29,6 +29,9 @@ from sardonyx.graph.values.params import Constants, Weights
 
 # Maximum number of buckets; beyond it the oldest goes, but recorded calls still use it.
 MAX_BUCKETS = 256
+
+# Maximum number of traces for the proofs of other buckets; the oldest is forgotten.
+MAX_TRACES = 8
 
 # Returns the program that shows these stages.
 Shown: TypeAlias = Callable[[Sequence[Stage]], Program]
@@ -42,11 +45,18 @@ class Bucket:
     shown: Shown
     # The decisions of all proofs so far, for any sizes.
     template: Sequence[bool] = ()
-    traces: dict[Any, Any] = field(default_factory=dict)
     programs: dict[tuple[bool, ...], PaddedProgram] = field(default_factory=dict)
     # The plans for a few sizes, until formulas are fitted to them; None if there can be none.
     sampled: dict[SizeVector, PaddedCallPlan] | None = None
     formulas: PlanFormulas | None = None
+
+
+class Traced(NamedTuple):
+    """A trace of the model for certain sizes."""
+
+    sizes: Mapping[str, int]
+    recorder: SegmentCollector
+    shown: Shown
 
 
 @dataclass(eq=False, slots=True)
@@ -62,6 +72,8 @@ class Buckets:
     lock: Lock
     rewrites: bool
     buckets: dict[Any, Bucket] = field(default_factory=dict)
+    # The last traces: the padded dimensions that they are for, the segments, and the program.
+    traced: dict[Any, Traced] = field(default_factory=dict)
     # Whether a proof succeeded for two different sizes.
     is_proved: bool = False
     # The weights of the call that is being planned.
@@ -97,6 +109,7 @@ class Buckets:
         self.weights = weights
         if self.version != weights.static_version:
             self.buckets.clear()
+            self.traced.clear()
             self.version = weights.static_version
         planned = None if self.reads_inputs else self._planned_by_formulas(call)
         if planned is not None:
@@ -172,8 +185,20 @@ class Buckets:
         return self.buckets[key]
 
     def _probe(self, bucket: Bucket, call: CallArrays) -> None:
-        """Trace for other sizes, so that the first program, and formulas, serve all of them."""
-        probes = self.sizes.probes(call.bucket)
+        """Trace for other sizes, so that the first program, and formulas, serve all of them.
+
+        If formulas for the smaller buckets' sizes too cannot be proved, those of its own suffice.
+        """
+        traced = [each.sizes for each in self.traced.values() if self._is_traced(call, each.sizes)]
+        if self.sizes.reach > 1:
+            with suppress(CannotPad):
+                self._sample(bucket, call, self.sizes.probes(call.bucket, traced))
+        if bucket.sampled is None:
+            sizes = replace(self.sizes, reach=1)
+            self._sample(bucket, call, sizes.probes(call.bucket, traced))
+
+    def _sample(self, bucket: Bucket, call: CallArrays, probes: Probes) -> None:
+        """Plan the calls of these sizes, if formulas for them hold for the sizes between them."""
         traced = [(call.bucket, bucket.recorder)]
         comparisons: dict[SizeVector, Comparison] = {}
         for sizes in probes.sizes:
@@ -211,7 +236,7 @@ class Buckets:
         self, bucket: Bucket, call: CallArrays, true: SegmentCollector, sizes: Mapping[str, int]
     ) -> Comparison:
         inputs = dict(enumerate(call.layouts(sizes)))
-        prover = self.padding.prover(bucket.template, bucket.traces)
+        prover = self.padding.prover(bucket.template, true.step_traces, bucket.recorder.step_traces)
         try:
             comparison = Comparison.of(true, bucket.recorder, inputs, prover)
         except Unpaddable as reason:
@@ -252,12 +277,26 @@ class Buckets:
 
     def _traced(self, call: CallArrays, sizes: Mapping[str, int]) -> tuple[SegmentCollector, Shown]:
         """Trace the model for a call's inputs, with these sizes in place of the call's."""
+        if self._is_traced(call, sizes):
+            _, recorder, shown = self.traced[_trace_key(call, sizes)]
+            return recorder, shown
         assert self.weights is not None
         backend, rewrites = self.compiler.backend, self.rewrites
         recorder = SegmentCollector(backend, self.weights, call.padded, rewrites)
         shown = self.trace(recorder, call.inputs(sizes))
         recorder.registers.frame.clear()  # It holds arrays of the call.
+        if sizes and not recorder.registers.inputs_read:
+            self.traced[_trace_key(call, sizes)] = Traced(sizes, recorder, shown)
+            if len(self.traced) > MAX_TRACES:
+                del self.traced[next(iter(self.traced))]
         return recorder, shown
+
+    def _is_traced(self, call: CallArrays, sizes: Mapping[str, int]) -> bool:
+        return bool(sizes) and _trace_key(call, sizes) in self.traced
+
+
+def _trace_key(call: CallArrays, sizes: Mapping[str, int]) -> Any:
+    return tuple(sizes), tuple(call.specs(sizes))
 
 
 def _padded_value(register: int, padded: int, layout: Layout) -> PaddedValue:

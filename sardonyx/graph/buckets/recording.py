@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from threading import Lock, RLock
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from sardonyx.errors import SardonyxError
-from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.call_arrays import CallArrays
-from sardonyx.graph.buckets.families import Family, Shapes, SizePattern
-from sardonyx.graph.buckets.plans import PaddedCallPlan
-from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad
-from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.buckets.families import BucketKey, Family, Shapes, SizePattern, reaches
+from sardonyx.graph.buckets.formulas import SizeVector
+from sardonyx.graph.buckets.plans import PaddedCallPlan, PlanFormulas
+from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.ir import ValueInfo
-from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.replay import NewKey, Recording
 from sardonyx.graph.values.kinds import digest
 from sardonyx.graph.values.params import Weights
 
-# Maximum number of kinds of call that differ in more than sizes; the oldest is forgotten.
-MOST_KINDS = 256
-# After this many calls that could not be traced none is padded any more.
-MOST_FAILURES = 2
-# Maximum number of calls that use a program as soon as it is compiled.
-MOST_WAITING = 256
 # Maximum number of plans per signature.
 MAX_PLANS = 64
-
-
-# Puts a padded recording in the place of the one that a signature had; None forgets the signature.
-Publish: TypeAlias = "Callable[[PaddedRecording | None], None]"
 
 
 class Relatives(NamedTuple):
@@ -75,6 +59,19 @@ class PaddedCalls:
         weights: Weights,
     ) -> Recording:
         """Return the recording for calls with inputs like these: `plain` if nothing is padded."""
+        recording = self.planned(plain, relatives, values, weights)
+        if isinstance(recording, PaddedRecording):
+            recording.learn()
+        return recording
+
+    def planned(
+        self,
+        plain: Recording,
+        relatives: Relatives | None,
+        values: Sequence[Any],
+        weights: Weights,
+    ) -> Recording:
+        """Return the same recording; calls of other sizes do not use its formulas yet."""
         buckets = self._buckets
         call = CallArrays.of(values, self._infos)
         call = replace(call, bucket=buckets.sizes.padded(call.sizes))
@@ -87,20 +84,40 @@ class PaddedCalls:
         family = self._families.get(relatives)
         if family is None or relatives is None:
             pattern = SizePattern.of(call.infos, shapes, list(call.bucket))
-            family = self._families[relatives] = Family(pattern, buckets.padded_sizes)
+            reach = buckets.sizes.reach
+            family = self._families[relatives] = Family(pattern, buckets.padded_sizes, reach)
         padded = PaddedRecording(
             plain.compiler, False, buckets=buckets, signature=call.without_data, family=family
         )
         padded.plan(call.arrays, weights)
-        formulas = buckets.formulas(call)
-        if formulas is not None:
-            family.learn(shapes, formulas)
         return padded
 
     @property
     def grow(self) -> bool:
         """Whether results come back as inputs, one larger."""
         return self._buckets.sizes.grow
+
+    def like(
+        self, values: Sequence[Any], pattern: SizePattern, others: Sequence[Shapes]
+    ) -> Sequence[Any]:
+        """Return inputs whose bucket reaches most of the other calls, in place of these ones.
+
+        Their sizes are those of such a call. Only arrays that are not padded have data.
+        """
+        call = CallArrays.of(values, self._infos)
+        names, sizes = pattern.names, self._buckets.sizes
+        all_sizes = [n for n in map(pattern.sizes, others) if n is not None and min(n) > 1]
+
+        def reached(own: SizeVector) -> int:
+            bucket = tuple(sizes.padded(dict(zip(names, own, strict=True))).values())
+            return sum(reaches(bucket, each, sizes.reach) for each in all_sizes)
+
+        own = tuple(call.sizes[name] for name in names)
+        best = max([own, *all_sizes], key=reached)
+        if best == own:
+            return values
+        call = replace(call, bucket=sizes.padded(call.sizes))
+        return call.inputs(dict(zip(names, best, strict=True)))
 
     def has_program(self, values: Sequence[Any]) -> bool:
         """Whether a program exists that such calls share."""
@@ -116,165 +133,13 @@ class PaddedCalls:
         return sizes is not None
 
 
-@dataclass(eq=False, slots=True)
-class _Learned:
-    """How the sizes of similar calls change, and how to pad these calls."""
+class Detour(NamedTuple):
+    """The shapes of calls that run in a larger bucket, and which part of their work that is."""
 
-    changing: ChangingSizes = field(default_factory=ChangingSizes)
-    calls: PaddedCalls | None = None
-    pattern: SizePattern | None = None
-    rest: tuple[int, ...] = ()
-    # The last call that was not padded: its shapes, and its recording.
-    before: tuple[Shapes, Recording] | None = None
-    # While a program for such calls is compiled in the background: the calls that can use it then.
-    waiting: list[tuple[Publish, Shapes]] = field(default_factory=list)
-    # Why these calls are not padded any more.
-    refusal: Exception | None = None
-    failures: int = 0
-
-    def fits(self, shapes: Shapes) -> bool:
-        """Whether the sizes of a call depend on one another as those of earlier calls did."""
-        pattern = self.pattern
-        return (
-            pattern is not None
-            and pattern.sizes(shapes) is not None
-            and pattern.rest(shapes) == self.rest
-        )
-
-
-class AutomaticCalls:
-    """The recordings of calls whose sizes turn out to change."""
-
-    def __init__(
-        self,
-        new_buckets: Callable[[Sizes], Buckets],
-        infos: Sequence[ValueInfo],
-        recall: Callable[[Recording, Sequence[Any]], bool],
-    ) -> None:
-        self._new_buckets = new_buckets
-        self._infos = infos
-        self._learned: dict[Any, _Learned] = {}
-        # Fills a recording, if another process has recorded such a call.
-        self._recall = recall
-        self._lock = Lock()
-
-    def recording(
-        self,
-        plain: Recording,
-        relatives: Relatives | None,
-        values: Sequence[Any],
-        weights: Weights,
-        publish: Publish | None = None,
-    ) -> Recording:
-        """Return the recording for calls with inputs like these: `plain` if nothing is padded.
-
-        If there is a function to publish another recording later, no call waits for the compiler.
-        Donated calls are not padded, since their arrays are to be overwritten.
-        """
-        if plain.inline or relatives is None or relatives.donated:
-            return plain
-        with self._lock:
-            learned = self._learned.setdefault(relatives, _Learned())
-            if len(self._learned) > MOST_KINDS:
-                del self._learned[next(iter(self._learned))]
-            shapes = [tuple(value.shape) for value in values]
-            calls = self._calls(learned, shapes)
-            learned.before = shapes, plain
-        if calls is None or self._recall(plain, values):
-            return plain
-        planned = partial(_planned, learned, calls, plain, relatives, weights)
-        # If each call has a new size, tracing all of them takes longer than the compiler.
-        if publish is None or calls.grow:
-            return planned(values)
-        with self._lock:
-            is_first = not learned.waiting
-            has_program = is_first and calls.has_program(values)
-            if not has_program and len(learned.waiting) < MOST_WAITING:
-                learned.waiting.append((publish, shapes))
-        if has_program:
-            return planned(values)
-        if not is_first:
-            return plain
-        # The caller may write to its arrays meanwhile.
-        own = [np.array(value) if isinstance(value, np.ndarray) else value for value in values]
-        # It replaces the programs for single sizes that wait to be compiled.
-        job = partial(_compile, learned, partial(planned, own), weights)
-        COMPILES.submit(job, is_next=True)
-        return plain
-
-    def _calls(self, learned: _Learned, shapes: Shapes) -> PaddedCalls | None:
-        shapes_before, recording_before = learned.before or ((), None)
-        results = recording_before.output_shapes() if recording_before is not None else ()
-        is_to_pad = learned.changing.note(shapes, shapes_before, results)
-        if not is_to_pad or learned.refusal is not None:
-            return None
-        if not learned.fits(shapes):
-            lesson = learned.changing.learned(self._infos, shapes)
-            if lesson is None:
-                return None
-            infos, sizes = lesson
-            learned.calls = PaddedCalls(self._new_buckets(sizes), infos)
-            learned.pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
-            learned.rest = learned.pattern.rest(shapes)
-        return learned.calls
-
-
-def _planned(
-    learned: _Learned,
-    calls: PaddedCalls,
-    plain: Recording,
-    relatives: Relatives,
-    weights: Weights,
-    values: Sequence[Any],
-) -> Recording:
-    """Return the recording of a padded call; `plain`, if it cannot be padded."""
-    try:
-        return _padded(calls, plain, relatives, values, weights)
-    except CannotPad as refusal:
-        learned.refusal = refusal
-    except SardonyxError as error:
-        # Either something is wrong with the call, which will say so, or it runs on the host.
-        learned.failures += 1
-        if learned.failures >= MOST_FAILURES:
-            learned.refusal = error
-    return plain
-
-
-def _compile(learned: _Learned, planned: Callable[[], Recording], weights: Weights) -> None:
-    """Plan and compile a padded call in the background; then calls like it can use its program."""
-    recording: Recording | None = None
-    try:
-        with weights.backend.scope():
-            recording = planned()
-            if isinstance(recording, PaddedRecording):
-                recording.compile(weights)
-    except Exception as error:  # Such calls go on without padding.
-        learned.refusal = error
-    waiting, learned.waiting = learned.waiting, []
-    if isinstance(recording, PaddedRecording) and learned.refusal is None:
-        (publish, _), *others = waiting
-        publish(recording)
-        for publish, shapes in others:
-            publish(recording.resized(shapes))
-
-
-def _padded(
-    calls: PaddedCalls,
-    plain: Recording,
-    relatives: Relatives,
-    values: Sequence[Any],
-    weights: Weights,
-) -> Recording:
-    """Return the recording in the largest bucket for which the model runs."""
-    while True:
-        try:
-            recording = calls.recording(plain, relatives, values, weights)
-        except BucketTooLarge:
-            if not calls.shrink_bucket(values):
-                raise
-        else:
-            is_padded = isinstance(recording, PaddedRecording) and recording.is_planned
-            return recording if is_padded else plain
+    shapes: Shapes
+    waste: float
+    # The formulas of the family that were there when the bucket was chosen.
+    formulas: Mapping[BucketKey, PlanFormulas]
 
 
 @dataclass(eq=False, slots=True)
@@ -290,6 +155,10 @@ class PaddedRecording(Recording):
     # The numbers of arrays whose values decide which program runs, and the plans by these values.
     read: set[int] = field(default_factory=set)
     plans: dict[Any, PaddedCallPlan | None] = field(default_factory=dict)
+    # If the program of a larger bucket serves these calls, until their own has one.
+    detour: Detour | None = None
+    # Compiles the program of the bucket of calls with these shapes.
+    compile_own: Callable[[Shapes, Weights], None] | None = None
 
     @property
     def is_planned(self) -> bool:
@@ -298,10 +167,53 @@ class PaddedRecording(Recording):
 
     def resized(self, shapes: Shapes) -> PaddedRecording | None:
         """Return the recording for arrays of other sizes, if formulas say how they run."""
-        plan = self.family.plan(shapes)
-        return None if plan is None else replace(self, lock=RLock(), plans={(): plan})
+        sized = self.family.plan(shapes)
+        if sized is None:
+            return None
+        detour = Detour(shapes, sized.waste, self.family.formulas) if sized.waste else None
+        # `replace` looks at all fields, and this runs at each new size.
+        return PaddedRecording(
+            self.compiler,
+            self.inline,
+            buckets=self.buckets,
+            signature=self.signature,
+            family=self.family,
+            plans={(): sized.plan},
+            detour=detour,
+            compile_own=self.compile_own,
+        )
+
+    def learn(self) -> None:
+        """Let calls of other sizes use the formulas of the bucket."""
+        formulas = self.buckets.formulas(self.signature)
+        if formulas is not None:
+            self.family.learn([tuple(array.shape) for array in self.signature.arrays], formulas)
 
     def run(self, inputs: Sequence[Any], weights: Weights, new_key: NewKey) -> Sequence[Any] | None:
+        detour = self.detour
+        if detour is None:
+            return self._run(inputs, weights, new_key)
+        if detour.formulas is not self.family.formulas:
+            detour = self._new_detour(detour)
+        start = time.perf_counter()
+        outputs = self._run(inputs, weights, new_key)
+        seconds = time.perf_counter() - start
+        if detour is not None and self.compile_own is not None:
+            wasted = seconds * detour.waste
+            if self.family.is_worth_compiling(detour.shapes, wasted):
+                self.compile_own(detour.shapes, weights)
+        return outputs
+
+    def _new_detour(self, detour: Detour) -> Detour | None:
+        """Use the smallest bucket that has a program by now; None if it is these calls' own."""
+        resized = self.resized(detour.shapes)
+        if resized is not None:
+            self.plans, self.detour = resized.plans, resized.detour
+        return self.detour
+
+    def _run(
+        self, inputs: Sequence[Any], weights: Weights, new_key: NewKey
+    ) -> Sequence[Any] | None:
         plan = self.plan(inputs, weights)
         if plan is None:
             return Recording.run(self, inputs, weights, new_key)

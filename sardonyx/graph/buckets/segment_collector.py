@@ -38,6 +38,8 @@ class SegmentCollector:
     registers: Registers = field(default_factory=Registers)
     segments: list[TracedSegment] = field(default_factory=list)
     folded: list[Folded] = field(default_factory=list)
+    # What a prover has traced of the steps' calls.
+    step_traces: dict[Any, Any] = field(default_factory=dict)
     is_inline: bool = field(default=False, init=False)
     knows_weights: bool = field(default=True, init=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -39,6 +39,8 @@ class Sizes:
     are_automatic: bool = False
     # Whether results come back as inputs, one larger, as those of a decoder do.
     grow: bool = False
+    # A program serves sizes down to this fraction of its bucket, until theirs has one.
+    reach: int = 1
 
     @classmethod
     def of(cls, buckets: Buckets | str | None, infos: Sequence[ValueInfo]) -> Sizes:
@@ -87,17 +89,31 @@ class Sizes:
                 chosen[name] = tuple(sorted({*steps, between}))
         return replace(self, chosen=chosen) if chosen != self.chosen else None
 
-    def probes(self, padded: Mapping[str, int]) -> Probes:
-        """Return other sizes with the same bucket: the smallest and the largest, combined."""
+    def probes(self, padded: Mapping[str, int], traced: Sequence[Mapping[str, int]]) -> Probes:
+        """Return other sizes to trace for a bucket: the smallest and the largest, combined.
+
+        For a single dimension, sizes that were traced before replace them if they are as far apart,
+        and if two of all neighbour each other: what depends on parity shows at neighbours.
+        """
+        if len(padded) == 1:
+            (name, size), *_ = padded.items()
+            known = {sizes[name] for sizes in traced if sizes.keys() == padded.keys()}
+            numbers = _pair(size, self._smallest(name, size), {n for n in known if n < size})
+            chosen = [{name: n} for n in dict.fromkeys(numbers) if n != size]
+            return Probes(chosen, are_enough=True)
         ends = {
-            name: (max(self._below(name, size) + 1, 2), max(size - 1, 2))
-            for name, size in padded.items()
+            name: (self._smallest(name, size), max(size - 1, 2)) for name, size in padded.items()
         }
         corners = [dict(zip(ends, sizes, strict=True)) for sizes in product(*ends.values())]
         corners.insert(1, corners.pop())
         are_enough = len(padded) <= MAX_DIMENSIONS
-        chosen = corners if are_enough else corners[:2]
-        return Probes([sizes for sizes in chosen if sizes != padded], are_enough)
+        corners = corners if are_enough else corners[:2]
+        return Probes([sizes for sizes in corners if sizes != padded], are_enough)
+
+    def _smallest(self, name: str, size: int) -> int:
+        """Return the smallest size that the program of a bucket is to serve."""
+        own = self._below(name, size) + 1
+        return max(2, min(own, size // self.reach if self.reach > 1 else own))
 
     def _below(self, name: str, size: int) -> int:
         chosen = self.chosen[name]
@@ -129,6 +145,15 @@ def _sizes(name: str, sizes: Any) -> tuple[int, ...] | None:
             f"more than {LARGEST_SIZE:,} elements: {advice}."
         )
     return tuple(map(int, whole))
+
+
+def _pair(size: int, smallest: int, traced: Collection[int]) -> tuple[int, int]:
+    """Return a size of at most `smallest`, and one more; two of these and `size` are neighbours."""
+    pairs = [(n - 1, n) for n in traced if n <= smallest and n - 1 in traced]
+    if pairs:
+        return max(pairs)
+    low = max((n for n in traced if n <= smallest), default=smallest)
+    return low, next((n for n in (low + 1, low - 1) if n in traced), max(size - 1, 2))
 
 
 def _at_least(size: int, chosen: tuple[int, ...] | None) -> int:

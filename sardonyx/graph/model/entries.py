@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import is_
 from threading import Lock
 from typing import Any
@@ -65,6 +65,21 @@ class Entry:
             is_numpy,
             len(arrays) == len(arguments) and all(map(is_, arrays, arguments)),
             weights.static_version,
+        )
+
+    def with_recording(self, recording: Recording) -> Entry:
+        """Return the entry for calls that differ in their recording only.
+
+        `dataclasses.replace` looks at all fields, and this runs at each new size of a bucket.
+        """
+        return Entry(
+            self.importers,
+            recording,
+            self.exporter,
+            self.to_numpy,
+            self.is_flat,
+            self.static_version,
+            self.used,
         )
 
     def for_caller(
@@ -138,7 +153,7 @@ class Entries:
             if recording is None:
                 del self.by_key[key]
                 return
-            self.by_key[key] = padded = replace(entry, recording=recording)
+            self.by_key[key] = padded = entry.with_recording(recording)
         self.keep_relative(relative_key, padded)
 
     def forget_before(self, static_version: int) -> None:

@@ -13,14 +13,10 @@ from threading import Lock
 from typing import Any
 
 from sardonyx.backends.padding.protocols import Padding
+from sardonyx.graph.buckets.automatic_calls import AutomaticCalls
 from sardonyx.graph.buckets.folded import NotingTracer
 from sardonyx.graph.buckets.programs import Buckets
-from sardonyx.graph.buckets.recording import (
-    AutomaticCalls,
-    PaddedCalls,
-    PaddedRecording,
-    Relatives,
-)
+from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.calls.arguments import in_input_order, registers_of
@@ -227,7 +223,7 @@ class Form:
             return None
         assert isinstance(entry.recording, PaddedRecording)
         recording = entry.recording.resized([tuple(array.shape) for array in arguments])
-        return None if recording is None else replace(entry, recording=recording)
+        return None if recording is None else entry.with_recording(recording)
 
     @cached_property
     def _padded_calls(self) -> PaddedCalls | AutomaticCalls | None:

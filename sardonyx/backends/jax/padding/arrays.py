@@ -20,12 +20,17 @@ class JaxPadding:
     def __init__(self) -> None:
         self._lent = Lent()
 
-    def prover(self, template: Sequence[bool], traces: dict[Any, Any]) -> Prover:
+    def prover(
+        self,
+        template: Sequence[bool],
+        true_traces: dict[Any, Any],
+        padded_traces: dict[Any, Any],
+    ) -> Prover:
         # Every model has a padding, and few have sizes that change.
         from sardonyx.backends.jax.padding.prover import JaxProver  # noqa: PLC0415
         from sardonyx.backends.jax.padding.rules import RULES  # noqa: PLC0415
 
-        return JaxProver(RULES, template, traces=traces)
+        return JaxProver(RULES, template, true_traces=true_traces, padded_traces=padded_traces)
 
     def pad(self, array: Any, shape: Sequence[int]) -> Any:
         if array.shape == tuple(shape):

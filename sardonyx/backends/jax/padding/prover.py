@@ -18,9 +18,9 @@ from sardonyx.backends.padding.protocols import Call, PaddedStep
 class JaxProver(Proof):
     """A proof that goes on step by step."""
 
-    # Traces of padded calls, and of calls with the true sizes, by key and operand types.
-    traces: dict[Any, Any] = field(default_factory=dict)
-    own_traces: dict[Any, Any] = field(default_factory=dict)
+    # Traces of calls with the true sizes, and of padded ones, by key and operand types.
+    true_traces: dict[Any, Any] = field(default_factory=dict)
+    padded_traces: dict[Any, Any] = field(default_factory=dict)
     _values: RuntimeArgs | None = None
 
     @property
@@ -36,7 +36,7 @@ class JaxProver(Proof):
         self, true: Call, padded: Call, layouts: Sequence[Layout], slots: Mapping[int, Slot]
     ) -> tuple[Sequence[Layout], PaddedStep | None]:
         before = self.mark().arguments
-        traces = _trace(true, self.own_traces), _trace(padded, self.traces)
+        traces = _trace(true, self.true_traces), _trace(padded, self.padded_traces)
         results, run = self.walk(*traces, layouts)
         if not slots and self.mark().arguments == before:
             return results, None

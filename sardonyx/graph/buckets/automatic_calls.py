@@ -1,0 +1,240 @@
+"""Calls whose sizes turn out to change: buckets for them are compiled in the background."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Lock
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sardonyx.backends.executable import Spec
+from sardonyx.errors import SardonyxError
+from sardonyx.graph.buckets.automatic import ChangingSizes
+from sardonyx.graph.buckets.call_arrays import stand_in
+from sardonyx.graph.buckets.families import Shapes, SizePattern
+from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad
+from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
+from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.programs.background import COMPILES
+from sardonyx.graph.programs.replay import Recording
+from sardonyx.graph.values.params import Weights
+
+# Maximum number of kinds of call that differ in more than sizes; the oldest is forgotten.
+MOST_KINDS = 256
+# After this many calls that could not be traced none is padded any more.
+MOST_FAILURES = 2
+# Maximum number of calls that use a program as soon as it is compiled.
+MOST_WAITING = 256
+
+# Puts a padded recording in the place of the one that a signature had; None forgets the signature.
+Publish: TypeAlias = Callable[[PaddedRecording | None], None]
+
+
+@dataclass(eq=False, slots=True)
+class _Learned:
+    """How the sizes of similar calls change, and how to pad these calls."""
+
+    changing: ChangingSizes = field(default_factory=ChangingSizes)
+    calls: PaddedCalls | None = None
+    pattern: SizePattern | None = None
+    rest: tuple[int, ...] = ()
+    # The last call that was not padded: its shapes, and its recording.
+    before: tuple[Shapes, Recording] | None = None
+    # While a program for such calls is compiled in the background: the calls that can use it then.
+    waiting: list[tuple[Publish, Shapes, Weights]] = field(default_factory=list)
+    # The last recording that was compiled in the background, and the version of its weights.
+    compiled: tuple[int, PaddedRecording] | None = None
+    # Why these calls are not padded any more.
+    refusal: Exception | None = None
+    failures: int = 0
+
+    def resized(self, shapes: Shapes, weights: Weights) -> PaddedRecording | None:
+        """Return the recording for a call whose sizes a compiled program can serve."""
+        version, recording = self.compiled or (-1, None)
+        if recording is None or version != weights.static_version:
+            return None
+        return recording.resized(shapes)
+
+    def fits(self, shapes: Shapes) -> bool:
+        """Whether the sizes of a call depend on one another as those of earlier calls did."""
+        pattern = self.pattern
+        return (
+            pattern is not None
+            and pattern.sizes(shapes) is not None
+            and pattern.rest(shapes) == self.rest
+        )
+
+
+class AutomaticCalls:
+    """The recordings of calls whose sizes turn out to change."""
+
+    def __init__(
+        self,
+        new_buckets: Callable[[Sizes], Buckets],
+        infos: Sequence[ValueInfo],
+        recall: Callable[[Recording, Sequence[Any]], bool],
+    ) -> None:
+        self._new_buckets = new_buckets
+        self._infos = infos
+        self._learned: dict[Any, _Learned] = {}
+        # Fills a recording, if another process has recorded such a call.
+        self._recall = recall
+        self._lock = Lock()
+
+    def recording(
+        self,
+        plain: Recording,
+        relatives: Relatives | None,
+        values: Sequence[Any],
+        weights: Weights,
+        publish: Publish | None = None,
+    ) -> Recording:
+        """Return the recording for calls with inputs like these: `plain` if nothing is padded.
+
+        If there is a function to publish another recording later, no call waits for the compiler.
+        Donated calls are not padded, since their arrays are to be overwritten.
+        """
+        if plain.inline or relatives is None or relatives.donated:
+            return plain
+        with self._lock:
+            learned = self._learned.setdefault(relatives, _Learned())
+            if len(self._learned) > MOST_KINDS:
+                del self._learned[next(iter(self._learned))]
+            shapes = [tuple(value.shape) for value in values]
+            calls = self._calls(learned, shapes, waits=publish is None)
+            learned.before = shapes, plain
+        if calls is None or self._recall(plain, values):
+            return plain
+        job = _Job(learned, calls, plain, relatives, weights)
+        # If each call has a new size, tracing all of them takes longer than the compiler.
+        if publish is None or calls.grow:
+            return job.recording(values)
+        resized = learned.resized(shapes, weights)
+        if resized is not None:
+            return resized
+        with self._lock:
+            is_first = not learned.waiting
+            has_program = is_first and calls.has_program(values)
+            if not has_program and len(learned.waiting) < MOST_WAITING:
+                learned.waiting.append((publish, shapes, weights))
+        if has_program:
+            return job.recording(values)
+        if is_first:
+            # The caller may write to its arrays meanwhile.
+            own = [np.array(v) if isinstance(v, np.ndarray) else v for v in values]
+            # It replaces the programs for single sizes that wait to be compiled.
+            COMPILES.submit(partial(job.run, own), is_next=True)
+        return plain
+
+    def _calls(self, learned: _Learned, shapes: Shapes, *, waits: bool) -> PaddedCalls | None:
+        shapes_before, recording_before = learned.before or ((), None)
+        results = recording_before.output_shapes() if recording_before is not None else ()
+        is_to_pad = learned.changing.note(shapes, shapes_before, results)
+        if not is_to_pad or learned.refusal is not None:
+            return None
+        if not learned.fits(shapes):
+            lesson = learned.changing.learned(self._infos, shapes, waits=waits)
+            if lesson is None:
+                return None
+            infos, sizes = lesson
+            learned.calls = PaddedCalls(self._new_buckets(sizes), infos)
+            learned.pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
+            learned.rest = learned.pattern.rest(shapes)
+        return learned.calls
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Job:
+    """Plans, and compiles, a padded call like a new one."""
+
+    learned: _Learned
+    calls: PaddedCalls
+    plain: Recording
+    relatives: Relatives
+    weights: Weights
+
+    def recording(self, values: Sequence[Any]) -> Recording:
+        """Return the recording of such a call; the plain one, if it cannot be padded."""
+        recording = self._planned(values)
+        if isinstance(recording, PaddedRecording):
+            recording.learn()
+        return recording
+
+    def run(self, values: Sequence[Any]) -> None:
+        """Compile for most of the last calls; then all that wait use the program if they can."""
+        learned = self.learned
+        pattern, shapes = learned.pattern, [tuple(value.shape) for value in values]
+
+        def most_useful() -> Sequence[Any]:
+            seen = [each for each in learned.changing.seen(shapes) if learned.fits(each)]
+            rest = [each for each in seen if learned.resized(each, self.weights) is None]
+            return values if pattern is None else self.calls.like(values, pattern, rest)
+
+        before = learned.compiled
+        self._compile(most_useful)
+        waiting, learned.waiting = learned.waiting, []
+        if learned.compiled is not before:
+            # A weight that tracing reads may have been replaced in between.
+            for publish, own_shapes, weights in waiting:
+                publish(learned.resized(own_shapes, weights))
+
+    def compile_own(self, shapes: Shapes, weights: Weights) -> None:
+        """Compile the program of these calls' own bucket, in the background."""
+        if self.learned.refusal is None:
+            dtypes = [dtype for _, dtype, _ in self.relatives.arrays]
+            values = [stand_in(Spec(*pair)) for pair in zip(shapes, dtypes, strict=True)]
+            job = replace(self, weights=weights)
+            COMPILES.submit(partial(job._compile, lambda: values))
+
+    def _compile(self, values: Callable[[], Sequence[Any]]) -> None:
+        learned, start = self.learned, time.perf_counter()
+        try:
+            with self.weights.backend.scope():
+                recording = self._planned(values())
+                if not isinstance(recording, PaddedRecording):
+                    return
+                recording.compile(self.weights)
+        except Exception as error:  # Such calls go on without padding.
+            learned.refusal = error
+            return
+        recording.family.compile_seconds = time.perf_counter() - start
+        recording.compile_own = self.compile_own
+        recording.learn()
+        learned.compiled = self.weights.static_version, recording
+
+    def _planned(self, values: Sequence[Any]) -> Recording:
+        learned, plain = self.learned, self.plain
+        try:
+            return _padded(self.calls, plain, self.relatives, values, self.weights)
+        except CannotPad as refusal:
+            learned.refusal = refusal
+        except SardonyxError as error:
+            # Either something is wrong with the call, which will say so, or it runs on the host.
+            learned.failures += 1
+            if learned.failures >= MOST_FAILURES:
+                learned.refusal = error
+        return plain
+
+
+def _padded(
+    calls: PaddedCalls,
+    plain: Recording,
+    relatives: Relatives,
+    values: Sequence[Any],
+    weights: Weights,
+) -> Recording:
+    """Return the recording in the largest bucket for which the model runs."""
+    while True:
+        try:
+            recording = calls.planned(plain, relatives, values, weights)
+        except BucketTooLarge:
+            if not calls.shrink_bucket(values):
+                raise
+        else:
+            is_padded = isinstance(recording, PaddedRecording) and recording.is_planned
+            return recording if is_padded else plain
