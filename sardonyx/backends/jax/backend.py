@@ -302,6 +302,10 @@ class JaxBackend(JaxOperations):
         return self.compiled and self._is_on_cpu and self.precision != "bfloat16"
 
     @cached_property
+    def reads_host_memory(self) -> bool:  # type: ignore[override]  # an attribute of the base
+        return self.takes_numpy and self._is_on_cpu
+
+    @cached_property
     def _is_on_cpu(self) -> bool:
         return bool(self._actual_device.platform == "cpu")
 

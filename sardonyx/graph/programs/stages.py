@@ -6,7 +6,7 @@ path. Therefore stages form a tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +29,10 @@ from sardonyx.graph.values.params import Weights
 MOST_FOLLOWING = 64
 
 
+def _unbound(*arrays: Any) -> Sequence[Any]:
+    raise AssertionError("no call has bound the stage to weights yet")
+
+
 @dataclass(eq=False, slots=True)
 class Stage:
     """A segment of a recording, its arrays of weights and constants, and what follows it."""
@@ -46,6 +50,9 @@ class Stage:
     # The model's outputs, in the last stage of a path: values whose arrays are in registers.
     outputs: tuple[Value, ...] | None = None
     executable: Executable | Interpretation | None = None
+    # A version of the weights, the function, and its arrays of weights and constants for that
+    # version. Threads replace the tuple as a whole.
+    bound: tuple[int, Replay, Sequence[Any]] = field(default=(-1, _unbound, ()), init=False)
     # Whether rewrites changed steps that already ran while they were traced.
     is_rewritten: bool = False
     # Only in a root: whether a stage of the tree takes a random key, after the inputs.
@@ -62,14 +69,26 @@ class Stage:
         if segment is None:
             return
         inputs = [frame[register] for register in segment.inputs]
-        if not inline:
-            self.begin(inputs, compiler, weights)
-        arrays = [*inputs, *self.binding.arrays(weights, host=segment.host)]
         if inline:
-            results: Sequence[Any] = self.binding.replaying(segment)(compiler.backend, *arrays)
+            replay: Replay = partial(self.binding.replaying(segment), compiler.backend)
+            arrays: Sequence[Any] = self.binding.arrays(weights, host=segment.host)
         else:
-            results = self.function(compiler, arrays)(*arrays)
+            version, replay, arrays = self.bound
+            if version != weights.version:
+                replay, arrays = self.bind(segment, inputs, compiler, weights)
+        results = replay(*inputs, *arrays)
         frame.update(zip(segment.results, results, strict=True))
+
+    def bind(
+        self, segment: Segment, inputs: Sequence[Any], compiler: Compiler, weights: Weights
+    ) -> tuple[Replay, Sequence[Any]]:
+        """Return the segment's function and its arrays; bind it to them once it is compiled."""
+        self.begin(inputs, compiler, weights)
+        arrays = self.binding.arrays(weights, host=segment.host)
+        function = self.function(compiler, [*inputs, *arrays])
+        if self.is_compiled:
+            self.bound = weights.version, function, arrays
+        return function, arrays
 
     def function(self, compiler: Compiler, arrays: Sequence[Any]) -> Replay:
         """Return the segment as a function of arrays like these, compiled if the backend can."""
@@ -148,10 +167,21 @@ class Stage:
 
 
 def _replay_on_host(segment: Segment, backend: Backend, *arguments: Any) -> list[Any]:
-    fetched = (backend.fetch(a) if backend.owns(a) else a for a in arguments)
+    fetched = [backend.fetch(a) if backend.owns(a) else a for a in arguments]
     with HOST.scope():
         results = segment.replay(HOST, *fetched)
-    return [r if r.dtype == object else backend.put(r) for r in results]
+    if not backend.reads_host_memory:
+        return [r if r.dtype == object else backend.put(r) for r in results]
+    passed = set(map(id, fetched))
+    return [r if r.dtype == object else _apart(r, passed) for r in results]
+
+
+def _apart(result: Any, passed: Container[int]) -> Any:
+    """Return a result that shares no memory with the caller's arrays, read-only as JAX's are."""
+    own = result if result.base is None and id(result) not in passed else result.copy()
+    # An op may return a table that it keeps for all calls.
+    own.flags.writeable = False
+    return own
 
 
 def read_key(
