@@ -33,7 +33,7 @@ class Backend(Operations):
     compiled: bool = False
     # Whether programs accept NumPy arrays, so that the caller need not upload them.
     takes_numpy: bool = False
-    # Whether programs read NumPy arrays where these are, so that the results of host steps stay so.
+    # Whether programs read NumPy arrays where they are. Then results of host steps stay there.
     reads_host_memory: bool = False
     # Whether a reshape that is an output of a program shares the buffer of its input.
     reshapes_are_views: ClassVar[bool] = True

@@ -303,7 +303,7 @@ class JaxBackend(JaxOperations):
 
     @cached_property
     def reads_host_memory(self) -> bool:  # type: ignore[override]  # an attribute of the base
-        return self.takes_numpy and self._is_on_cpu
+        return self.compiled and self.takes_numpy and self._is_on_cpu
 
     @cached_property
     def _is_on_cpu(self) -> bool:

@@ -8,9 +8,9 @@ from threading import RLock
 from typing import Any, TypeAlias
 
 from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.stages import Stage, outputs_of, read_key
+from sardonyx.graph.programs.stages import Stage, read_key
 from sardonyx.graph.tracing.steps import Frame, Segment
-from sardonyx.graph.values.kinds import Device, leaves
+from sardonyx.graph.values.kinds import leaves
 from sardonyx.graph.values.params import Weights
 
 NewKey: TypeAlias = Callable[[], Any]
@@ -53,7 +53,7 @@ class Recording:
                 frame[key] = new_key()
             stage.run(frame, self.compiler, weights, inline=self.inline)
             if stage.outputs is not None:
-                return outputs_of(stage.outputs, frame, weights)
+                return stage.arrays_of_outputs(frame, weights)
             stage = stage.next(self._key(stage, frame))
         return None
 
@@ -90,12 +90,8 @@ class Shortcut:
         self.segment = segment
         # The inputs that the function takes, before the arrays of weights and constants.
         self.positions = segment.inputs
-        outputs = stage.outputs or ()
-        # The outputs' registers, if all of them are inputs or results.
-        self._registers = [v.register for v in outputs if type(v) is Device]
-        self._is_flat = len(self._registers) == len(outputs)
         # Whether the outputs are the function's results, in the same order.
-        self.is_plain = self._is_flat and self._registers == list(segment.results)
+        self.is_plain = stage.registers == segment.results
 
     def outputs(
         self, inputs: Sequence[Any], results: Sequence[Any], weights: Weights
@@ -103,6 +99,4 @@ class Shortcut:
         """Return the outputs; some of them are inputs, weights, constants or nested."""
         frame: Frame = dict(enumerate(inputs))
         frame.update(zip(self.segment.results, results, strict=True))
-        if self._is_flat:
-            return [frame[register] for register in self._registers]
-        return outputs_of(self.stage.outputs or (), frame, weights)
+        return self.stage.arrays_of_outputs(frame, weights)

@@ -6,7 +6,7 @@ path. Therefore stages form a tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.programs.compiler import Compiler, Unit
 from sardonyx.graph.programs.interpretation import Interpretation
 from sardonyx.graph.programs.weight_preparation import Binding
+from sardonyx.graph.tracing.host_results import apart, uploaded
 from sardonyx.graph.tracing.steps import Frame, Segment, Step
 from sardonyx.graph.values.kinds import Device, Static, Value, Weight, digest
 from sardonyx.graph.values.params import Weights
@@ -57,11 +58,25 @@ class Stage:
     is_rewritten: bool = False
     # Only in a root: whether a stage of the tree takes a random key, after the inputs.
     draws: bool = False
+    # The outputs' registers, if each output is an array that a call computed or passed.
+    registers: tuple[int, ...] | None = field(default=None, init=False)
     _following: dict[tuple[Any, ...], Stage] = field(default_factory=dict)
     # Number of calls that went on from this stage, and that of the previous one when a call last
     # came here.
     _passed: int = 0
     _used: int = 0
+
+    def __post_init__(self) -> None:
+        outputs = self.outputs or ()
+        arrays = [v for v in outputs if isinstance(v, Device) and not isinstance(v, Weight)]
+        if len(arrays) == len(outputs):
+            self.registers = tuple([device.register for device in arrays])
+
+    def arrays_of_outputs(self, frame: Frame, weights: Weights) -> list[Any]:
+        """Return the arrays of the model's outputs, in the last stage of a path."""
+        if self.registers is not None:
+            return [frame[register] for register in self.registers]
+        return outputs_of(self.outputs or (), frame, weights)
 
     def run(self, frame: Frame, compiler: Compiler, weights: Weights, *, inline: bool) -> None:
         """Run the segment on the registers of the frame, and put its results there."""
@@ -170,18 +185,8 @@ def _replay_on_host(segment: Segment, backend: Backend, *arguments: Any) -> list
     fetched = [backend.fetch(a) if backend.owns(a) else a for a in arguments]
     with HOST.scope():
         results = segment.replay(HOST, *fetched)
-    if not backend.reads_host_memory:
-        return [r if r.dtype == object else backend.put(r) for r in results]
-    passed = set(map(id, fetched))
-    return [r if r.dtype == object else _apart(r, passed) for r in results]
-
-
-def _apart(result: Any, passed: Container[int]) -> Any:
-    """Return a result that shares no memory with the caller's arrays, read-only as JAX's are."""
-    own = result if result.base is None and id(result) not in passed else result.copy()
-    # An op may return a table that it keeps for all calls.
-    own.flags.writeable = False
-    return own
+    results = apart(results, fetched)
+    return results if backend.reads_host_memory else uploaded(backend, results)
 
 
 def read_key(
