@@ -21,7 +21,7 @@ from sardonyx.backends.conditions import Condition
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned, give_back_freed
-from sardonyx.backends.jax import memory, messages, nans, onednn, processes
+from sardonyx.backends.jax import inline, memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import CompiledFolder
 from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
@@ -193,7 +193,11 @@ class JaxBackend(JaxOperations):
         if not self.compiled:
             return Executable(replay)
         jitted = self._jitted(replay, donated)
-        lower = partial(jitted.lower, *map(self._stand_in, arguments))
+        stand_ins = list(map(self._stand_in, arguments))
+        lower = partial(jitted.lower, *stand_ins)
+        if self.settings.cache is None and self.settings.checks is None and self._is_on_cpu:
+            jit = partial(self._jitted, donated=donated)
+            lower = partial(inline.lowered, jit, replay, stand_ins)
         return self._executable(replay, arguments, jitted, self._built(lower, name))
 
     def stored(
@@ -297,6 +301,10 @@ class JaxBackend(JaxOperations):
     def fuses(self) -> bool:  # type: ignore[override]  # an attribute of the base
         # The kernels do not round the factors.
         return self.compiled and self._is_on_cpu and self.precision != "bfloat16"
+
+    @cached_property
+    def reads_host_memory(self) -> bool:  # type: ignore[override]  # an attribute of the base
+        return self.compiled and self.takes_numpy and self._is_on_cpu
 
     @cached_property
     def _is_on_cpu(self) -> bool:

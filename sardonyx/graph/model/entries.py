@@ -90,6 +90,8 @@ class Entry:
         constants: Constants,
     ) -> list[Any]:
         """Return the outputs in the caller's library; an output that is an input is that object."""
+        if arguments is arrays and _NEEDING_MORE.isdisjoint(map(type, outputs)):
+            return list(map(self.exporter, outputs))
         originals = {}
         if arguments is not arrays:
             pairs = zip(leaves(arguments), leaves(arrays), strict=True)
@@ -109,6 +111,8 @@ class Entry:
 
 
 _NESTED = (list, Map, MapRows, type(None))
+# The kinds of outputs that are more than an array of the backend.
+_NEEDING_MORE = frozenset((*_NESTED, Static))
 
 
 @dataclass(eq=False, slots=True)

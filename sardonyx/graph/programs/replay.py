@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, TypeAlias
 
-from sardonyx.backends.executable import Replay
 from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.stages import Stage, outputs_of, read_key
+from sardonyx.graph.programs.stages import Stage, read_key
 from sardonyx.graph.tracing.steps import Frame, Segment
-from sardonyx.graph.values.kinds import Device, leaves
+from sardonyx.graph.values.kinds import leaves
 from sardonyx.graph.values.params import Weights
 
 NewKey: TypeAlias = Callable[[], Any]
@@ -36,10 +35,11 @@ class Recording:
             return self._follow_tree(inputs, weights, new_key)
         if self.root.draws:
             inputs = [*inputs, new_key()]
-        version, function, arrays = shortcut.bound
+        passed = [inputs[i] for i in shortcut.positions]
+        version, function, arrays = shortcut.stage.bound
         if version != weights.version:
-            function, arrays = shortcut.bind(inputs, self.compiler, weights)
-        results = function(*[inputs[i] for i in shortcut.positions], *arrays)
+            function, arrays = shortcut.stage.bind(shortcut.segment, passed, self.compiler, weights)
+        results = function(*passed, *arrays)
         return results if shortcut.is_plain else shortcut.outputs(inputs, results, weights)
 
     def _follow_tree(
@@ -53,11 +53,13 @@ class Recording:
                 frame[key] = new_key()
             stage.run(frame, self.compiler, weights, inline=self.inline)
             if stage.outputs is not None:
-                return outputs_of(stage.outputs, frame, weights)
+                return stage.arrays_of_outputs(frame, weights)
             stage = stage.next(self._key(stage, frame))
         return None
 
     def _key(self, stage: Stage, frame: Frame) -> tuple[Any, ...]:
+        if not stage.reads and not stage.measures:
+            return ()
         backend = self.compiler.backend
         arrays = (frame[register] for register in stage.reads)
         values = [backend.fetch(a) if backend.owns(a) else a for a in arrays]
@@ -80,46 +82,21 @@ class Recording:
             self.shortcut = Shortcut(stages[0], segment)
 
 
-def _unbound(*arrays: Any) -> Sequence[Any]:
-    raise AssertionError("no call has bound the shortcut to weights yet")
-
-
 class Shortcut:
     """Calls the function of a program's only segment, without following the tree."""
 
     def __init__(self, stage: Stage, segment: Segment) -> None:
-        self._stage = stage
-        self._segment = segment
+        self.stage = stage
+        self.segment = segment
         # The inputs that the function takes, before the arrays of weights and constants.
         self.positions = segment.inputs
-        outputs = stage.outputs or ()
-        # The outputs' registers, if all of them are inputs or results.
-        self._registers = [v.register for v in outputs if type(v) is Device]
-        self._is_flat = len(self._registers) == len(outputs)
         # Whether the outputs are the function's results, in the same order.
-        self.is_plain = self._is_flat and self._registers == list(segment.results)
-        # A version of the weights, the function, and its arrays of weights and constants for that
-        # version. Threads replace the tuple as a whole.
-        self.bound: tuple[int, Replay, Sequence[Any]] = (-1, _unbound, ())
-
-    def bind(
-        self, inputs: Sequence[Any], compiler: Compiler, weights: Weights
-    ) -> tuple[Replay, Sequence[Any]]:
-        """Return the function and its arrays; bind it to them once it is compiled."""
-        passed = [inputs[i] for i in self.positions]
-        self._stage.begin(passed, compiler, weights)
-        arrays = self._stage.binding.arrays(weights)
-        function = self._stage.function(compiler, [*passed, *arrays])
-        if self._stage.is_compiled:
-            self.bound = weights.version, function, arrays
-        return function, arrays
+        self.is_plain = stage.registers == segment.results
 
     def outputs(
         self, inputs: Sequence[Any], results: Sequence[Any], weights: Weights
     ) -> Sequence[Any]:
         """Return the outputs; some of them are inputs, weights, constants or nested."""
         frame: Frame = dict(enumerate(inputs))
-        frame.update(zip(self._segment.results, results, strict=True))
-        if self._is_flat:
-            return [frame[register] for register in self._registers]
-        return outputs_of(self._stage.outputs or (), frame, weights)
+        frame.update(zip(self.segment.results, results, strict=True))
+        return self.stage.arrays_of_outputs(frame, weights)

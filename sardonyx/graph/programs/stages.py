@@ -21,12 +21,17 @@ from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.programs.compiler import Compiler, Unit
 from sardonyx.graph.programs.interpretation import Interpretation
 from sardonyx.graph.programs.weight_preparation import Binding
+from sardonyx.graph.tracing.host_results import apart, uploaded
 from sardonyx.graph.tracing.steps import Frame, Segment, Step
 from sardonyx.graph.values.kinds import Device, Static, Value, Weight, digest
 from sardonyx.graph.values.params import Weights
 
 # Maximum number of stages that follow one stage; beyond it, the least recently used one goes.
 MOST_FOLLOWING = 64
+
+
+def _unbound(*arrays: Any) -> Sequence[Any]:
+    raise AssertionError("no call has bound the stage to weights yet")
 
 
 @dataclass(eq=False, slots=True)
@@ -46,15 +51,32 @@ class Stage:
     # The model's outputs, in the last stage of a path: values whose arrays are in registers.
     outputs: tuple[Value, ...] | None = None
     executable: Executable | Interpretation | None = None
+    # A version of the weights, the function, and its arrays of weights and constants for that
+    # version. Threads replace the tuple as a whole.
+    bound: tuple[int, Replay, Sequence[Any]] = field(default=(-1, _unbound, ()), init=False)
     # Whether rewrites changed steps that already ran while they were traced.
     is_rewritten: bool = False
     # Only in a root: whether a stage of the tree takes a random key, after the inputs.
     draws: bool = False
+    # The outputs' registers, if each output is an array that a call computed or passed.
+    registers: tuple[int, ...] | None = field(default=None, init=False)
     _following: dict[tuple[Any, ...], Stage] = field(default_factory=dict)
     # Number of calls that went on from this stage, and that of the previous one when a call last
     # came here.
     _passed: int = 0
     _used: int = 0
+
+    def __post_init__(self) -> None:
+        outputs = self.outputs or ()
+        arrays = [v for v in outputs if isinstance(v, Device) and not isinstance(v, Weight)]
+        if len(arrays) == len(outputs):
+            self.registers = tuple([device.register for device in arrays])
+
+    def arrays_of_outputs(self, frame: Frame, weights: Weights) -> list[Any]:
+        """Return the arrays of the model's outputs, in the last stage of a path."""
+        if self.registers is not None:
+            return [frame[register] for register in self.registers]
+        return outputs_of(self.outputs or (), frame, weights)
 
     def run(self, frame: Frame, compiler: Compiler, weights: Weights, *, inline: bool) -> None:
         """Run the segment on the registers of the frame, and put its results there."""
@@ -62,14 +84,26 @@ class Stage:
         if segment is None:
             return
         inputs = [frame[register] for register in segment.inputs]
-        if not inline:
-            self.begin(inputs, compiler, weights)
-        arrays = [*inputs, *self.binding.arrays(weights, host=segment.host)]
         if inline:
-            results: Sequence[Any] = self.binding.replaying(segment)(compiler.backend, *arrays)
+            replay: Replay = partial(self.binding.replaying(segment), compiler.backend)
+            arrays: Sequence[Any] = self.binding.arrays(weights, host=segment.host)
         else:
-            results = self.function(compiler, arrays)(*arrays)
+            version, replay, arrays = self.bound
+            if version != weights.version:
+                replay, arrays = self.bind(segment, inputs, compiler, weights)
+        results = replay(*inputs, *arrays)
         frame.update(zip(segment.results, results, strict=True))
+
+    def bind(
+        self, segment: Segment, inputs: Sequence[Any], compiler: Compiler, weights: Weights
+    ) -> tuple[Replay, Sequence[Any]]:
+        """Return the segment's function and its arrays; bind it to them once it is compiled."""
+        self.begin(inputs, compiler, weights)
+        arrays = self.binding.arrays(weights, host=segment.host)
+        function = self.function(compiler, [*inputs, *arrays])
+        if self.is_compiled:
+            self.bound = weights.version, function, arrays
+        return function, arrays
 
     def function(self, compiler: Compiler, arrays: Sequence[Any]) -> Replay:
         """Return the segment as a function of arrays like these, compiled if the backend can."""
@@ -153,10 +187,11 @@ class Stage:
 
 
 def _replay_on_host(segment: Segment, backend: Backend, *arguments: Any) -> list[Any]:
-    fetched = (backend.fetch(a) if backend.owns(a) else a for a in arguments)
+    fetched = [backend.fetch(a) if backend.owns(a) else a for a in arguments]
     with HOST.scope():
         results = segment.replay(HOST, *fetched)
-    return [r if r.dtype == object else backend.put(r) for r in results]
+    results = apart(results, fetched)
+    return results if backend.reads_host_memory else uploaded(backend, results)
 
 
 def read_key(

@@ -69,21 +69,26 @@ class OpCall:
         results = self.unrounded(xp, arrays)
         if not self.makes_sequence:
             results = results[: self.outputs]
-        return tuple(self.rounded(xp, i, result) for i, result in enumerate(results))
+        return tuple([self.rounded(xp, i, result) for i, result in enumerate(results)])
 
     def unrounded(self, xp: Backend, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """Return the op's results with the dtypes that it computed them in."""
         rest = iter(arrays)
-        arguments = [_filled(xp, argument, rest) for argument in self.arguments]
+        arguments = [
+            next(rest) if argument is HOLE else _filled(xp, argument, rest)
+            for argument in self.arguments
+        ]
         results = self.function(xp, *arguments, **self.attributes)
         several = self.makes_sequence or isinstance(results, tuple)
         return tuple(results) if several else (results,)
 
     def rounded(self, xp: Backend, index: int, result: Any) -> Any:
         """Return a result in the standard's dtype, as some ops compute in a wider one."""
+        dtype = self.dtypes[index] if index < len(self.dtypes) else None
+        if type(result) is np.ndarray and result.dtype == dtype:
+            return result  # As most are on the host.
         if not hasattr(result, "ndim") or isinstance(result, np.generic):
             result = HOST.asarray(result)  # NumPy hands out scalars for arrays of rank 0.
-        dtype = self.dtypes[index] if index < len(self.dtypes) else None
         if dtype is None or xp.numpy_dtype(result.dtype) == dtype:
             return result
         return xp.astype(result, xp.dtype(dtype))
@@ -169,8 +174,6 @@ def _hole_for(parameter: Parameter, value: Value) -> Any:
 
 
 def _filled(xp: Backend, argument: Any, arrays: Iterator[Any]) -> Any:
-    if argument is HOLE:
-        return next(arrays)
     if isinstance(argument, Holes):
         return [next(arrays) for _ in range(argument.count)]
     if isinstance(argument, Map) and argument.values is HOLE:

@@ -21,6 +21,7 @@ from sardonyx.backends.size_limits import hold
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Node
 from sardonyx.graph.tracing.cutting import cut
+from sardonyx.graph.tracing.host_results import apart, uploaded
 from sardonyx.graph.tracing.op_call import OpCall, makes_strings, observed
 from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.shape_inference import Inferred
@@ -325,7 +326,7 @@ class Tape:
             results, same, _ = observed(call, xp, arrays, values)
         result_specs = [xp.spec(result) for result in results]
         if self._on_host:
-            results = tuple(r if r.dtype == object else self.backend.put(r) for r in results)
+            results = tuple(uploaded(self.backend, apart(results, arrays)))
         return result_specs, same, results
 
     def _constant(self, operand: Operand) -> np.ndarray[Any, Any] | None:

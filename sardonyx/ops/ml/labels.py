@@ -9,6 +9,7 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Floats, Host, Ints, Strings, op
 from sardonyx.ops.ml.lookup import looked_up, one_of
 from sardonyx.ops.ml.rows import INT64, STRING, are_strings
+from sardonyx.ops.ml.tables import once
 
 
 @op(domain="ai.onnx.ml")
@@ -32,16 +33,25 @@ def LabelEncoder(
     """Map keys to values; the last of equal keys wins, NaN equals NaN, and -0.0 equals 0.0."""
     keys = one_of("keys_*", keys_floats, keys_int64s, keys_strings, keys_tensor)
     values = one_of("values_*", values_floats, values_int64s, values_strings, values_tensor)
-    defaults = {"f": default_float, "i": default_int64, "O": default_string}
+    table = _with_default(values, default_float, default_int64, default_string, default_tensor)
+    return looked_up(xp, X, keys, table)
+
+
+@once
+def _with_default(
+    values: Host, of_floats: float, of_integers: int, of_strings: str, of_any: Host | None
+) -> Host:
+    """Return the values, and after them the default of their type."""
+    defaults = {"f": of_floats, "i": of_integers, "O": of_strings}
     if values.dtype.kind not in defaults:
         raise ValueError(
             f"its values are {values.dtype}, but must be floats, signed integers or strings"
         )
     fallback = defaults[values.dtype.kind]
-    default = np.asarray(fallback, values.dtype) if default_tensor is None else default_tensor
+    default = np.asarray(fallback, values.dtype) if of_any is None else of_any
     if default.size != 1 or default.dtype != values.dtype:
         raise ValueError(f"default_tensor must be a single value of type {values.dtype}")
-    return looked_up(xp, X, keys, values, default)
+    return np.append(values, default)
 
 
 @LabelEncoder.before(2)
@@ -54,9 +64,13 @@ def label_encoder_of_classes(
     default_string: str = "_Unused",
 ) -> Array:
     """Map names of classes to their positions, or positions to names, as `X` requires."""
-    names = np.asarray(classes_strings or (), STRING)
-    places = np.arange(len(names), dtype=INT64)
+    names, places = _numbered(classes_strings or ())
     return _between(xp, X, places, names, default_int64, default_string)
+
+
+@once
+def _numbered(names: Strings) -> tuple[Host, Host]:
+    return np.asarray(names, STRING), np.arange(len(names), dtype=INT64)
 
 
 @op(domain="ai.onnx.ml")
@@ -70,9 +84,13 @@ def CategoryMapper(
     default_string: str = "_Unused",
 ) -> Array:
     """Map integers to strings, or strings to integers, as `X` requires."""
-    integers = np.asarray(cats_int64s or (), INT64)
-    strings = np.asarray(cats_strings or (), STRING)
+    integers, strings = _categories(cats_int64s or (), cats_strings or ())
     return _between(xp, X, integers, strings, default_int64, default_string)
+
+
+@once
+def _categories(integers: Ints, strings: Strings) -> tuple[Host, Host]:
+    return np.asarray(integers, INT64), np.asarray(strings, STRING)
 
 
 def _between(
@@ -81,5 +99,10 @@ def _between(
     if not len(integers) or not len(strings):
         raise ValueError("the list of categories is empty or missing")
     if are_strings(xp, X):
-        return looked_up(xp, X, strings, integers, np.asarray(integer, INT64))
-    return looked_up(xp, X, integers, strings, np.asarray(string, STRING))
+        return looked_up(xp, X, strings, _followed_by(integers, integer))
+    return looked_up(xp, X, integers, _followed_by(strings, string))
+
+
+@once
+def _followed_by(values: Host, default: int | str) -> Host:
+    return np.append(values, np.asarray(default, values.dtype))

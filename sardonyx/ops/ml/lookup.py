@@ -14,11 +14,14 @@ from sardonyx.ops.ml import rows
 from sardonyx.ops.ml.tables import once
 
 
-def looked_up(xp: Backend, X: Array, keys: Host, values: Host, default: Host) -> Array:
-    """Return `values[i]` for elements equal to `keys[i]`, the last such key; else `default`."""
-    if len(keys) != len(values):
-        raise ValueError(f"there are {len(keys)} keys, but {len(values)} values")
-    return rows.chosen(xp, np.append(values, default), places_among(xp, X, keys))
+def looked_up(xp: Backend, X: Array, keys: Host, values: Host) -> Array:
+    """Return `values[i]` for elements equal to `keys[i]`, the last such key, else the last value.
+
+    So there is one value more than there are keys.
+    """
+    if len(keys) != len(values) - 1:
+        raise ValueError(f"there are {len(keys)} keys, but {len(values) - 1} values")
+    return rows.chosen(xp, values, places_among(xp, X, keys))
 
 
 def places_among(xp: Backend, X: Array, keys: Host) -> Array:

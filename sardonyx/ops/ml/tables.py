@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -11,38 +11,42 @@ import numpy as np
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Arguments:
-    """Arguments as a key; lists and arrays compare by identity, since comparing them is slow."""
+class _Key(tuple[Any, ...]):
+    """The identity of arguments: lists and arrays compare by `id`, since comparing them is slow."""
 
-    def __init__(self, arguments: tuple[Any, ...]) -> None:
-        # While the key lives, these live too, so that no other object gets one of their ids.
-        self.arguments = arguments
-        self.identity = tuple(_identities(arguments))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Arguments) and self.identity == other.identity
-
-    def __hash__(self) -> int:
-        return hash(self.identity)
+    # While the key lives, these live too, so that no other object gets one of their ids.
+    arguments: tuple[Any, ...]
 
 
-def _identities(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if hasattr(value, "_fields"):
-            yield from _identities(value)
-        else:
-            yield id(value) if isinstance(value, (tuple, np.ndarray)) else value
+def _identity(values: Iterable[Any]) -> Iterable[Any]:
+    return [
+        value if type(value) in _BY_VALUE else id(value) if type(value) is tuple else _of(value)
+        for value in values
+    ]
+
+
+def _of(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return id(value)
+    if isinstance(value, float):  # 0.0 equals -0.0, and NaN does not equal itself.
+        return value.hex()
+    return tuple(_identity(value)) if hasattr(value, "_fields") else value
+
+
+_BY_VALUE = {str, int, type(None)}
 
 
 def once(build: F) -> F:
     """Cache `build` for the same argument objects; arguments and results must not be mutated."""
 
     @lru_cache(maxsize=32)
-    def cached(key: _Arguments) -> Any:
+    def cached(key: _Key) -> Any:
         return build(*key.arguments)
 
     @wraps(build)
     def cached_build(*arguments: Any) -> Any:
-        return cached(_Arguments(arguments))
+        key = _Key(_identity(arguments))
+        key.arguments = arguments
+        return cached(key)
 
     return cached_build  # type: ignore[return-value]  # same signature
