@@ -120,6 +120,7 @@ inline Piece piece_of(const Convolution& part, int data_type, const Epilogue& ep
 inline void Product::plan_convolution(Reader& spec) {
   const Convolution whole(spec);
   const int64_t rows = whole.axes[0].results(), outputs = whole.outputs;
+  results_ = whole.pixels() * outputs;
   const int64_t parts = useful_parts(2.0 * whole.pixels() * outputs * whole.taps());
   const int64_t weights = outputs * whole.taps();
   const int64_t arrays = whole.pixels() * (outputs + whole.inputs);

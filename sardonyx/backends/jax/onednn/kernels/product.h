@@ -33,6 +33,8 @@ class Product {
 
   const Epilogue& epilogue() const { return epilogue_; }
   size_t packed_bytes() const { return packed_bytes_; }
+  size_t result_bytes() const { return results_ * item_; }
+  size_t pieces() const { return pieces_.size(); }
   std::string implementation() const { return whole_.front().implementation(); }
 
   void pack(const std::byte* weights, std::byte* packed) const {
@@ -45,24 +47,27 @@ class Product {
     }
   }
 
-  template <class Pool>
-  void run(Pool& pool, const std::byte* x, const std::byte* packed, const std::byte* bias,
-           const std::byte* addend, std::byte* y) const {
-    for_each_piece(pool, pieces_.size(), [=, this](size_t i) {
-      const Piece& piece = pieces_[i];
-      run_piece(i, {x + piece.x_at * item_, packed + weights_of(i).to_at,
-                    bias ? bias + piece.bias_at * item_ : nullptr,
-                    addend ? addend + piece.y_at * item_ : nullptr, y + piece.y_at * item_});
-    });
-  }
-
- private:
-  explicit Product(Reader spec);
-
+  // The whole arrays of a product; the bias and the addend may be null.
   struct Pointers {
     const std::byte *x, *weights, *bias, *addend;
     std::byte* y;
   };
+
+  template <class Pool>
+  void run(Pool& pool, Pointers whole) const {
+    for_each_piece(pool, {pieces_.size()}, [=, this](size_t, size_t i) { run_piece(i, whole); });
+  }
+
+  void run_piece(size_t i, Pointers whole) const {
+    const Piece& piece = pieces_[i];
+    compute(i, {whole.x + piece.x_at * item_, whole.weights + weights_of(i).to_at,
+                whole.bias ? whole.bias + piece.bias_at * item_ : nullptr,
+                whole.addend ? whole.addend + piece.y_at * item_ : nullptr,
+                whole.y + piece.y_at * item_});
+  }
+
+ private:
+  explicit Product(Reader spec);
 
   // Waking a thread takes longer than what it would do for less.
   int64_t useful_parts(double operations) const {
@@ -94,7 +99,7 @@ class Product {
 
   const Weights& weights_of(size_t i) const { return weights_[weights_.size() == 1 ? 0 : i]; }
 
-  void run_piece(size_t i, Pointers at) const {
+  void compute(size_t i, Pointers at) const {
     OneThread one_thread;
     const Piece& piece = pieces_[i];
     bool is_staged = piece.pitch != piece.columns;
@@ -150,6 +155,7 @@ class Product {
   std::vector<Weights> weights_;
   std::vector<Primitive> whole_;
   size_t packed_bytes_ = 0;
+  int64_t results_ = 0;
   // Without the epilogue; most are never needed.
   mutable std::mutex making_bare_;
   mutable std::vector<std::optional<Primitive>> bare_;
