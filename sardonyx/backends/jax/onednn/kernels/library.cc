@@ -15,7 +15,7 @@ inline Product::Product(Reader spec)
       item_(item_bytes(data_type_)),
       epilogue_(spec) {
   OneThread one_thread;
-  bool is_convolution = spec.next();
+  const bool is_convolution = spec.next();
   if (is_convolution) {
     plan_convolution(spec);
   } else {

@@ -27,14 +27,36 @@ struct Weights {
   size_t to_at;
 };
 
+// Waking a thread takes longer than what it would do for less.
+inline int64_t useful_parts(double operations, int64_t threads) {
+  constexpr double kWorthAThread = 2e6;
+  return std::clamp<int64_t>(operations / kWorthAThread, 1, threads);
+}
+
 class Product {
  public:
   explicit Product(Spec spec);
+
+  // The same product for other pieces, with the weights packed as for `like`.
+  Product(const Product& like, std::vector<Piece> pieces)
+      : threads_(like.threads_),
+        data_type_(like.data_type_),
+        item_(like.item_),
+        epilogue_(like.epilogue_),
+        pieces_(std::move(pieces)),
+        weights_(like.weights_) {
+    if (weights_.size() != 1) throw std::runtime_error("the weights are divided");
+    OneThread one_thread;
+    make_primitives();
+    if (implementation() != like.implementation()) throw std::runtime_error("another kernel");
+  }
 
   const Epilogue& epilogue() const { return epilogue_; }
   size_t packed_bytes() const { return packed_bytes_; }
   size_t result_bytes() const { return results_ * item_; }
   size_t pieces() const { return pieces_.size(); }
+  int64_t threads() const { return threads_; }
+  int data_type() const { return data_type_; }
   std::string implementation() const { return whole_.front().implementation(); }
 
   void pack(const std::byte* weights, std::byte* packed) const {
@@ -55,7 +77,7 @@ class Product {
 
   template <class Pool>
   void run(Pool& pool, Pointers whole) const {
-    for_each_piece(pool, {pieces_.size()}, [=, this](size_t, size_t i) { run_piece(i, whole); });
+    for_each_piece(pool, threads_, {pieces_.size()}, [=, this](size_t, size_t i) { run_piece(i, whole); });
   }
 
   void run_piece(size_t i, Pointers whole) const {
@@ -68,12 +90,6 @@ class Product {
 
  private:
   explicit Product(Reader spec);
-
-  // Waking a thread takes longer than what it would do for less.
-  int64_t useful_parts(double operations) const {
-    constexpr double kWorthAThread = 2e6;
-    return std::clamp<int64_t>(operations / kWorthAThread, 1, threads_);
-  }
 
   // Of convolution.h and matrix.h. They add pieces; weights are shared by all, or one for each.
   void plan_convolution(Reader& spec);

@@ -33,6 +33,13 @@ class Reader {
     std::memcpy(&value, &bits, sizeof value);
     return value;
   }
+  // A specification within this one, with its length ahead.
+  Spec next_spec() {
+    const int64_t length = next();
+    const Spec spec(at_, length);
+    at_ += length;
+    return spec;
+  }
 
  private:
   const int64_t* at_;
@@ -107,14 +114,11 @@ class Stages {
 };
 
 template <class Pool>
-void for_each_piece(Pool& pool, std::vector<size_t> pieces, Stages::RunPiece run_piece) {
-  const size_t most = *std::max_element(pieces.begin(), pieces.end());
-  if (most == 1) {
-    for (size_t stage = 0; stage < pieces.size(); ++stage) run_piece(stage, 0);
-    return;
-  }
+void for_each_piece(Pool& pool, size_t threads, std::vector<size_t> pieces,
+                    Stages::RunPiece run_piece) {
+  threads = std::min(threads, *std::max_element(pieces.begin(), pieces.end()));
   auto stages = std::make_shared<Stages>(std::move(pieces), std::move(run_piece));
-  for (size_t other = 1; other < most; ++other) pool.Schedule([stages] { stages->work(); });
+  for (size_t other = 1; other < threads; ++other) pool.Schedule([stages] { stages->work(); });
   stages->work();
   stages->rethrow();
 }
