@@ -2,6 +2,7 @@
 #pragma once
 
 #include <numeric>
+#include <optional>
 
 #include "product.h"
 
