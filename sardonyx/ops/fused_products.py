@@ -7,7 +7,7 @@ from typing import Any
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
-from sardonyx.backends.operations.products import PackedProduct
+from sardonyx.backends.operations.products import PackedProduct, ProductChain
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Elu, Gelu, HardSigmoid, LeakyRelu, Relu, Sigmoid, Swish
 from sardonyx.ops.definition import Ints
@@ -64,6 +64,12 @@ def packed_product(
         whole: Array = product.run(x, weight, *others)
         return whole
     return _with_epilogue(xp, product.run(x, weight), epilogue, others, by_channel)
+
+
+def product_chain(xp: Backend, *arguments: Array, chain: ProductChain) -> Array:
+    """Run linked products by one kernel: on arrays, and the packed weight and bias of each."""
+    result: Array = chain.run(*arguments)
+    return result
 
 
 def _with_epilogue(

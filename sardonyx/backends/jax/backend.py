@@ -31,7 +31,7 @@ from sardonyx.backends.jax.operations import JaxOperations
 from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import packed
-from sardonyx.backends.operations.products import PackedProduct
+from sardonyx.backends.operations.products import Link, PackedProduct, ProductChain
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import BackendUnavailable
 
@@ -332,6 +332,9 @@ class JaxBackend(JaxOperations):
         is_large = rows > 1 and rows * math.prod(weight.shape) >= SMALLEST_PACKED
         kernel = onednn.matrix_product(x, weight, **options) if is_large else None
         return kernel or packed.matrix_product(x, weight, **options)
+
+    def product_chain(self, links: Sequence[Link], arrays: int) -> ProductChain | None:
+        return onednn.chain(links, arrays)
 
     def padding(self) -> Padding | None:
         return JaxPadding() if self.compiled else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,6 +25,32 @@ class PackedProduct(Protocol):
 
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
         """The product and its epilogue, whose bias and addend, if any, are the `others`."""
+
+
+class Link(NamedTuple):
+    """One product of a chain, and the numbers of the arrays that it reads.
+
+    The arrays from outside come first, and then the results of the links in turn.
+    """
+
+    product: Any
+    x: int
+    addend: int | None = None
+
+
+class ProductChain(Protocol):
+    """A kernel that computes linked products, of which only the last one has a reader outside."""
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The products, each after those that it reads."""
+
+    @property
+    def arrays(self) -> int:
+        """How many arrays come from outside."""
+
+    def run(self, *arguments: Any) -> Any:
+        """The last product, of the arrays and then the packed weight and bias of each link."""
 
 
 class Products(Library):
@@ -63,4 +90,8 @@ class Products(Library):
         self, x: Spec, weight: Spec, *, is_transposed: bool, epilogue: Epilogue
     ) -> PackedProduct | None:
         """A kernel for the product of rows and a matrix with the epilogue, if there is one."""
+        return None
+
+    def product_chain(self, links: Sequence[Link], arrays: int) -> ProductChain | None:
+        """A kernel for linked products that read so many arrays from outside, if there is one."""
         return None

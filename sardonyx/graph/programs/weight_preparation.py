@@ -30,7 +30,7 @@ from sardonyx.graph.values.kinds import digest
 from sardonyx.graph.values.mmap import drop_pages
 from sardonyx.graph.values.params import Weights, WeightStore
 from sardonyx.ops.definition import OnBackend
-from sardonyx.ops.fused_products import packed, packed_product
+from sardonyx.ops.fused_products import packed, packed_product, product_chain
 
 # Minimum number of small arrays that are passed in one buffer.
 FEWEST_PACKED = 4
@@ -338,7 +338,7 @@ def _is_for_device(step: Step) -> bool:
     function = step.call.function if isinstance(step.call, OpCall) else None
     if isinstance(function, Own):
         function = function.function
-    return function is packed_product or isinstance(function, OnBackend)
+    return function in (packed_product, product_chain) or isinstance(function, OnBackend)
 
 
 def _fits(step: Step, specs: Mapping[int, Spec]) -> bool:
@@ -368,7 +368,7 @@ def _read_by_kernels(steps: Sequence[Step]) -> set[int]:
 
 def _is_whole_kernel(call: Call) -> bool:
     """Whether a kernel computes all of a product, its epilogue included."""
-    if not isinstance(call, OpCall) or call.function is not packed_product:
+    if not isinstance(call, OpCall) or call.function not in (packed_product, product_chain):
         return False
     return bool(call.attributes.get("epilogue", NOTHING) == NOTHING)
 

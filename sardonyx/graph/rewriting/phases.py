@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from sardonyx.graph.rewriting.attention import fuse_attention
 from sardonyx.graph.rewriting.batch_normalization import normalize_with_prepared
 from sardonyx.graph.rewriting.cancelling import drop_neutral, merge_casts
+from sardonyx.graph.rewriting.chaining import CHAINED, join_products
 from sardonyx.graph.rewriting.epilogue import (
     ACTIVATIONS,
     FUSED,
@@ -97,6 +98,7 @@ _WITH_KERNELS = (
         (extend_by_sum, (Add,)),
     ),
     _table((use_packed_weight, FUSED)),
+    _table((join_products, CHAINED)),
 )
 
 # Last, if the backend has a faster form for weights that are finite.

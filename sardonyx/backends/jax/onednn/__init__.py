@@ -4,7 +4,8 @@ They are compiled at their first use and stored in the user's cache folder. With
 computes the same, and `status` says why.
 """
 
+from sardonyx.backends.jax.onednn.chains import Chain, chain
 from sardonyx.backends.jax.onednn.loaded import identity, status
 from sardonyx.backends.jax.onednn.products import Product, convolution, matrix_product
 
-__all__ = ["Product", "convolution", "identity", "matrix_product", "status"]
+__all__ = ["Chain", "Product", "chain", "convolution", "identity", "matrix_product", "status"]

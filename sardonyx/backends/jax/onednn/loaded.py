@@ -14,7 +14,11 @@ import numpy as np
 from sardonyx.backends.host_memory import zero_bytes
 from sardonyx.backends.jax.onednn.build import BuildError, built
 
-PACK, RUN = TARGETS = ("sardonyx_onednn_pack", "sardonyx_onednn_run")
+PACK, RUN, CHAIN = TARGETS = (
+    "sardonyx_onednn_pack",
+    "sardonyx_onednn_run",
+    "sardonyx_onednn_chain",
+)
 Bytes: TypeAlias = np.ndarray[Any, Any]
 
 # The major version of oneDNN that the kernels were written for.
@@ -77,6 +81,16 @@ def run(spec: Sequence[int], y: Bytes, x: Bytes, packed: Bytes, *others: Bytes |
         raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
 
 
+def run_chain(spec: Sequence[int], y: Bytes, *arguments: Bytes) -> None:
+    """Write the last of linked products to `y`; all arrays lie as in `run`."""
+    library = _kernels().functions
+    addresses = (ctypes.c_void_p * len(arguments))(*(each.ctypes.data for each in arguments))
+    if library is None or library.sardonyx_onednn_chain_now(
+        *_passed(spec), addresses, y.ctypes.data
+    ):
+        raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
+
+
 def _passed(spec: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_int64], int]:
     return (ctypes.c_int64 * len(spec))(*spec), len(spec)
 
@@ -111,3 +125,5 @@ def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_pack_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)
     library.sardonyx_onednn_run_now.restype = ctypes.c_int64
     library.sardonyx_onednn_run_now.argtypes = (*spec, *[ctypes.c_void_p] * 5)
+    library.sardonyx_onednn_chain_now.restype = ctypes.c_int64
+    library.sardonyx_onednn_chain_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)

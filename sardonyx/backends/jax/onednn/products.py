@@ -84,7 +84,7 @@ class Product:
 
     def _run_on_host(self, *arrays: Any) -> Any:
         *orders, order = self.layouts
-        x, packed, *others = map(_in_memory_order, arrays, orders)
+        x, packed, *others = map(in_memory_order, arrays, orders)
         bias = others.pop(0) if self.has_bias else None
         addend = others.pop(0) if others else None
         y = np.empty([self.result.shape[axis] for axis in order], self.result.dtype)
@@ -92,7 +92,7 @@ class Product:
         return y.transpose(np.argsort(order))
 
 
-def _in_memory_order(array: Any, order: AxisOrder) -> Any:
+def in_memory_order(array: Any, order: AxisOrder) -> Any:
     """A view whose axes are in this order, or a copy if they are not so in memory."""
     return np.ascontiguousarray(array.transpose(order))
 

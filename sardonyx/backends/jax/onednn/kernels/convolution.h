@@ -2,6 +2,7 @@
 #pragma once
 
 #include <numeric>
+#include <optional>
 
 #include "product.h"
 
@@ -42,7 +43,6 @@ struct Convolution {
       axis.pad_after = spec.next();
       axis.dilation = spec.next();
     }
-    if (is_pointwise()) join_pixels();
   }
 
   Dims x() const { return with_sizes({batch, inputs}, &Axis::size); }
@@ -69,6 +69,15 @@ struct Convolution {
     return product;
   }
 
+  double operations() const { return 2.0 * pixels() * outputs * taps(); }
+
+  // Each pixel of a pointwise one stands for itself: they can be shared among threads in any number.
+  void join_pixels() {
+    if (!is_pointwise()) return;
+    axes = {{pixels(), 1, 1, 0, 0, 1}, {1, 1, 1, 0, 0, 1}};
+    batch = 1;
+  }
+
  private:
   Dims with_sizes(Dims dims, int64_t Axis::*size) const {
     for (const Axis& axis : axes) dims.push_back(axis.*size);
@@ -80,13 +89,17 @@ struct Convolution {
              return axis.kernel == 1 && axis.stride == 1 && !axis.pad_before && !axis.pad_after;
            });
   }
-
-  // Each pixel stands for itself, so that they can be shared among threads in any number.
-  void join_pixels() {
-    axes = {{pixels(), 1, 1, 0, 0, 1}, {1, 1, 1, 0, 0, 1}};
-    batch = 1;
-  }
 };
+
+// The convolution of a product's specification, if it is one.
+inline std::optional<Convolution> convolution_of(Spec spec) {
+  Reader reader(spec);
+  reader.next();  // The threads.
+  reader.next();  // The data type.
+  Epilogue{reader};
+  if (!reader.next()) return std::nullopt;
+  return Convolution(reader);
+}
 
 inline Piece piece_of(const Convolution& part, int data_type, const Epilogue& epilogue) {
   Piece piece{};
@@ -118,9 +131,11 @@ inline Piece piece_of(const Convolution& part, int data_type, const Epilogue& ep
 }
 
 inline void Product::plan_convolution(Reader& spec) {
-  const Convolution whole(spec);
+  Convolution whole(spec);
+  whole.join_pixels();
   const int64_t rows = whole.axes[0].results(), outputs = whole.outputs;
-  const int64_t parts = useful_parts(2.0 * whole.pixels() * outputs * whole.taps());
+  results_ = whole.pixels() * outputs;
+  const int64_t parts = useful_parts(whole.operations(), threads_);
   const int64_t weights = outputs * whole.taps();
   const int64_t arrays = whole.pixels() * (outputs + whole.inputs);
   const int64_t row_of_x = std::accumulate(whole.axes.begin() + 1, whole.axes.end(), whole.inputs,

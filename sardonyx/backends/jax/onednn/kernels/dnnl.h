@@ -41,6 +41,7 @@ int dnnl_memory_desc_destroy(dnnl_memory_desc_t);
 size_t dnnl_memory_desc_get_size(const_dnnl_memory_desc_t);
 
 int dnnl_memory_create(dnnl_memory_t*, const_dnnl_memory_desc_t, dnnl_engine_t, void* handle);
+int dnnl_memory_set_data_handle(dnnl_memory_t, void* handle);
 int dnnl_memory_destroy(dnnl_memory_t);
 
 int dnnl_post_ops_create(dnnl_post_ops_t*);

@@ -1,5 +1,6 @@
 // The kernels as XLA calls them, and as Python does.
 
+#include "chain.h"
 #include "convolution.h"
 #include "matrix.h"
 #include "workers.h"
@@ -14,7 +15,7 @@ inline Product::Product(Reader spec)
       item_(item_bytes(data_type_)),
       epilogue_(spec) {
   OneThread one_thread;
-  bool is_convolution = spec.next();
+  const bool is_convolution = spec.next();
   if (is_convolution) {
     plan_convolution(spec);
   } else {
@@ -66,7 +67,15 @@ ffi::Error run(ffi::ThreadPool pool, ffi::RemainingArgs arguments, Output y, Spe
     auto* packed = inputs.next();
     auto* bias = inputs.next(plan->epilogue().has_bias);
     auto* addend = inputs.next(plan->epilogue().addend != Addend::kNone);
-    plan->run(pool, x, packed, bias, addend, static_cast<std::byte*>(y->untyped_data()));
+    plan->run(pool, {x, packed, bias, addend, static_cast<std::byte*>(y->untyped_data())});
+  });
+}
+
+ffi::Error chain(ffi::ThreadPool pool, ffi::RemainingArgs arguments, Output y, Spec spec) {
+  return guarded([&] {
+    Inputs inputs(arguments);
+    auto next = [&](bool is_there) { return inputs.next(is_there); };
+    planned<Chain>(spec)->run(pool, next, static_cast<std::byte*>(y->untyped_data()));
   });
 }
 
@@ -82,6 +91,7 @@ ffi::Error run(ffi::ThreadPool pool, ffi::RemainingArgs arguments, Output y, Spe
 
 SARDONYX_HANDLER(pack);
 SARDONYX_HANDLER(run);
+SARDONYX_HANDLER(chain);
 
 extern "C" {
 
@@ -113,7 +123,20 @@ int64_t sardonyx_onednn_run_now(const int64_t* numbers, int64_t count, const std
                                 const std::byte* addend, std::byte* y) {
   try {
     auto plan = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count));
-    plan->run(sardonyx::Workers::all(), x, packed, bias, addend, y);
+    plan->run(sardonyx::Workers::all(), {x, packed, bias, addend, y});
+    return 0;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// The arguments as in XLA's programs, in the same order. 0 where all went well.
+int64_t sardonyx_onednn_chain_now(const int64_t* numbers, int64_t count,
+                                  const std::byte* const* arguments, std::byte* y) {
+  try {
+    auto next = [&](bool is_there) { return is_there ? *arguments++ : nullptr; };
+    sardonyx::planned<sardonyx::Chain>(sardonyx::Spec(numbers, count))
+        ->run(sardonyx::Workers::all(), next, y);
     return 0;
   } catch (const std::exception&) {
     return -1;

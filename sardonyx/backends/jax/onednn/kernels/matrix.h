@@ -56,8 +56,9 @@ inline Piece piece_of(const Matrix& part, int data_type, const Epilogue& epilogu
 
 inline void Product::plan_matrix(Reader& spec) {
   const Matrix whole(spec);
-  const int64_t parts = useful_parts(2.0 * std::max<int64_t>(whole.rows, 8) * whole.inner *
-                                     whole.columns);
+  results_ = whole.rows * whole.columns;
+  const int64_t parts = useful_parts(
+      2.0 * std::max<int64_t>(whole.rows, 8) * whole.inner * whole.columns, threads_);
   if (whole.has_few_rows || whole.rows < 16 * parts) {
     const int64_t blocks = (whole.columns + 63) / 64, count = std::min(parts, blocks);
     for (int64_t i = 0; i < count; ++i) {

@@ -66,8 +66,11 @@ inline Memory allocated(size_t bytes) {
   return memory;
 }
 
-// Memory of this thread that lasts until its next use.
-inline std::byte* scratch(size_t bytes) {
+enum class For { kPrimitive, kBand };
+
+// Memory of this thread that lasts until its next use for the same.
+template <For purpose = For::kPrimitive>
+std::byte* scratch(size_t bytes) {
   thread_local Memory memory;
   thread_local size_t held = 0;
   if (bytes > held) {
@@ -178,26 +181,58 @@ class Primitive {
   size_t scratch_bytes() const { return bytes_of(scratchpad_); }
 
   void operator()(std::byte* scratchpad, std::initializer_list<Argument> arguments) const {
-    std::vector<std::unique_ptr<dnnl_memory, int (*)(dnnl_memory_t)>> memories;
-    std::vector<dnnl_exec_arg_t> passed;
+    std::unique_ptr<Bound> bound = taken();
+    size_t used = 0;
     auto pass = [&](int name, const Desc& desc, const void* data) {
-      dnnl_memory_t memory;
-      check(dnnl_memory_create(&memory, desc.get(), engine(), const_cast<void*>(data)), "memory");
-      memories.emplace_back(memory, dnnl_memory_destroy);
-      passed.push_back({name, memory});
+      bound->set(used++, name, desc, const_cast<void*>(data));
     };
     for (const Argument& argument : arguments) {
       if (argument.data) pass(argument.name, argument.desc, argument.data);
     }
     if (scratch_bytes()) pass(dnnl::kScratchpad, scratchpad_, scratchpad);
-    check(dnnl_primitive_execute(primitive(), stream(), passed.size(), passed.data()), "run");
+    check(dnnl_primitive_execute(primitive(), stream(), used, bound->passed.data()), "run");
+    std::lock_guard<std::mutex> lock(code_->binding);
+    code_->bound.push_back(std::move(bound));
   }
 
  private:
+  // The arguments of a run, whose objects the next run uses again: to create them takes as long as
+  // a small product. Each run of a primitive passes the same ones.
+  struct Bound {
+    std::vector<dnnl_exec_arg_t> passed;
+
+    Bound() = default;
+    Bound(const Bound&) = delete;
+    Bound& operator=(const Bound&) = delete;
+    ~Bound() {
+      for (const dnnl_exec_arg_t& each : passed) dnnl_memory_destroy(each.memory);
+    }
+
+    void set(size_t i, int name, const Desc& desc, void* data) {
+      if (i < passed.size()) {
+        check(dnnl_memory_set_data_handle(passed[i].memory, data), "memory");
+        return;
+      }
+      dnnl_memory_t memory;
+      check(dnnl_memory_create(&memory, desc.get(), engine(), data), "memory");
+      passed.push_back({name, memory});
+    }
+  };
+
   struct Code {
     std::once_flag once;
     std::shared_ptr<dnnl_primitive> primitive;
+    std::mutex binding;
+    std::vector<std::unique_ptr<Bound>> bound;
   };
+
+  std::unique_ptr<Bound> taken() const {
+    std::lock_guard<std::mutex> lock(code_->binding);
+    if (code_->bound.empty()) return std::make_unique<Bound>();
+    std::unique_ptr<Bound> bound = std::move(code_->bound.back());
+    code_->bound.pop_back();
+    return bound;
+  }
 
   dnnl_primitive_t primitive() const {
     std::call_once(code_->once, [this] {

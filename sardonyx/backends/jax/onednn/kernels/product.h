@@ -27,12 +27,36 @@ struct Weights {
   size_t to_at;
 };
 
+// Waking a thread takes longer than what it would do for less.
+inline int64_t useful_parts(double operations, int64_t threads) {
+  constexpr double kWorthAThread = 2e6;
+  return std::clamp<int64_t>(operations / kWorthAThread, 1, threads);
+}
+
 class Product {
  public:
   explicit Product(Spec spec);
 
+  // The same product for other pieces, with the weights packed as for `like`.
+  Product(const Product& like, std::vector<Piece> pieces)
+      : threads_(like.threads_),
+        data_type_(like.data_type_),
+        item_(like.item_),
+        epilogue_(like.epilogue_),
+        pieces_(std::move(pieces)),
+        weights_(like.weights_) {
+    if (weights_.size() != 1) throw std::runtime_error("the weights are divided");
+    OneThread one_thread;
+    make_primitives();
+    if (implementation() != like.implementation()) throw std::runtime_error("another kernel");
+  }
+
   const Epilogue& epilogue() const { return epilogue_; }
   size_t packed_bytes() const { return packed_bytes_; }
+  size_t result_bytes() const { return results_ * item_; }
+  size_t pieces() const { return pieces_.size(); }
+  int64_t threads() const { return threads_; }
+  int data_type() const { return data_type_; }
   std::string implementation() const { return whole_.front().implementation(); }
 
   void pack(const std::byte* weights, std::byte* packed) const {
@@ -45,30 +69,27 @@ class Product {
     }
   }
 
-  template <class Pool>
-  void run(Pool& pool, const std::byte* x, const std::byte* packed, const std::byte* bias,
-           const std::byte* addend, std::byte* y) const {
-    for_each_piece(pool, pieces_.size(), [=, this](size_t i) {
-      const Piece& piece = pieces_[i];
-      run_piece(i, {x + piece.x_at * item_, packed + weights_of(i).to_at,
-                    bias ? bias + piece.bias_at * item_ : nullptr,
-                    addend ? addend + piece.y_at * item_ : nullptr, y + piece.y_at * item_});
-    });
-  }
-
- private:
-  explicit Product(Reader spec);
-
+  // The whole arrays of a product; the bias and the addend may be null.
   struct Pointers {
     const std::byte *x, *weights, *bias, *addend;
     std::byte* y;
   };
 
-  // Waking a thread takes longer than what it would do for less.
-  int64_t useful_parts(double operations) const {
-    constexpr double kWorthAThread = 2e6;
-    return std::clamp<int64_t>(operations / kWorthAThread, 1, threads_);
+  template <class Pool>
+  void run(Pool& pool, Pointers whole) const {
+    for_each_piece(pool, threads_, {pieces_.size()}, [=, this](size_t, size_t i) { run_piece(i, whole); });
   }
+
+  void run_piece(size_t i, Pointers whole) const {
+    const Piece& piece = pieces_[i];
+    compute(i, {whole.x + piece.x_at * item_, whole.weights + weights_of(i).to_at,
+                whole.bias ? whole.bias + piece.bias_at * item_ : nullptr,
+                whole.addend ? whole.addend + piece.y_at * item_ : nullptr,
+                whole.y + piece.y_at * item_});
+  }
+
+ private:
+  explicit Product(Reader spec);
 
   // Of convolution.h and matrix.h. They add pieces; weights are shared by all, or one for each.
   void plan_convolution(Reader& spec);
@@ -94,7 +115,7 @@ class Product {
 
   const Weights& weights_of(size_t i) const { return weights_[weights_.size() == 1 ? 0 : i]; }
 
-  void run_piece(size_t i, Pointers at) const {
+  void compute(size_t i, Pointers at) const {
     OneThread one_thread;
     const Piece& piece = pieces_[i];
     bool is_staged = piece.pitch != piece.columns;
@@ -150,6 +171,7 @@ class Product {
   std::vector<Weights> weights_;
   std::vector<Primitive> whole_;
   size_t packed_bytes_ = 0;
+  int64_t results_ = 0;
   // Without the epilogue; most are never needed.
   mutable std::mutex making_bare_;
   mutable std::vector<std::optional<Primitive>> bare_;

@@ -3,6 +3,7 @@
 
 #include <xmmintrin.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <exception>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "xla/ffi/api/ffi.h"
 
@@ -31,6 +33,13 @@ class Reader {
     std::memcpy(&value, &bits, sizeof value);
     return value;
   }
+  // A specification within this one, with its length ahead.
+  Spec next_spec() {
+    const int64_t length = next();
+    const Spec spec(at_, length);
+    at_ += length;
+    return spec;
+  }
 
  private:
   const int64_t* at_;
@@ -41,38 +50,77 @@ inline std::pair<int64_t, int64_t> share(int64_t count, int64_t part, int64_t pa
   return {count * part / parts, count * (part + 1) / parts};
 }
 
-// The pieces are taken by this thread and by those of the pool that come in time. What none of them
-// has begun is never waited for, so that a call from within the pool ends too.
-template <class Pool>
-void for_each_piece(Pool& pool, size_t count, std::function<void(size_t)> run_piece) {
-  if (count == 1) return run_piece(0);
-  struct Shared {
-    std::function<void(size_t)> run_piece;
-    size_t count;
-    std::atomic<size_t> taken{0}, done{0};
-    std::mutex failing;
-    std::exception_ptr failure;
-  };
-  auto shared = std::make_shared<Shared>();
-  shared->run_piece = std::move(run_piece);
-  shared->count = count;
-  auto work = [shared] {
-    for (size_t piece; (piece = shared->taken++) < shared->count;) {
-      try {
-        shared->run_piece(piece);
-      } catch (...) {
-        std::lock_guard<std::mutex> lock(shared->failing);
-        shared->failure = std::current_exception();
+// A thread spins for so long before it sleeps: most pieces end about when their neighbours do, and
+// to sleep and be woken would take longer than they last.
+constexpr int kSpins = 4096;
+
+// Stages one after the other, each in pieces side by side. The pieces are taken by this thread and
+// by those of the pool that come in time. What none of them has begun is never waited for, so that
+// a call from within the pool ends too.
+class Stages {
+ public:
+  using RunPiece = std::function<void(size_t stage, size_t piece)>;
+
+  Stages(std::vector<size_t> pieces, RunPiece run_piece)
+      : run_piece_(std::move(run_piece)),
+        pieces_(std::move(pieces)),
+        progress_(new Progress[pieces_.size()]) {}
+
+  void work() {
+    int spins = kSpins;
+    for (size_t stage = 0; stage < pieces_.size(); ++stage) {
+      Progress& progress = progress_[stage];
+      const size_t count = pieces_[stage];
+      for (size_t piece; (piece = progress.taken++) < count;) {
+        run(stage, piece);
+        if (++progress.done == count) progress.done.notify_all();
       }
-      if (++shared->done == shared->count) shared->done.notify_all();
+      wait(progress.done, count, spins);
     }
+  }
+
+  void rethrow() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  // Apart in memory, so that threads in different stages do not disturb each other.
+  struct alignas(64) Progress {
+    std::atomic<size_t> taken{0}, done{0};
   };
-  for (size_t other = 1; other < count; ++other) pool.Schedule(std::function<void()>(work));
-  work();
-  // The others are about to end: to sleep and be woken would take longer, most of the time.
-  for (int spins = 0; spins < 4096 && shared->done < count; ++spins) _mm_pause();
-  for (size_t done; (done = shared->done) < count;) shared->done.wait(done);
-  if (shared->failure) std::rethrow_exception(shared->failure);
+
+  void run(size_t stage, size_t piece) {
+    try {
+      run_piece_(stage, piece);
+    } catch (...) {
+      std::lock_guard<std::mutex> lock(failing_);
+      failure_ = std::current_exception();
+    }
+  }
+
+  // Where the processor is shared with others, spinning fails, and is soon given up.
+  static void wait(std::atomic<size_t>& done, size_t count, int& spins) {
+    for (int spin = 0; spin < spins && done < count; ++spin) _mm_pause();
+    if (done == count) return;
+    spins /= 2;
+    for (size_t now; (now = done) < count;) done.wait(now);
+  }
+
+  RunPiece run_piece_;
+  std::vector<size_t> pieces_;
+  std::unique_ptr<Progress[]> progress_;
+  std::mutex failing_;
+  std::exception_ptr failure_;
+};
+
+template <class Pool>
+void for_each_piece(Pool& pool, size_t threads, std::vector<size_t> pieces,
+                    Stages::RunPiece run_piece) {
+  threads = std::min(threads, *std::max_element(pieces.begin(), pieces.end()));
+  auto stages = std::make_shared<Stages>(std::move(pieces), std::move(run_piece));
+  for (size_t other = 1; other < threads; ++other) pool.Schedule([stages] { stages->work(); });
+  stages->work();
+  stages->rethrow();
 }
 
 // Tells whether what ran since met a NaN, or made one: the processor notes it. oneDNN's maxima take

@@ -1,0 +1,77 @@
+"""Products of which each but the last is read by later ones alone, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.products import AxisOrder, Product, in_memory_order
+from sardonyx.backends.operations.products import Link
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Linked products, for arrays of certain shapes and no others.
+
+    Their threads stay awake from the first product to the last, and results in between lie in
+    memory that the next call gets again.
+
+    >>> import numpy as np
+    >>> from sardonyx.backends.executable import Spec
+    >>> from sardonyx.backends.jax.onednn import matrix_product
+    >>> x, weight = np.ones((128, 32), np.float32), np.ones((32, 32), np.float32)
+    >>> product = matrix_product(Spec(x.shape, x.dtype), Spec(weight.shape, weight.dtype))
+    >>> if product is not None:
+    ...     squared = chain([Link(product, 0), Link(product, 1)], 1)
+    ...     packed = product.pack(weight)
+    ...     assert squared.run(x, packed, packed)[0, 0] == 32 * 32
+    """
+
+    links: tuple[Link, ...]
+    arrays: int
+    spec: tuple[int, ...]
+    layouts: tuple[AxisOrder, ...]
+
+    def run(self, *arguments: Any) -> Any:
+        """The last product, of the arrays and then the packed weight and bias of each link.
+
+        As with `Product.run`, it runs at once on arrays of the host, and has no derivatives.
+        """
+        result = self.links[-1].product.result
+        *inputs, output = self.layouts
+        if isinstance(arguments[0], np.ndarray):
+            arrays = map(in_memory_order, arguments, inputs)
+            y = np.empty([result.shape[axis] for axis in output], result.dtype)
+            loaded.run_chain(self.spec, y, *arrays)
+            return y.transpose(np.argsort(output))
+        call = jax.ffi.ffi_call(
+            loaded.CHAIN,
+            jax.ShapeDtypeStruct(*result),
+            input_layouts=inputs,
+            output_layouts=output,
+        )
+        return call(*arguments, spec=np.asarray(self.spec, np.int64))
+
+
+def chain(links: Sequence[Link], arrays: int) -> Chain | None:
+    """The links as one kernel, or None if not all of them read arrays as others write them."""
+    orders: dict[int, AxisOrder] = {}
+    weights: list[AxisOrder] = []
+    spec = [arrays, len(links)]
+    for number, (product, x, addend) in enumerate(links, arrays):
+        if not isinstance(product, Product):
+            return None
+        order, *weight, result = product.layouts
+        reads = {x: order} if addend is None else {x: order, addend: weight.pop()}
+        if any(orders.setdefault(array, order) != order for array, order in reads.items()):
+            return None
+        orders[number] = result
+        weights += weight
+        spec += x, -1 if addend is None else addend, len(product.spec), *product.spec
+    outside = (orders[number] for number in range(arrays))
+    return Chain(tuple(links), arrays, tuple(spec), (*outside, *weights, result))
