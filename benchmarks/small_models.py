@@ -97,7 +97,11 @@ _SIGNED = {"activation_type": quantization.QuantType.QInt8, "per_channel": True}
 _QUANTIZED: dict[str, dict[str, Any]] = {
     "resnet_qdq": {"of": "resnet", "form": quantization.QuantFormat.QDQ, **_SIGNED},
     "mobile_qdq": {"of": "mobile", "form": quantization.QuantFormat.QDQ},
-    "mobile_qoperator": {"of": "mobile", "form": quantization.QuantFormat.QOperator},
+    "mobile_qoperator": {
+        "of": "mobile",
+        "form": quantization.QuantFormat.QOperator,
+        "op_types_to_quantize": ["Conv"],
+    },
     "bert_dynamic_int8": {"of": "bert", "form": None},
 }
 

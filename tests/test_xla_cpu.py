@@ -292,6 +292,18 @@ def test_nothing_is_moved_between_convolutions() -> None:
     assert len(first_channels) == 1  # The result.
 
 
+def test_a_depthwise_convolution_computes_its_input_once() -> None:
+    layout = ConvolutionLayout((1, 1), ((1, 1), (1, 1)), (1, 1), 16)
+    weight = drawn((16, 1, 3, 3))
+
+    @jax.jit
+    def convolved(x: Any) -> Any:
+        return correlate(lax.round(x.astype(np.float32)), weight, layout)
+
+    text = convolved.lower(np.ones((1, 16, 12, 12), np.uint8)).compile().as_text()
+    assert text.count(" convert(") == text.count(" round-nearest-afz(") == 1
+
+
 # -- sorting --------------------------------------------------------------------------------------
 
 FLOATS = np.array([0, 1, -1, np.nan, np.inf, -np.inf, 2.5, -1e-40, 3e38], np.float32)
