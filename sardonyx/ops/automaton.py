@@ -21,7 +21,7 @@ MOST_STATES = 2**13
 # Maximum number of state visits for one text, apart from look-ups.
 MOST_VISITS = 2**22
 # Maximum number of states that positions and steps between them may hold.
-MOST_REMEMBERED = 2**18
+MOST_REMEMBERED = 2**16
 # What a position holds besides its states, and a step, counted in states.
 ENTRY = 8
 _FASTER = "install google-re2 with pip install 'sardonyx[text]'"

@@ -206,16 +206,18 @@ def _by_score(xp: Backend, scores: Array, least: float | None) -> Array:
     return xp.take(confident, order, axis=0)
 
 
-# Number of boxes that are compared with each other at once.
-BLOCK = 128
+# Number of boxes that are compared with each other at once; fewer if few are wanted.
+BLOCK = 256
+FEWEST_OF_BLOCK = 64
 
 
 def _selected(xp: Backend, edges: Array, limit: int, threshold: float) -> Host:
     """Return the first `limit` boxes that overlap no box selected before them too much."""
     count = edges.shape[1]
+    size = min(BLOCK, max(2 * limit, FEWEST_OF_BLOCK))
     selected = np.zeros((0,), np.int64)
-    for start in range(0, count, BLOCK):
-        block = edges[:, start : min(start + BLOCK, count)]
+    for start in range(0, count, size):
+        block = edges[:, start : min(start + size, count)]
         free = np.ones(block.shape[1], np.bool_)
         if selected.size:
             before = xp.take(edges, xp.put(selected), axis=1)
