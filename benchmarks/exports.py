@@ -16,7 +16,7 @@ import torch
 import transformers
 from torch import nn
 
-from benchmarks.models import LAYERS, NETWORKS, Network
+from benchmarks.models import LAYERS, NETWORKS
 
 SEED = 0
 CLASSES = 1000
@@ -69,7 +69,7 @@ def module(name: str) -> nn.Module:
     torch.manual_seed(SEED)
     built = _BUILDERS[name]().eval()
     if any(isinstance(part, nn.BatchNorm2d) for part in built.modules()):
-        _settle(built, NETWORKS[name])
+        settle(built, *(torch.from_numpy(array) for array in NETWORKS[name].feeds(8).values()))
     return built
 
 
@@ -101,7 +101,7 @@ def export(name: str, folder: Path) -> Path:
     return path
 
 
-def _settle(network: nn.Module, what: Network) -> None:
+def settle(network: nn.Module, *batch: torch.Tensor) -> None:
     """Give batch normalisations the statistics of one batch, so that activations keep their size.
 
     With those of an untrained network they would fade into denormal numbers, which are slow.
@@ -111,7 +111,7 @@ def _settle(network: nn.Module, what: Network) -> None:
         norm.train()
         norm.momentum = None
     with torch.no_grad():
-        network(*(torch.from_numpy(array) for array in what.feeds(8).values()))
+        network(*batch)
     network.eval()
 
 

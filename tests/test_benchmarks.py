@@ -7,16 +7,18 @@ from typing import Any
 
 import jax
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import parser
 
 import sardonyx
-from benchmarks import gate, growth, new_sizes, shapes
+from benchmarks import gate, growth, new_sizes, shapes, small_networks
 from benchmarks.decoding import SIZE, copied_inside
 from benchmarks.models import HEAD_SIZE, HEADS, NETWORKS
 from benchmarks.page import BEGIN, END, fill
 from benchmarks.results import Record, Results, geometric_mean, lines
 from benchmarks.roofline import Rates, Work, needed, work_of, work_of_jitted
+from benchmarks.small_written import WRITTEN
 
 BUFFER = jax.ShapeDtypeStruct((1, HEADS, SIZE, HEAD_SIZE), np.float32)
 TOKEN = jax.ShapeDtypeStruct((1, HEADS, 1, HEAD_SIZE), np.float32)
@@ -156,3 +158,28 @@ def test_the_models_that_grow_give_the_results_that_they_name(case: str, tmp_pat
     loaded = sardonyx.load(sized.model, backend="numpy", **sized.options)
     results = loaded.run(None, sized.feeds)
     np.testing.assert_allclose(results[0], sized.expected(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_the_small_graphs_agree_with_onnxruntime(name: str) -> None:
+    model, feeds = WRITTEN[name]()
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    results = sardonyx.load(model, backend="numpy").run(None, feeds)
+    small_networks.require_equal(results, expected, small_networks.TOLERANCE)
+
+
+def test_results_that_differ_are_refused() -> None:
+    one, names = np.ones(3, np.float32), np.array(["a", "b"], object)
+    small_networks.require_equal([one, names], [one, names], 1e-4)
+    infinite = np.array([np.inf, 1.0, 1.0], np.float32)
+    for other in (one * 1.01, one[:2], infinite):
+        with pytest.raises((ValueError, AssertionError)):
+            small_networks.require_equal([one], [other], 1e-4)
+    with pytest.raises(ValueError, match=r"differs in 50.0%"):
+        small_networks.require_equal([names], [np.array(["a", "c"], object)], 1e-4)
+
+
+def test_a_network_that_takes_too_long_is_marked() -> None:
+    records = [record("unique", "sardonyx", value) for value in (10.0, 2.0)]
+    assert small_networks.table(records).row_count == 3
+    assert [small_networks.cell(each)[-1] for each in records] == ["!", "0"]

@@ -22,7 +22,7 @@ from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
 from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.xla_cpu import packed
+from sardonyx.backends.jax.xla_cpu import packed, sorting
 from sardonyx.backends.jax.xla_cpu.convolution import correlate, general_convolution
 from sardonyx.backends.jax.xla_cpu.windows import pad_planes, window_reduce
 from sardonyx.backends.numpy import HOST
@@ -290,3 +290,55 @@ def test_nothing_is_moved_between_convolutions() -> None:
     assert len(last_channels) >= 5
     first_channels = [image for image in images if image[0] == "64"]
     assert len(first_channels) == 1  # The result.
+
+
+def test_a_depthwise_convolution_computes_its_input_once() -> None:
+    layout = ConvolutionLayout((1, 1), ((1, 1), (1, 1)), (1, 1), 16)
+    weight = drawn((16, 1, 3, 3))
+
+    @jax.jit
+    def convolved(x: Any) -> Any:
+        return correlate(lax.round(x.astype(np.float32)), weight, layout)
+
+    text = convolved.lower(np.ones((1, 16, 12, 12), np.uint8)).compile().as_text()
+    assert text.count(" convert(") == text.count(" round-nearest-afz(") == 1
+
+
+# -- sorting --------------------------------------------------------------------------------------
+
+FLOATS = np.array([0, 1, -1, np.nan, np.inf, -np.inf, 2.5, -1e-40, 3e38], np.float32)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "int8", "uint8", "int16", "uint16", "int32", "uint32"]
+)
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 40), 1), ((40, 3), 0), ((2, 5, 7), 1), ((2, 0), 1)]
+)
+def test_the_largest_are_those_of_the_general_form(
+    dtype: str, shape: tuple[int, ...], axis: int
+) -> None:
+    values = FLOATS
+    if dtype != "float32":
+        limits = np.iinfo(dtype)
+        numbers = [limits.min, limits.max, 0, 1, limits.max // 2 + 1]
+        values = np.array(numbers, dtype)
+    x = np.random.default_rng(0).choice(values, shape)
+    with jax.enable_x64(True):
+        for k in {0, min(1, shape[axis]), shape[axis]}:
+            expected = sorting.general_top_k(x, k, axis)
+            for places in (sorting.top_k, jax.jit(sorting.top_k, static_argnums=(1, 2))):
+                actual = places(jnp.asarray(x), k, axis)
+                assert actual.dtype == np.int64
+                np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "k", "form"),
+    [(np.float32, 40, "sort"), (np.float32, 4, "top_k"), (np.int32, 4, "sort")],
+)
+def test_xla_sorts_single_integers(dtype: Any, k: int, form: str) -> None:
+    with jax.enable_x64(True):
+        text = jax.jit(sorting.top_k, static_argnums=(1, 2)).lower(np.ones(40, dtype), k, 0)
+        sorts = re.findall(r"= (\S+) sort\(", text.compile().as_text())
+    assert [each.partition("[")[0] for each in sorts] == (["s64"] if form == "sort" else [])

@@ -1,12 +1,13 @@
 """A nondeterministic automaton that matches a pattern by following all branches at once.
 
-The work is proportional to the length of the text times the size of the pattern.
+The work is proportional to the length of the text times the size of the pattern. Where a text comes
+to states that an earlier one was in, with the same next character, one look-up takes it on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from sardonyx.errors import LimitExceeded
@@ -17,8 +18,12 @@ Part: TypeAlias = "Chars | Place | Either | Repeat"
 Parts: TypeAlias = tuple[Part, ...]
 
 MOST_STATES = 2**13
-# Maximum number of state visits for one text.
+# Maximum number of state visits for one text, apart from look-ups.
 MOST_VISITS = 2**22
+# Maximum number of states that positions and steps between them may hold.
+MOST_REMEMBERED = 2**16
+# What a position holds besides its states, and a step, counted in states.
+ENTRY = 8
 _FASTER = "install google-re2 with pip install 'sardonyx[text]'"
 
 
@@ -57,30 +62,73 @@ class _State:
     place: Place | None = None
 
 
+@dataclass(eq=False, repr=False, slots=True)
+class _Position:
+    """All states at one place of a text, and by the next character the position after it.
+
+    No position follows where no state does.
+    """
+
+    states: frozenset[_State]
+    before: str
+    after: dict[str, _Position | None] = field(default_factory=dict)
+    is_end: bool | None = None
+
+
 class Automaton:
     """The automaton of a pattern."""
 
     def __init__(self, parts: Parts) -> None:
         self._size = 0
+        self._has_places = False
         self._end = self._state([])
-        self._start = self._sequence(parts, self._end)
+        self._start = frozenset([self._sequence(parts, self._end)])
+        self._forget()
 
     def matches(self, text: str) -> bool:
         """Return whether the pattern matches the whole text."""
-        current, before, visits = {self._start}, "", 0
+        position, visits = self._first, 0
         for char in text:
-            reached = _closure(current, before, char)
-            visits += len(reached)
-            if visits > MOST_VISITS:
-                raise LimitExceeded(
-                    f"matching {len(text):,} characters against this pattern takes too long: "
-                    f"{_FASTER}"
-                )
-            current = {s.then[0] for s in reached if s.test is not None and s.test(char)}
-            if not current:
+            try:
+                following = position.after[char]
+            except KeyError:
+                following, visited = self._followed(position, char)
+                visits += visited
+                if visits > MOST_VISITS:
+                    raise LimitExceeded(
+                        f"matching {len(text):,} characters against this pattern takes too long: "
+                        f"{_FASTER}"
+                    ) from None
+            if following is None:
                 return False
-            before = char
-        return self._end in _closure(current, before, "")
+            position = following
+        if position.is_end is None:
+            position.is_end = self._end in _closure(position.states, position.before, "")
+        return position.is_end
+
+    def _followed(self, position: _Position, char: str) -> tuple[_Position | None, int]:
+        """Return the position after a character, and the number of states visited for it."""
+        if self._remembered > MOST_REMEMBERED:
+            self._forget()
+        reached = _closure(position.states, position.before, char)
+        states = frozenset(s.then[0] for s in reached if s.test is not None and s.test(char))
+        following = self._position(states, char if self._has_places else "") if states else None
+        position.after[char] = following
+        self._remembered += ENTRY
+        return following, len(reached)
+
+    def _position(self, states: frozenset[_State], before: str) -> _Position:
+        position = self._positions.get((states, before))
+        if position is None:
+            position = self._positions[states, before] = _Position(states, before)
+            self._remembered += len(states) + ENTRY
+        return position
+
+    def _forget(self) -> None:
+        """Drop all positions; those that a text is at live on until it is matched."""
+        self._positions: dict[tuple[frozenset[_State], str], _Position] = {}
+        self._first = _Position(self._start, "")
+        self._remembered = 0
 
     def _state(
         self, then: list[_State], test: Test | None = None, place: Place | None = None
@@ -104,6 +152,7 @@ class Automaton:
             case Chars(test):
                 return self._state([then], test=test)
             case Place():
+                self._has_places = True
                 return self._state([then], place=part)
             case Either(branches):
                 return self._state([self._sequence(branch, then) for branch in branches])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
@@ -64,7 +66,10 @@ def ConvTranspose(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Array:
-    """Insert zeros between the input's elements and convolve with the mirrored filters."""
+    """Convolve with the mirrored filters, for each place between elements with its share of them.
+
+    Filters of which the places have unequal shares meet zeros between the elements instead.
+    """
     _check_filters(X, W, group, kernel_shape, is_transposed=True)
     rank = X.ndim - 2
     strides, dilations = positive("strides", strides, rank), positive("dilations", dilations, rank)
@@ -73,6 +78,10 @@ def ConvTranspose(
     if output_shape is None and auto_pad.startswith("SAME"):
         output_shape = tuple(n * s for n, s in zip(X.shape[2:], strides, strict=True))
     crops = _crops(full, auto_pad, output_padding, output_shape, pads)
+    if max(strides) > max(dilations) == 1 and _divides(strides, W.shape[2:]):
+        Y = _by_places(xp, X, W, strides, group)
+        Y = _padded_or_cut(xp, Y, [(-head, -tail) for head, tail in crops])
+        return with_bias(xp, Y, B)
     # Cut the ends off the full result by padding less than the filter's extent.
     widths = [(e - 1 - head, e - 1 - tail) for e, (head, tail) in zip(extents, crops, strict=True)]
     Y = xp.convolution(
@@ -111,6 +120,39 @@ def _crops(
     if any(whole - head - tail < 1 for whole, (head, tail) in zip(full, crops, strict=True)):
         raise ValueError(f"pads {pads} cut off all of a result of shape {tuple(full)}")
     return crops
+
+
+def _divides(strides: Ints, kernel: Ints) -> bool:
+    return all(k and k % s == 0 for k, s in zip(kernel, strides, strict=True))
+
+
+def _by_places(xp: Backend, X: Array, W: Array, strides: Ints, group: int) -> Array:
+    """Return the full result, before its ends are cut off.
+
+    Element i of the input and tap q * stride + r meet at (i + q) * stride + r: each remainder r is
+    a convolution by the taps q, and all of them are one with as many times the filters.
+    """
+    channels, filters, *kernel = W.shape
+    axes, rank = range(len(strides)), len(strides)
+    taps = [k // s for k, s in zip(kernel, strides, strict=True)]
+    split = [n for pair in zip(taps, strides, strict=True) for n in pair]
+    W = xp.reshape(W, (channels, filters, *split))
+    W = xp.permute_dims(W, (0, *(3 + 2 * i for i in axes), 1, *(2 + 2 * i for i in axes)))
+    W = xp.reshape(W, (channels, filters * math.prod(strides), *taps))
+    Y = xp.convolution(
+        xp.pad(X, [(0, 0), (0, 0), *((n - 1, n - 1) for n in taps)], 0),
+        _mirrored(xp, W, group),
+        strides=(1,) * rank,
+        pads=((0, 0),) * rank,
+        dilations=(1,) * rank,
+        groups=group,
+    )
+    batch, _, *sizes = Y.shape
+    Y = xp.reshape(Y, (batch, group, *strides, filters, *sizes))
+    woven = (axis for i in axes for axis in (3 + rank + i, 2 + i))
+    Y = xp.permute_dims(Y, (0, 1, 2 + rank, *woven))
+    whole = [n * s for n, s in zip(sizes, strides, strict=True)]
+    return xp.reshape(Y, (batch, group * filters, *whole))
 
 
 def _spread(xp: Backend, X: Array, strides: Ints) -> Array:

@@ -166,7 +166,9 @@ def NonMaxSuppression(
         arranged = xp.take(edges[batch, ...], confident, axis=1)
         places = _selected(xp, arranged, limit, threshold)
         chosen = xp.fetch(xp.take(confident, xp.put(places), axis=0))
-        selected.append(np.stack(np.broadcast_arrays(batch, group, chosen), axis=1))
+        triples = np.empty((len(chosen), 3), np.int64)
+        triples[:, 0], triples[:, 1], triples[:, 2] = batch, group, chosen
+        selected.append(triples)
     return xp.put(np.concatenate(selected))
 
 
@@ -204,40 +206,46 @@ def _by_score(xp: Backend, scores: Array, least: float | None) -> Array:
     return xp.take(confident, order, axis=0)
 
 
-# Number of boxes that are compared with each other at once.
+# Number of boxes that are compared with each other at once; fewer if few are wanted.
 BLOCK = 256
+FEWEST_OF_BLOCK = 64
 
 
 def _selected(xp: Backend, edges: Array, limit: int, threshold: float) -> Host:
     """Return the first `limit` boxes that overlap no box selected before them too much."""
     count = edges.shape[1]
+    size = min(BLOCK, max(2 * limit, FEWEST_OF_BLOCK))
     selected = np.zeros((0,), np.int64)
-    for start in range(0, count, BLOCK):
-        block = edges[:, start : min(start + BLOCK, count)]
-        before = xp.take(edges, xp.put(selected), axis=1)
-        free = ~xp.any(_overlaps(xp, before, block, threshold), axis=0)
-        chosen = _selected_in_block(xp, free, xp.triu(_overlaps(xp, block, block, threshold), k=1))
-        selected = np.concatenate([selected, np.flatnonzero(xp.fetch(chosen)) + start])[:limit]
+    for start in range(0, count, size):
+        block = edges[:, start : min(start + size, count)]
+        free = np.ones(block.shape[1], np.bool_)
+        if selected.size:
+            before = xp.take(edges, xp.put(selected), axis=1)
+            free = ~xp.fetch(xp.any(_overlaps(xp, before, block, threshold), axis=0))
+        overlap = xp.fetch(_overlaps(xp, block, block, threshold))
+        chosen = _selected_in_block(free, overlap, limit - selected.size)
+        selected = np.concatenate([selected, chosen + start])
         if selected.size == limit:
             break
     return selected
 
 
-def _selected_in_block(xp: Backend, free: Array, overlap: Array) -> Array:
-    """Return the free boxes that overlap no earlier result.
-
-    This iterates to a fixed point; each iteration makes at least one more leading box final.
-    """
-    selected, last = free, ~free
-    while bool(xp.any(selected ^ last)):
-        suppressed = xp.any(overlap & xp.expand_dims(selected, axis=1), axis=0)
-        selected, last = free & ~suppressed, selected
-    return selected
+def _selected_in_block(free: Host, overlap: Host, limit: int) -> Host:
+    """Return the first `limit` free boxes that overlap no earlier result; sets are integers."""
+    rows = np.packbits(overlap, axis=1, bitorder="little")
+    remaining = int.from_bytes(np.packbits(free, bitorder="little").tobytes(), "little")
+    selected: list[int] = []
+    while remaining and len(selected) < limit:
+        lowest = remaining & -remaining
+        place = lowest.bit_length() - 1
+        selected.append(place)
+        remaining &= ~(int.from_bytes(rows[place].tobytes(), "little") | lowest)
+    return np.asarray(selected, np.int64)
 
 
 def _overlaps(xp: Backend, a: Array, b: Array, threshold: float) -> Array:
     """Return whether the intersection over union of each `a` and `b` exceeds the threshold."""
-    a, b = xp.expand_dims(a, axis=2), xp.expand_dims(b, axis=1)
+    a, b = a[:, :, None], b[:, None, :]
     height, width = (
         xp.maximum(xp.minimum(a[i + 2, ...], b[i + 2, ...]) - xp.maximum(a[i, ...], b[i, ...]), 0)
         for i in range(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections.abc import Callable
@@ -30,7 +31,8 @@ def StringConcat(xp: Backend, X: Array, Y: Array) -> Array:
         raise ValueError(f"shapes {first.shape} and {second.shape} do not broadcast") from None
     _allow(xp, shape, OBJECT)
     # Text that is repeatedly joined to itself soon exceeds the memory.
-    _allow(xp, (int(np.sum(_lengths(first) + _lengths(second))),), UINT8)
+    size = math.prod(shape)
+    _allow(xp, (_characters(first, size) + _characters(second, size),), UINT8)
     return xp.asarray(np.asarray(first + second, OBJECT))
 
 
@@ -40,9 +42,9 @@ def _allow(xp: Backend, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     refuse_huge(shape, dtype, xp.largest_value or largest_value())
 
 
-def _lengths(words: Host) -> Host:
-    lengths = np.fromiter(map(len, words.reshape(-1)), np.int64, words.size)
-    return lengths.reshape(words.shape)
+def _characters(words: Host, size: int) -> int:
+    """Return the length of all words together once they are broadcast to so many."""
+    return sum(map(len, words.ravel().tolist())) * (size // max(words.size, 1))
 
 
 def _words(xp: Backend, X: Array) -> Host:
@@ -61,7 +63,7 @@ def StringSplit(
     """Split each string; return the parts, padded with empty strings, and their counts."""
     words = _words(xp, X)
     most = -1 if maxsplit is None else maxsplit
-    parts = [_parts(word, delimiter, most) for word in words.reshape(-1)]
+    parts = [_parts(word, delimiter, most) for word in words.ravel().tolist()]
     counts = np.asarray([len(each) for each in parts], np.int64)
     widest = int(np.max(counts, initial=0))
     _allow(xp, (*words.shape, widest), OBJECT)
@@ -99,7 +101,7 @@ def StringNormalizer(
     require_one_of("case_change_action", case_change_action, changes)
     compared = str if is_case_sensitive else casing.folded
     stops = {compared(word) for word in stopwords or ()}
-    remaining = [word for word in words.reshape(-1) if compared(word) not in stops]
+    remaining = [word for word in words.ravel().tolist() if compared(word) not in stops]
     changed = [changes[case_change_action](word) for word in remaining]
     return xp.asarray(np.asarray(changed or [""], OBJECT).reshape(*words.shape[:-1], -1))
 
@@ -150,5 +152,5 @@ def RegexFullMatch(xp: Backend, X: Array, *, pattern: str | None = None) -> Arra
     if pattern is None:
         raise ValueError("the attribute 'pattern' is missing")
     match, words = matcher(pattern), _words(xp, X)
-    matches = np.fromiter(map(match, words.reshape(-1)), np.bool_, words.size)
+    matches = np.fromiter(map(match, words.ravel().tolist()), np.bool_, words.size)
     return xp.asarray(matches.reshape(words.shape))

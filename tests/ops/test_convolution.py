@@ -211,7 +211,28 @@ TRANSPOSES: dict[str, tuple[Any, ...]] = {
     "stride beyond the filter": ((1, 2, 3, 3), (2, 2, 1, 2), {"strides": [3, 3]}),
     "1-D": ((2, 3, 6), (3, 4, 4), {"strides": [2], "pads": [1, 1]}),
     "3-D": ((1, 2, 2, 3, 2), (2, 2, 2, 2, 3), {"strides": [2, 1, 2]}),
+    "even shares": ((2, 4, 3, 5), (4, 3, 6, 2), {"strides": [3, 1], "pads": [4, 0, 1, 1]}),
+    "even shares, groups": (
+        (2, 6, 3, 4),
+        (6, 2, 4, 6),
+        {"group": 3, "strides": [2, 3], "output_padding": [1, 2], "pads": [1, 2, 3, 0]},
+    ),
+    "even shares, 3-D": (
+        (1, 2, 2, 3, 2),
+        (2, 3, 2, 1, 4),
+        {"strides": [2, 1, 2], "output_shape": [5, 3, 3]},
+    ),
+    "even shares of none": ((0, 2, 3, 1), (2, 2, 2, 2), {"strides": [2, 2], "pads": [0, 0, 0, 0]}),
 }
+
+
+def test_ConvTranspose_multiplies_no_zeros_between_elements(xp: Backend) -> None:
+    x, w = drawn(1, 2, 3, 3), drawn(2, 2, 2, 2, seed=1)
+    w[0, 1, 1, 0] = np.inf
+    expected = onnxruntime_run("ConvTranspose", x, w, opset=11, strides=[2, 2])
+    assert np.isinf(expected).any()
+    assert not np.isnan(expected).any()
+    assert_same(run(xp, ConvTranspose, x, w, strides=(2, 2)), expected, ulps=64)
 
 
 @pytest.mark.parametrize("case", TRANSPOSES.values(), ids=TRANSPOSES.keys())

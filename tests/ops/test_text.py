@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 import sardonyx
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import LimitExceeded
-from sardonyx.ops import regex
+from sardonyx.ops import automaton, regex
 from sardonyx.ops import text as ops
 from sardonyx.ops.automaton import Automaton
 from tests.ops.oracle import onnxruntime_run, run
@@ -293,6 +294,27 @@ def test_work_without_re2_has_an_end(monkeypatch: Any, pattern: str, text: str) 
     with contextlib.suppress(LimitExceeded):
         assert not Automaton(regex.read(pattern)).matches(text)
     assert time.process_time() - began < 10
+
+
+def test_states_that_come_again_are_looked_up() -> None:
+    """Without look-ups each of these texts would exceed the limit of visits."""
+    many = Automaton(regex.read("(((a|b|c)*)*)*x"))
+    assert many.matches("abc" * 300_000 + "x")
+    assert not many.matches("abc" * 300_000)
+
+
+def test_an_automaton_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answers do not depend on which positions are in memory."""
+    parts = regex.read(r"(a|b)*a\b(a|b|-){3}")
+    texts = ["".join(each) for n in range(8) for each in itertools.product("ab-", repeat=n)][::7]
+    texts += [chr(i) for i in range(300, 400)]
+    expected = [Automaton(parts).matches(text) for text in texts]
+    assert any(expected)
+    monkeypatch.setattr(automaton, "MOST_REMEMBERED", 40)
+    own = Automaton(parts)
+    for text, result in zip(texts, expected, strict=True):
+        assert own.matches(text) == result
+        assert own._remembered <= 40 + 2 * automaton.ENTRY + own._size
 
 
 def test_a_pattern_without_re2_has_a_size() -> None:

@@ -17,7 +17,7 @@ from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
 from sardonyx.backends.jax.precision import Factors, of_convolution, of_product
 from sardonyx.backends.jax.settings import Settings
-from sardonyx.backends.jax.xla_cpu import platforms
+from sardonyx.backends.jax.xla_cpu import platforms, sorting
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
 from sardonyx.backends.on_device import OnDevice
 from sardonyx.backends.strides import axis_order, dense_strides, same_layout
@@ -102,7 +102,8 @@ class JaxOperations(OnDevice):
             # XLA tells the zeros apart, and puts NaN at either end by its sign.
             plain = jnp.where(jnp.isnan(x), jnp.nan, jnp.where(x == 0, 0, x))
             key = plain if largest else -plain
-        return lax.top_k(key, k, axis=axis)[1].astype(np.int64)
+        places = sorting.general_top_k if self.settings.simplest else sorting.top_k
+        return places(key, k, axis)
 
     def astype(self, x: Any, dtype: Any) -> Any:
         return casts.cast(x, dtype)

@@ -79,7 +79,8 @@ def _sum_of_shifted(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
     """The sum of each tap times the shifted input, one channel of a group at a time."""
     count, inner, *kernel = weight.shape
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    views = _windows(_padded(x, layout), kernel, layout)
+    # XLA would compute what `x` comes from anew for each tap, such as conversions from integers.
+    views = _windows(lax.optimization_barrier(_padded(x, layout)), kernel, layout)
     taps = weight.astype(wide).reshape(layout.groups, count // layout.groups, inner, len(views))
     taps = _laid_out(jnp.moveaxis(taps, (-1, -2), (0, 1)))
     sizes = views[0].shape[:-1]
