@@ -30,6 +30,13 @@ PRIVATE = {
     ),
 }
 
+# Private attributes of JAX's objects that its backend uses; `Compiled` is what jit compiles to.
+ATTRIBUTES = {
+    "executable._executable": (
+        "The part of a `Compiled` that knows whether the program has callbacks into Python."
+    ),
+}
+
 # Primitives with a rule that some allowed versions of JAX lack.
 NOT_IN_ALL_VERSIONS = {
     "closed_call": "Gone by 0.12.",
@@ -110,6 +117,15 @@ def private_uses(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
+def private_attributes(tree: ast.AST) -> Iterator[str]:
+    """Private attributes of objects other than `self`, without methods of named tuples."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr not in ("_asdict", "_replace"):
+            of_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if is_private(node.attr) and not of_self:
+                yield ast.unparse(node)
+
+
 def params_read(tree: ast.AST) -> Iterator[str]:
     """The constants in `params["..."]` and `params.get("...")`, whoever's params they are."""
     for node in ast.walk(tree):
@@ -126,6 +142,17 @@ def params_read(tree: ast.AST) -> Iterator[str]:
 
 def test_private_names_are_listed() -> None:
     assert {name for tree in TREES for name in private_uses(tree)} == PRIVATE.keys()
+
+
+def test_private_attributes_are_listed() -> None:
+    folder = Path(sardonyx.__file__).parent / "backends" / "jax"
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")]
+    assert {name for tree in trees for name in private_attributes(tree)} == ATTRIBUTES.keys()
+
+
+def test_private_attributes_exist() -> None:
+    executable = jax.jit(jnp.sin).lower(1.0).compile()
+    assert executable._executable.unsafe_call.has_host_callbacks is False
 
 
 def test_params_that_are_read_are_listed() -> None:
