@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -10,6 +11,9 @@ from sardonyx.backends import available, find
 from sardonyx.backends.base import Backend
 from sardonyx.graph.programs.compiler import MODES, NOW
 from tests.support.strict_backend import StrictBackend
+
+# Each operator has cases for its opsets, dtypes and backends, of which half run by default.
+OPS, ONE_IN_OF_OPS = Path(__file__).parent / "ops", 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,6 +57,13 @@ def xp(request: pytest.FixtureRequest) -> Backend:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of cases that are many and alike leave most to the slow tests; which ones, never changes."""
     for item in items:
-        mark = item.get_closest_marker("sampled")
-        if mark is not None and crc32(item.name.encode()) % mark.args[0]:
+        if crc32(item.name.encode()) % _one_in(item):
             item.add_marker(pytest.mark.slow)
+
+
+def _one_in(item: pytest.Item) -> int:
+    """Return n if about one in n of the test's cases runs by default."""
+    mark = item.get_closest_marker("sampled")
+    if mark is not None:
+        return int(mark.args[0])
+    return ONE_IN_OF_OPS if OPS in item.path.parents and hasattr(item, "callspec") else 1
