@@ -165,6 +165,10 @@ class Reversed:
     shape: tuple[int, ...]
     layout: tuple[tuple[str, Any], ...]
 
+    @property
+    def form(self) -> Reversed:
+        return self
+
     def pack(self, weight: Any) -> Any:
         return np.asarray(weight, np.float64).reshape(-1)[::-1]
 

@@ -26,7 +26,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue, Function
 from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.onednn import build
+from sardonyx.backends.jax.onednn import build, loaded
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.fused_products import convolution_and_more, product_and_more
 from tests.support import onnx_builders as builders
@@ -169,7 +169,7 @@ def test_convolution(window: Window, epilogue: Epilogue) -> None:
     product = convolution(window, epilogue)
     x, weight = drawn(*window.x), drawn(*window.weight)
     others = others_of(product, epilogue, window.weight[0])
-    found = jax.jit(product.run)(x, product.pack(weight), *others)
+    found = jax.jit(product.run)(x, product.form.pack(weight), *others)
     assert_close(found, convolved(window, epilogue, x, weight, *others))
 
 
@@ -187,7 +187,7 @@ def test_matrix_product(
     x = drawn(rows, inner)
     product = matrix_product(x.shape, weight.shape, is_transposed=is_transposed, epilogue=epilogue)
     others = others_of(product, epilogue, columns)
-    found = jax.jit(product.run)(x, product.pack(weight), *others)
+    found = jax.jit(product.run)(x, product.form.pack(weight), *others)
     assert_close(found, multiplied(epilogue, x, matrix, *others))
 
 
@@ -196,7 +196,7 @@ def test_rows_of_an_array_of_any_rank() -> None:
     for shape in [(32,), (4, 32), (2, 3, 5, 32)]:
         product = matrix_product(shape, matrix.shape)
         x = drawn(*shape)
-        assert_close(product.run(x, product.pack(matrix)), multiplied(NOTHING, x, matrix))
+        assert_close(product.run(x, product.form.pack(matrix)), multiplied(NOTHING, x, matrix))
 
 
 def test_every_activation_is_tried() -> None:
@@ -209,7 +209,7 @@ def test_activation_of_what_is_finite_and_of_what_is_not(activation: Activation)
     epilogue = Epilogue(True, activation)
     product = matrix_product((64, 300), (300, 600), epilogue=epilogue)
     x, matrix, bias = drawn(64, 300), drawn(300, 600) / 10, drawn(600)
-    packed = product.pack(matrix)
+    packed = product.form.pack(matrix)
     assert_close(product.run(x, packed, bias), multiplied(epilogue, x, matrix, bias))
     bias[:3] = np.nan, np.inf, -np.inf
     x[5, 7], x[6, 8] = np.nan, np.inf
@@ -225,7 +225,7 @@ def test_a_nan_is_never_taken_for_a_number(window: Window, epilogue: Epilogue) -
     x, weight = drawn(*window.x), drawn(*window.weight)
     x[0, 0, 0, 0], x[-1, -1, -1, -1], x[0, -1, 2, 2] = np.nan, np.inf, -np.inf
     others = others_of(product, epilogue, window.weight[0])
-    found = product.run(x, product.pack(weight), *others)
+    found = product.run(x, product.form.pack(weight), *others)
     assert_close(found, convolved(window, epilogue, x, weight, *others))
 
 
@@ -253,7 +253,7 @@ def test_any_convolution(data: st.DataObject) -> None:
         return
     x, weight = drawn(*window.x), drawn(*window.weight)
     others = others_of(product, epilogue, outputs)
-    found = product.run(x, product.pack(weight), *others)
+    found = product.run(x, product.form.pack(weight), *others)
     assert_close(found, convolved(window, epilogue, x, weight, *others))
 
 
@@ -269,22 +269,22 @@ def test_narrow_floats_are_exact_to_their_last_bit_or_left_alone(
         return
     x, weight = jnp.asarray(drawn(*window.x), dtype), jnp.asarray(drawn(*window.weight), dtype)
     others = [jnp.asarray(a, dtype) for a in others_of(product, epilogue, window.weight[0])]
-    found = product.run(x, product.pack(weight), *others)
+    found = product.run(x, product.form.pack(weight), *others)
     assert found.dtype == dtype
     tolerance = float(jnp.finfo(dtype).eps)
     expected = convolved(window, epilogue, x, weight, *others)
     assert_close(np.asarray(found, np.float64), expected, tolerance)
-    wrong = product.run(x.at[0, 0, 0, 0].set(jnp.nan), product.pack(weight), *others)
+    wrong = product.run(x.at[0, 0, 0, 0].set(jnp.nan), product.form.pack(weight), *others)
     assert jnp.isnan(wrong).any()
 
 
 def test_a_weight_is_packed_alike_on_the_host_and_within_a_program() -> None:
     for product in [convolution(WINDOWS[1]), matrix_product((40, 64), (64, 48))]:
-        weight = drawn(*product.weight.shape)
-        packed = product.pack(weight)
+        weight = drawn(*product.form.weight.shape)
+        packed = product.form.pack(weight)
         assert isinstance(packed, np.ndarray)
-        assert (packed.shape, packed.dtype) == product.packed
-        np.testing.assert_array_equal(jax.jit(product.pack)(weight), packed)
+        assert (packed.shape, packed.dtype) == product.form.packed
+        np.testing.assert_array_equal(jax.jit(product.form.pack)(weight), packed)
 
 
 def test_a_transposed_weight_is_packed_as_it_lies() -> None:
@@ -292,20 +292,50 @@ def test_a_transposed_weight_is_packed_as_it_lies() -> None:
         shape = (48, 64) if is_transposed else (64, 48)
         product = matrix_product((rows, 64), shape, is_transposed=is_transposed)
         lies_turned = drawn(*shape[::-1]).T
-        packed = product.pack(lies_turned.copy(order="C"))
-        np.testing.assert_array_equal(product.pack(lies_turned), packed)
+        packed = product.form.pack(lies_turned.copy(order="C"))
+        np.testing.assert_array_equal(product.form.pack(lies_turned), packed)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_products_of_other_sizes_share_the_form_of_a_weight(is_transposed: bool) -> None:
+    """Each form is the bytes in memory: equal ones are equal, and there are few."""
+    shape = (256, 192) if is_transposed else (192, 256)
+    weight, packed = drawn(*shape), dict[Any, np.ndarray]()
+    rows = [*range(1, 20), 32, 40, 64, 100, 128, 500, 1024]
+    for count in rows:
+        form = matrix_product((count, 192), shape, is_transposed=is_transposed).form
+        array = replace(form).pack(weight)
+        np.testing.assert_array_equal(packed.setdefault(form, array), array)
+    assert len(packed) < len(rows) / 4
+
+
+def test_a_model_packs_its_weights_once_for_sizes_with_the_same_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pack, packed = loaded.pack, list[Any]()
+    monkeypatch.setattr(loaded, "pack", lambda *own: packed.append(own) or pack(*own))
+    proto = builders.model(
+        [builders.node("MatMul", ["x", "w"], ["y"])],
+        [builders.value("x", ["n", 192])],
+        ["y"],
+        weights=[builders.weight("w", drawn(192, 256))],
+    )
+    model = sardonyx.load(proto, backend="jax", buckets=None)
+    for size in (400, 401, 500, 428):
+        model(drawn(size, 192))
+    assert len(packed) == 1
 
 
 def test_only_weights_of_its_own_shape_and_dtype_are_packed() -> None:
     product = matrix_product((40, 64), (64, 48))
     for weight in [drawn(48, 64), drawn(64, 48).astype(np.float64)]:
         with pytest.raises(ValueError, match="to be packed"):
-            product.pack(weight)
+            product.form.pack(weight)
 
 
 def test_between_convolutions_nothing_is_rearranged() -> None:
     product = convolution(WINDOWS[1], Epilogue(True, RELU, "before"))
-    x, packed, bias = drawn(*WINDOWS[1].x), product.pack(drawn(*WINDOWS[1].weight)), drawn(64)
+    x, packed, bias = drawn(*WINDOWS[1].x), product.form.pack(drawn(*WINDOWS[1].weight)), drawn(64)
 
     def network(x: Any, packed: Any, bias: Any) -> Any:
         y = product.run(x, packed, bias, x)
@@ -321,7 +351,7 @@ def test_between_convolutions_nothing_is_rearranged() -> None:
 def test_calls_from_many_threads_at_once() -> None:
     product = convolution(WINDOWS[2], EPILOGUES[2])
     weight, bias = drawn(*WINDOWS[2].weight), drawn(256)
-    packed = product.pack(weight)
+    packed = product.form.pack(weight)
 
     @jax.jit
     def several(x: Any) -> Any:

@@ -171,11 +171,11 @@ def test_filters_are_turned_where_they_are_read_so(name: str, dtype: Any) -> Non
     assert (product is not None) == (name in TURNED)
     if product is None:
         return
-    turned = product.pack(weight)
+    turned = product.form.pack(weight)
     assert isinstance(turned, np.ndarray)
-    assert spec_of(turned) == product.packed
+    assert spec_of(turned) == product.form.packed
     with jax.enable_x64(True):
-        np.testing.assert_array_equal(product.pack(jnp.asarray(weight)), turned)
+        np.testing.assert_array_equal(product.form.pack(jnp.asarray(weight)), turned)
         y = jax.jit(product.run)(x, turned)
         expected = jax.jit(partial(correlate, layout=layout))(x, weight)
     assert_close(y, expected, EPSILON[dtype])
@@ -196,10 +196,10 @@ def test_matrices_are_turned_for_any_number_of_rows(
     if product is None:
         assert is_transposed
         return
-    turned = product.pack(weight)
-    assert spec_of(turned) == product.packed
+    turned = product.form.pack(weight)
+    assert spec_of(turned) == product.form.packed
     with jax.enable_x64(True):
-        np.testing.assert_array_equal(product.pack(jnp.asarray(weight)), turned)
+        np.testing.assert_array_equal(product.form.pack(jnp.asarray(weight)), turned)
         y = jax.jit(product.run)(x, turned)
     assert y.dtype == dtype
     assert_close(y, x.astype(np.float64) @ matrix.astype(np.float64), EPSILON[dtype])

@@ -7,7 +7,7 @@ from typing import Any
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
-from sardonyx.backends.operations.products import PackedProduct, ProductChain
+from sardonyx.backends.operations.products import PackedForm, PackedProduct, ProductChain
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Elu, Gelu, HardSigmoid, LeakyRelu, Relu, Sigmoid, Swish
 from sardonyx.ops.definition import Ints
@@ -44,9 +44,9 @@ def product_and_more(
     return _with_epilogue(xp, Y, epilogue, others, (-1,))
 
 
-def packed(xp: Backend, weight: Array, *, product: PackedProduct) -> Array:
-    """Return a weight in the layout of the backend's own kernel."""
-    result: Array = product.pack(weight)
+def packed(xp: Backend, weight: Array, *, form: PackedForm) -> Array:
+    """Return a weight in the form that the backend's own kernel reads."""
+    result: Array = form.pack(weight)
     return result
 
 

@@ -27,7 +27,7 @@ from jax.experimental import serialize_executable
 
 from sardonyx.backends.cache_file import CacheFile, write_cache_file
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.onednn import Chain, Product
+from sardonyx.backends.jax.onednn import Chain, PackedWeight, Product
 from sardonyx.backends.jax.xla_cpu.packed import TurnedConvolution, TurnedMatrix
 from sardonyx.backends.operations.products import Link
 from sardonyx.backends.private_folder import PrivateFolder
@@ -60,7 +60,15 @@ _SETTINGS = (
 class CompiledFolder:
     """Executables by their program, the machine and the versions that compiled them."""
 
-    dataclasses = (Product, Chain, Link, TurnedConvolution, TurnedMatrix, ConvolutionLayout)
+    dataclasses = (
+        Product,
+        PackedWeight,
+        Chain,
+        Link,
+        TurnedConvolution,
+        TurnedMatrix,
+        ConvolutionLayout,
+    )
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._folder = CacheFile(path) if os.path.isfile(path) else PrivateFolder(path)

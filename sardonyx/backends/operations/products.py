@@ -13,15 +13,23 @@ from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array
 
 
+class PackedForm(Protocol):
+    """A form of weights that some kernels read; equal if it is the same one."""
+
+    @property
+    def packed(self) -> Spec:
+        """Shape and dtype of the weight in this form."""
+
+    def pack(self, weight: Any) -> Any:
+        """The weight in this form; it runs ahead of the calls, on an array of the host."""
+
+
 class PackedProduct(Protocol):
     """A kernel that multiplies arrays of certain shapes by a weight in a form of its own."""
 
     @property
-    def packed(self) -> Spec:
-        """Shape and dtype of the weight in that form."""
-
-    def pack(self, weight: Any) -> Any:
-        """The weight in that form; it runs ahead of the calls, on an array of the host."""
+    def form(self) -> PackedForm:
+        """The form, which kernels for other shapes may share."""
 
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
         """The product and its epilogue, whose bias and addend, if any, are the `others`."""

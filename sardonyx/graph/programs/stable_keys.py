@@ -56,7 +56,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
         if isinstance(value, kind):
             return parts(value)
     if is_dataclass(value):
-        return tuple(getattr(value, field.name) for field in fields(value))
+        return tuple(getattr(value, field.name) for field in fields(value) if field.compare)
     if value is HOLE:
         return ()
     raise _Unnamed

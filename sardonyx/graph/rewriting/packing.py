@@ -25,8 +25,9 @@ def use_packed_weight(passage: Passage, step: Step) -> Replacement:
         product = kernel_for(x, w, **attributes | {"epilogue": NOTHING})
     if product is None:
         return None
-    whole = Spec(*product.packed)
-    pack = passage.ahead_of(step, whole, packed, (weight,), title="PackedWeight", product=product)
+    form = product.form
+    whole = Spec(*form.packed)
+    pack = passage.ahead_of(step, whole, packed, (weight,), title="PackedWeight", form=form)
     multiply = instead_of(
         step,
         packed_product,

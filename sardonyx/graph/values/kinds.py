@@ -155,7 +155,7 @@ def _compared(kind: Any) -> tuple[str, ...]:
     """Return the fields that a dataclass compares; none if it compares by identity."""
     if not is_dataclass(kind) or kind.__eq__ is object.__eq__:
         return ()
-    return tuple(field.name for field in fields(kind))
+    return tuple(field.name for field in fields(kind) if field.compare)
 
 
 def spec_text(spec: Spec) -> str:

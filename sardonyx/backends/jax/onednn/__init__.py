@@ -6,6 +6,20 @@ computes the same, and `status` says why.
 
 from sardonyx.backends.jax.onednn.chains import Chain, chain
 from sardonyx.backends.jax.onednn.loaded import identity, status
-from sardonyx.backends.jax.onednn.products import Product, convolution, matrix_product
+from sardonyx.backends.jax.onednn.products import (
+    PackedWeight,
+    Product,
+    convolution,
+    matrix_product,
+)
 
-__all__ = ["Chain", "Product", "chain", "convolution", "identity", "matrix_product", "status"]
+__all__ = [
+    "Chain",
+    "PackedWeight",
+    "Product",
+    "chain",
+    "convolution",
+    "identity",
+    "matrix_product",
+    "status",
+]

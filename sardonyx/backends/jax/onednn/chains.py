@@ -28,7 +28,7 @@ class Chain:
     >>> product = matrix_product(Spec(x.shape, x.dtype), Spec(weight.shape, weight.dtype))
     >>> if product is not None:
     ...     squared = chain([Link(product, 0), Link(product, 1)], 1)
-    ...     packed = product.pack(weight)
+    ...     packed = product.form.pack(weight)
     ...     assert squared.run(x, packed, packed)[0, 0] == 32 * 32
     """
 

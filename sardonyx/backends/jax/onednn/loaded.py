@@ -55,6 +55,21 @@ def packed_size(spec: Sequence[int]) -> int | None:
     return None if size < 0 else size
 
 
+def packed_form(spec: Sequence[int]) -> tuple[int, ...] | None:
+    """Numbers that are equal for products which read the same packed weights.
+
+    None if only oneDNN knows in which form it reads them.
+    """
+    library, room = _kernels().functions, 64
+    while library is not None:
+        numbers = (ctypes.c_int64 * room)()
+        count = int(library.sardonyx_onednn_form(*_passed(spec), numbers, room))
+        if count <= room:
+            return None if count < 0 else tuple(numbers[:count])
+        room = count
+    return None
+
+
 def pack(spec: Sequence[int], size: int, weight: Bytes) -> Bytes:
     """The weight in the form that the kernel of this product reads."""
     library = _kernels().functions
@@ -121,6 +136,8 @@ def _declare(library: ctypes.CDLL) -> None:
     spec = (ctypes.POINTER(ctypes.c_int64), ctypes.c_int64)
     library.sardonyx_onednn_plan.restype = ctypes.c_int64
     library.sardonyx_onednn_plan.argtypes = spec
+    library.sardonyx_onednn_form.restype = ctypes.c_int64
+    library.sardonyx_onednn_form.argtypes = (*spec, *spec)
     library.sardonyx_onednn_pack_now.restype = ctypes.c_int64
     library.sardonyx_onednn_pack_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)
     library.sardonyx_onednn_run_now.restype = ctypes.c_int64

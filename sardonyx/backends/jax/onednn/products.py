@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, get_args
 
 import jax
@@ -28,28 +28,20 @@ _MATRIX, _CONVOLUTION = 0, 1
 
 
 @dataclass(frozen=True)
-class Product:
-    """How to compute one product, for arrays of certain shapes and no others.
+class PackedWeight:
+    """A weight in the form that a kernel reads: one axis of bytes.
 
-    >>> import numpy as np
-    >>> from sardonyx.backends.jax.onednn import matrix_product
-    >>> x, weight = np.ones((128, 32), np.float32), np.ones((32, 64), np.float32)
-    >>> product = matrix_product(Spec(x.shape, x.dtype), Spec(weight.shape, weight.dtype))
-    >>> if product is not None:
-    ...     y = product.run(x, product.pack(weight))
-    ...     assert y.shape == (128, 64)
-    ...     assert y[0, 0] == 32
+    Products of other sizes often read the same form, so that the weight is packed once for them.
     """
 
-    spec: tuple[int, ...]
     weight: Spec
     packed: Spec
-    result: Spec
-    layouts: tuple[AxisOrder, ...]
-    has_bias: bool
+    # What `loaded.packed_form` says of one of these products, and its specification.
+    numbers: tuple[int, ...]
+    spec: tuple[int, ...] = field(compare=False)
 
     def pack(self, weight: Any) -> Any:
-        """The weight in the form that the kernel reads: one axis of bytes.
+        """The weight in this form.
 
         An array of the host is packed once, into NumPy's memory; within a program, at each call.
         """
@@ -64,6 +56,27 @@ class Product:
             # oneDNN reads the transposed matrix in place; NumPy would take ten times as long.
             weight, spec = weight.T, (*spec[:-1], int(not spec[-1]))
         return loaded.pack(spec, size, weight)
+
+
+@dataclass(frozen=True)
+class Product:
+    """How to compute one product, for arrays of certain shapes and no others.
+
+    >>> import numpy as np
+    >>> from sardonyx.backends.jax.onednn import matrix_product
+    >>> x, weight = np.ones((128, 32), np.float32), np.ones((32, 64), np.float32)
+    >>> product = matrix_product(Spec(x.shape, x.dtype), Spec(weight.shape, weight.dtype))
+    >>> if product is not None:
+    ...     y = product.run(x, product.form.pack(weight))
+    ...     assert y.shape == (128, 64)
+    ...     assert y[0, 0] == 32
+    """
+
+    spec: tuple[int, ...]
+    form: PackedWeight
+    result: Spec
+    layouts: tuple[AxisOrder, ...]
+    has_bias: bool
 
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
         """The product and its epilogue, whose bias and addend, if any, are the `others`.
@@ -147,9 +160,9 @@ def _product(
         spec = tuple(map(int, (count, *head, *numbers)))
         size = loaded.packed_size(spec)
         if size is not None:
-            packed = Spec((size,), np.dtype(np.uint8))
-            result = Spec(shape, weight.dtype)
-            return Product(spec, weight, packed, result, layouts, epilogue.has_bias)
+            packed, form = Spec((size,), np.dtype(np.uint8)), loaded.packed_form(spec)
+            read = PackedWeight(weight, packed, spec if form is None else form, spec)
+            return Product(spec, read, Spec(shape, weight.dtype), layouts, epilogue.has_bias)
     return None
 
 

@@ -33,6 +33,11 @@ class TurnedConvolution:
     layout: ConvolutionLayout
 
     @property
+    def form(self) -> TurnedConvolution:
+        """The form of the weight, which says nothing about the other array."""
+        return self
+
+    @property
     def packed(self) -> Spec:
         """The filters: (*kernel, C / groups, M)."""
         count, channels, *kernel = self.weight.shape
@@ -72,6 +77,11 @@ class TurnedMatrix:
     weight: Spec
     is_transposed: bool
     is_blocked: bool
+
+    @property
+    def form(self) -> TurnedMatrix:
+        """The form of the weight, which says nothing about the other array."""
+        return self
 
     @property
     def packed(self) -> Spec:

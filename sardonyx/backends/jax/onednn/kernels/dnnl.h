@@ -39,6 +39,7 @@ int dnnl_memory_desc_create_with_tag(dnnl_memory_desc_t*, int ndims, const dnnl_
 int dnnl_memory_desc_clone(dnnl_memory_desc_t*, const_dnnl_memory_desc_t);
 int dnnl_memory_desc_destroy(dnnl_memory_desc_t);
 size_t dnnl_memory_desc_get_size(const_dnnl_memory_desc_t);
+int dnnl_memory_desc_query(const_dnnl_memory_desc_t, int what, void* result);
 
 int dnnl_memory_create(dnnl_memory_t*, const_dnnl_memory_desc_t, dnnl_engine_t, void* handle);
 int dnnl_memory_set_data_handle(dnnl_memory_t, void* handle);
@@ -88,6 +89,7 @@ enum Status { kSuccess = 0 };
 enum EngineKind { kCpu = 1 };
 enum StreamFlags { kInOrder = 1 };
 enum Tag { kAny = 1 };
+enum FormatKind { kBlocked = 2 };
 enum ScratchpadMode { kOfTheUser = 1 };
 enum PropKind { kInference = 96 };
 enum Algorithm {
@@ -109,6 +111,18 @@ enum Query {
   kSourceDesc = 129,
   kWeightsDesc = 131,
   kScratchpadDesc = 136,
+  // Of descriptions of arrays.
+  kStrides = 14,
+  kRank = 256,
+  kDims = 257,
+  kDataType = 258,
+  kOffset = 259,
+  kPaddedDims = 260,
+  kPaddedOffsets = 261,
+  kFormatKind = 262,
+  kInnerBlocks = 263,
+  kInnerBlockSizes = 264,
+  kInnerBlockAxes = 265,
 };
 enum Argument {
   kSource = 1,

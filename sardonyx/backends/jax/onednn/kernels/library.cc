@@ -106,6 +106,18 @@ int64_t sardonyx_onednn_plan(const int64_t* numbers, int64_t count) {
   }
 }
 
+// Writes numbers that are equal for products which read the same packed weights. Returns how many
+// there are, of which none are written if there is no room; or -1 if only oneDNN knows the form.
+int64_t sardonyx_onednn_form(const int64_t* numbers, int64_t count, int64_t* form, int64_t room) {
+  try {
+    auto all = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count))->form();
+    if (static_cast<int64_t>(all.size()) <= room) std::copy(all.begin(), all.end(), form);
+    return all.size();
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
 // For a plan that there is; 0 where all went well.
 int64_t sardonyx_onednn_pack_now(const int64_t* numbers, int64_t count, const std::byte* weights,
                                  std::byte* packed) {

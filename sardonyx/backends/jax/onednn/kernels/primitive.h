@@ -119,6 +119,29 @@ inline Desc in_any_form(int data_type, const Dims& dims) {
 
 inline size_t bytes_of(const Desc& desc) { return desc ? dnnl_memory_desc_get_size(desc.get()) : 0; }
 
+// Appends numbers that say where each element of an array lies; throws if only oneDNN knows.
+inline void describe(const Desc& desc, Dims& numbers) {
+  auto ask = [&](int what, void* result) {
+    check(dnnl_memory_desc_query(desc.get(), what, result), "answer about an array");
+  };
+  auto append = [&](int what, int count) {
+    const dnnl_dims_t* many;
+    ask(what, &many);
+    numbers.insert(numbers.end(), *many, *many + count);
+  };
+  int kind, data_type, rank, blocks;
+  int64_t offset;
+  ask(dnnl::kFormatKind, &kind);
+  if (kind != dnnl::kBlocked) throw std::runtime_error("the array has a form of oneDNN's own");
+  ask(dnnl::kDataType, &data_type);
+  ask(dnnl::kRank, &rank);
+  ask(dnnl::kInnerBlocks, &blocks);
+  ask(dnnl::kOffset, &offset);
+  numbers.insert(numbers.end(), {data_type, rank, blocks, offset});
+  for (int what : {dnnl::kDims, dnnl::kPaddedDims, dnnl::kPaddedOffsets, dnnl::kStrides}) append(what, rank);
+  for (int what : {dnnl::kInnerBlockSizes, dnnl::kInnerBlockAxes}) append(what, blocks);
+}
+
 // What is done to a primitive's result before it is stored.
 class Attributes {
  public:

@@ -69,6 +69,17 @@ class Product {
     }
   }
 
+  // The same for products that read the same packed weights.
+  Dims form() const {
+    Dims numbers;
+    for (const Weights& part : weights_) {
+      numbers.insert(numbers.end(), {part.from_at, static_cast<int64_t>(part.to_at)});
+      describe(part.from, numbers);
+      describe(part.to, numbers);
+    }
+    return numbers;
+  }
+
   // The whole arrays of a product; the bias and the addend may be null.
   struct Pointers {
     const std::byte *x, *weights, *bias, *addend;
