@@ -26,7 +26,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue, Function
 from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.onednn import build, loaded
+from sardonyx.backends.jax.onednn import build
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.fused_products import convolution_and_more, product_and_more
 from tests.support import onnx_builders as builders
@@ -276,61 +276,6 @@ def test_narrow_floats_are_exact_to_their_last_bit_or_left_alone(
     assert_close(np.asarray(found, np.float64), expected, tolerance)
     wrong = product.run(x.at[0, 0, 0, 0].set(jnp.nan), product.form.pack(weight), *others)
     assert jnp.isnan(wrong).any()
-
-
-def test_a_weight_is_packed_alike_on_the_host_and_within_a_program() -> None:
-    for product in [convolution(WINDOWS[1]), matrix_product((40, 64), (64, 48))]:
-        weight = drawn(*product.form.weight.shape)
-        packed = product.form.pack(weight)
-        assert isinstance(packed, np.ndarray)
-        assert (packed.shape, packed.dtype) == product.form.packed
-        np.testing.assert_array_equal(jax.jit(product.form.pack)(weight), packed)
-
-
-def test_a_transposed_weight_is_packed_as_it_lies() -> None:
-    for rows, is_transposed in [(1, False), (40, False), (40, True), (200, True)]:
-        shape = (48, 64) if is_transposed else (64, 48)
-        product = matrix_product((rows, 64), shape, is_transposed=is_transposed)
-        lies_turned = drawn(*shape[::-1]).T
-        packed = product.form.pack(lies_turned.copy(order="C"))
-        np.testing.assert_array_equal(product.form.pack(lies_turned), packed)
-
-
-@pytest.mark.parametrize("is_transposed", [False, True])
-def test_products_of_other_sizes_share_the_form_of_a_weight(is_transposed: bool) -> None:
-    """Each form is the bytes in memory: equal ones are equal, and there are few."""
-    shape = (256, 192) if is_transposed else (192, 256)
-    weight, packed = drawn(*shape), dict[Any, np.ndarray]()
-    rows = [*range(1, 20), 32, 40, 64, 100, 128, 500, 1024]
-    for count in rows:
-        form = matrix_product((count, 192), shape, is_transposed=is_transposed).form
-        array = replace(form).pack(weight)
-        np.testing.assert_array_equal(packed.setdefault(form, array), array)
-    assert len(packed) < len(rows) / 4
-
-
-def test_a_model_packs_its_weights_once_for_sizes_with_the_same_form(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pack, packed = loaded.pack, list[Any]()
-    monkeypatch.setattr(loaded, "pack", lambda *own: packed.append(own) or pack(*own))
-    proto = builders.model(
-        [builders.node("MatMul", ["x", "w"], ["y"])],
-        [builders.value("x", ["n", 192])],
-        ["y"],
-        weights=[builders.weight("w", drawn(192, 256))],
-    )
-    model = sardonyx.load(proto, backend="jax", buckets=None)
-    for size in (400, 401, 500, 428):
-        model(drawn(size, 192))
-    assert len(packed) == 1
-
-
-def test_only_weights_of_its_own_shape_and_dtype_are_packed() -> None:
-    product = matrix_product((40, 64), (64, 48))
-    for weight in [drawn(48, 64), drawn(64, 48).astype(np.float64)]:
-        with pytest.raises(ValueError, match="to be packed"):
-            product.form.pack(weight)
 
 
 def test_between_convolutions_nothing_is_rearranged() -> None:

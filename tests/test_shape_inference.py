@@ -31,6 +31,7 @@ from sardonyx.graph.tracing.shape_inference import (
     is_for_any_backend,
 )
 from sardonyx.graph.tracing.steps import Call, Embedded
+from sardonyx.ops.pooling import AveragePool
 from tests.property import reference
 from tests.property.agreement import cases_of
 from tests.property.case import Case
@@ -185,6 +186,11 @@ def test_huge_arrays_cost_nothing(dtype: Any) -> None:
     y = SHAPES.permute_dims(SHAPES.reshape(x[::2, 3:], (2**19, -1, 1)), (2, 0, 1))
     assert (y.shape, y.dtype) == ((1, 2**19, 2**20 - 3), np.dtype(dtype))
     assert (y == y[:, :1]).shape == y.shape
+
+
+def test_windows_are_not_counted_one_by_one() -> None:
+    x = shape_array((1, 1, 2**20, 2**20), FLOAT32)
+    assert AveragePool(SHAPES, x, kernel_shape=(2, 2), pads=(1, 1, 1, 1)).shape[-1] == 2**20 + 1
 
 
 @pytest.mark.parametrize(

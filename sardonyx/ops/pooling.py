@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
+from operator import mul
 from typing import Literal
 
 import numpy as np
@@ -80,10 +82,11 @@ def AveragePool(
 ) -> Array:
     windows = windows_over(X.shape[2:], kernel_shape, ceil_mode, **layout)
     counts = windows.counts(include_pads=bool(count_include_pad))
-    if np.all(counts == counts.flat[0]):
-        return _sum(xp, X, windows) / float(counts.flat[0])
-    divisors = np.where(counts == 0, math.nan, counts).astype(xp.numpy_dtype(X.dtype))
-    return _sum(xp, X, windows) / xp.asarray(divisors)
+    if all(np.all(count == count[:1]) for count in counts):
+        return _sum(xp, X, windows) / float(math.prod(count[0] for count in counts))
+    dtype = xp.numpy_dtype(X.dtype)
+    factors = [np.where(count == 0, math.nan, count).astype(dtype) for count in counts]
+    return _sum(xp, X, windows) / reduce(mul, map(xp.asarray, np.ix_(*factors)))
 
 
 @op

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -43,8 +42,11 @@ class Windows(NamedTuple):
         kernel, pads = zip(*axes, strict=True)
         return self._replace(kernel=kernel, pads=pads, overhang=(0,) * len(kernel))
 
-    def counts(self, *, include_pads: bool) -> Host:
-        """Return the number of elements in each window, with or without padding."""
+    def counts(self, *, include_pads: bool) -> list[Host]:
+        """Return how many elements windows have along each axis, with or without padding.
+
+        Their product is the number of elements; there can be too many windows to write it down.
+        """
         per_axis = []
         layout = (self.sizes, self.kernel, self.strides, self.dilations, self.pads, self.spatial)
         for size, side, stride, dilation, (head, tail), length in zip(*layout, strict=True):
@@ -53,8 +55,7 @@ class Windows(NamedTuple):
             per_axis.append(
                 _steps_below(end - at, dilation, side) - _steps_below(first - at, dilation, side)
             )
-        counts: Host = math.prod(np.ix_(*per_axis), start=np.ones((), dtype=np.int64))
-        return counts
+        return per_axis
 
 
 def _without_idle_taps(

@@ -47,7 +47,8 @@ class Interpretation:
         self._note_run = note_run
         # Set when the compiled function is ready, or must be waited for.
         self._is_over = Event()
-        self._interpreter = Interpreter(self._is_overtaken)
+        # Through a weak reference: a compile that waits for its turn is dropped with its model.
+        self._interpreter = Interpreter(partial(_is_overtaken, ref(self)))
         # False if only `compiled` compiles it.
         self.compiles_by_itself = True
         # What another process is to find is compiled even if it runs only once.
@@ -113,7 +114,7 @@ class Interpretation:
             backend.discard(array)
         return placed
 
-    def _is_overtaken(self) -> bool:
+    def is_overtaken(self) -> bool:
         """Whether a run ends here; asked before each step."""
         self._submit_if_late()
         return self._is_over.is_set()
@@ -132,6 +133,11 @@ class Interpretation:
     def give_up(self) -> None:
         """Let the next run wait for the compiled function."""
         self._is_over.set()
+
+
+def _is_overtaken(reference: ref[Interpretation]) -> bool:
+    interpretation = reference()
+    return interpretation is None or interpretation.is_overtaken()
 
 
 def _compile(reference: ref[Interpretation]) -> None:
