@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.models import HEAD_SIZE, HEADS, LAYERS
+from benchmarks.processes import measured_apart
 from benchmarks.results import console
 
 RUNTIMES = ("onnxruntime", "sardonyx")
@@ -178,7 +178,11 @@ def _rows(task: Task, rounds: int) -> list[list[str]]:
     runs: dict[str, list[dict[str, Any]]] = {runtime: [] for runtime in RUNTIMES}
     for _ in range(rounds):
         for runtime in RUNTIMES:
-            runs[runtime].append(_in_its_own_process(task._replace(runtime=runtime)))
+            runs[runtime].append(
+                measured_apart(
+                    "benchmarks.growing_cache", "run", json.dumps(task._replace(runtime=runtime))
+                )
+            )
     expected = runs[RUNTIMES[0]][0]["tokens"]
     rows, base = [], None
     for runtime, found in runs.items():
@@ -198,13 +202,6 @@ def _rows(task: Task, rounds: int) -> list[list[str]]:
             ]
         )
     return rows
-
-
-def _in_its_own_process(task: Task) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.growing_cache", "run", json.dumps(task)]
-    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return found
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.models import VOCABULARY, Feeds
+from benchmarks.processes import measured_apart
 from benchmarks.results import console
 
 RUNTIMES = ("onnxruntime", "sardonyx")
@@ -152,7 +152,11 @@ def main() -> None:
     for name in chosen.series:
         for runtime in RUNTIMES:
             task = Task(name, runtime, str(chosen.folder), chosen.most)
-            table.add_row(SERIES[name].title, runtime, *cells(_in_its_own_process(task)))
+            table.add_row(
+                SERIES[name].title,
+                runtime,
+                *cells(measured_apart("benchmarks.new_sizes", "run", json.dumps(task))),
+            )
         table.add_section()
     console().print(table)
 
@@ -169,13 +173,6 @@ def cells(times: dict[str, Any]) -> list[str]:
         ]
     cells += [f"{sum(times[kind]):.1f}" for kind in ("first", "repeated")]
     return cells + [str(times.get(kind, "")) for kind in ("compiles", "traces", "interpreted")]
-
-
-def _in_its_own_process(task: Task) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.new_sizes", "run", json.dumps(task)]
-    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    times: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return times
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Run it: `python -m benchmarks.shapes`. Each run is a process of its own.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import onnx
 from onnx import numpy_helper, parser
 from rich.table import Table
 
+from benchmarks.processes import measured_apart
 from benchmarks.results import console
 
 SIZES = 100
@@ -121,7 +121,7 @@ def main() -> None:
     for title in MODELS:
         base = 0.0
         for kind in ("onnxruntime", *CHOICES):
-            found = _in_its_own_process(title, kind)
+            found = measured_apart("benchmarks.shapes", title, kind)
             base = base or found["seconds"]
             table.add_row(
                 title,
@@ -134,13 +134,6 @@ def main() -> None:
             )
         table.add_section()
     console().print(table)
-
-
-def _in_its_own_process(title: str, kind: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.shapes", title, kind]
-    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return found
 
 
 if __name__ == "__main__":

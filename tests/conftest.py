@@ -53,6 +53,15 @@ def xp(request: pytest.FixtureRequest) -> Backend:
     return backend
 
 
+@pytest.fixture(params=[1, 3], ids=lambda count: f"{count}-threads")
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Into how many pieces oneDNN divides a product, whatever has been asked of XLA."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.setenv("NPROC", str(request.param))
+    count: int = request.param
+    return count
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of cases that are many and alike leave most to the slow tests; which ones, never changes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,24 +20,13 @@ from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.operations.products import Link
 from sardonyx.graph.rewriting import chaining
+from tests.support.kernels import NEEDS_ONEDNN
 from tests.support.onnx_builders import model, node, value, weight
 from tests.support.rewrite_cases import working
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or platform.machine() != "x86_64",
-    reason="oneDNN is used on Linux on x86-64 alone",
-)
+pytestmark = NEEDS_ONEDNN
 
 CHANNELS, SIDE = 32, 14
-
-
-@pytest.fixture(params=[1, 3], ids=lambda count: f"{count}-threads")
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Into how many pieces a product is divided."""
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-    monkeypatch.setenv("NPROC", str(request.param))
-    count: int = request.param
-    return count
 
 
 def filters(outputs: int, inputs: int, side: int = 1) -> Any:

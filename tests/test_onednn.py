@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -30,11 +29,9 @@ from sardonyx.backends.jax.onednn import build
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.fused_products import convolution_and_more, product_and_more
 from tests.support import onnx_builders as builders
+from tests.support.kernels import NEEDS_ONEDNN
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or platform.machine() != "x86_64",
-    reason="oneDNN is used on Linux on x86-64 alone",
-)
+pytestmark = NEEDS_ONEDNN
 
 RELU = Activation("relu")
 ACTIVATIONS = [
@@ -105,15 +102,6 @@ WINDOWS = [
 ]
 MATRICES = [(1, 96, 200), (1, 512, 3000), (7, 300, 257), (16, 128, 64), (40, 64, 48), (1, 1, 1)]
 MATRICES += [(65, 64, 48), (197, 192, 576)]
-
-
-@pytest.fixture(params=[1, 3], ids=lambda count: f"{count}-threads")
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Into how many pieces a product is divided, whatever has been asked of XLA."""
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-    monkeypatch.setenv("NPROC", str(request.param))
-    count: int = request.param
-    return count
 
 
 def drawn(*shape: int, seed: int = 0) -> Any:

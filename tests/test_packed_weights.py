@@ -12,9 +12,10 @@ import pytest
 import sardonyx
 from sardonyx.backends.jax.onednn import loaded
 from tests.support import onnx_builders as builders
-from tests.test_onednn import WINDOWS, convolution, drawn, matrix_product, pytestmark
+from tests.support.kernels import NEEDS_ONEDNN
+from tests.test_onednn import WINDOWS, convolution, drawn, matrix_product
 
-__all__ = ["pytestmark"]
+pytestmark = NEEDS_ONEDNN
 
 
 def test_a_weight_is_packed_alike_on_the_host_and_within_a_program() -> None:

@@ -35,8 +35,6 @@ class Backend(Operations):
     follows_numpy: ClassVar[bool] = False
     # Whether programs accept NumPy arrays, so that the caller need not upload them.
     takes_numpy: bool = False
-    # Whether programs read NumPy arrays where they are. Then results of host steps stay there.
-    reads_host_memory: bool = False
     # Whether a reshape that is an output of a program shares the buffer of its input.
     reshapes_are_views: ClassVar[bool] = True
     # Constants up to this many bytes are written into the program instead of being passed to it.
@@ -182,6 +180,11 @@ class Backend(Operations):
     @property
     def interprets(self) -> bool:
         """Whether NumPy can run programs of this backend step by step, until they are compiled."""
+        return False
+
+    @property
+    def reads_host_memory(self) -> bool:
+        """Whether programs read NumPy arrays in place; then results of host steps stay there."""
         return False
 
     @property

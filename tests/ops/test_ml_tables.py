@@ -32,7 +32,7 @@ def test_lists_and_arrays_are_compared_by_identity() -> None:
         assert build(*each) == repr(each)
     assert len(calls) == 2
     build(array.copy(), numbers, "name", None)
-    build(Pair(array, tuple([1.0, 2.0])), 3)  # noqa: C409  (a tuple of its own)
+    build(Pair(array, tuple([1.0, 2.0])), 3)  # noqa: C409  (another tuple)
     assert len(calls) == 4
 
 

@@ -303,7 +303,7 @@ class JaxBackend(JaxOperations):
         return self.compiled and self._is_on_cpu and self.precision != "bfloat16"
 
     @cached_property
-    def reads_host_memory(self) -> bool:  # type: ignore[override]  # an attribute of the base
+    def reads_host_memory(self) -> bool:
         return self.compiled and self.takes_numpy and self._is_on_cpu
 
     @cached_property

@@ -76,7 +76,7 @@ def _limited_of(kind: Any, namespace: Any) -> Mapping[str, Callable[..., Any]]:
 
 
 def _taken_by(kind: Any) -> list[str]:
-    """Return the names of the standard that a class has no form of its own for."""
+    """Return the names of the standard that a class does not define itself."""
     return [name for name in Standard.__annotations__ if not hasattr(kind, name)]
 
 

@@ -25,11 +25,11 @@ class PackedForm(Protocol):
 
 
 class PackedProduct(Protocol):
-    """A kernel that multiplies arrays of certain shapes by a weight in a form of its own."""
+    """A kernel that multiplies arrays of certain shapes by a packed weight."""
 
     @property
     def form(self) -> PackedForm:
-        """The form, which kernels for other shapes may share."""
+        """The form of its weight, which kernels for other shapes may read too."""
 
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
         """The product and its epilogue, whose bias and addend, if any, are the `others`."""

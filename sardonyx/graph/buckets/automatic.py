@@ -56,7 +56,7 @@ class ChangingSizes:
     ) -> tuple[list[ValueInfo], Sizes] | None:
         """Return the inputs with a name for each size that changes by itself, and their buckets.
 
-        If calls wait for the compiler, each waits for the program of its own bucket.
+        If calls wait for the compiler, no larger bucket's program serves them.
 
         Other dimensions that change are expressions of these names. None if calls have contradicted
         what was learned too often, or if too many sizes change by themselves.

@@ -231,7 +231,7 @@ def _padded(
     """Return the recording in the largest bucket for which the model runs."""
     while True:
         try:
-            recording = calls.planned(plain, relatives, values, weights)
+            recording = calls.recording(plain, relatives, values, weights, learns=False)
         except BucketTooLarge:
             if not calls.shrink_bucket(values):
                 raise

@@ -187,7 +187,7 @@ class Buckets:
     def _probe(self, bucket: Bucket, call: CallArrays) -> None:
         """Trace for other sizes, so that the first program, and formulas, serve all of them.
 
-        If formulas for the smaller buckets' sizes too cannot be proved, those of its own suffice.
+        If formulas that also hold for smaller buckets cannot be proved, those for this one suffice.
         """
         traced = [each.sizes for each in self.traced.values() if self._is_traced(call, each.sizes)]
         if self.sizes.reach > 1:

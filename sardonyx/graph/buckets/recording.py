@@ -57,21 +57,13 @@ class PaddedCalls:
         relatives: Relatives | None,
         values: Sequence[Any],
         weights: Weights,
+        *,
+        learns: bool = True,
     ) -> Recording:
-        """Return the recording for calls with inputs like these: `plain` if nothing is padded."""
-        recording = self.planned(plain, relatives, values, weights)
-        if isinstance(recording, PaddedRecording):
-            recording.learn()
-        return recording
+        """Return the recording for calls with inputs like these: `plain` if nothing is padded.
 
-    def planned(
-        self,
-        plain: Recording,
-        relatives: Relatives | None,
-        values: Sequence[Any],
-        weights: Weights,
-    ) -> Recording:
-        """Return the same recording; calls of other sizes do not use its formulas yet."""
+        Unless it `learns`, calls of other sizes do not use the formulas of the bucket yet.
+        """
         buckets = self._buckets
         call = CallArrays.of(values, self._infos)
         call = replace(call, bucket=buckets.sizes.padded(call.sizes))
@@ -90,6 +82,8 @@ class PaddedCalls:
             plain.compiler, False, buckets=buckets, signature=call.without_data, family=family
         )
         padded.plan(call.arrays, weights)
+        if learns:
+            padded.learn()
         return padded
 
     @property

@@ -1,7 +1,7 @@
 """The largest elements by a sort of single integers, each an element above its place.
 
-On CPUs XLA sorts pairs of arrays by calls of a comparison, which takes five times as long. It has a
-kernel of its own for a few large elements, but only of float32.
+On CPUs XLA sorts pairs of arrays by calls of a comparison, which takes five times as long. XLA's
+kernel for a few large elements takes float32 alone.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ def top_k(x: Any, k: int, axis: int) -> Any:
     """
     general = partial(general_top_k, k=k, axis=axis)
     on_cpu = general
-    if jnp.issubdtype(x.dtype, jnp.integer) and x.dtype.itemsize < 4 and not _are_many(x, k, axis):
+    is_integer = jnp.issubdtype(x.dtype, jnp.integer) and x.dtype.itemsize <= 4
+    if is_integer and x.dtype.itemsize < 4 and not _are_many(x, k, axis):
         on_cpu = partial(_as_floats, k=k, axis=axis)
-    elif x.dtype.itemsize <= 4 and (x.dtype != np.float32 or _are_many(x, k, axis)):
+    elif is_integer or (x.dtype == np.float32 and _are_many(x, k, axis)):
         on_cpu = partial(_by_packed_sort, k=k, axis=axis)
     return (
         general(x) if on_cpu is general else lax.platform_dependent(x, cpu=on_cpu, default=general)
