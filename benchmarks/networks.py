@@ -195,7 +195,8 @@ def _plan(options: argparse.Namespace, out: Console) -> Plan:
     peers = [p for p in PEERS if p in options.peers or p == BASE]
     threads = [all_threads() if t == "all" else int(t) for t in options.threads]
     if options.gpu:
-        peers, threads = [p for p in peers if PEERS[p].on_gpu], [all_threads()]
+        threads = [all_threads()]
+    peers = [p for p in peers if (PEERS[p].on_gpu if options.gpu else PEERS[p].on_cpu)]
     return Plan(
         networks=options.networks,
         batches=options.batches,

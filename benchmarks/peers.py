@@ -53,6 +53,7 @@ class Peer:
     loads: bool = True
     # Keeps what it compiled for the next process.
     caches: bool = False
+    on_cpu: bool = True
     on_gpu: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
     # Compiles for so long that what it compiled is kept from one run to the next.
@@ -72,6 +73,22 @@ def open_sardonyx(job: Job, feeds: Feeds, **options: Any) -> Opened:
     return Opened(
         lambda: jax.block_until_ready(_several(model(**placed))), work=lambda: work_of(model, feeds)
     )
+
+
+def open_sardonyx_on_cupy(job: Job, feeds: Feeds) -> Opened:
+    import cupy  # noqa: PLC0415
+
+    import sardonyx  # noqa: PLC0415
+
+    model = sardonyx.load(job.path, backend="cupy")
+    placed = {name: cupy.asarray(array) for name, array in feeds.items()}
+
+    def call() -> Sequence[Any]:
+        results = _several(model(**placed))
+        cupy.cuda.get_current_stream().synchronize()
+        return results
+
+    return Opened(call, cupy.asnumpy)
 
 
 def open_onnxruntime(job: Job, feeds: Feeds) -> Opened:
@@ -232,6 +249,13 @@ PEERS: dict[str, Peer] = {
             ("jax", "sardonyx"),
             partial(open_sardonyx, rewrites=False),
             caches=True,
+        ),
+        Peer(
+            "sardonyx_cupy",
+            "sardonyx on CuPy",
+            ("cupy", "sardonyx"),
+            open_sardonyx_on_cupy,
+            on_cpu=False,
         ),
         Peer(
             "hand_written",

@@ -69,12 +69,16 @@ def work_of(model: Any, feeds: Mapping[str, Any]) -> Work:
 
 
 def work_of_jitted(function: Any, *arguments: Any) -> Work:
-    """The work of a function of `jax.jit`, before products are handed to libraries, and after."""
+    """The work of a function of `jax.jit`, before products are handed to libraries, and after.
+
+    For a GPU nothing is counted before.
+    """
     lowered = function.lower(*arguments)
     compiled = lowered.compile()
     memory, counted = compiled.memory_analysis(), compiled.cost_analysis()
     passed = memory.argument_size_in_bytes + memory.output_size_in_bytes
-    return Work(lowered.cost_analysis()["flops"], max(counted["bytes accessed"], passed))
+    written = lowered.cost_analysis() or counted
+    return Work(written["flops"], max(counted["bytes accessed"], passed))
 
 
 def needed(works: Sequence[Work]) -> Work:
