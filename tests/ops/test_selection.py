@@ -17,6 +17,7 @@ from sardonyx.ops import selection as ops
 from tests.ops.oracle import onnxruntime_run
 from tests.property.case import Case
 from tests.support.onnx_builders import INT64, model, node, value
+from tests.support.types_present import needs
 
 NARROW = [np.float16, ml_dtypes.bfloat16]
 NAN = float("nan")
@@ -28,11 +29,6 @@ def run(xp: Backend, op: str, *inputs: Any, opset: int, outputs: int = 1, **give
     case = Case(op, opset, arrays, given, outputs)
     results = sardonyx.load(case.model, backend=xp).run(None, case.feeds)
     return results[0] if outputs == 1 else results
-
-
-def needs(xp: Backend, dtype: Any) -> None:
-    if xp.name == "strict" and dtype in NARROW:
-        pytest.xfail("array_api_strict has no low-precision types")
 
 
 # -- TopK -----------------------------------------------------------------------------------------
