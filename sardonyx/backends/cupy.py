@@ -48,6 +48,11 @@ class CupyBackend(OnDevice, NumpyLike):
 
     # -- the standard, where CuPy departs from it -------------------------------------------------
 
+    def asarray(self, x: Any, **options: Any) -> Any:
+        if isinstance(x, np.ndarray):
+            self.dtype(x.dtype)
+        return cupy.asarray(x, **options)
+
     def unstack(self, x: Any, *, axis: int = 0) -> Any:
         return tuple(cupy.moveaxis(x, axis, 0))
 
@@ -68,11 +73,13 @@ class CupyBackend(OnDevice, NumpyLike):
     def argmin(self, x: Any, **options: Any) -> Any:
         return cupy.argmin(_widened(x), **options)
 
+    # And it orders NaN by its sign.
+
     def sort(self, x: Any, **options: Any) -> Any:
-        return self._in_float32(super().sort, x, **options)
+        return self._in_float32(super().sort, _with_plain_nans(x), **options)
 
     def argsort(self, x: Any, **options: Any) -> Any:
-        return super().argsort(_widened(x), **options)
+        return super().argsort(_with_plain_nans(_widened(x)), **options)
 
     # -- primitives for ops -----------------------------------------------------------------------
 
@@ -115,6 +122,10 @@ class CupyBackend(OnDevice, NumpyLike):
             combine != "mul" and x.dtype.char in "iILQfd" and x.dtype != "int64"
         ):
             self._write_to(out, rows, updates, combine)
+            if combine in ("max", "min") and x.dtype.kind == "f":
+                # CUDA's atomic operations take the number where there is NaN.
+                self._write_to(out, rows, cupy.where(cupy.isnan(updates), updates, 0), "add")
+                out[:count][cupy.isnan(x).reshape((count, *rest))] = np.nan
         else:
             # CUDA's atomic operations know neither products nor the other types.
             on_host = self.fetch(out), (self.fetch(rows),), self.fetch(updates)
@@ -276,6 +287,10 @@ def _is_on_cuda(value: Any) -> bool:
 
 def _is_bfloat16(value: Any) -> bool:
     return isinstance(value, cupy.ndarray) and value.dtype == BFLOAT16
+
+
+def _with_plain_nans(x: Any) -> Any:
+    return cupy.where(cupy.isnan(x), cupy.nan, x).astype(x.dtype) if x.dtype.kind == "f" else x
 
 
 def _widened(value: Any) -> Any:

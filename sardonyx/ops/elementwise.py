@@ -171,7 +171,8 @@ def Pow(xp: Backend, X: Array, Y: Array) -> Array:
         return _integer_power(xp, X, Y)
     has_double = FLOAT64 in (xp.numpy_dtype(X.dtype), xp.numpy_dtype(Y.dtype))
     wide = FLOAT64 if of_integers or has_double else FLOAT32
-    return xp.astype(xp.pow(_as(xp, X, wide), _as(xp, Y, wide)), X.dtype)
+    power = xp.pow(_as(xp, X, wide), _as(xp, Y, wide))
+    return xp.astype(xp.whole_where_near(power) if of_integers else power, X.dtype)
 
 
 def _integer_power(xp: Backend, X: Array, Y: Array) -> Array:

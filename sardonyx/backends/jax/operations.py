@@ -52,8 +52,10 @@ class JaxOperations(OnDevice):
     def concat(self, arrays: Any, *, axis: int = 0) -> Any:
         dtype = arrays[0].dtype
         if dtype.name.endswith("int2"):
-            # XLA for CPU aborts the process on a concatenation of two-bit integers.
-            return self.concat([x.astype(np.int8) for x in arrays], axis=axis).astype(dtype)
+            # XLA for CPU aborts the process on a concatenation of two-bit integers, and in one
+            # kernel with their cast XLA for CUDA gets it wrong (jaxlib 0.11.2).
+            joined = self.concat([x.astype(np.int8) for x in arrays], axis=axis)
+            return lax.optimization_barrier(joined).astype(dtype)
         while len(arrays) > MOST_JOINED:
             starts = range(0, len(arrays), MOST_JOINED)
             parts = [jnp.concat(arrays[i : i + MOST_JOINED], axis=axis) for i in starts]
@@ -131,15 +133,18 @@ class JaxOperations(OnDevice):
     def solve_lower(self, a: Any, b: Any) -> Any:
         return lax.linalg.triangular_solve(a, b, left_side=True, lower=True, unit_diagonal=True)
 
+    def det(self, x: Any) -> Any:
+        # cuSOLVER takes NaN for a number like any other.
+        known = jnp.logical_not(jnp.any(jnp.isnan(x), axis=(-2, -1)))
+        return jnp.where(known, jnp.linalg.det(x), jnp.nan)
+
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
         a, b, options = self._factors(a, b)
         return jnp.tensordot(a, b, axes, **options)
 
     def quotient(self, a: Any, b: Any) -> Any:
         wide = jnp.promote_types(a.dtype, jnp.float32)
-        x, y = a.astype(wide), jnp.asarray(b, dtype=wide)
-        # Where one number divides many, XLA multiplies by its inverse: here no two are the same.
-        result = x / jnp.where(jnp.isnan(x), x, y)
+        result = _divided(a.astype(wide), jnp.asarray(b, dtype=wide))
         if wide != a.dtype:
             # Only the mantissa is reduced: a narrow exponent would make small numbers zero.
             form = jnp.finfo(a.dtype)
@@ -154,7 +159,9 @@ class JaxOperations(OnDevice):
         if b.dtype == jnp.uint8:
             below = 128 * jnp.sum(a, axis=-1, keepdims=True, dtype=jnp.int32)
             return self.integer_matmul(a, _less_128(b)) + below
-        return jnp.matmul(a, b, preferred_element_type=jnp.int32)
+        if a.shape[-1] % 4:
+            return lax.platform_dependent(a, b, cuda=_matmul_by_fours, default=_matmul_of_bytes)
+        return _matmul_of_bytes(a, b)
 
     def convolution(self, x: Any, weight: Any, *, is_finite: bool = False, **options: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -218,6 +225,34 @@ class JaxOperations(OnDevice):
             return jnp.sum(function(*chosen, *arrays[count:])[0])
 
         return jax.grad(total, argnums=tuple(range(count)))(*arrays[:count])
+
+
+def _matmul_of_bytes(a: Any, b: Any) -> Any:
+    return jnp.matmul(a, b, preferred_element_type=jnp.int32)
+
+
+def _matmul_by_fours(a: Any, b: Any) -> Any:
+    """For GPUs, where XLA's product is wrong if its length is no multiple of 4 (jaxlib 0.11.2)."""
+    more = -a.shape[-1] % 4
+    a = jnp.pad(a, [*[(0, 0)] * (a.ndim - 1), (0, more)])
+    b = jnp.pad(b, [*[(0, 0)] * (b.ndim - 2), (0, more), (0, 0)])
+    return _matmul_of_bytes(a, b)
+
+
+def _divided(x: Any, y: Any) -> Any:
+    """`x / y`, rounded once on every platform."""
+    # Where one number divides many, XLA multiplies by its inverse: here no two are the same.
+    y = jnp.where(jnp.isnan(x), x, y)
+    if x.dtype != jnp.float32:
+        return x / y
+    return lax.platform_dependent(x, y, cuda=_divided_in_float64, default=jnp.divide)
+
+
+def _divided_in_float64(x: Any, y: Any) -> Any:
+    """For GPUs, where XLA's quotients of float32 may be off by two units in the last place."""
+    result = x.astype(jnp.float64) / y.astype(jnp.float64)
+    # Without this step LLVM would see that a quotient of float32 is all that is wanted.
+    return lax.reduce_precision(result, 11, 23).astype(jnp.float32)
 
 
 def _less_128(x: Any) -> Any:

@@ -41,6 +41,10 @@ class Numbers(Library):
         """`a / b`, rounded once to the dtype of `a`: a compiler may be less exact in `divide`."""
         return self.divide(a, b)
 
+    def whole_where_near(self, x: Array) -> Array:
+        """`x`, and the integer where a function that is not rounded exactly may have missed it."""
+        return x
+
     def below_top(self, x: Array, top: Array) -> Array:
         """`x - top`, where `top` is the maximum of `x` along an axis: never more than 0.
 
