@@ -53,6 +53,7 @@ _MODULES = (
     "ml.labels",
     "ml.maps",
     "directml",
+    "microsoft.activation",
 )
 
 

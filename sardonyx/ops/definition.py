@@ -259,6 +259,8 @@ class Definition:
     # Whether the shape of a result depends on data.
     is_unsized: bool = False
     makes_sequence: bool = False
+    # The number of results; an op with `counts_outputs` may return more.
+    outputs: int = 1
     draws: bool = False
     # Whether the function takes a `Walk` in place of a backend.
     walks: bool = False
@@ -303,9 +305,15 @@ class Definition:
             counts_outputs=Outputs in hints.values(),
             is_unsized=Unsized in (result, *get_args(result)),
             makes_sequence=result == Arrays,
+            outputs=_count(result),
             draws=Key in hints.values(),
             walks=hints[first.name] is Walk,
         )
+
+
+def _count(result: Any) -> int:
+    """Return the number of results that an annotation declares."""
+    return max(len(get_args(result)), 1) if get_origin(result) is tuple else 1
 
 
 # Returns a definition, which it reads from annotations the first time.

@@ -16,11 +16,13 @@ from sardonyx.graph.ir import AttributeReference, Function, FunctionKey, Node, S
 from sardonyx.graph.loading.custom_ops import definition_of
 from sardonyx.graph.standard import schema
 from sardonyx.graph.standard.bodies import has_body, operators_of_body
+from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.type_flow import Flow
 from sardonyx.graph.standard.types import dtype_of, type_name
 from sardonyx.graph.tracing.binding import bind
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Op
+from sardonyx.ops.microsoft.left_out import LEFT_OUT
 
 # For each attribute of a function, the types that its nodes require of it.
 Uses: TypeAlias = dict[str, set[schema.AttrType]]
@@ -91,7 +93,7 @@ def _is_call(node: Node, source: Source) -> bool:
 
 def _signature(node: Node, opsets: Mapping[str, int]) -> schema.Signature | None:
     opset = opsets.get(node.domain)
-    return schema.signature(node.op_type, node.domain, opset) if opset else None
+    return signature_of(node.op_type, node.domain, opset) if opset else None
 
 
 def _refuse_unsupported(source: Source) -> None:
@@ -130,10 +132,21 @@ def _why_unsupported(node: Node, opsets: Mapping[str, int]) -> str | None:
             since = schema.first_version(node.op_type, node.domain)
             return f"{node.operator} does not exist at opset {opset}, only from {since} on"
         return None
+    if node.domain == "com.microsoft":
+        return _why_not_microsoft(node)
     if signature is None or not has_body(node.op_type, node.domain, opset):
         return f"{node.operator} of opset {opset}"
     needs = _unsupported_in_body(node.op_type, node.domain, opset)
     return f"{node.operator} of opset {opset}, which needs {', '.join(needs)}" if needs else None
+
+
+def _why_not_microsoft(node: Node) -> str:
+    if reason := LEFT_OUT.get(node.op_type):
+        return f"{node.operator}, since {reason}"
+    return (
+        f"{node.operator}, which onnxruntime's optimizer may have written: take the file from "
+        "before it, or one optimized with ORT_ENABLE_BASIC"
+    )
 
 
 @cache

@@ -10,7 +10,8 @@ import onnx
 
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Graph, Node, Source, ValueInfo
-from sardonyx.graph.standard.schema import Signature, refuse_future, signature
+from sardonyx.graph.standard.schema import Signature, refuse_future
+from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.types import type_name
 
 
@@ -24,7 +25,7 @@ def single_node(
 ) -> Source:
     """Return a model of one node with this operator; inputs that are None are omitted."""
     refuse_future(domain, opset, "the call")
-    schema = signature(op_type, domain, opset)
+    schema = signature_of(op_type, domain, opset)
     names = ["" if value is None else _input_name(schema, i) for i, value in enumerate(inputs)]
     results = tuple(f"output{i}" for i in range(outputs))
     converted = {name: _attribute(name, value, schema) for name, value in attributes.items()}

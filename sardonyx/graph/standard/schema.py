@@ -20,14 +20,21 @@ _UNBOUNDED = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One formal input or output; `type` is a type, or the type variable that stands for it."""
+    """One formal input or output; `type` is a type, or the type variable that stands for it.
+
+    If `allowed` is None, the op itself refuses types that it does not have.
+    """
 
     name: str
     type: str
-    allowed: frozenset[str]
+    allowed: frozenset[str] | None
     optional: bool
     variadic: bool
     homogeneous: bool
+
+    def allows(self, actual: str) -> bool:
+        allowed = self.allowed
+        return allowed is None or actual in allowed or f"optional({actual})" in allowed
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -70,7 +77,7 @@ def refuse_future(domain: str, version: int, where: str) -> None:
 
 @cache
 def signature(op_type: str, domain: str, opset: int) -> Signature | None:
-    """Return the schema of an operator at `opset`, or None if the standard does not define it."""
+    """Return the standard's schema of an operator at `opset`, or None if it has none."""
     try:
         schema = onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
@@ -195,9 +202,8 @@ def bind_types(
 def check_result(node: Node, schema: Signature, actual: str, opset: int) -> None:
     """Refuse a result of a type that the operator cannot have at this opset."""
     slot = schema.outputs[0]
-    fits = actual in slot.allowed or f"optional({actual})" in slot.allowed
-    if len(schema.outputs) == 1 and not slot.variadic and not fits:
-        allowed = ", ".join(sorted(slot.allowed))
+    if len(schema.outputs) == 1 and not slot.variadic and not slot.allows(actual):
+        allowed = ", ".join(sorted(slot.allowed or ()))
         raise InvalidModel(
             f"{node.title(opset)} cannot return {actual}; this opset allows: {allowed}. Convert "
             "the model to a newer opset, or load it with strict=False."
@@ -221,7 +227,7 @@ def _bind_types(schema: Signature, types: tuple[str | None, ...]) -> Any:
         slot = schema.inputs[min(i, len(schema.inputs) - 1)]
         if actual is None:
             continue
-        if actual not in slot.allowed and f"optional({actual})" not in slot.allowed:
+        if not slot.allows(actual):
             return _Misfit(slot, actual, None)
         if slot.variadic and not slot.homogeneous:
             continue
@@ -236,7 +242,7 @@ def _result_type(slot: Slot, variables: Mapping[str, tuple[str, str]]) -> str | 
         return None
     if slot.type in variables:
         return variables[slot.type][0]
-    return next(iter(slot.allowed)) if len(slot.allowed) == 1 else None
+    return next(iter(slot.allowed)) if slot.allowed and len(slot.allowed) == 1 else None
 
 
 def _refuse_type(node: Node, misfit: _Misfit, opset: int) -> NoReturn:
@@ -246,7 +252,7 @@ def _refuse_type(node: Node, misfit: _Misfit, opset: int) -> NoReturn:
             f"{where} needs inputs of one type, but {misfit.bound_by} and '{misfit.slot.name}' is "
             f"{misfit.actual}: cast one of them."
         )
-    allowed = ", ".join(sorted(misfit.slot.allowed))
+    allowed = ", ".join(sorted(misfit.slot.allowed or ()))
     raise InvalidModel(
         f"{where} does not accept {misfit.actual} for '{misfit.slot.name}'; this opset allows: "
         f"{allowed}. Cast the input, convert the model to a newer opset, or load it with "

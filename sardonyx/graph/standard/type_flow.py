@@ -14,6 +14,7 @@ import numpy as np
 from sardonyx.errors import InvalidModel
 from sardonyx.graph.ir import AttributeReference, Graph, Node, Source
 from sardonyx.graph.standard import schema
+from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.types import dtype_of_type, type_name
 from sardonyx.ops.definition import Outline
 
@@ -52,7 +53,7 @@ class Flow:
             if isinstance(value, Graph)
         }
         opset = self.opsets.get(node.domain, 0)
-        signature = schema.signature(node.op_type, node.domain, opset)
+        signature = signature_of(node.op_type, node.domain, opset)
         if signature is None or self.source.function_of(node) is not None:
             return (None,) * len(node.outputs)
         inputs = [_type_of(name, types) if self.strict else None for name in node.inputs]

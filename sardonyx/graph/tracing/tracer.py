@@ -26,7 +26,8 @@ from sardonyx.errors import LimitExceeded
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Function, Graph, Node, Source, names_read
 from sardonyx.graph.loading.custom_ops import definition_of
-from sardonyx.graph.standard.schema import Signature, bind_types, check_result, signature
+from sardonyx.graph.standard.schema import Signature, bind_types, check_result
+from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.type_flow import Flow
 from sardonyx.graph.standard.types import dtype_of, dtype_of_type, type_name
 from sardonyx.graph.tracing.binding import Argument, Bound, bind
@@ -157,7 +158,7 @@ class Tracer:
             if called is not None:
                 return self._call(called, node, inputs, attributes, scope)
             self._check_subgraphs(node, scope)
-            schema = signature(node.op_type, node.domain, opset) if self.strict else None
+            schema = signature_of(node.op_type, node.domain, opset) if self.strict else None
             dtypes = _result_dtypes(node, schema, opset, inputs)
             op = self.source.op_of(node)
             if op is None:

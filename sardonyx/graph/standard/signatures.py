@@ -1,0 +1,62 @@
+"""The signature of every operator: from the standard's schema, or from the op's own parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from sardonyx.graph.standard import schema
+from sardonyx.graph.standard.schema import AttrType, Signature, Slot
+from sardonyx.ops import OPS
+from sardonyx.ops.definition import Body, Definition, DType, Floats, Host, Ints, Parameter, Strings
+
+_KINDS: Mapping[Any, AttrType] = {
+    int: AttrType.INT,
+    float: AttrType.FLOAT,
+    str: AttrType.STRING,
+    Ints: AttrType.INTS,
+    Floats: AttrType.FLOATS,
+    Strings: AttrType.STRINGS,
+    DType: AttrType.INT,
+    Host: AttrType.TENSOR,
+    Body: AttrType.GRAPH,
+}
+_MANY = 2**31 - 1
+
+
+def signature_of(op_type: str, domain: str, opset: int) -> Signature | None:
+    """Return the signature of an operator at `opset`, or None if nothing defines it."""
+    return schema.signature(op_type, domain, opset) or _own(op_type, domain, opset)
+
+
+@cache
+def _own(op_type: str, domain: str, opset: int) -> Signature | None:
+    """Return the signature of an operator of sardonyx in a domain that is not the standard's."""
+    op = OPS.get((domain, op_type))
+    if op is None or schema.newest_version(domain) is not None:
+        return None
+    definition = op.at(opset)
+    required = [each.name for each in definition.attributes.values() if each.required]
+    most = _MANY if definition.counts_outputs else definition.outputs
+    return Signature(
+        tuple(map(_slot, definition.inputs)),
+        tuple(Slot(f"output{i}", f"R{i}", None, True, False, True) for i in range(min(most, 99))),
+        {name: _KINDS[each.type] for name, each in definition.attributes.items()},
+        frozenset(required),
+        _bounds(definition),
+        (1, most),
+        deprecated=False,
+    )
+
+
+def _bounds(definition: Definition) -> tuple[int, int]:
+    inputs = definition.inputs
+    least = max((i + 1 for i, each in enumerate(inputs) if each.required), default=0)
+    return least, _MANY if any(each.variadic for each in inputs) else len(inputs)
+
+
+def _slot(parameter: Parameter) -> Slot:
+    """Each input has a type variable of its own: the op says which types it takes."""
+    name = parameter.name
+    return Slot(name, name, None, not parameter.required, parameter.variadic, homogeneous=False)

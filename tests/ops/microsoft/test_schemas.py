@@ -1,0 +1,54 @@
+"""Every operator of com.microsoft against the schemas of the installed onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+from sardonyx.ops import OPS
+from sardonyx.ops.definition import Definition
+from tests.test_op_schemas import same
+
+DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
+SCHEMAS = sorted(
+    (s for s in get_all_operator_schema() if s.domain in DOMAINS and (s.domain, s.name) in OPS),
+    key=lambda s: (s.domain, s.name),
+)
+
+
+def label(schema: Any) -> str:
+    return str(schema.name)
+
+
+def definition_of(schema: Any) -> Definition:
+    return OPS[schema.domain, schema.name].at(schema.since_version)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=label)
+def test_inputs_are_those_of_the_schema(schema: Any) -> None:
+    parameters = definition_of(schema).inputs
+    assert [p.name for p in parameters] == [formal.name for formal in schema.inputs]
+    for parameter, formal in zip(parameters, schema.inputs, strict=True):
+        kind = str(formal.option).rpartition(".")[2]
+        assert parameter.variadic == (kind == "Variadic"), formal.name
+        assert parameter.required == (kind == "Single"), formal.name
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=label)
+def test_attributes_are_those_of_the_schema(schema: Any) -> None:
+    attributes = definition_of(schema).attributes
+    assert set(attributes) == set(schema.attributes)
+    for name, formal in schema.attributes.items():
+        default = onnx.AttributeProto.FromString(formal._default_value)
+        assert attributes[name].required == bool(formal.required), name
+        if default.name:
+            assert same(attributes[name].default, onnx.helper.get_attribute_value(default)), name
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=label)
+def test_as_many_results_as_the_schema_has(schema: Any) -> None:
+    definition = definition_of(schema)
+    assert definition.counts_outputs or definition.outputs == len(schema.outputs)
