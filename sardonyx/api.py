@@ -112,10 +112,11 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     `memory_fraction` is the part of a GPU's memory that the library may reserve; JAX reserves three
     quarters by default. It must be set before JAX is first used.
 
-    With `retain_freed_memory` the process keeps the host memory that calls free. Otherwise the
-    system provides and clears temporaries of more than 32 MB anew at every call. Arrays between
-    oneDNN's products are not among these: their memory is retained without it, up to 256 MB. It
-    affects the whole process from then on, and works only on Linux with the GNU C library.
+    With `retain_freed_memory` the process keeps the host memory that calls free. Otherwise it keeps
+    up to 128 MB, from the first program on a CPU that makes large arrays, and up to 256 MB between
+    oneDNN's products; the system provides and clears anew at every call what exceeds this. Both
+    affect the whole process from then on, and work only on Linux with the GNU C library. What
+    `GLIBC_TUNABLES` says of `malloc` holds in any case.
 
     `precision` is how exactly JAX multiplies and convolves float32: "highest" is float32 itself;
     "high" is TF32 on GPUs, and nearly float32 on TPUs; "bfloat16" rounds the factors to that type,

@@ -130,6 +130,40 @@ print(give_back_freed(), keep_freed(), give_back_freed())
     assert done.stdout.split() == ([b"True", b"True", b"False"] if is_glibc else [b"False"] * 3)
 
 
+RETAINED = """
+import resource, sys
+import numpy as np, sardonyx
+from tests.support.onnx_builders import model, node
+
+names = [f"y{i}" for i in range(8)]
+nodes = [node("Concat", ["x"] * (i + 2), [name], axis=0) for i, name in enumerate(names)]
+proto = model(nodes, ["x"], names)
+loaded = sardonyx.load(proto, backend="jax", device="cpu", compile="now")
+x = np.ones(2**18, np.float32)
+faults = []
+for _ in range(6):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    loaded.run(None, {"x": x})
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(min(faults[3:]))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an option of the GNU C library")
+@pytest.mark.parametrize("tunables", ["", "glibc.malloc.perturb=0"])
+def test_results_are_written_to_pages_of_the_last_call(tunables: str) -> None:
+    """Unless the user tells the C library anything: then most pages of 44 MB are fetched anew."""
+    environment = {**os.environ, "GLIBC_TUNABLES": tunables, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", RETAINED],
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    assert (int(done.stdout) > 1000) == bool(tunables)
+
+
 def test_only_what_lies_badly_is_copied() -> None:
     lies_well = aligned(np.empty(2 * SMALLEST + 1, np.uint8)[1:])
     assert aligned(lies_well) is lies_well

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from threading import Event
 from typing import Any
@@ -97,26 +99,52 @@ def give_back_freed() -> bool:
     return trim is not None and bool(trim(0))
 
 
+def retain_results() -> bool:
+    """Let this process retain up to 128 MB that is freed, for the results of the next call.
+
+    Without it the GNU C library returns arrays of some megabytes to the system, which clears their
+    pages for the next call. What the user sets for `malloc` in the environment stays.
+    """
+    if _retains.is_set() or _keeps.is_set() or _is_set_by_user():
+        return False
+    _retains.set()
+    return _adjusted([_MAPS_FROM_32_MB, _TRIMMING_FROM_128_MB])
+
+
+def _is_set_by_user() -> bool:
+    return "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
+        name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+    )
+
+
 def keep_freed() -> bool:
     """Let this process retain freed memory for its next allocations; return whether it does.
 
     The GNU C library returns large arrays to the system when they are freed, and the system clears
     each page that it hands out again. For XLA's temporaries this happens at each call.
     """
-    if not sys.platform.startswith("linux"):
-        return False
-    adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     settings = [_NO_MAPS, _NO_TRIMMING]
     # Only the main thread's heap grows to any size, but threads that share it wait for each other.
     settings += [_ONE_HEAP] if processors.available() == 1 else []
-    _keeps.set()
+    if sys.platform.startswith("linux"):
+        _keeps.set()
+    return _adjusted(settings)
+
+
+def _adjusted(settings: Iterable[tuple[int, int]]) -> bool:
+    """Set options of malloc.h; return whether this library has them all."""
+    if not sys.platform.startswith("linux"):
+        return False
+    adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     # Other C libraries have no such function, or one that does nothing and returns 0.
     return adjust is not None and all(adjust(*setting) for setting in settings)
 
 
-# Set once the process is to keep the memory that it frees.
-_keeps = Event()
+# Set once the process is to keep all memory that it frees, or some.
+_keeps, _retains = Event(), Event()
 
 # The options of malloc.h: large arrays stay in the heap, the heap never shrinks, and all threads
 # share one heap.
 _NO_MAPS, _NO_TRIMMING, _ONE_HEAP = (-4, 0), (-1, -1), (-8, 1)
+# Larger arrays have pages of their own; the heap shrinks when more than this is free at its end.
+_MAPS_FROM_32_MB, _TRIMMING_FROM_128_MB = (-3, 2**25), (-1, 2**27)

@@ -20,12 +20,12 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
-from sardonyx.backends.host_memory import aligned, give_back_freed
+from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
 from sardonyx.backends.jax import inline, memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import CompiledFolder
 from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.costs import costs_of
+from sardonyx.backends.jax.costs import bytes_made_anew, costs_of
 from sardonyx.backends.jax.onednn.threads import threads
 from sardonyx.backends.jax.operations import JaxOperations
 from sardonyx.backends.jax.padding.arrays import JaxPadding
@@ -50,6 +50,9 @@ _WATCHING = ("jax_debug_nans", "jax_debug_infs", "jax_disable_jit")
 
 # Seconds of a compilation that leaves so much freed memory that giving it back pays.
 LONG_COMPILE = 0.5
+
+# Bytes of results and temporaries that take longer to clear at each call than the call itself.
+LARGE_RESULTS = 2**22
 
 # With fewer multiplications XLA has finished before another kernel would start.
 SMALLEST_PACKED = 2**14
@@ -244,6 +247,8 @@ class JaxBackend(JaxOperations):
     ) -> Executable:
         checks = self.settings.checks
         specs = [self.spec(argument) for argument in arguments]
+        if self._is_on_cpu and bytes_made_anew(built) > LARGE_RESULTS:
+            retain_results()
 
         def run(*arrays: Any) -> Any:
             try:

@@ -18,3 +18,10 @@ def costs_of(built: Any) -> Costs:
         operations=work.get("flops", 0.0),
         moved=work.get("bytes accessed", 0.0),
     )
+
+
+def bytes_made_anew(built: Any) -> int:
+    """The bytes of results and temporaries that a call allocates."""
+    memory = built.memory_analysis()
+    total: int = memory.output_size_in_bytes + memory.temp_size_in_bytes
+    return total
