@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -126,3 +127,45 @@ def test_python_m_sardonyx_takes_the_example_from_anywhere(tmp_path: Path) -> No
     )
     assert run.stdout.startswith("encoder.onnx, exported by pytorch")
     assert not run.stderr
+
+
+def test_check_lists_the_segments_and_their_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", ENCODER, "--shape", "x=2,16,48", "--backend", "jax"]) == 0
+    told = capsys.readouterr().out
+    assert "can run on jax" in told
+    assert "x: float32[2, 16, 48]" in told
+    (row,) = [line.split() for line in told.splitlines() if line.startswith("0 ")]
+    assert row[1] == "jax"
+    assert int(row[2]) > 10
+    assert "waits for the device only at its end" in told
+
+
+def test_check_says_why_a_step_runs_on_the_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Unique", ["e"], ["u"])]
+    nodes.append(helper.make_node("Neg", ["u"], ["y"]))
+    graph = helper.make_graph(nodes, "host", [x], [y])
+    path = tmp_path / "host.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
+    assert main(["check", str(path), "--shape", "x=5", "--backend", "jax"]) == 0
+    told = capsys.readouterr().out
+    assert "Unique: the shape of its result depends on data" in told
+    assert re.findall(r"^\d +(jax|host) ", told, re.MULTILINE) == ["jax", "host", "jax"]
+
+
+def test_check_lists_every_unsupported_operator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(tmp_path, helper.make_node("Strange", ["x", "w"], ["y"], domain="odd", name="it"))
+    assert main(["check", path]) == 1
+    told = capsys.readouterr().out
+    assert "odd::Strange of opset 1" in told
+    assert "it" in told
+
+
+def test_check_asks_for_sizes_that_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", ENCODER, "--shape", "x=2,16,47"]) == 1
+    assert "--shape x=" in capsys.readouterr().out

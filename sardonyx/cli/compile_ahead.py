@@ -31,7 +31,7 @@ def compile_ahead(
     precision: str,
 ) -> str:
     """Compile a model for calls of these shapes, each a list of "INPUT=SIZES"; return a report."""
-    signatures = [dict(map(_parsed, call)) for call in calls] or [{}]
+    signatures = [dict(map(parsed_shape, call)) for call in calls] or [{}]
     with TemporaryDirectory() as folder:
         model = load(path, backend=backend, device=device, precision=precision, cache=folder)
         recordings = model._plain.recordings
@@ -63,8 +63,12 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def _parsed(text: str) -> tuple[str, tuple[int, ...]]:
-    """Return the input and the shape of "x=1,3,224,224"; a number has the shape of "x="."""
+def parsed_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Return the input and the shape of "x=1,3,224,224"; a number has the shape of "x=".
+
+    >>> parsed_shape("x=1,3")
+    ('x', (1, 3))
+    """
     match = _SHAPE.fullmatch(text)
     if match is None:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""The command line: `sardonyx demo`, `show MODEL`, `compile MODEL` and `ops`."""
+"""The command line: `sardonyx demo`, `show MODEL`, `check MODEL`, `compile MODEL` and `ops`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.table import Table
 
 from sardonyx.arguments import PRECISIONS
 from sardonyx.backends import find
+from sardonyx.cli.check import check
 from sardonyx.cli.compile_ahead import SUFFIX, compile_ahead
 from sardonyx.cli.demo import demo
 from sardonyx.cli.operator_page import page
@@ -38,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "compile":
             print(_compiled(options))
             return 0
+        if options.command == "check":
+            return check(options.model, options.shape, options.backend, options.device)
         show(options.model, options.backend)
     except SardonyxError as error:
         print(f"sardonyx: {error}", file=sys.stderr)
@@ -102,9 +105,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     show_parser.add_argument("model", metavar="MODEL", help="the path of an ONNX file")
     show_parser.add_argument("--backend", help="jax, cupy or numpy: the backend to check")
+    _add_check(commands.add_parser("check", help="print whether a model runs, and where"))
     _add_compile(commands.add_parser("compile", help="compile a model ahead, into one file"))
     commands.add_parser("ops", help="print all operators, their types and where they run")
     return parser
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Print the operators that sardonyx does not have; or the segments of a call, where each "
+        "runs and what it costs by the compiler's counts."
+    )
+    parser.add_argument("model", metavar="MODEL", help="the path of an ONNX file")
+    parser.add_argument(
+        "--shape",
+        nargs="+",
+        default=[],
+        metavar="INPUT=SIZES",
+        help="the sizes of inputs, as in --shape x=1,3,224,224 (default: the fixed ones, else 1)",
+    )
+    parser.add_argument("--backend", help="jax, cupy or numpy (default: the best installed)")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 or tpu")
 
 
 def _add_compile(parser: argparse.ArgumentParser) -> None:

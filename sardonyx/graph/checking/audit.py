@@ -96,12 +96,18 @@ def _signature(node: Node, opsets: Mapping[str, int]) -> schema.Signature | None
     return signature_of(node.op_type, node.domain, opset) if opset else None
 
 
-def _refuse_unsupported(source: Source) -> None:
+def unsupported(source: Source) -> dict[str, list[Node]]:
+    """Return the nodes of operators that sardonyx does not have, by operator and reason."""
     missing: dict[str, list[Node]] = {}
     for node, opsets in all_nodes(source):
         is_defined = _is_call(node, source) or (node.domain, node.op_type) in source.custom
         if not is_defined and (reason := _why_unsupported(node, opsets)):
             missing.setdefault(reason, []).append(node)
+    return missing
+
+
+def _refuse_unsupported(source: Source) -> None:
+    missing = unsupported(source)
     if not missing:
         return
     shown = "; ".join(
