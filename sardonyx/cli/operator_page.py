@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import onnx
 from onnx.defs import OpSchema
 
 from sardonyx.graph.standard.bodies import has_body
 from sardonyx.ops import OPS
-from sardonyx.ops.definition import Definition, Need, Op
+from sardonyx.ops.definition import Definition, Need
+from sardonyx.ops.microsoft.left_out import LEFT_OUT
 
 _OPENING = """# Operators
 
@@ -29,6 +29,11 @@ CuPy has no types of fewer than 16 bits, except int8, uint8 and bool.
 """
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
+
+MICROSOFT = ("com.microsoft", "com.microsoft.nchwc")
+
+_OF_MICROSOFT = """onnxruntime's optimizer, quantizers and exporters write these operators. Its
+documentation of contrib operators defines them."""
 
 # Names for groups of types, used if an operator has all types of the group.
 _GROUPS = (
@@ -58,7 +63,24 @@ def page() -> str:
         lines += ["| operator | versions | types | JAX | CuPy |", "|---|---|---|---|---|"]
         lines += [_row(domain, name, schemas) for name, schemas in sorted(names.items())]
         lines.append("")
+    lines += _microsoft()
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _microsoft() -> Iterator[str]:
+    """Yield the tables of the operators of com.microsoft, and of those that are left out."""
+    ops = sorted(
+        (op for (domain, _), op in OPS.items() if domain in MICROSOFT),
+        key=lambda op: (op.domain, op.name),
+    )
+    yield from (f"## com.microsoft: {len(ops)}", "", _OF_MICROSOFT, "")
+    yield from ("| operator | JAX | CuPy |", "|---|---|---|")
+    for op in ops:
+        places = _places(op.at(1), of_strings=False)
+        name = op.name if op.domain == MICROSOFT[0] else f"{op.name} ({op.domain})"
+        yield f"| {name} | {' | '.join(places)} |"
+    yield from ("", "Left out:", "", "| operator | why |", "|---|---|")
+    yield from (f"| {name} | {reason} |" for name, reason in sorted(LEFT_OUT.items()))
 
 
 def missing() -> list[str]:
@@ -89,7 +111,9 @@ def _row(domain: str, name: str, schemas: list[OpSchema]) -> str:
     newest = [schema for schema in schemas if not schema.deprecated][-1]
     places = ("by its body" if has_body(name, domain, newest.since_version) else "missing",) * 2
     if op is not None:
-        places = _places(op, newest)
+        types = {text for slot in newest.inputs for text in slot.types}
+        of_strings = bool(types) and all("string" in text for text in types)
+        places = _places(op.at(newest.since_version), of_strings=of_strings)
     cells = (f"[{name}]({_link(domain, name)})", versions, _types(newest), *places)
     return f"| {' | '.join(cells)} |"
 
@@ -98,13 +122,11 @@ def _link(domain: str, name: str) -> str:
     return f"https://onnx.ai/onnx/operators/onnx_{domain.replace('.', '')}_{name}.html"
 
 
-def _places(op: Op[Any], schema: OpSchema) -> tuple[str, str]:
+def _places(definition: Definition, *, of_strings: bool) -> tuple[str, str]:
     """Return where the operator runs on JAX and on CuPy."""
-    definition = op.at(schema.since_version)
     if not _reads_data(definition):
         return "tracing", "tracing"
-    types = {text for slot in schema.inputs for text in slot.types}
-    if types and all("string" in text for text in types):
+    if of_strings:
         return "host", "host"
     if definition.runs_subgraphs:
         return "subgraph", "subgraph"
