@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -212,3 +213,19 @@ def test_memory_between_products_is_not_asked_for_again(tmp_path: Path) -> None:
     run = [sys.executable, "-c", FAULTS, str(tmp_path / "model.onnx")]
     done = subprocess.run(run, stdout=subprocess.PIPE, check=True)
     assert int(done.stdout) < 5_000
+
+
+def test_release_frees_the_space_between_products() -> None:
+    loaded = sardonyx.load(network(*CASES["inverted"][:2], **WIDE), backend="jax", compile="now")
+    x = {"x": np.ones((16, CHANNELS, 96, 96), np.float32)}
+    expected = loaded.run(None, x)[0].sum()
+    before = resident()
+    onednn.release()
+    assert resident() < before - 2**23
+    loaded.release()
+    assert loaded.run(None, x)[0].sum() == expected
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -199,6 +199,9 @@ class Backend(Operations):
     def discard(self, array: Array) -> None:
         """Free the memory of a donated array, which its owner does not use again."""
 
+    def release(self) -> None:
+        """Give the memory that is retained for later calls back to the system."""
+
     def reserved(self) -> tuple[int, int]:
         """The bytes of device memory that the library holds, and its limit; zeros if unknown."""
         return 0, 0

@@ -296,6 +296,11 @@ class JaxBackend(JaxOperations):
         place = None if self.device is None else SingleDeviceSharding(self.device)
         return jax.ShapeDtypeStruct(argument.shape, argument.dtype, sharding=place)
 
+    def release(self) -> None:
+        if self.fuses:
+            onednn.release()
+            give_back_freed()
+
     def reserved(self) -> tuple[int, int]:
         stats = self._actual_device.memory_stats() or {}
         names = ("pool_bytes", "bytes_reserved", "bytes_in_use")

@@ -157,6 +157,7 @@ class Model(OnnxModel):
         self._shared.weights.release()
         # Traces contain reference cycles, which Python frees only when it collects garbage.
         gc.collect()
+        self._backend.release()
 
     # -- copies -----------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ computes the same, and `status` says why.
 """
 
 from sardonyx.backends.jax.onednn.chains import Chain, chain
-from sardonyx.backends.jax.onednn.loaded import identity, status
+from sardonyx.backends.jax.onednn.loaded import identity, release, status
 from sardonyx.backends.jax.onednn.products import (
     PackedWeight,
     Product,
@@ -21,5 +21,6 @@ __all__ = [
     "convolution",
     "identity",
     "matrix_product",
+    "release",
     "status",
 ]

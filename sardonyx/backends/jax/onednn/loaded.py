@@ -106,6 +106,13 @@ def run_chain(spec: Sequence[int], y: Bytes, *arguments: Bytes) -> None:
         raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
 
 
+def release() -> None:
+    """Free the memory that is retained between calls, if the kernels are loaded."""
+    # Whoever has loaded no kernels retains no memory.
+    if _loaded.cache_info().currsize and (library := _kernels().functions) is not None:
+        library.sardonyx_onednn_release()
+
+
 def _passed(spec: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_int64], int]:
     return (ctypes.c_int64 * len(spec))(*spec), len(spec)
 
@@ -133,6 +140,7 @@ def _loaded() -> Kernels:
 
 
 def _declare(library: ctypes.CDLL) -> None:
+    library.sardonyx_onednn_release.restype = None
     spec = (ctypes.POINTER(ctypes.c_int64), ctypes.c_int64)
     library.sardonyx_onednn_plan.restype = ctypes.c_int64
     library.sardonyx_onednn_plan.argtypes = spec

@@ -97,6 +97,8 @@ extern "C" {
 
 int64_t sardonyx_onednn_series() { return dnnl_version()->major; }
 
+void sardonyx_onednn_release() { sardonyx::Space::release(); }
+
 // How many bytes the packed weights take, or -1 if oneDNN has no fast kernel.
 int64_t sardonyx_onednn_plan(const int64_t* numbers, int64_t count) {
   try {

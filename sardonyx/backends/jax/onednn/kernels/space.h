@@ -23,8 +23,21 @@ class Space {
 
   std::byte* get() const { return memory_.bytes.get(); }
 
+  // Frees what is retained; spaces in use are retained again when their calls end.
+  static void release() {
+    Retained& all = retained();
+    std::lock_guard<std::mutex> lock(all.changing);
+    for (Block& block : all.blocks) {
+      // The C library may keep what it gets back at the end of a thread's heap.
+      if (block.size >= kHugePage) madvise(block.bytes.get(), block.size, MADV_DONTNEED);
+    }
+    all.blocks.clear();
+    all.bytes = 0;
+  }
+
  private:
   static constexpr size_t kMostRetained = size_t{256} << 20;
+  static constexpr size_t kHugePage = size_t{2} << 20;
 
   struct Block {
     size_t size = 0;
@@ -65,7 +78,6 @@ class Space {
   }
 
   static Memory fresh(size_t bytes) {
-    constexpr size_t kHugePage = size_t{2} << 20;
     if (bytes < kHugePage) return allocated(bytes);
     Memory memory(static_cast<std::byte*>(
         std::aligned_alloc(kHugePage, (bytes + kHugePage - 1) / kHugePage * kHugePage)));
