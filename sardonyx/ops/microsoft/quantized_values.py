@@ -1,0 +1,52 @@
+"""Values of quantized arrays, rounded step by step as onnxruntime's kernels round them.
+
+Two values often lie exactly between two integers, so the last bit decides which one a kernel
+returns. Compilers may join a float32 product with the sum that follows it. The product of a short
+integer and a scale is exact in float64, so that no compiler can change what is rounded from it.
+"""
+
+from __future__ import annotations
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.standard import Array
+from sardonyx.ops.definition import DType
+from sardonyx.ops.dtypes import FLOAT32, FLOAT64, INT32
+from sardonyx.ops.quantization import quantized, single_number
+
+
+def wide_value(xp: Backend, x: Array, zero_point: Array | None) -> Array:
+    """Return the integers `x` in int32, less their zero point, which is one number if any."""
+    int32 = xp.dtype(INT32)
+    x = xp.astype(x, int32)
+    return x if zero_point is None else x - xp.astype(single_number(xp, zero_point), int32)
+
+
+def float_zero(xp: Backend, zero_point: Array | None) -> Array:
+    """Return a zero point as one float32 number; 0 if there is none."""
+    float32 = xp.dtype(FLOAT32)
+    if zero_point is None:
+        return xp.zeros((), dtype=float32)
+    return xp.astype(single_number(xp, zero_point), float32)
+
+
+def multiply_add(xp: Backend, a: Array, b: Array, c: Array | None = None) -> Array:
+    """Return `a * b + c`, or `a * b`, rounded once to float32."""
+    float64 = xp.dtype(FLOAT64)
+    product = xp.astype(a, float64) * xp.astype(b, float64)
+    total = product if c is None else product + xp.astype(c, float64)
+    return xp.astype(total, xp.dtype(FLOAT32))
+
+
+def dequantized(xp: Backend, x: Array, scale: Array, zero_point: Array | None) -> Array:
+    """Return integers as float32 values, for one scale and zero point."""
+    return multiply_add(xp, wide_value(xp, x, zero_point), single_number(xp, scale))
+
+
+def in_units(xp: Backend, x: Array, scale: Array, zero_point: Array | None, like: Array) -> Array:
+    """Quantize float32 values to the dtype of `like`: round the quotient, then add the zero."""
+    quotient = xp.quotient(x, single_number(xp, scale))
+    return quantized(xp, quotient, float_zero(xp, zero_point), dtype_of(xp, like))
+
+
+def dtype_of(xp: Backend, x: Array) -> DType:
+    return xp.numpy_dtype(x.dtype)
