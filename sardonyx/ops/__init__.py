@@ -55,6 +55,8 @@ _MODULES = (
     "directml",
     "microsoft.activation",
     "microsoft.quantization",
+    "microsoft.quantized_pooling",
+    "microsoft.quantized_products",
 )
 
 

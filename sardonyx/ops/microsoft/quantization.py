@@ -18,6 +18,7 @@ from sardonyx.ops.microsoft.quantized_values import (
     float_zero,
     in_units,
     multiply_add,
+    product,
     wide_value,
 )
 from sardonyx.ops.quantization import quantized, single_number
@@ -57,7 +58,7 @@ def QLinearAdd(
     """Add multiples of the integers themselves; one constant stands for all zero points."""
     scale = single_number(xp, C_scale)
     a, b = (xp.quotient(single_number(xp, s), scale) for s in (A_scale, B_scale))
-    zeros = multiply_add(xp, b, float_zero(xp, B_zero_point))
+    zeros = product(xp, b, float_zero(xp, B_zero_point))
     zeros = multiply_add(xp, a, float_zero(xp, A_zero_point), zeros)
     total = multiply_add(xp, B, b, float_zero(xp, C_zero_point) - zeros)
     return quantized(xp, multiply_add(xp, A, a, total), None, dtype_of(xp, A))
@@ -77,9 +78,9 @@ def QLinearMul(
 ) -> Array:
     scale = single_number(xp, A_scale) * single_number(xp, B_scale)
     scale = xp.quotient(scale, single_number(xp, C_scale))
-    product = wide_value(xp, A, A_zero_point) * wide_value(xp, B, B_zero_point)
-    product = multiply_add(xp, product, scale) + float_zero(xp, C_zero_point)
-    return quantized(xp, product, None, dtype_of(xp, A))
+    integers = wide_value(xp, A, A_zero_point) * wide_value(xp, B, B_zero_point)
+    y = product(xp, integers, scale) + float_zero(xp, C_zero_point)
+    return quantized(xp, y, None, dtype_of(xp, A))
 
 
 @op(domain=DOMAIN)

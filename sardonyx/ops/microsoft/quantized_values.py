@@ -1,8 +1,6 @@
 """Values of quantized arrays, rounded step by step as onnxruntime's kernels round them.
 
-Two values often lie exactly between two integers, so the last bit decides which one a kernel
-returns. Compilers may join a float32 product with the sum that follows it. The product of a short
-integer and a scale is exact in float64, so that no compiler can change what is rounded from it.
+Values often lie exactly between two integers, so the last bit decides which one a kernel returns.
 """
 
 from __future__ import annotations
@@ -29,17 +27,24 @@ def float_zero(xp: Backend, zero_point: Array | None) -> Array:
     return xp.astype(single_number(xp, zero_point), float32)
 
 
-def multiply_add(xp: Backend, a: Array, b: Array, c: Array | None = None) -> Array:
-    """Return `a * b + c`, or `a * b`, rounded once to float32."""
-    float64 = xp.dtype(FLOAT64)
-    product = xp.astype(a, float64) * xp.astype(b, float64)
-    total = product if c is None else product + xp.astype(c, float64)
-    return xp.astype(total, xp.dtype(FLOAT32))
+def product(xp: Backend, a: Array, b: Array) -> Array:
+    """Return `a * b` of short integers or floats, rounded to float32."""
+    float32 = xp.dtype(FLOAT32)
+    return xp.separate_product(xp.astype(a, float32), xp.astype(b, float32))
+
+
+def multiply_add(xp: Backend, a: Array, b: Array, c: Array) -> Array:
+    """Return `a * b + c`, rounded once to float32, as a processor's fused operation does.
+
+    In float64 the product of a short integer and a float32 number is exact.
+    """
+    a, b, c = (xp.astype(x, xp.dtype(FLOAT64)) for x in (a, b, c))
+    return xp.astype(a * b + c, xp.dtype(FLOAT32))
 
 
 def dequantized(xp: Backend, x: Array, scale: Array, zero_point: Array | None) -> Array:
     """Return integers as float32 values, for one scale and zero point."""
-    return multiply_add(xp, wide_value(xp, x, zero_point), single_number(xp, scale))
+    return product(xp, wide_value(xp, x, zero_point), single_number(xp, scale))
 
 
 def in_units(xp: Backend, x: Array, scale: Array, zero_point: Array | None, like: Array) -> Array:
