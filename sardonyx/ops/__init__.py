@@ -54,6 +54,9 @@ _MODULES = (
     "ml.maps",
     "directml",
     "microsoft.activation",
+    "microsoft.attention",
+    "microsoft.multi_head_attention",
+    "microsoft.rotary",
 )
 
 
