@@ -57,6 +57,9 @@ _MODULES = (
     "microsoft.quantization",
     "microsoft.quantized_pooling",
     "microsoft.quantized_products",
+    "microsoft.attention",
+    "microsoft.multi_head_attention",
+    "microsoft.rotary",
 )
 
 
