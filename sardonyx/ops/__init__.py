@@ -57,6 +57,8 @@ _MODULES = (
     "microsoft.quantization",
     "microsoft.quantized_pooling",
     "microsoft.quantized_products",
+    "microsoft.quantized_attention",
+    "microsoft.quantized_recurrence",
     "microsoft.attention",
     "microsoft.multi_head_attention",
     "microsoft.rotary",
