@@ -59,6 +59,7 @@ _MODULES = (
     "microsoft.quantized_products",
     "microsoft.quantized_attention",
     "microsoft.quantized_recurrence",
+    "microsoft.quantized_layouts",
     "microsoft.attention",
     "microsoft.multi_head_attention",
     "microsoft.rotary",
