@@ -10,7 +10,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops import activation, quantization
 from sardonyx.ops.axes import axis_within
-from sardonyx.ops.definition import op
+from sardonyx.ops.definition import Ints, op
 from sardonyx.ops.dtypes import FLOAT32, FLOAT64
 from sardonyx.ops.microsoft.quantized_values import (
     dequantized,
@@ -60,8 +60,21 @@ def QLinearAdd(
     a, b = (xp.quotient(single_number(xp, s), scale) for s in (A_scale, B_scale))
     zeros = product(xp, b, float_zero(xp, B_zero_point))
     zeros = multiply_add(xp, a, float_zero(xp, A_zero_point), zeros)
-    total = multiply_add(xp, B, b, float_zero(xp, C_zero_point) - zeros)
-    return quantized(xp, multiply_add(xp, A, a, total), None, dtype_of(xp, A))
+    # onnxruntime adds A last, unless it is one number for each row, which it adds to the constant.
+    terms = [(B, b), (A, a)]
+    if _is_constant_in_rows(A, np.broadcast_shapes(A.shape, B.shape)):
+        terms.reverse()
+    total = float_zero(xp, C_zero_point) - zeros
+    for x, factor in terms:
+        total = multiply_add(xp, x, factor, total)
+    return quantized(xp, total, None, dtype_of(xp, A))
+
+
+def _is_constant_in_rows(x: Array, shape: Ints) -> bool:
+    """Return whether `x` has one element along the last axis of `shape` that has several."""
+    sizes = (*(1,) * (len(shape) - x.ndim), *x.shape)
+    along = [size for size, whole in zip(sizes, shape, strict=True) if whole > 1]
+    return bool(along) and along[-1] == 1
 
 
 @op(domain=DOMAIN)

@@ -73,6 +73,16 @@ def test_all_pairs_of_bytes_are_combined_exactly(xp: Backend, name: str, dtype: 
         assert_as_onnxruntime(xp, name, a, one, zeros[0], b, other, zeros[1], third, zeros[2])
 
 
+@pytest.mark.parametrize("is_swapped", [True, False])
+def test_a_term_that_is_constant_in_rows(xp: Backend, is_swapped: bool) -> None:
+    rows, columns = (x.astype(np.uint8) for x in (np.arange(256)[:, None, None], np.arange(256)))
+    zero = np.array(3, np.uint8)
+    for seed in range(6):
+        terms = [(rows, scales(seed=seed), zero), (columns[:, None], scales(seed=seed + 9), zero)]
+        one, other = reversed(terms) if is_swapped else terms
+        assert_as_onnxruntime(xp, "QLinearAdd", *one, *other, scales(seed=seed + 20), zero)
+
+
 @pytest.mark.parametrize("name", ["QLinearAdd", "QLinearMul"])
 @pytest.mark.parametrize(
     ("one", "other"), [((2, 3, 4), (3, 4)), ((3, 1), (1, 4)), ((), (5,)), ((0, 3), (3,))]
