@@ -19,6 +19,7 @@ from sardonyx.ops.microsoft.quantized_values import (
     in_units,
     multiply_add,
     product,
+    require_integers,
     wide_value,
 )
 from sardonyx.ops.quantization import quantized, single_number
@@ -56,6 +57,7 @@ def QLinearAdd(
     C_zero_point: Array | None = None,
 ) -> Array:
     """Add multiples of the integers themselves; one constant stands for all zero points."""
+    require_integers(xp, A, B)
     scale = single_number(xp, C_scale)
     a, b = (xp.quotient(single_number(xp, s), scale) for s in (A_scale, B_scale))
     zeros = product(xp, b, float_zero(xp, B_zero_point))

@@ -14,7 +14,7 @@ from sardonyx.ops.definition import op
 from sardonyx.ops.dtypes import FLOAT32, FLOAT64, INT32, INT64
 from sardonyx.ops.linalg import require_factors
 from sardonyx.ops.microsoft.channels import channels_first, channels_last_again
-from sardonyx.ops.microsoft.quantized_values import dtype_of, float_zero
+from sardonyx.ops.microsoft.quantized_values import dtype_of, float_zero, require_integers
 from sardonyx.ops.quantization import (
     as_matrices,
     as_product,
@@ -42,6 +42,7 @@ def MatMulIntegerToFloat(
     b_zero_point: Array | None = None,
     bias: Array | None = None,
 ) -> Array:
+    require_integers(xp, A, B)
     a, b = as_matrices(xp, A, B)
     zeros = per_row(xp, a_zero_point, a), per_column(xp, b_zero_point, b)
     product = centred_product(xp, a, zeros[0], b, zeros[1])
@@ -78,6 +79,7 @@ def MatMulInteger16(xp: Backend, A: Array, B: Array) -> Array:
 
     Through float64, which libraries multiply fast, and which is exact for 2**21 terms.
     """
+    require_integers(xp, A, B)
     require_factors(A, B)
     float64, int64 = xp.dtype(FLOAT64), xp.dtype(INT64)
     product = xp.matmul(xp.astype(A, float64), xp.astype(B, float64))
@@ -106,6 +108,7 @@ def QGemm(
 
     `C` counts in units of both scales.
     """
+    require_integers(xp, A, B)
     if A.ndim != 2 or B.ndim != 2:
         raise ValueError(
             f"A has shape {A.shape} and B has shape {B.shape}, but both must be matrices"

@@ -14,6 +14,7 @@ from sardonyx.ops.quantization import quantized, single_number
 
 def wide_value(xp: Backend, x: Array, zero_point: Array | None) -> Array:
     """Return the integers `x` in int32, less their zero point, which is one number if any."""
+    require_integers(xp, x)
     int32 = xp.dtype(INT32)
     x = xp.astype(x, int32)
     return x if zero_point is None else x - xp.astype(single_number(xp, zero_point), int32)
@@ -51,6 +52,13 @@ def in_units(xp: Backend, x: Array, scale: Array, zero_point: Array | None, like
     """Quantize float32 values to the dtype of `like`: round the quotient, then add the zero."""
     quotient = xp.quotient(x, single_number(xp, scale))
     return quantized(xp, quotient, float_zero(xp, zero_point), dtype_of(xp, like))
+
+
+def require_integers(xp: Backend, *arrays: Array) -> None:
+    """Raise a ValueError unless all arrays hold integers."""
+    for x in arrays:
+        if not xp.isdtype(x.dtype, "integral"):
+            raise ValueError(f"a quantized input is {dtype_of(xp, x)}, but must hold integers")
 
 
 def dtype_of(xp: Backend, x: Array) -> DType:

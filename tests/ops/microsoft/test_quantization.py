@@ -186,6 +186,8 @@ ZERO = np.zeros((), np.uint8)
     [
         ("QLinearAdd", (BYTE, np.ones(3, np.float32), ZERO, BYTE, ONE, ZERO, ONE), {}, "single"),
         ("QLinearAdd", (BYTE, ONE, BYTE, BYTE, ONE, ZERO, ONE), {}, "single number"),
+        ("QLinearAdd", (BYTE, ONE, ZERO, floats(3), ONE, ZERO, ONE), {}, "float32"),
+        ("QLinearMul", (floats(3), ONE, ZERO, BYTE, ONE, ZERO, ONE), {}, "float32"),
         ("QLinearConcat", (ONE, ZERO, BYTE, ONE), {"axis": 0}, "in turn"),
         ("QLinearConcat", (ONE, ZERO, BYTE, ONE, ZERO), {"axis": 1}, "axis 1"),
         ("QuantizeLinear", (floats(3), np.ones(2, np.float32)), {"axis": 0}, "needs shape"),

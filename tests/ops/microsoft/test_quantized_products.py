@@ -112,6 +112,7 @@ MATRIX = np.zeros((2, 3), np.uint8)
     ("name", "inputs", "message"),
     [
         ("QGemm", (MATRIX, ONE, BYTE, MATRIX, ONE, BYTE), "cannot be multiplied"),
+        ("QGemm", (floats(2, 3), ONE, BYTE, MATRIX.T, ONE, BYTE), "must hold integers"),
         ("QGemm", (MATRIX[0], ONE, BYTE, MATRIX, ONE, BYTE), "both must be matrices"),
         ("QGemm", (MATRIX, ONE, BYTE, MATRIX.T, ONE, BYTE, np.zeros((3, 2), np.int32)), "C of"),
         ("DynamicQuantizeMatMul", (floats(2, 3), MATRIX.T, ONE, None, floats(5)), "bias of"),
