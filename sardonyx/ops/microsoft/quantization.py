@@ -185,9 +185,11 @@ def _exponentials(xp: Backend, scale: Array, terms: int) -> Array:
 
     It is the largest with which float32 still holds a sum of so many terms.
     """
-    room = max(0.0, math.log(float(np.finfo(FLOAT32).max) / terms) - 5)
-    steps = xp.arange(256, dtype=xp.dtype(FLOAT64))
-    powers = xp.exp(room - steps * xp.astype(scale, steps.dtype))
+    float64 = xp.dtype(FLOAT64)
+    # The logarithm is the device's: a program for many sizes has only numbers linear in them.
+    largest = math.log(float(np.finfo(FLOAT32).max)) - 5
+    room = xp.maximum(largest - xp.log(xp.asarray(float(terms), dtype=float64)), 0.0)
+    powers = xp.exp(room - xp.arange(256, dtype=float64) * xp.astype(scale, float64))
     return xp.astype(powers, xp.dtype(FLOAT32))
 
 
