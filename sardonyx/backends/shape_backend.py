@@ -132,6 +132,8 @@ class ShapeBackend(OnDevice):
     def quotient(self, a: Any, b: Any) -> Any:
         return shape_array(np.broadcast_shapes(a.shape, np.shape(b)), a.dtype)
 
+    separate_product = quotient
+
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         shape = np.broadcast_shapes(condition.shape, np.shape(a), np.shape(b))
         kinds = (v.dtype if isinstance(v, (np.ndarray, np.generic)) else v for v in (a, b))

@@ -54,6 +54,15 @@ _MODULES = (
     "ml.maps",
     "directml",
     "microsoft.activation",
+    "microsoft.quantization",
+    "microsoft.quantized_pooling",
+    "microsoft.quantized_products",
+    "microsoft.quantized_attention",
+    "microsoft.quantized_recurrence",
+    "microsoft.quantized_layouts",
+    "microsoft.attention",
+    "microsoft.multi_head_attention",
+    "microsoft.rotary",
 )
 
 

@@ -45,7 +45,7 @@ def QuantizeLinear(
     if y_zero_point is not None:
         zero = xp.astype(y_zero_point, quotient.dtype)
         y_zero_point = spread(xp, zero, x.shape, axis, block_size)
-    return _quantized(xp, quotient, y_zero_point, to, saturate=saturate)
+    return quantized(xp, quotient, y_zero_point, to, saturate=saturate)
 
 
 @op
@@ -83,7 +83,7 @@ def DynamicQuantizeLinear(xp: Backend, x: Array) -> tuple[Array, Array, Array]:
     scale = xp.quotient(high - low, 255.0)
     # Where all elements are zero, any scale is right.
     scale = xp.where(xp.equal(high, low), xp.ones_like(scale), scale)
-    zero_point = _quantized(xp, xp.quotient(-low, scale), None, UINT8)
+    zero_point = quantized(xp, xp.quotient(-low, scale), None, UINT8)
     return QuantizeLinear(xp, x, scale, zero_point), scale, zero_point
 
 
@@ -120,7 +120,7 @@ def _is_precise(dtype: DType) -> bool:
     return isdtype(dtype, "real floating") and dtype.itemsize > 1
 
 
-def _quantized(
+def quantized(
     xp: Backend, x: Array, zero_point: Array | None, to: DType, *, saturate: int = 1
 ) -> Array:
     """Convert floats in units of the scale to `to`; the zero point has the floats' dtype."""
@@ -185,9 +185,9 @@ def MatMulInteger(
     a_zero_point: Array | None = None,
     b_zero_point: Array | None = None,
 ) -> Array:
-    a, b = _matrices(xp, A, B)
-    a_zero_point, b_zero_point = _per_row(xp, a_zero_point, a), _per_column(xp, b_zero_point, b)
-    return _as_product(xp, _centred_product(xp, a, a_zero_point, b, b_zero_point), A, B)
+    a, b = as_matrices(xp, A, B)
+    a_zero_point, b_zero_point = per_row(xp, a_zero_point, a), per_column(xp, b_zero_point, b)
+    return as_product(xp, centred_product(xp, a, a_zero_point, b, b_zero_point), A, B)
 
 
 @op
@@ -202,22 +202,22 @@ def QLinearMatMul(
     y_scale: Array,
     y_zero_point: Array,
 ) -> Array:
-    rows, columns = _matrices(xp, a, b)
-    product = _centred_product(
-        xp, rows, _per_row(xp, a_zero_point, rows), columns, _per_column(xp, b_zero_point, columns)
+    rows, columns = as_matrices(xp, a, b)
+    product = centred_product(
+        xp, rows, per_row(xp, a_zero_point, rows), columns, per_column(xp, b_zero_point, columns)
     )
-    y = _requantized(
+    y = requantized(
         xp,
         product,
-        _per_row(xp, a_scale, rows),
-        _per_column(xp, b_scale, columns),
-        _per_row(xp, y_scale, product),
-        _per_row(xp, y_zero_point, product),
+        per_row(xp, a_scale, rows),
+        per_column(xp, b_scale, columns),
+        per_row(xp, y_scale, product),
+        per_row(xp, y_zero_point, product),
     )
-    return _as_product(xp, y, a, b)
+    return as_product(xp, y, a, b)
 
 
-def _matrices(xp: Backend, a: Array, b: Array) -> tuple[Array, Array]:
+def as_matrices(xp: Backend, a: Array, b: Array) -> tuple[Array, Array]:
     """Return both factors as matrices: a vector is a row on the left, a column on the right."""
     require_factors(a, b)
     rows = xp.reshape(a, (1, -1)) if a.ndim == 1 else a
@@ -228,19 +228,19 @@ def _matrices(xp: Backend, a: Array, b: Array) -> tuple[Array, Array]:
     return rows, columns
 
 
-def _as_product(xp: Backend, y: Array, a: Array, b: Array) -> Array:
-    """Return `y` without the axes that `_matrices` added to vectors."""
+def as_product(xp: Backend, y: Array, a: Array, b: Array) -> Array:
+    """Return `y` without the axes that `as_matrices` added to vectors."""
     rows = y.shape[-2:-1] if a.ndim > 1 else ()
     columns = y.shape[-1:] if b.ndim > 1 else ()
     return xp.reshape(y, (*y.shape[:-2], *rows, *columns))
 
 
-def _per_row(xp: Backend, value: Any, matrices: Array) -> Any:
+def per_row(xp: Backend, value: Any, matrices: Array) -> Any:
     """Return a scale or zero point that broadcasts along the rows of matrices."""
     return _along(xp, value, (*matrices.shape[:-1], 1), vector=(-1, 1))
 
 
-def _per_column(xp: Backend, value: Any, matrices: Array) -> Any:
+def per_column(xp: Backend, value: Any, matrices: Array) -> Any:
     return _along(xp, value, (*matrices.shape[:-2], 1, matrices.shape[-1]), vector=(1, -1))
 
 
@@ -252,7 +252,7 @@ def _along(xp: Backend, value: Any, shape: Ints, *, vector: Ints) -> Any:
     return value
 
 
-def _centred_product(
+def centred_product(
     xp: Backend,
     a: Array,
     a_zero_point: Array | None,
@@ -265,7 +265,7 @@ def _centred_product(
     The factors are multiplied out, so that the expensive product is one of 8-bit integers.
     """
     if not xp.isdtype(a.dtype, "integral"):
-        return xp.matmul(_difference(xp, a, a_zero_point), _difference(xp, b, b_zero_point))
+        return xp.matmul(less_zero_point(xp, a, a_zero_point), less_zero_point(xp, b, b_zero_point))
     int32 = xp.dtype(INT32)
     product = xp.integer_matmul(a, b)
     if b_zero_point is not None:
@@ -281,13 +281,13 @@ def _centred_product(
     return product
 
 
-def _difference(xp: Backend, x: Array, zero_point: Array | None) -> Array:
+def less_zero_point(xp: Backend, x: Array, zero_point: Array | None) -> Array:
     dtype = xp.dtype(INT32 if xp.isdtype(x.dtype, "integral") else FLOAT32)
     x = xp.astype(x, dtype)
     return x if zero_point is None else x - xp.astype(zero_point, dtype)
 
 
-def _requantized(
+def requantized(
     xp: Backend, x: Array, one: Array, other: Array, scale: Array, zero_point: Array
 ) -> Array:
     """Quantize a product of values with the scales `one` and `other` to units of `scale`."""
@@ -296,7 +296,7 @@ def _requantized(
     )
     factor = xp.quotient(one * other, scale)
     x = xp.astype(x, xp.dtype(FLOAT32)) * factor
-    return _quantized(xp, x, zero, xp.numpy_dtype(zero_point.dtype))
+    return quantized(xp, x, zero, xp.numpy_dtype(zero_point.dtype))
 
 
 # -- convolution ----------------------------------------------------------------------------------
@@ -317,12 +317,12 @@ def ConvInteger(
     """Return the exact convolution modulo 2**32; padding is filled with the zero point."""
     windows = windows_of_filters(x, w, group=group, kernel_shape=kernel_shape, **layout)
     filters, taps = w.shape[0], math.prod(w.shape[1:])
-    x_zero_point = None if x_zero_point is None else _single(xp, x_zero_point)
+    x_zero_point = None if x_zero_point is None else single_number(xp, x_zero_point)
     if w_zero_point is not None:
         w_zero_point = _per_filter(xp, w_zero_point, filters, axes=w.ndim)
     if w.shape[1] == 1 and taps * 2**16 <= 2**24:
         # float32 represents the sums, and depthwise convolution is faster than many small products.
-        centred = (_difference(xp, x, x_zero_point), _difference(xp, w, w_zero_point))
+        centred = (less_zero_point(xp, x, x_zero_point), less_zero_point(xp, w, w_zero_point))
         y = convolution_by_finite(
             xp,
             *(xp.astype(v, xp.dtype(FLOAT32)) for v in centred),
@@ -344,7 +344,7 @@ def ConvInteger(
         sums = xp.reshape(sums, (x.shape[0], group, 1, places))
         if w_zero_point.size > 1:
             w_zero_point = xp.reshape(w_zero_point, (group, filters // group, 1))
-    product = _centred_product(xp, rows, w_zero_point, columns, x_zero_point, sums)
+    product = centred_product(xp, rows, w_zero_point, columns, x_zero_point, sums)
     return xp.reshape(product, (x.shape[0], filters, *windows.sizes))
 
 
@@ -364,13 +364,13 @@ def QLinearConv(
 ) -> Array:
     y: Array = ConvInteger(xp, x, w, x_zero_point, w_zero_point, **attributes)
     y = with_bias(xp, y, B)
-    return _requantized(
+    return requantized(
         xp,
         y,
-        _single(xp, x_scale),
+        single_number(xp, x_scale),
         _per_filter(xp, w_scale, w.shape[0], axes=y.ndim - 1),
-        _single(xp, y_scale),
-        _single(xp, y_zero_point),
+        single_number(xp, y_scale),
+        single_number(xp, y_zero_point),
     )
 
 
@@ -398,7 +398,7 @@ def _columns(xp: Backend, x: Array, windows: Windows) -> Array:
     return x
 
 
-def _single(xp: Backend, value: Array) -> Array:
+def single_number(xp: Backend, value: Array) -> Array:
     if value.size != 1:
         raise ValueError(
             f"a scale or zero point has shape {value.shape}, but must be a single number"

@@ -53,6 +53,7 @@ class Network:
         B: Array | None,
         gates: int,
         hoisted: int,
+        multiply: Callable[[Array, Array], Array] | None = None,
         *,
         activation_alpha: Floats | None = None,
         activation_beta: Floats | None = None,
@@ -61,7 +62,10 @@ class Network:
         hidden_size: int | None = None,
         layout: int = 0,
     ) -> Network:
-        """Build the network; the cell adds the recurrent biases of gates that are not `hoisted`."""
+        """Build the network; the cell adds the recurrent biases of gates that are not `hoisted`.
+
+        `multiply` takes the place of the product of inputs and `W`, if its elements are no floats.
+        """
         require_one_of("direction", direction, _BACKWARDS)
         require_one_of("layout", layout, (0, 1))
         if clip is not None and not clip > 0:
@@ -83,7 +87,8 @@ class Network:
         # One product for all steps and directions; the loop computes only what needs the state.
         columns = xp.matrix_transpose(xp.reshape(W, (count * rows, W.shape[2])))
         steps, batch, features = X.shape
-        products = xp.matmul(xp.reshape(X, (steps * batch, features)), columns)
+        multiply = multiply or xp.matmul
+        products = multiply(xp.reshape(X, (steps * batch, features)), columns)
         projected = xp.moveaxis(xp.reshape(products, (steps, batch, count, rows)), 1, 2)
         inner_bias: Operand = 0.0
         if B is not None:

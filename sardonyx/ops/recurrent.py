@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from sardonyx.backends.base import Backend
@@ -104,17 +105,37 @@ def LSTM(
     **attributes: NetworkAttributes,
 ) -> tuple[Array, ...]:
     net = Network.of(xp, X, W, R, B, gates=4, hoisted=4, **attributes)
+
+    def recur(h: Array) -> Array:
+        return xp.matmul(h, net.R)
+
+    states = (sequence_lens, initial_h, initial_c)
+    return long_short_term(net, recur, states, P, activations, input_forget)
+
+
+def long_short_term(
+    net: Network,
+    recur: Callable[[Array], Array],
+    states: tuple[Array | None, Array | None, Array | None],
+    P: Array | None,
+    activations: Strings,
+    input_forget: int,
+) -> tuple[Array, ...]:
+    """Run LSTM cells; `recur` returns what the hidden state adds to all gates.
+
+    `states` are the lengths of sequences and the initial hidden and cell states.
+    """
     f, g, out = net.activations(3, activations or ("Sigmoid", "Tanh", "Tanh") * len(net.backwards))
     Pi, Po, Pf = net.peepholes(P)
 
     def cell(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        i, o, past, new = net.split(x + xp.matmul(h, net.R))
+        i, o, past, new = net.split(x + recur(h))
         i = f(_peeping(i, Pi, c))
         forget = 1 - i if input_forget else f(_peeping(past, Pf, c))
         c = forget * c + i * g(new)
         return f(_peeping(o, Po, c)) * out(c), c
 
-    return net.run(cell, sequence_lens, initial_h, initial_c)
+    return net.run(cell, *states)
 
 
 def _peeping(gate: Array, weight: Array | None, c: Array) -> Array:

@@ -151,6 +151,9 @@ class JaxOperations(OnDevice):
             result = lax.reduce_precision(result, 8, form.nmant)
         return result.astype(a.dtype)
 
+    def separate_product(self, a: Any, b: Any) -> Any:
+        return _rounded_in_float64(a.astype(jnp.float64) * b.astype(jnp.float64))
+
     def integer_matmul(self, a: Any, b: Any) -> Any:
         """Signed by signed, for which there are instructions: x is (x - 128) + 128."""
         if a.dtype == jnp.uint8:
@@ -250,9 +253,12 @@ def _divided(x: Any, y: Any) -> Any:
 
 def _divided_in_float64(x: Any, y: Any) -> Any:
     """For GPUs, where XLA's quotients of float32 may be off by two units in the last place."""
-    result = x.astype(jnp.float64) / y.astype(jnp.float64)
-    # Without this step LLVM would see that a quotient of float32 is all that is wanted.
-    return lax.reduce_precision(result, 11, 23).astype(jnp.float32)
+    return _rounded_in_float64(x.astype(jnp.float64) / y.astype(jnp.float64))
+
+
+def _rounded_in_float64(x: Any) -> Any:
+    """Round to float32; without the first step LLVM would compute `x` itself in float32."""
+    return lax.reduce_precision(x, 11, 23).astype(jnp.float32)
 
 
 def _less_128(x: Any) -> Any:

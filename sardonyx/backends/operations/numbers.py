@@ -41,6 +41,10 @@ class Numbers(Library):
         """`a / b`, rounded once to the dtype of `a`: a compiler may be less exact in `divide`."""
         return self.divide(a, b)
 
+    def separate_product(self, a: Array, b: Array) -> Array:
+        """`a * b` in float32, rounded before a sum that follows: a compiler may join the two."""
+        return a * b
+
     def whole_where_near(self, x: Array) -> Array:
         """`x`, and the integer where a function that is not rounded exactly may have missed it."""
         return x
