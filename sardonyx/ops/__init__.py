@@ -54,6 +54,10 @@ _MODULES = (
     "ml.maps",
     "directml",
     "microsoft.activation",
+    "microsoft.layout",
+    "microsoft.linalg",
+    "microsoft.signal",
+    "microsoft.image",
 )
 
 
