@@ -58,6 +58,11 @@ _MODULES = (
     "microsoft.linalg",
     "microsoft.signal",
     "microsoft.image",
+    "microsoft.strings",
+    "microsoft.hashing",
+    "microsoft.ngrams",
+    "microsoft.time_warping",
+    "microsoft.embedding",
 )
 
 
