@@ -63,6 +63,9 @@ _MODULES = (
     "microsoft.ngrams",
     "microsoft.time_warping",
     "microsoft.embedding",
+    "microsoft.gates",
+    "microsoft.hyper_connections",
+    "microsoft.engram_hashing",
 )
 
 

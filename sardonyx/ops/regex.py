@@ -56,11 +56,15 @@ def _search_of_re2(compiled: Any, text: str) -> Search:
         bounds = [0, *accumulate(len(char.encode()) for char in text)]
 
     def search(start: int) -> tuple[int, int] | None:
-        match = compiled.search(encoded, bounds[start])
-        if match is None:
-            return None
-        first, end = match.span()
-        return bisect_left(bounds, first), bisect_left(bounds, end)
+        at = bounds[start]
+        while (match := compiled.search(encoded, at)) is not None:
+            first, end = match.span()
+            place = bisect_left(bounds, first)
+            if bounds[place] == first:
+                return place, bisect_left(bounds, end)
+            # An empty match between the bytes of one character.
+            at = bounds[place]
+        return None
 
     return search
 
