@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from sardonyx.backends.base import Backend
@@ -104,17 +105,26 @@ def LSTM(
     **attributes: NetworkAttributes,
 ) -> tuple[Array, ...]:
     net = Network.of(xp, X, W, R, B, gates=4, hoisted=4, **attributes)
+    return net.run(
+        lstm_cell(net, P, activations, input_forget), sequence_lens, initial_h, initial_c
+    )
+
+
+def lstm_cell(
+    net: Network, P: Array | None, activations: Strings, input_forget: int
+) -> Callable[[Array, Array, Array], tuple[Array, Array]]:
+    """Return the function from an input and both states to the new states."""
     f, g, out = net.activations(3, activations or ("Sigmoid", "Tanh", "Tanh") * len(net.backwards))
     Pi, Po, Pf = net.peepholes(P)
 
     def cell(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        i, o, past, new = net.split(x + xp.matmul(h, net.R))
+        i, o, past, new = net.split(x + net.xp.matmul(h, net.R))
         i = f(_peeping(i, Pi, c))
         forget = 1 - i if input_forget else f(_peeping(past, Pf, c))
         c = forget * c + i * g(new)
         return f(_peeping(o, Po, c)) * out(c), c
 
-    return net.run(cell, sequence_lens, initial_h, initial_c)
+    return cell
 
 
 def _peeping(gate: Array, weight: Array | None, c: Array) -> Array:
