@@ -67,6 +67,7 @@ _MODULES = (
     "microsoft.hyper_connections",
     "microsoft.engram_hashing",
     "microsoft.recurrent",
+    "microsoft.generation",
 )
 
 

@@ -10,7 +10,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Host, Unsized, op
-from sardonyx.ops.dtypes import INT32, INT64
+from sardonyx.ops.dtypes import BOOL, INT32, INT64
 
 
 @op(domain="com.microsoft")
@@ -23,23 +23,24 @@ def NGramRepeatBlock(xp: Backend, input_ids: Array, scores: Array, *, ngram_size
         )
     if ngram_size < 1:
         raise ValueError(f"ngram_size is {ngram_size}, but must be positive")
-    batch, length = input_ids.shape
-    count = length - ngram_size + 1
-    if count < 1 or not batch:
+    if not input_ids.shape[0] or input_ids.shape[1] < ngram_size:
         return scores
     xp.require(input_ids, Within("input_ids", 0, scores.shape[1] - 1))
-    repeats = xp.ones((batch, count), dtype=xp.dtype(np.dtype(bool)))
-    for i in range(ngram_size - 1):
-        tail = length - ngram_size + 1 + i
-        repeats = repeats & xp.equal(input_ids[:, i : i + count], input_ids[:, tail : tail + 1])
-    row = xp.expand_dims(xp.arange(batch, dtype=input_ids.dtype), axis=1)
-    counts = xp.scatter(
-        xp.zeros(scores.shape, dtype=xp.dtype(INT32)),
-        (row, input_ids[:, ngram_size - 1 :]),
-        xp.astype(repeats, xp.dtype(INT32)),
-        "add",
-    )
-    return xp.where(counts > 0, xp.asarray(-math.inf, dtype=scores.dtype), scores)
+    blocked = completes_again(xp, input_ids, scores.shape[1], ngram_size)
+    return xp.where(blocked, xp.asarray(-math.inf, dtype=scores.dtype), scores)
+
+
+def completes_again(xp: Backend, tokens: Array, vocabulary: int, size: int) -> Array:
+    """Return, for each row of tokens and each next one, whether an n-gram would repeat."""
+    batch, length = tokens.shape
+    count = length - size + 1
+    repeats = xp.ones((batch, count), dtype=xp.dtype(BOOL))
+    for i in range(size - 1):
+        repeats = repeats & xp.equal(tokens[:, i : i + count], tokens[:, count + i : count + i + 1])
+    row = xp.expand_dims(xp.arange(batch, dtype=tokens.dtype), axis=1)
+    zeros = xp.zeros((batch, vocabulary), dtype=xp.dtype(INT32))
+    completed = (row, tokens[:, size - 1 :])
+    return xp.scatter(zeros, completed, xp.astype(repeats, zeros.dtype), "add") > 0
 
 
 @op(domain="com.microsoft")
