@@ -9,6 +9,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.errors import LimitExceeded
+from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Body, Value, Walk, op
 from sardonyx.ops.dtypes import BOOL, FLOAT32, INT32
 from sardonyx.ops.loops import single
@@ -55,6 +56,8 @@ def GreedySearch(
         shortest = _number(walk, "min_length", min_length)
     if longest - length > MOST_TOKENS:
         raise LimitExceeded(f"max_length {longest} asks for more than {MOST_TOKENS:,} tokens")
+    if attention_mask is not None:
+        require_shape("attention_mask", attention_mask, (batch, length))
     past = _empty_past(decoder, batch)
     mask, positions = walk.apply(
         _first_inputs, *_present(input_ids, attention_mask), pad_token_id=pad_token_id
@@ -148,14 +151,20 @@ def _with_next(
     """Return the sequences with one more token, that token, and which sequences have ended."""
     scores = xp.astype(logits[:, -1, :], xp.dtype(FLOAT32))
     least = xp.asarray(np.finfo(FLOAT32).min)
-    given = iter(masks)
+    arrays = iter(masks)
     if rules.has_penalty:
-        scores = _penalized(xp, scores, sequences, next(given))
+        scores = _penalized(xp, scores, sequences, next(arrays))
     if 0 < rules.ngram_size <= sequences.shape[1]:
         blocked = completes_again(xp, sequences, scores.shape[1], rules.ngram_size)
         scores = xp.where(blocked, least, scores)
-    for _ in range(rules.has_mask + rules.has_prefix_mask):
-        scores = xp.where(xp.equal(next(given), 0), least, scores)
+    if rules.has_mask:
+        mask = next(arrays)
+        require_shape("vocab_mask", mask, scores.shape[1:])
+        scores = xp.where(xp.equal(mask, 0), least, scores)
+    if rules.has_prefix_mask:
+        mask = next(arrays)
+        require_shape("prefix_vocab_mask", mask, scores.shape)
+        scores = xp.where(xp.equal(mask, 0), least, scores)
     if not rules.may_end:
         is_end = xp.equal(xp.arange(scores.shape[1]), rules.eos_token_id)
         scores = xp.where(is_end, least, scores)

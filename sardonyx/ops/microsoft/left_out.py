@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 # By name; `sardonyx check` and the error at load say it.
 LEFT_OUT: Mapping[str, str] = {
+    "BeamSearch": "of all searches only GreedySearch is supported yet: export the decoder alone",
     "EPContext": "it holds the compiled code of another execution provider",
+    "Sampling": "of all searches only GreedySearch is supported yet: export the decoder alone",
     "Snpe": "it calls the library of a phone's processor",
+    "WhisperBeamSearch": "only GreedySearch is supported yet: export encoder and decoder alone",
 }

@@ -105,8 +105,8 @@ def model(inputs: dict[str, Any], **attributes: Any) -> bytes:
 
 def prompt(length: int = 4, **others: Any) -> dict[str, Any]:
     tokens = np.random.default_rng(1).integers(0, EOS, (3, length)).astype(np.int32)
-    given = {name: np.asarray(value, dtype) for name, (value, dtype) in others.items()}
-    return {"input_ids": tokens, "max_length": np.asarray([12], np.int32), **given}
+    arrays = {name: np.asarray(value, dtype) for name, (value, dtype) in others.items()}
+    return {"input_ids": tokens, "max_length": np.asarray([12], np.int32), **arrays}
 
 
 def assert_agrees(xp: Backend, inputs: dict[str, Any], **attributes: Any) -> None:
@@ -161,6 +161,21 @@ def test_no_token_is_asked_for() -> None:
     inputs = {**prompt(), "max_length": np.asarray([4], np.int32)}
     found = sardonyx.load(model(inputs))(**inputs)
     np.testing.assert_array_equal(found, inputs["input_ids"])
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"vocab_mask": (MASK[1:], np.int32)}, "vocab_mask has shape"),
+        ({"prefix_vocab_mask": ([MASK], np.int32)}, "prefix_vocab_mask has shape"),
+        ({"attention_mask": ([[1, 1, 1, 1]], np.int32)}, "attention_mask has shape"),
+        ({"min_length": ([1, 2], np.int32)}, "min_length has shape"),
+    ],
+)
+def test_the_inputs_are_checked(others: Any, message: str) -> None:
+    inputs = prompt(**others)
+    with pytest.raises(InvalidInput, match=message):
+        sardonyx.load(model(inputs))(**inputs)
 
 
 def test_encoders_are_refused() -> None:

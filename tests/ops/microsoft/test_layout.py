@@ -36,8 +36,8 @@ def test_expand_dims_checks_the_axis(axis: int) -> None:
 @pytest.mark.parametrize("pads", [[1, 2, 1, 0, 1, 3], [-1, 0, 1, 0, -1, 1], [[0, 1, 0, 1, 0, 2]]])
 @pytest.mark.parametrize("value", [None, np.float32(2.5), np.asarray([-1], np.float32)])
 def test_pad(xp: Backend, mode: str, pads: Any, value: Any) -> None:
-    given = [] if value is None else [np.asarray(value)]
-    assert_agrees(xp, "Pad", CUBE, np.asarray(pads, np.int64), *given, mode=mode)
+    values = [] if value is None else [np.asarray(value)]
+    assert_agrees(xp, "Pad", CUBE, np.asarray(pads, np.int64), *values, mode=mode)
 
 
 @pytest.mark.parametrize(
