@@ -66,6 +66,7 @@ _MODULES = (
     "microsoft.gates",
     "microsoft.hyper_connections",
     "microsoft.engram_hashing",
+    "microsoft.packed_convolution",
     "microsoft.recurrent",
     "microsoft.generation",
 )

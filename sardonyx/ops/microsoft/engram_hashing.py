@@ -148,7 +148,10 @@ def VarlenNGramHashMapping(
     """
     hashes = _Hashes(multipliers, vocab_sizes, head_offsets, max_ngram_size, n_head_per_ngram)
     hashes.check(xp)
-    requests = Requests.of(xp, input_ids, cumulative_sequence_length, max_ngram_size - 1)
+    if input_ids.ndim != 1:
+        raise ValueError(f"input_ids has shape {input_ids.shape}, but must be a vector of tokens")
+    total, past = input_ids.shape[0], max_ngram_size - 1
+    requests = Requests.of(xp, total, cumulative_sequence_length, past)
     blank = _blank(xp, input_ids, eos_token_id, pad_id)
     shape = (requests.count, requests.past)
     if past_ids is None:
@@ -161,27 +164,29 @@ def VarlenNGramHashMapping(
         first = xp.take(segment_ids, requests.starts, axis=0)
         past_segment_ids = xp.broadcast_to(xp.expand_dims(first, axis=1), shape)
     require_shape("past_segment_ids", past_segment_ids, shape)
-    row, place = requests.places(xp)
+    request, at = requests.places(xp)
 
     def token_before(k: int) -> Array:
         is_hidden = xp.zeros(input_ids.shape, dtype=xp.dtype(BOOL))
         segment = segment_ids
         for between in range(1, k + 1):
-            earlier = requests.at(xp, segment_ids, past_segment_ids, row, place - between)
+            earlier = requests.at(xp, segment_ids, past_segment_ids, request, at - between)
             is_hidden = is_hidden | xp.not_equal(earlier, segment)
             segment = earlier
             if reset_on_eos and eos_token_id is not None:
-                token = requests.at(xp, input_ids, past_ids, row, place - between)
+                token = requests.at(xp, input_ids, past_ids, request, at - between)
                 is_hidden = is_hidden | xp.equal(token, blank)
-        return xp.where(is_hidden, blank, requests.at(xp, input_ids, past_ids, row, place - k))
+        return xp.where(is_hidden, blank, requests.at(xp, input_ids, past_ids, request, at - k))
 
     last = requests.last_places(xp)
-    updates = requests.captured(
-        xp, input_ids, past_ids, capture_count, pad_id=pad_id, capacity=state_update_capacity
-    )
+    captured = requests.first_places(xp, capture_count, state_update_capacity)
+    row, place, is_captured = (xp.expand_dims(x, axis=2) for x in captured)
+    place = place + 1 + requests.window(xp)
+    states = requests.at(xp, input_ids, past_ids, xp.broadcast_to(row, place.shape), place)
+    padding = xp.asarray(np.asarray(pad_id), dtype=states.dtype)
     return (
         hashes.of(xp, token_before),
         requests.at(xp, input_ids, past_ids, *last),
         requests.at(xp, segment_ids, past_segment_ids, *last),
-        updates,
+        xp.where(is_captured, states, padding),
     )
