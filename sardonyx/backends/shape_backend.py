@@ -236,6 +236,9 @@ class ShapeBackend(OnDevice):
     def det(self, x: Any) -> Any:
         return shape_array(x.shape[:-2], x.dtype)
 
+    def inverse(self, x: Any) -> Any:
+        return self._same(x)
+
     # -- windows ----------------------------------------------------------------------------------
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:

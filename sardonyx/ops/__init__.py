@@ -63,6 +63,21 @@ _MODULES = (
     "microsoft.attention",
     "microsoft.multi_head_attention",
     "microsoft.rotary",
+    "microsoft.layout",
+    "microsoft.linalg",
+    "microsoft.signal",
+    "microsoft.image",
+    "microsoft.strings",
+    "microsoft.hashing",
+    "microsoft.ngrams",
+    "microsoft.time_warping",
+    "microsoft.embedding",
+    "microsoft.gates",
+    "microsoft.hyper_connections",
+    "microsoft.engram_hashing",
+    "microsoft.packed_convolution",
+    "microsoft.recurrent",
+    "microsoft.generation",
 )
 
 

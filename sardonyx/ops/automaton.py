@@ -72,7 +72,8 @@ class _Position:
     states: frozenset[_State]
     before: str
     after: dict[str, _Position | None] = field(default_factory=dict)
-    is_end: bool | None = None
+    # By the next character, whether a match may end here.
+    ends: dict[str, bool] = field(default_factory=dict)
 
 
 class Automaton:
@@ -94,17 +95,43 @@ class Automaton:
             except KeyError:
                 following, visited = self._followed(position, char)
                 visits += visited
-                if visits > MOST_VISITS:
-                    raise LimitExceeded(
-                        f"matching {len(text):,} characters against this pattern takes too long: "
-                        f"{_FASTER}"
-                    ) from None
+                _check_visits(visits, text)
             if following is None:
                 return False
             position = following
-        if position.is_end is None:
-            position.is_end = self._end in _closure(position.states, position.before, "")
-        return position.is_end
+        return self._ends(position, "")
+
+    def search(self, text: str, start: int) -> tuple[int, int] | None:
+        """Return the bounds of the first match from `start` on, and of several the longest."""
+        visits = 0
+        for first in range(start, len(text) + 1):
+            position: _Position | None
+            position = self._position(self._start, text[max(first - 1, 0) : first])
+            end = None
+            for at in range(first, len(text) + 1):
+                if position is None:
+                    break
+                char = text[at : at + 1]
+                end = at if self._ends(position, char) else end
+                visits += 1
+                if char not in position.after:
+                    visits += self._followed(position, char)[1]
+                    _check_visits(visits, text)
+                position = position.after[char]
+            _check_visits(visits, text)
+            if end is not None:
+                return first, end
+        return None
+
+    def _ends(self, position: _Position, char: str) -> bool:
+        """Return whether a match may end where a character, or the end of the text, follows."""
+        char = char if self._has_places else ""
+        ends = position.ends.get(char)
+        if ends is None:
+            reached = _closure(position.states, position.before, char)
+            ends = position.ends[char] = self._end in reached
+            self._remembered += 1
+        return ends
 
     def _followed(self, position: _Position, char: str) -> tuple[_Position | None, int]:
         """Return the position after a character, and the number of states visited for it."""
@@ -112,12 +139,13 @@ class Automaton:
             self._forget()
         reached = _closure(position.states, position.before, char)
         states = frozenset(s.then[0] for s in reached if s.test is not None and s.test(char))
-        following = self._position(states, char if self._has_places else "") if states else None
+        following = self._position(states, char) if states else None
         position.after[char] = following
         self._remembered += ENTRY
         return following, len(reached)
 
     def _position(self, states: frozenset[_State], before: str) -> _Position:
+        before = before if self._has_places else ""
         position = self._positions.get((states, before))
         if position is None:
             position = self._positions[states, before] = _Position(states, before)
@@ -170,6 +198,13 @@ class Automaton:
         for _ in range(least):
             then = self._sequence(body, then)
         return then
+
+
+def _check_visits(visits: int, text: str) -> None:
+    if visits > MOST_VISITS:
+        raise LimitExceeded(
+            f"matching {len(text):,} characters against this pattern takes too long: {_FASTER}"
+        )
 
 
 def _closure(states: Iterable[_State], before: str, after: str) -> set[_State]:

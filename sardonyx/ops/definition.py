@@ -75,6 +75,10 @@ class Body(Protocol):
     def outputs(self) -> int:
         """The number of its results."""
 
+    @property
+    def inputs(self) -> Sequence[Shaped]:
+        """Its inputs as the model declares them; an unknown size of a shape is no integer."""
+
     def __call__(self, *arguments: Any, iteration: Any = None) -> tuple[Any, ...]:
         """Return its results. Random numbers differ from one iteration to the next."""
 

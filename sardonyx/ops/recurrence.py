@@ -120,8 +120,12 @@ class Network:
         cell: Callable[..., tuple[Array, ...]],
         sequence_lens: Array | None,
         *initial: Array | None,
+        others: Sequence[Array] = (),
     ) -> tuple[Array, ...]:
-        """Return all hidden states, and the last of each kind of state."""
+        """Return all hidden states, and the last of each kind of state.
+
+        The `others` are initial states of further kinds, of which the last axis has any size.
+        """
         xp = self.xp
         sequences = [self._in_own_time(self.projected)]
         if sequence_lens is not None:
@@ -134,7 +138,7 @@ class Network:
                 new = tuple(xp.where(within[0], *pair) for pair in zip(new, states, strict=True))
             return new, new[:1]
 
-        states = tuple(self._initial(state) for state in initial)
+        states = (*(self._initial(state) for state in initial), *others)
         last, (Y,) = xp.scan(step, states, tuple(sequences), self.projected.shape[0])
         if sequence_lens is not None:
             Y = xp.where(sequences[1], Y, xp.zeros_like(Y))

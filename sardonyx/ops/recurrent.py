@@ -105,37 +105,33 @@ def LSTM(
     **attributes: NetworkAttributes,
 ) -> tuple[Array, ...]:
     net = Network.of(xp, X, W, R, B, gates=4, hoisted=4, **attributes)
-
-    def recur(h: Array) -> Array:
-        return xp.matmul(h, net.R)
-
     states = (sequence_lens, initial_h, initial_c)
-    return long_short_term(net, recur, states, P, activations, input_forget)
+    return net.run(lstm_cell(net, P, activations, input_forget), *states)
 
 
-def long_short_term(
+def lstm_cell(
     net: Network,
-    recur: Callable[[Array], Array],
-    states: tuple[Array | None, Array | None, Array | None],
     P: Array | None,
     activations: Strings,
     input_forget: int,
-) -> tuple[Array, ...]:
-    """Run LSTM cells; `recur` returns what the hidden state adds to all gates.
+    recur: Callable[[Array], Array] | None = None,
+) -> Callable[[Array, Array, Array], tuple[Array, Array]]:
+    """Return the function from an input and both states to the new states.
 
-    `states` are the lengths of sequences and the initial hidden and cell states.
+    `recur` returns what the hidden state adds to all gates: by default its product with R.
     """
     f, g, out = net.activations(3, activations or ("Sigmoid", "Tanh", "Tanh") * len(net.backwards))
     Pi, Po, Pf = net.peepholes(P)
 
     def cell(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        i, o, past, new = net.split(x + recur(h))
+        added = net.xp.matmul(h, net.R) if recur is None else recur(h)
+        i, o, past, new = net.split(x + added)
         i = f(_peeping(i, Pi, c))
         forget = 1 - i if input_forget else f(_peeping(past, Pf, c))
         c = forget * c + i * g(new)
         return f(_peeping(o, Po, c)) * out(c), c
 
-    return net.run(cell, *states)
+    return cell
 
 
 def _peeping(gate: Array, weight: Array | None, c: Array) -> Array:

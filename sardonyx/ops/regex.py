@@ -1,4 +1,4 @@
-"""Full matches of texts against patterns in RE2's syntax.
+"""Full matches of texts against patterns in RE2's syntax, and searches for them.
 
 RE2 itself is used if it is installed. The fallback here is slow and supports only the common part
 of the syntax, but its work is proportional to the text's length for every pattern.
@@ -7,10 +7,13 @@ of the syntax, but its work is proportional to the text's length for every patte
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
+from itertools import accumulate
+from typing import Any
 
 from sardonyx.errors import LimitExceeded
 from sardonyx.ops.automaton import Automaton, Chars, Either, Part, Parts, Place, Repeat
@@ -22,9 +25,52 @@ MOST_REPEATS = 1000
 DEEPEST = 50
 
 
+# The bounds of the first match from a position on, and of several the longest.
+Search = Callable[[int], tuple[int, int] | None]
+
+
 @lru_cache(maxsize=64)
 def matcher(pattern: str) -> Test:
     """Return a function that tests whether a whole text matches the pattern."""
+    compiled = _compiled(pattern)
+    if isinstance(compiled, Automaton):
+        return compiled.matches
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=64)
+def searcher(pattern: str) -> Callable[[str], Search]:
+    """Return a function that searches a text for the pattern."""
+    compiled = _compiled(pattern)
+    if isinstance(compiled, Automaton):
+        return lambda text: partial(compiled.search, text)
+    return partial(_search_of_re2, compiled)
+
+
+def _search_of_re2(compiled: Any, text: str) -> Search:
+    """Search the text's bytes, so that it is not encoded again for each search."""
+    encoded = text.encode()
+    if len(encoded) == len(text):
+        bounds: Sequence[int] = range(len(text) + 1)
+    else:
+        bounds = [0, *accumulate(len(char.encode()) for char in text)]
+
+    def search(start: int) -> tuple[int, int] | None:
+        at = bounds[start]
+        while (match := compiled.search(encoded, at)) is not None:
+            first, end = match.span()
+            place = bisect_left(bounds, first)
+            if bounds[place] == first:
+                return place, bisect_left(bounds, end)
+            # An empty match between the bytes of one character.
+            at = bounds[place]
+        return None
+
+    return search
+
+
+def _compiled(pattern: str) -> Any:
+    """Return RE2's pattern, or an automaton if RE2 is not installed."""
     if len(pattern) > LONGEST_PATTERN:
         raise LimitExceeded(
             f"the pattern has {len(pattern):,} characters; at most {LONGEST_PATTERN:,} are allowed"
@@ -32,17 +78,17 @@ def matcher(pattern: str) -> Test:
     try:
         re2 = import_module("re2")
     except ImportError:
-        return Automaton(read(pattern)).matches
+        return Automaton(read(pattern))
     options = re2.Options()
     options.log_errors = False
-    # Groups are not needed to test for a match, and take memory for each state.
+    options.longest_match = True
+    # Groups are not needed to find a match, and take memory for each state.
     options.never_capture = True
     try:
-        compiled = re2.compile(pattern, options)
+        return re2.compile(pattern, options)
     except re2.error as error:
         detail = error.args[0].decode(errors="replace")
         raise ValueError(f"RE2 rejects the pattern: {detail}") from None
-    return lambda text: compiled.fullmatch(text) is not None
 
 
 # -- character sets and positions -----------------------------------------------------------------

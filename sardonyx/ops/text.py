@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -47,7 +47,8 @@ def _characters(words: Host, size: int) -> int:
     return sum(map(len, words.ravel().tolist())) * (size // max(words.size, 1))
 
 
-def _words(xp: Backend, X: Array) -> Host:
+def words_in(xp: Backend, X: Array) -> Host:
+    """Return the strings of an input, which must not be numbers."""
     if xp.numpy_dtype(X.dtype) != OBJECT:
         raise ValueError("its input must contain strings, but contains numbers")
     return np.asarray(X)
@@ -61,16 +62,23 @@ def StringSplit(
     xp: Backend, X: Array, *, delimiter: str | None = None, maxsplit: int | None = None
 ) -> tuple[Unsized, Unsized]:
     """Split each string; return the parts, padded with empty strings, and their counts."""
-    words = _words(xp, X)
+    words = words_in(xp, X)
     most = -1 if maxsplit is None else maxsplit
     parts = [_parts(word, delimiter, most) for word in words.ravel().tolist()]
+    table, counts = table_of(xp, parts, words.shape, "")
+    return xp.asarray(table), xp.asarray(counts)
+
+
+def table_of(
+    xp: Backend, parts: Sequence[Sequence[str]], shape: tuple[int, ...], blank: str
+) -> tuple[Host, Host]:
+    """Return lists of strings as an array, padded with `blank` at their ends, and their lengths."""
     counts = np.asarray([len(each) for each in parts], np.int64)
     widest = int(np.max(counts, initial=0))
-    _allow(xp, (*words.shape, widest), OBJECT)
-    table = np.full((words.size, widest), "", OBJECT)
+    _allow(xp, (*shape, widest), OBJECT)
+    table = np.full((len(parts), widest), blank, OBJECT)
     table[np.arange(widest) < counts[:, None]] = np.asarray([*chain.from_iterable(parts)], OBJECT)
-    shape = words.shape
-    return xp.asarray(table.reshape(*shape, widest)), xp.asarray(counts.reshape(shape))
+    return table.reshape(*shape, widest), counts.reshape(shape)
 
 
 def _parts(word: str, delimiter: str | None, most: int) -> list[str]:
@@ -92,7 +100,7 @@ def StringNormalizer(
     stopwords: Strings | None = None,
 ) -> Unsized:
     """Remove stop words and change the case; if no word is left, return one empty string."""
-    words = _words(xp, X)
+    words = words_in(xp, X)
     if words.shape[:-1] not in ((), (1,)) or not words.ndim:
         raise ValueError(f"X has shape {words.shape}, but must be [C] or [1, C]")
     casing = _casing(locale or "en_US")
@@ -151,6 +159,6 @@ CASINGS = {"tr": TURKISH, "az": TURKISH, "c": ASCII, "posix": ASCII}
 def RegexFullMatch(xp: Backend, X: Array, *, pattern: str | None = None) -> Array:
     if pattern is None:
         raise ValueError("the attribute 'pattern' is missing")
-    match, words = matcher(pattern), _words(xp, X)
+    match, words = matcher(pattern), words_in(xp, X)
     matches = np.fromiter(map(match, words.ravel().tolist()), np.bool_, words.size)
     return xp.asarray(matches.reshape(words.shape))

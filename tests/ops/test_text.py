@@ -358,6 +358,16 @@ def test_without_re2_the_meaning_is_the_same(pattern: str, texts: list[str]) -> 
         assert own.matches(text) == (compiled.fullmatch(text) is not None), text
 
 
+@given(patterns, st.lists(st.text("ab-_1\né", max_size=6), min_size=10, max_size=10))
+@settings(deadline=None, max_examples=300)
+def test_without_re2_searches_find_the_same(pattern: str, texts: list[str]) -> None:
+    search_of, own = regex.searcher(pattern), Automaton(regex.read(pattern))
+    for text in texts:
+        search = search_of(text)
+        for start in range(len(text) + 1):
+            assert own.search(text, start) == search(start), (text, start)
+
+
 # -- in programs ----------------------------------------------------------------------------------
 
 

@@ -138,6 +138,9 @@ class JaxOperations(OnDevice):
         known = jnp.logical_not(jnp.any(jnp.isnan(x), axis=(-2, -1)))
         return jnp.where(known, jnp.linalg.det(x), jnp.nan)
 
+    def inverse(self, x: Any) -> Any:
+        return jnp.linalg.inv(x)
+
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
         a, b, options = self._factors(a, b)
         return jnp.tensordot(a, b, axes, **options)

@@ -94,6 +94,18 @@ class Products(Library):
         determinants: Array = self._namespace.linalg.det(x)
         return determinants
 
+    def inverse(self, x: Array) -> Array:
+        """The inverses of square matrices, of which no element is finite where there is none.
+
+        NumPy raises an error for a singular matrix, so that it must not see any.
+        """
+        linalg = self._namespace.linalg
+        sign, _ = linalg.slogdet(x)
+        is_singular = self.equal(sign, 0)[..., None, None]
+        one = self.eye(x.shape[-1], dtype=x.dtype)
+        inverses = linalg.inv(self.where(is_singular, one, x))
+        return self.where(is_singular, self.full((), np.nan, dtype=x.dtype), inverses)
+
     def packed_matmul(
         self, x: Spec, weight: Spec, *, is_transposed: bool, epilogue: Epilogue
     ) -> PackedProduct | None:

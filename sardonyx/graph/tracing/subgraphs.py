@@ -40,6 +40,10 @@ class Subgraph:
     def outputs(self) -> int:
         return len(self.graph.outputs)
 
+    @property
+    def inputs(self) -> tuple[ValueInfo, ...]:
+        return self.graph.inputs
+
     def __call__(self, *arguments: Value, iteration: Value = None) -> tuple[Value, ...]:
         return self.walk([as_value(value) for value in arguments], as_value(iteration))
 

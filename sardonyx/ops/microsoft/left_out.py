@@ -10,6 +10,9 @@ LEFT_OUT: Mapping[str, str] = {
     "QOrderedAttention": "its CUDA kernel alone defines how it rounds",
     "QOrderedLongformerAttention": "its CUDA kernel alone defines how it rounds",
     "QuantizeBFP": "no kernel of onnxruntime defines its bytes",
+    "BeamSearch": "of all searches only GreedySearch is supported yet: export the decoder alone",
     "EPContext": "it holds the compiled code of another execution provider",
+    "Sampling": "of all searches only GreedySearch is supported yet: export the decoder alone",
     "Snpe": "it calls the library of a phone's processor",
+    "WhisperBeamSearch": "only GreedySearch is supported yet: export encoder and decoder alone",
 }

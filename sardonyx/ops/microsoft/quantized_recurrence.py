@@ -9,7 +9,7 @@ from sardonyx.ops.dtypes import FLOAT32, UINT8
 from sardonyx.ops.microsoft.quantized_products import DynamicQuantizeMatMul
 from sardonyx.ops.quantization import centred_product, quantized
 from sardonyx.ops.recurrence import Network
-from sardonyx.ops.recurrent import long_short_term
+from sardonyx.ops.recurrent import lstm_cell
 
 
 @op(domain="com.microsoft")
@@ -80,7 +80,8 @@ def DynamicQuantizeLSTM(
         return xp.astype(total, xp.dtype(FLOAT32)) * (scale * r_scale)
 
     states = (sequence_lens, initial_h, initial_c)
-    Y, Y_h, Y_c = long_short_term(net, recur, states, P, activations, input_forget)
+    cell = lstm_cell(net, P, activations, input_forget, recur)
+    Y, Y_h, Y_c = net.run(cell, *states)
     return Y, Y_h, Y_c
 
 

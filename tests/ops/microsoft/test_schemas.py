@@ -31,10 +31,13 @@ def definition_of(schema: Any) -> Definition:
 def test_inputs_are_those_of_the_schema(schema: Any) -> None:
     parameters = definition_of(schema).inputs
     assert [p.name for p in parameters] == [formal.name for formal in schema.inputs]
+    follows_optional = False
     for parameter, formal in zip(parameters, schema.inputs, strict=True):
         kind = str(formal.option).rpartition(".")[2]
         assert parameter.variadic == (kind == "Variadic"), formal.name
-        assert parameter.required == (kind == "Single"), formal.name
+        # After an optional one, Python's parameters all have a default.
+        assert parameter.required == (kind == "Single" and not follows_optional), formal.name
+        follows_optional |= kind == "Optional"
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=label)
