@@ -54,6 +54,8 @@ _MODULES = (
     "ml.maps",
     "directml",
     "microsoft.activation",
+    "microsoft.products",
+    "microsoft.normalization",
 )
 
 
