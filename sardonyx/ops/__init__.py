@@ -56,6 +56,8 @@ _MODULES = (
     "microsoft.activation",
     "microsoft.products",
     "microsoft.normalization",
+    "microsoft.convolution",
+    "microsoft.nchwc",
 )
 
 

@@ -43,12 +43,11 @@ def activated(xp: Backend, x: Array, name: str | None, params: Floats | None = N
     if not name:
         return x
     function, names = _named(name)
-    if params is None:
+    if params is None or not names:
         return function(xp, x)
     if len(params) != len(names):
         raise ValueError(
-            f"activation_params {params} must be {len(names)} numbers, as {name} has"
-            f" {', '.join(names) or 'no parameters'}"
+            f"activation_params are {params}, but {name} has {len(names)}: {', '.join(names)}"
         )
     return function(xp, x, **dict(zip(names, params, strict=True)))
 
