@@ -58,6 +58,8 @@ _MODULES = (
     "microsoft.normalization",
     "microsoft.convolution",
     "microsoft.nchwc",
+    "microsoft.bias",
+    "microsoft.causal_convolution",
 )
 
 

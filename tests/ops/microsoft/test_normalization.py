@@ -149,3 +149,122 @@ def test_sums_of_narrow_floats_are_rounded_once(backend: Backend, name: str) -> 
 def test_shapes_that_do_not_fit(xp: Backend, shapes: list[tuple[int, ...]], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         run(xp, op_of("SkipLayerNormalization"), *(drawn(*shape) for shape in shapes))
+
+
+# -- of embeddings --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_segments", [False, True])
+@pytest.mark.parametrize("has_mask", [False, True])
+@pytest.mark.parametrize("positions", [None, (2, 5), (1, 5)])
+def test_EmbedLayerNormalization(
+    xp: Backend, has_segments: bool, has_mask: bool, positions: tuple[int, ...] | None
+) -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 11, (2, 5), dtype=np.int32)
+    segments = rng.integers(0, 2, (2, 5), dtype=np.int32) if has_segments else None
+    mask = rng.integers(0, 2, (2, 5), dtype=np.int32) if has_mask else None
+    inputs = [ids, segments, drawn(11, 8), drawn(7, 8, seed=1)]
+    inputs += [drawn(2, 8, seed=2) if has_segments else None, drawn(8, seed=3), drawn(8, seed=4)]
+    inputs += [mask, None if positions is None else rng.integers(0, 7, positions, dtype=np.int32)]
+    while inputs[-1] is None:
+        inputs.pop()
+    name = "EmbedLayerNormalization"
+    options: dict[str, Any] = {"epsilon": 2.0**-20}
+    expected = onnxruntime_run(name, *inputs, opset=1, domain=DOMAIN, outputs=3, **options)
+    for actual, other in zip(run(xp, op_of(name), *inputs, **options), expected, strict=True):
+        assert_close(actual, other)
+
+
+# -- over groups of channels ----------------------------------------------------------------------
+
+
+def normalized_groups(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, silu: int) -> np.ndarray:
+    """The definition of GroupNorm with 3 groups, in NHWC and float64."""
+    grouped = x.astype(np.float64).reshape(x.shape[0], -1, 3, x.shape[-1] // 3)
+    mean, variance = (f(grouped, axis=(1, 3), keepdims=True) for f in (np.mean, np.var))
+    y = ((grouped - mean) / np.sqrt(variance + 1e-5)).reshape(x.shape) * gamma + beta
+    return y / (1 + np.exp(-y)) if silu else y
+
+
+@pytest.mark.parametrize("channels_last", [0, 1])
+@pytest.mark.parametrize("silu", [0, 1])
+def test_GroupNorm(xp: Backend, channels_last: int, silu: int) -> None:
+    x, gamma, beta = drawn(2, 4, 3, 6), drawn(6, seed=1), drawn(6, seed=2)
+    expected = normalized_groups(x, gamma, beta, silu)
+    attributes: dict[str, Any] = {"groups": 3, "activation": silu, "channels_last": channels_last}
+    source = x if channels_last else np.moveaxis(x, -1, 1)
+    actual = run(xp, op_of("GroupNorm"), source, gamma, beta, **attributes)
+    expected = expected if channels_last else np.moveaxis(expected, -1, 1)
+    assert_close(actual, expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("backend", [HOST, JaxBackend()], ids=lambda backend: backend.name)
+def test_GroupNorm_of_narrow_floats_with_wide_parameters(backend: Backend) -> None:
+    x, gamma, beta = drawn(2, 4, 3, 6, dtype=np.float16), drawn(6, seed=1), drawn(6, seed=2)
+    actual = run(backend, op_of("GroupNorm"), x, gamma, beta, groups=3, activation=1)
+    assert_close(actual, normalized_groups(x, gamma, beta, 1).astype(np.float16))
+
+
+@pytest.mark.parametrize("skip", [(2, 4, 3, 6), (2, 1, 1, 6), (2, 6)])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("channels_last", [0, 1])
+def test_SkipGroupNorm(
+    xp: Backend, skip: tuple[int, ...], has_bias: bool, channels_last: int
+) -> None:
+    x, gamma, beta, bias = drawn(2, 4, 3, 6), *(drawn(6, seed=seed) for seed in (1, 2, 3))
+    residual = drawn(*skip, seed=4)
+    total = x + residual.reshape(2, *skip[1:-1] or (1, 1), 6) + bias * has_bias
+    expected = [normalized_groups(total, gamma, beta, 1).astype(np.float32), total]
+    if not channels_last:
+        x, *expected = (np.moveaxis(v, -1, 1) for v in (x, *expected))
+        residual = np.moveaxis(residual, -1, 1)
+    inputs = [x, gamma, beta, residual, *([bias] if has_bias else [])]
+    attributes: dict[str, Any] = {"groups": 3, "activation": 1, "channels_last": channels_last}
+    results = run(xp, op_of("SkipGroupNorm"), *inputs, **attributes)
+    for actual, other in zip(results, expected, strict=True):
+        assert_close(actual, other)
+
+
+# -- over parts of the last axis ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ["silu", "swish", "sigmoid"])
+@pytest.mark.parametrize("shape", [(2, 3, 12), (4,), (0, 8)])
+def test_GatedRMSNorm(xp: Backend, activation: str, shape: tuple[int, ...]) -> None:
+    inputs = drawn(*shape), drawn(4, seed=1), drawn(*shape, seed=2)
+    options: dict[str, Any] = {"activation": activation, "epsilon": 2.0**-10}
+    expected = onnxruntime_run("GatedRMSNorm", *inputs, opset=1, domain=DOMAIN, **options)
+    assert_close(run(xp, op_of("GatedRMSNorm"), *inputs, **options), expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "branches"), [((2, 3, 4), 0), ((2, 12), 3), ((12,), 3), ((3, 4), 0)]
+)
+@pytest.mark.parametrize("scale", [None, (12,), (3, 4), (4,)])
+def test_BranchwiseRMSNorm(
+    xp: Backend, shape: tuple[int, ...], branches: int, scale: tuple[int, ...] | None
+) -> None:
+    inputs = [drawn(*shape), *([] if scale is None else [drawn(*scale, seed=1)])]
+    options: dict[str, Any] = {"num_branches": branches, "epsilon": 2.0**-10}
+    expected = onnxruntime_run("BranchwiseRMSNorm", *inputs, opset=1, domain=DOMAIN, **options)
+    assert_close(run(xp, op_of("BranchwiseRMSNorm"), *inputs, **options), expected)
+
+
+@pytest.mark.parametrize("backend", [HOST, JaxBackend()], ids=lambda backend: backend.name)
+@pytest.mark.parametrize("name", ["GatedRMSNorm", "BranchwiseRMSNorm"])
+def test_parts_of_narrow_floats_are_rounded_once(backend: Backend, name: str) -> None:
+    x, scale, gate = (
+        drawn(*s, dtype=np.float16, seed=i) for i, s in enumerate([(7, 4, 8), (8,), (7, 4, 8)])
+    )
+    inputs = [x, scale, *([gate] if name == "GatedRMSNorm" else [])]
+    expected = onnxruntime_run(name, *inputs, opset=1, domain=DOMAIN)
+    assert_close(run(backend, op_of(name), *inputs), expected)
+
+
+def test_parts_that_do_not_fit(xp: Backend) -> None:
+    x, odd = drawn(2, 9), drawn(4)
+    with pytest.raises(ValueError, match="a length that divides the last axis of X"):
+        run(xp, op_of("GatedRMSNorm"), x, odd, x)
+    with pytest.raises(ValueError, match=r"\(2, 9\) cannot be divided into 2 branches"):
+        run(xp, op_of("BranchwiseRMSNorm"), x, num_branches=2)
