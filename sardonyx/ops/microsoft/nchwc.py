@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops import pooling
-from sardonyx.ops.definition import Ints, op
+from sardonyx.ops.definition import Ints, Shaped, op
 from sardonyx.ops.microsoft.convolution import FusedConv
 from sardonyx.ops.options import require_one_of
 from sardonyx.ops.resampling import Resize
@@ -93,12 +93,20 @@ def Conv(
 ) -> Array:
     """Convolve, add `Sum`, apply the activation; an input of few channels is not in blocks."""
     block = block_size()
-    is_plain = group == 1 and W.shape[1] < block
-    is_depthwise = group > 1 and W.shape[1] == 1
-    X = X if is_plain else without_blocks(xp, X, block)
-    W = filters_without_blocks(xp, W, block, of_inputs=not (is_plain or is_depthwise))
+    X = X if reads_plain(W, group) else without_blocks(xp, X, block)
+    W = filters_without_blocks(xp, W, block, of_inputs=reads_blocks_of_inputs(W, group))
     Sum = None if Sum is None else without_blocks(xp, Sum, block)
     return in_blocks(xp, FusedConv(xp, X, W, B, Sum, group=group, **layout), block)
+
+
+def reads_plain(W: Shaped, group: int) -> bool:
+    """Return whether the filters read an input that is not in blocks: one of few channels."""
+    return group == 1 and W.shape[1] < block_size()
+
+
+def reads_blocks_of_inputs(W: Shaped, group: int) -> bool:
+    """Return whether the filters are in blocks of inputs too, as most are."""
+    return not reads_plain(W, group) and (group == 1 or W.shape[1] > 1)
 
 
 def filters_without_blocks(xp: Backend, W: Array, block: int, *, of_inputs: bool) -> Array:
