@@ -68,6 +68,27 @@ CASES: dict[str, tuple[NodeProto, np.ndarray, dict[str, np.ndarray], list[str]]]
         {"b": drawn(4, 5)},
         ["Gemm", "Tanh"],
     ),
+    "normalization of a sum": (
+        node("SkipLayerNormalization", "x s g b b"),
+        drawn(2, 3, 4),
+        {"s": drawn(3, 4), "g": drawn(4), "b": drawn(4) + 1},
+        ["Add", "Add", "LayerNormalization"],
+    ),
+    "normalization without a shift": (
+        node("SkipLayerNormalization", "x x g", epsilon=0.25),
+        drawn(2, 3, 4),
+        {"g": drawn(4)},
+        ["Add", "LayerNormalization"],
+    ),
+    "activation": (node("Gelu", "x"), drawn(3, 4), {}, ["Gelu"]),
+    "bias and activation": (node("BiasGelu", "x b"), drawn(3, 4), {"b": B}, ["Add", "Gelu"]),
+    "fast activation": (node("FastGelu", "x"), drawn(3, 4), {}, ["Gelu"]),
+    "bias and fast activation": (
+        node("FastGelu", "x b"),
+        drawn(3, 4),
+        {"b": B},
+        ["Add", "Gelu"],
+    ),
     "convolution": (
         node("FusedConv", "x w b", activation="Relu", **LAYOUT),
         IMAGE,

@@ -1,7 +1,8 @@
 """Nodes that onnxruntime's optimizer fused, divided into the standard's operators.
 
-The operations and their order stay. The kernels and the other rewrites know these operators, and
-what is done to weights alone is done ahead of all calls.
+The operations stay, and so does their order, but for the three terms of one sum. The kernels and
+the other rewrites know these operators, and what is done to weights alone is done ahead of all
+calls.
 """
 
 from __future__ import annotations
@@ -25,14 +26,18 @@ from sardonyx.graph.rewriting.rewriter import (
 from sardonyx.graph.tracing.op_call import HOLE
 from sardonyx.graph.tracing.steps import Embedded, Operand, Step
 from sardonyx.ops import pooling
+from sardonyx.ops.activation import Gelu
 from sardonyx.ops.convolution import Conv
 from sardonyx.ops.elementwise import Add, Mul
 from sardonyx.ops.layout import Transpose
 from sardonyx.ops.linalg import Gemm, MatMul
+from sardonyx.ops.microsoft import activation as microsoft
 from sardonyx.ops.microsoft import nchwc
 from sardonyx.ops.microsoft.convolution import FusedConv
 from sardonyx.ops.microsoft.fused_activation import activation_of_attributes, activation_of_params
+from sardonyx.ops.microsoft.normalization import SkipLayerNormalization
 from sardonyx.ops.microsoft.products import FusedGemm, FusedMatMul, TransposeMatMul
+from sardonyx.ops.normalization import LayerNormalization
 
 
 class _Parts:
@@ -175,6 +180,36 @@ def _add_convolution(
     return result
 
 
+# -- sums and what follows them -------------------------------------------------------------------
+
+
+def _divide_normalization(passage: Passage, step: Step) -> Replacement:
+    """Divide the normalization of a sum that nothing else reads; its bias joins a product."""
+    if len(step.results) > 1 or step.specs[0].dtype not in (np.float32, np.float64):
+        return None
+    values = parameters_of(step, SkipLayerNormalization)
+    parts, (one, other) = _Parts(passage, step), (values["input"], values["skip"])
+    if passage.spec(other) == step.specs[0] and passage.producer(other, MatMul) is not None:
+        one, other = other, one
+    if values["bias"] is not None:
+        one = parts.add(Add, one, values["bias"])
+    total = parts.add(Add, one, other)
+    scale, shift = values["gamma"], values["beta"]
+    parts.add(LayerNormalization, total, scale, shift, epsilon=values["epsilon"])
+    return parts.replacement()
+
+
+def _divide_gelu(passage: Passage, step: Step) -> Replacement:
+    """Divide an activation, with or without a bias before it."""
+    source, *bias = step.operands
+    if step.specs[0].dtype not in (np.float32, np.float64):
+        return None
+    parts = _Parts(passage, step)
+    total = parts.add(Add, source, *bias) if bias else source
+    parts.add(Gelu, total, approximate="tanh" if calls(step, microsoft.FastGelu) else "none")
+    return parts.replacement()
+
+
 # -- pooling in blocks ----------------------------------------------------------------------------
 
 _OF_CHANNELS: Mapping[Called, tuple[Called, Mapping[str, Any]]] = {
@@ -213,6 +248,10 @@ _DIVISIONS: Mapping[Called, Callable[[Passage, Step], Replacement]] = {
     FusedConv: _divide_convolution,
     nchwc.Conv: _divide_blocked_convolution,
     nchwc.ReorderOutput: _divide_reordering,
+    SkipLayerNormalization: _divide_normalization,
+    microsoft.Gelu: _divide_gelu,
+    microsoft.BiasGelu: _divide_gelu,
+    microsoft.FastGelu: _divide_gelu,
     **dict.fromkeys(_OF_CHANNELS, _divide_pool),
 }
 DIVISIONS: tuple[tuple[Rewrite, tuple[Called, ...]], ...] = tuple(
