@@ -78,6 +78,12 @@ _MODULES = (
     "microsoft.packed_convolution",
     "microsoft.recurrent",
     "microsoft.generation",
+    "microsoft.products",
+    "microsoft.normalization",
+    "microsoft.convolution",
+    "microsoft.nchwc",
+    "microsoft.bias",
+    "microsoft.causal_convolution",
 )
 
 

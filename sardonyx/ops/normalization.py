@@ -55,9 +55,13 @@ def RMSNormalization(
     axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
     require_broadcasts("scale", scale, X.shape)
     x = wide(xp, X)
-    mean_of_squares = xp.mean(xp.square(x), axis=axes, keepdims=True)
-    normalized = xp.astype(x / xp.sqrt(mean_of_squares + epsilon), X.dtype)
+    normalized = xp.astype(x / root_mean_square(xp, x, axes, epsilon), X.dtype)
     return xp.astype(normalized, scale.dtype) * scale
+
+
+def root_mean_square(xp: Backend, x: Array, axes: Ints, epsilon: float) -> Array:
+    """Return the square root of the mean of squares plus `epsilon`, with `axes` of length 1."""
+    return xp.sqrt(xp.mean(xp.square(x), axis=axes, keepdims=True) + epsilon)
 
 
 @consumes_inputs

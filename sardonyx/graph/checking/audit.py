@@ -132,9 +132,9 @@ def _why_unsupported(node: Node, opsets: Mapping[str, int]) -> str | None:
     opset = opsets.get(node.domain)
     if opset is None:
         return f"{node.operator}: the model imports no opset of '{node.domain or 'ai.onnx'}'"
-    signature = schema.signature(node.op_type, node.domain, opset)
+    signature = signature_of(node.op_type, node.domain, opset)
     if (node.domain, node.op_type) in OPS:
-        if signature is None and schema.newest_version(node.domain) is not None:
+        if signature is None:
             since = schema.first_version(node.op_type, node.domain)
             return f"{node.operator} does not exist at opset {opset}, only from {since} on"
         return None
