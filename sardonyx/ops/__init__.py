@@ -55,6 +55,7 @@ _MODULES = (
     "directml",
     "microsoft.activation",
     "microsoft.attention",
+    "microsoft.group_query_attention",
     "microsoft.multi_head_attention",
     "microsoft.rotary",
 )
