@@ -55,8 +55,11 @@ _MODULES = (
     "directml",
     "microsoft.activation",
     "microsoft.attention",
+    "microsoft.decoder_attention",
     "microsoft.group_query_attention",
     "microsoft.multi_head_attention",
+    "microsoft.packed_attention",
+    "microsoft.position_bias",
     "microsoft.rotary",
 )
 

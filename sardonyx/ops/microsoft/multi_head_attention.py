@@ -36,7 +36,7 @@ def MultiHeadAttention(
         raise ValueError("past_key and past_value go together; one of them is missing")
     return attended(
         xp,
-        _by_head(xp, query, key, value, bias, num_heads),
+        biased_by_head(xp, query, key, value, bias, num_heads),
         (past_key, past_value, past_sequence_length),
         (key_padding_mask, attention_bias, mask_filter_value),
         beams=cache_indirection,
@@ -45,7 +45,7 @@ def MultiHeadAttention(
     )
 
 
-def _by_head(
+def biased_by_head(
     xp: Backend,
     query: Array,
     key: Array | None,
