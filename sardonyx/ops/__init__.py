@@ -57,10 +57,12 @@ _MODULES = (
     "microsoft.attention",
     "microsoft.decoder_attention",
     "microsoft.group_query_attention",
+    "microsoft.linear_attention",
     "microsoft.multi_head_attention",
     "microsoft.packed_attention",
     "microsoft.position_bias",
     "microsoft.rotary",
+    "microsoft.sparse_attention",
 )
 
 
