@@ -60,6 +60,7 @@ _MODULES = (
     "microsoft.linear_attention",
     "microsoft.multi_head_attention",
     "microsoft.packed_attention",
+    "microsoft.paged_attention",
     "microsoft.position_bias",
     "microsoft.rotary",
     "microsoft.sparse_attention",

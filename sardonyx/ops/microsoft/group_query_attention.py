@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import reduce
 
 from sardonyx.backends.base import Backend
@@ -10,10 +9,10 @@ from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_broadcasts, require_shape
 from sardonyx.ops.definition import op
-from sardonyx.ops.dtypes import FLOAT32
 from sardonyx.ops.microsoft.attention import by_head, joined_heads
 from sardonyx.ops.microsoft.kv_cache import lengthened, written
 from sardonyx.ops.microsoft.rotary import rotated
+from sardonyx.ops.microsoft.sink_softmax import capped_scores, sink_scores, weights_beside
 from sardonyx.ops.normalization import RMSNormalization
 from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import wide
@@ -86,12 +85,12 @@ def GroupQueryAttention(
     present_key = _appended(xp, past_key, k, start, size, is_prompt=is_prompt)
     present_value = _appended(xp, past_value, v, start, size, is_prompt=is_prompt)
     seen = _seen(xp, lengths, start, (length, total), local_window_size, is_causal=bool(causal))
-    scores = _scores(xp, q, present_key[:, :, :total, :], scale, softcap)
+    scores = capped_scores(xp, q, present_key[:, :, :total, :], scale, softcap)
     if attention_bias is not None:
         require_broadcasts("attention_bias", attention_bias, scores.shape)
         scores = scores + wide(xp, attention_bias)
-    sink = _sink(xp, head_sink, num_heads, smooth_softmax)
-    weights = xp.astype(_weights(xp, scores, seen, sink), q.dtype)
+    sink = sink_scores(xp, head_sink, num_heads, smooth_softmax)
+    weights = xp.astype(weights_beside(xp, scores, seen, sink), q.dtype)
     y = joined_heads(xp, xp.attention_mix(weights, present_value[:, :, :total, :]))
     shown = weights
     if qk_output == 1:
@@ -181,12 +180,6 @@ def _appended(
 # -- scores ---------------------------------------------------------------------------------------
 
 
-def _scores(xp: Backend, q: Array, k: Array, scale: float, softcap: float) -> Array:
-    scores = xp.attention_scores(q, k, scale or 1 / math.sqrt(max(q.shape[3], 1)))
-    scores = wide(xp, scores)
-    return xp.tanh(scores / softcap) * softcap if softcap > 0 else scores
-
-
 def _seen(
     xp: Backend,
     lengths: Array,
@@ -207,29 +200,3 @@ def _seen(
     if window >= 0:
         seen.append(place >= end - window)
     return reduce(xp.logical_and, seen)
-
-
-def _sink(
-    xp: Backend, head_sink: Array | None, num_heads: int, smooth_softmax: int
-) -> Array | None:
-    """Return the score of a key without a value, for each head, or None."""
-    if head_sink is not None:
-        require_shape("head_sink", head_sink, (num_heads,))
-        return wide(xp, xp.reshape(head_sink, (1, -1, 1, 1)))
-    return xp.zeros((1, 1, 1, 1), dtype=xp.dtype(FLOAT32)) if smooth_softmax == 1 else None
-
-
-def _weights(xp: Backend, scores: Array, seen: Array, sink: Array | None) -> Array:
-    """Return the softmax over the keys that are seen; a query without any gets zeros."""
-    if not scores.size:
-        return scores
-    scores = xp.where(seen, scores, xp.asarray(-math.inf, dtype=scores.dtype))
-    top = xp.max(scores, axis=-1, keepdims=True)
-    if sink is not None:
-        top = xp.maximum(top, sink)
-    top = xp.where(xp.equal(top, -math.inf), xp.zeros_like(top), top)
-    weights = xp.exp(xp.below_top(scores, top))
-    total = xp.sum(weights, axis=-1, keepdims=True)
-    if sink is not None:
-        total = total + xp.exp(sink - top)
-    return weights / xp.where(xp.equal(total, 0), xp.ones_like(total), total)
