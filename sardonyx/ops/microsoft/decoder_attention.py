@@ -1,11 +1,13 @@
-"""Attention of com.microsoft for one new token per sample, as generation calls it."""
+"""Attention of com.microsoft in decoders that generate one token after the other."""
 
 from __future__ import annotations
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import op
-from sardonyx.ops.microsoft.attention import attended, projected, require_state, turned
+from sardonyx.ops.dtypes import INT32
+from sardonyx.ops.microsoft.attention import attended, by_head, projected, require_state, turned
 from sardonyx.ops.microsoft.multi_head_attention import biased_by_head
 
 
@@ -124,3 +126,57 @@ def _piece(xp: Backend, keys: Array) -> int:
     if keys.shape[3] % piece:
         raise ValueError(f"heads of size {keys.shape[3]} have no pieces of {piece} elements")
     return piece
+
+
+@op(domain="com.microsoft")
+def DecoderAttention(
+    xp: Backend,
+    query: Array,
+    key: Array,
+    q_weight: Array,
+    kv_weight: Array,
+    bias: Array,
+    key_padding_mask: Array | None,
+    key_cache: Array | None,
+    value_cache: Array | None,
+    static_kv: bool,
+    use_past: bool,
+    has_layer_state: bool,
+    has_key_padding_mask: bool,
+    *,
+    mask_filter_value: float = -10000.0,
+    num_heads: int,
+) -> tuple[Array, Array, Array]:
+    """Attend to an encoder if `static_kv`, else to the query's own tokens; length is first.
+
+    With a state that is used, an encoder's keys and values are the caches, and own ones follow
+    them.
+    """
+    has_past = use_past and has_layer_state
+    if has_past and (key_cache is None or value_cache is None):
+        raise ValueError("use_past needs the inputs key_cache and value_cache")
+    if query.ndim != 3 or key.ndim != 3 or q_weight.ndim != 2:
+        raise ValueError("query and key need (length, batch, hidden), and q_weight two axes")
+    hidden = q_weight.shape[1]
+    require_shape("kv_weight", kv_weight, (key.shape[2], 2 * hidden))
+    require_shape("bias", bias, (3 * hidden,))
+    q = _first_by_head(xp, xp.matmul(query, q_weight) + bias[:hidden], num_heads)
+    past: tuple[Array | None, Array | None, None] = (None, None, None)
+    if has_past and static_kv and key_cache is not None and value_cache is not None:
+        k, v = key_cache, value_cache
+    else:
+        kv = xp.matmul(key if static_kv else query, kv_weight) + bias[hidden:]
+        k, v = (_first_by_head(xp, x, num_heads) for x in (kv[..., :hidden], kv[..., hidden:]))
+        past = (key_cache, value_cache, None) if has_past else past
+    mask = None
+    if has_key_padding_mask and key_padding_mask is not None:
+        mask = xp.astype(xp.logical_not(key_padding_mask), xp.dtype(INT32))
+    y, keys, values, _ = attended(
+        xp, (q, k, v), past, (mask, None, mask_filter_value), is_causal=0, scale=0.0
+    )
+    return xp.permute_dims(y, (1, 0, 2)), keys, values
+
+
+def _first_by_head(xp: Backend, x: Array, num_heads: int) -> Array:
+    """Return (batch, heads, length, size) for (length, batch, hidden)."""
+    return by_head(xp, xp.permute_dims(x, (1, 0, 2)), num_heads)

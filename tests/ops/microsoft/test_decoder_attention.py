@@ -100,6 +100,44 @@ def test_self_attention(xp: Backend, is_shared: bool, do_rotary: int) -> None:
         np.testing.assert_allclose(present, state, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("has_mask", [False, True])
+@pytest.mark.parametrize("has_past", [False, True])
+@pytest.mark.parametrize("static_kv", [False, True])
+def test_decoder_attention(xp: Backend, static_kv: bool, has_past: bool, has_mask: bool) -> None:
+    """Not in onnxruntime's CPU kernels; MultiHeadAttention says what it is."""
+    batch, length, encoded = 2, 3, 5
+    query, key = drawn(length, batch, HIDDEN), drawn(encoded, batch, HIDDEN)
+    q_weight, kv_weight = drawn(HIDDEN, HIDDEN), drawn(HIDDEN, 2 * HIDDEN)
+    caches = drawn(2, batch, HEADS, encoded if static_kv else PAST, SIZE)
+    source = key if static_kv else query
+    projected = (source @ kv_weight).swapaxes(0, 1)
+    inputs = [(query @ q_weight).swapaxes(0, 1), *np.split(projected, 2, axis=-1), BIAS]
+    if has_past and static_kv:
+        inputs = [inputs[0], *caches, BIAS]
+    total = encoded if static_kv else length + PAST * has_past
+    mask = np.zeros((batch, total), bool)
+    mask[1, 1:] = True
+    past = list(caches) if has_past and not static_kv else []
+    expected = onnxruntime_run(
+        "MultiHeadAttention",
+        *(*inputs, (~mask).astype(np.int32) if has_mask else None, None, *past),
+        opset=1, domain=DOMAIN, outputs=3, num_heads=HEADS,
+    )  # fmt: skip
+    found = run(
+        xp,
+        OPS[DOMAIN, "DecoderAttention"],
+        *(query, key, q_weight, kv_weight, BIAS, mask, *caches),
+        static_kv=static_kv,
+        use_past=has_past,
+        has_layer_state=True,
+        has_key_padding_mask=has_mask,
+        num_heads=HEADS,
+    )
+    np.testing.assert_allclose(found[0].swapaxes(0, 1), expected[0], rtol=1e-3, atol=1e-3)
+    for a, b in zip(found[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("inputs", "attributes", "message"),
     [
