@@ -61,7 +61,13 @@ _MODULES = (
     "microsoft.quantized_recurrence",
     "microsoft.quantized_layouts",
     "microsoft.attention",
+    "microsoft.decoder_attention",
+    "microsoft.group_query_attention",
+    "microsoft.linear_attention",
     "microsoft.multi_head_attention",
+    "microsoft.packed_attention",
+    "microsoft.paged_attention",
+    "microsoft.position_bias",
     "microsoft.rotary",
     "microsoft.layout",
     "microsoft.linalg",
@@ -84,6 +90,7 @@ _MODULES = (
     "microsoft.nchwc",
     "microsoft.bias",
     "microsoft.causal_convolution",
+    "microsoft.sparse_attention",
 )
 
 

@@ -42,14 +42,14 @@ def Attention(
     A shared buffer of past and present has `past_sequence_length` rows in use.
     """
     q, k, v = projected(xp, input, weights, bias, num_heads, qkv_hidden_sizes)
-    _check_past(past, k, v)
+    require_state(past, k, v)
     is_shared = past is not None and bool(past_present_share_buffer)
     if is_shared and past_sequence_length is None:
         raise ValueError("a shared buffer needs the input past_sequence_length; add it")
     start = past_sequence_length if is_shared else None
     if do_rotary:
         first = start if start is not None else _length(past)
-        q, k = (_turned(xp, x, first, rotary_embedding_dim) for x in (q, k))
+        q, k = (turned(xp, x, first, rotary_embedding_dim) for x in (q, k))
     key, value = (None, None) if past is None else (past[0, ...], past[1, ...])
     y, key, value, _ = attended(
         xp,
@@ -148,7 +148,8 @@ def joined_heads(xp: Backend, x: Array) -> Array:
     return xp.reshape(xp.permute_dims(x, (0, 2, 1, 3)), (batch, length, heads * size))
 
 
-def _check_past(past: Array | None, k: Array, v: Array) -> None:
+def require_state(past: Array | None, k: Array, v: Array) -> None:
+    """Raise a ValueError unless the past, if any, has a key and a value for each head."""
     if past is None:
         return
     batch, heads, _, size = k.shape
@@ -181,7 +182,7 @@ def _keys_in_use(mask: Array | None, bias: Array | None, room: int) -> int:
     return sized[0].shape[-1] if sized else room
 
 
-def _turned(xp: Backend, x: Array, first: Array | int, rotary_embedding_dim: int) -> Array:
+def turned(xp: Backend, x: Array, first: Array | int, rotary_embedding_dim: int) -> Array:
     """Rotate pairs of elements, half a head apart, by the position of their token."""
     size = rotary_embedding_dim or x.shape[3]
     wide = xp.dtype(FLOAT32)

@@ -36,7 +36,7 @@ def MultiHeadAttention(
         raise ValueError("past_key and past_value go together; one of them is missing")
     return attended(
         xp,
-        _by_head(xp, query, key, value, bias, num_heads),
+        biased_by_head(xp, query, key, value, bias, num_heads),
         (past_key, past_value, past_sequence_length),
         (key_padding_mask, attention_bias, mask_filter_value),
         beams=cache_indirection,
@@ -45,7 +45,7 @@ def MultiHeadAttention(
     )
 
 
-def _by_head(
+def biased_by_head(
     xp: Backend,
     query: Array,
     key: Array | None,
@@ -78,8 +78,8 @@ def _unpacked(
         return q, k, v
     if key is None or query.ndim != 3:
         raise ValueError(
-            f"query has shape {query.shape}, but must have three axes, or (batch, length, "
-            f"{num_heads}, 3, size) without key and value"
+            f"query has shape {query.shape}, but must have three axes with a key, or (batch, "
+            f"length, {num_heads}, 3, size) without key and value"
         )
     if value is None and key.ndim == 5 and key.shape[2:4] == (num_heads, 2):
         return query, _flat(xp, key[:, :, :, 0, :]), _flat(xp, key[:, :, :, 1, :])

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.backends.numpy import HOST
 from sardonyx.ops import OPS
 from tests.ops.oracle import onnxruntime_run, run
 
@@ -45,11 +47,10 @@ def test_rotary_embedding(
     compare(xp, "RotaryEmbedding", x, ids, *CACHES, interleaved=interleaved, **attributes)
 
 
-def test_float16(xp: Backend) -> None:
-    if xp.name == "array_api_strict":
-        pytest.skip("this library has no float16")
+@pytest.mark.parametrize("backend", [HOST, JaxBackend()], ids=lambda backend: backend.name)
+def test_float16(backend: Backend) -> None:
     x, *caches = (x.astype(np.float16) for x in (FLAT, *CACHES))
-    compare(xp, "RotaryEmbedding", x, np.asarray([1]), *caches)
+    compare(backend, "RotaryEmbedding", x, np.asarray([1]), *caches)
 
 
 @pytest.mark.parametrize("x", [FLAT, BY_HEAD], ids=["flat", "by head"])
@@ -59,25 +60,8 @@ def test_positions_of_three_coordinates(
     xp: Backend, x: np.ndarray, layout: int, section: tuple[int, ...]
 ) -> None:
     ids = np.random.default_rng(1).integers(0, 10, (3, 2, x.shape[-2]))
-    attributes: dict[str, Any] = {"mrope_section": section, "mrope_layout": layout}
-    found = run(xp, OPS[DOMAIN, "MRotaryEmbedding"], x, ids, *CACHES, scale=0.5, **attributes)
-    coordinate = [0] * section[0] + [1] * section[1] + [2] * section[2]
-    if layout:
-        coordinate = [0] * 4
-        for axis in (1, 2):
-            for column in range(axis, min(3 * section[axis], 4), 3):
-                coordinate[column] = axis
-    cos, sin = np.empty((2, 2, x.shape[-2], 4), np.float32)
-    for column, axis in enumerate(coordinate):
-        cos[..., column] = CACHES[0][ids[axis], column] * 0.5
-        sin[..., column] = CACHES[1][ids[axis], column] * 0.5
-    heads = x if x.ndim == 4 else x.reshape(2, 3, 3, 8).transpose(0, 2, 1, 3)
-    a, b = heads[..., :4], heads[..., 4:]
-    cos, sin = cos[:, None], sin[:, None]
-    expected = np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
-    if x.ndim == 3:
-        expected = expected.transpose(0, 2, 1, 3).reshape(x.shape)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    attributes: dict[str, Any] = {"mrope_section": section, "mrope_layout": layout, "num_heads": 3}
+    compare(xp, "MRotaryEmbedding", x, ids, *CACHES, scale=0.5, **attributes)
 
 
 def test_gemma(xp: Backend) -> None:

@@ -1,0 +1,202 @@
+"""Attention whose heads of queries share heads of keys, with a cache of past keys and values."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
+from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import require_broadcasts, require_shape
+from sardonyx.ops.definition import op
+from sardonyx.ops.microsoft.attention import by_head, joined_heads
+from sardonyx.ops.microsoft.kv_cache import lengthened, written
+from sardonyx.ops.microsoft.rotary import rotated
+from sardonyx.ops.microsoft.sink_softmax import capped_scores, sink_scores, weights_beside
+from sardonyx.ops.normalization import RMSNormalization
+from sardonyx.ops.options import require_one_of
+from sardonyx.ops.precision import wide
+
+
+@op(domain="com.microsoft")
+def GroupQueryAttention(
+    xp: Backend,
+    query: Array,
+    key: Array | None,
+    value: Array | None,
+    past_key: Array | None,
+    past_value: Array | None,
+    seqlens_k: Array,
+    total_sequence_length: int,
+    cos_cache: Array | None = None,
+    sin_cache: Array | None = None,
+    position_ids: Array | None = None,
+    attention_bias: Array | None = None,
+    head_sink: Array | None = None,
+    k_scale: Array | None = None,
+    v_scale: Array | None = None,
+    q_norm_weight: Array | None = None,
+    k_norm_weight: Array | None = None,
+    *,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0,
+    kv_num_heads: int,
+    local_window_size: int = -1,
+    num_heads: int,
+    qk_norm_epsilon: float = 1e-6,
+    qk_output: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    sliding_window_cache: int = 0,
+    smooth_softmax: int = -1,
+    softcap: float = 0.0,
+    v_quant_type: str = "NONE",
+) -> tuple[Array, Array, Array, Array]:
+    """Write the new keys and values to the cache, and attend to as many rows as a sample has.
+
+    Rows of the cache beyond those are zeros. A prompt, as long as the whole sequence, starts at the
+    first row, even if the lengths differ by sample; other tokens are the last of their sample.
+    """
+    if {k_quant_type, v_quant_type} != {"NONE"} or k_scale is not None or v_scale is not None:
+        raise ValueError("a quantized cache is not supported; use a cache of floats")
+    if sliding_window_cache:
+        raise ValueError("sliding_window_cache is not supported; use a cache of full length")
+    require_one_of("qk_output", qk_output, (0, 1, 2))
+    q, k, v = _by_head(xp, query, key, value, num_heads, kv_num_heads)
+    if q_norm_weight is not None and k_norm_weight is not None:
+        q = RMSNormalization(xp, q, q_norm_weight, epsilon=qk_norm_epsilon)
+        k = RMSNormalization(xp, k, k_norm_weight, epsilon=qk_norm_epsilon)
+    total, length, room = total_sequence_length, q.shape[2], _room(past_key, past_value, k, v)
+    if total < max(length, 1) or (not k.shape[2] and total > room):
+        raise ValueError(f"total_sequence_length is {total}, too small or large for the inputs")
+    is_prompt = length == total
+    lengths = _lengths(xp, seqlens_k, q.shape[0], 0 if is_prompt else length - 1, total - 1)
+    start = lengths * 0 if is_prompt or past_key is None else lengths - length
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise ValueError("do_rotary needs the inputs cos_cache and sin_cache")
+        places = _places(xp, position_ids, start, length, is_prompt)
+        cos, sin = (xp.gather(cache, [places]) for cache in (cos_cache, sin_cache))
+        q = rotated(xp, q, cos, sin, interleaved=rotary_interleaved)
+        k = rotated(xp, k, cos, sin, interleaved=rotary_interleaved) if k.shape[2] else k
+    size = max(total, room)
+    present_key = _appended(xp, past_key, k, start, size, is_prompt=is_prompt)
+    present_value = _appended(xp, past_value, v, start, size, is_prompt=is_prompt)
+    seen = _seen(xp, lengths, start, (length, total), local_window_size, is_causal=bool(causal))
+    scores = capped_scores(xp, q, present_key[:, :, :total, :], scale, softcap)
+    if attention_bias is not None:
+        require_broadcasts("attention_bias", attention_bias, scores.shape)
+        scores = scores + wide(xp, attention_bias)
+    sink = sink_scores(xp, head_sink, num_heads, smooth_softmax)
+    weights = xp.astype(weights_beside(xp, scores, seen, sink), q.dtype)
+    y = joined_heads(xp, xp.attention_mix(weights, present_value[:, :, :total, :]))
+    shown = weights
+    if qk_output == 1:
+        shown = xp.astype(xp.where(seen, scores, xp.zeros_like(scores)), q.dtype)
+    return y, present_key, present_value, shown
+
+
+# -- inputs ---------------------------------------------------------------------------------------
+
+
+def _by_head(
+    xp: Backend,
+    query: Array,
+    key: Array | None,
+    value: Array | None,
+    num_heads: int,
+    kv_num_heads: int,
+) -> tuple[Array, Array, Array]:
+    if kv_num_heads < 1 or num_heads % kv_num_heads:
+        raise ValueError(f"num_heads is {num_heads}, no multiple of kv_num_heads {kv_num_heads}")
+    if (key is None) != (value is None):
+        raise ValueError("key and value go together; one of them is missing")
+    if key is None or value is None:
+        x = by_head(xp, query, num_heads + 2 * kv_num_heads)
+        end = num_heads + kv_num_heads
+        return x[:, :num_heads, ...], x[:, num_heads:end, ...], x[:, end:, ...]
+    q, k, v = by_head(xp, query, num_heads), *(by_head(xp, x, kv_num_heads) for x in (key, value))
+    if k.shape != v.shape or (k.shape[0], k.shape[3]) != (q.shape[0], q.shape[3]):
+        raise ValueError(
+            f"key and value have shapes {key.shape} and {value.shape}, which must be equal and fit "
+            f"{kv_num_heads} heads of the size of {num_heads} heads of {query.shape}"
+        )
+    if k.shape[2] not in (0, q.shape[2]):
+        raise ValueError(f"key has {k.shape[2]} tokens, but query has {q.shape[2]}")
+    return q, k, v
+
+
+def _room(past_key: Array | None, past_value: Array | None, k: Array, v: Array) -> int:
+    """Return the number of rows of the past."""
+    if past_key is None or past_value is None:
+        if past_key is not past_value:
+            raise ValueError("past_key and past_value go together; one of them is missing")
+        return 0
+    for name, past, new in (("past_key", past_key, k), ("past_value", past_value, v)):
+        if past.ndim != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
+            batch, heads, _, size = new.shape
+            raise ValueError(
+                f"{name} has shape {past.shape}, but must have ({batch}, {heads}, length, {size})"
+            )
+    require_shape("past_value", past_value, past_key.shape)
+    return past_key.shape[2]
+
+
+def _lengths(xp: Backend, seqlens_k: Array, batch: int, least: int, most: int) -> Array:
+    """Return the number of keys of each sample, its new ones included."""
+    if seqlens_k.size != batch:
+        raise ValueError(f"seqlens_k has shape {seqlens_k.shape}, but must have ({batch},)")
+    xp.require(seqlens_k, Within("seqlens_k", least, most))
+    return xp.reshape(seqlens_k, (batch,)) + 1
+
+
+def _places(
+    xp: Backend, position_ids: Array | None, start: Array, length: int, is_prompt: bool
+) -> Array:
+    """Return the position of each new token; a prompt has only the first of them in its ids."""
+    if position_ids is None:
+        return xp.reshape(start, (-1, 1)) + xp.arange(length, dtype=start.dtype)
+    if not is_prompt:
+        require_shape("position_ids", position_ids, (start.shape[0], length))
+        return position_ids
+    first = xp.reshape(position_ids, (-1,))[:1]
+    places = xp.reshape(first + xp.arange(length, dtype=first.dtype), (1, -1))
+    return xp.broadcast_to(places, (start.shape[0], length))
+
+
+def _appended(
+    xp: Backend, past: Array | None, new: Array, start: Array, size: int, *, is_prompt: bool
+) -> Array:
+    """Return the cache with the new rows, and `size` rows in all."""
+    if not new.shape[2] and past is not None:
+        return lengthened(xp, past, size)
+    if past is None or is_prompt:
+        return lengthened(xp, new, size)
+    return written(xp, lengthened(xp, past, size), new, start, clears=True)
+
+
+# -- scores ---------------------------------------------------------------------------------------
+
+
+def _seen(
+    xp: Backend,
+    lengths: Array,
+    start: Array,
+    shape: tuple[int, int],
+    window: int,
+    *,
+    is_causal: bool,
+) -> Array:
+    """Return which keys each query sees: the padding after a short prompt sees the whole prompt."""
+    place = xp.arange(shape[1], dtype=lengths.dtype)
+    by_sample = (-1, 1, 1, 1)
+    end = xp.reshape(lengths, by_sample)
+    if is_causal:
+        query = xp.reshape(xp.arange(shape[0], dtype=lengths.dtype), (-1, 1))
+        end = xp.minimum(end, xp.reshape(start, by_sample) + query + 1)
+    seen = [place < end]
+    if window >= 0:
+        seen.append(place >= end - window)
+    return reduce(xp.logical_and, seen)
