@@ -54,6 +54,7 @@ _MODULES = (
     "ml.maps",
     "directml",
     "microsoft.activation",
+    "microsoft.matmul_nbits",
 )
 
 
