@@ -54,6 +54,7 @@ _MODULES = (
     "ml.maps",
     "directml",
     "microsoft.activation",
+    "microsoft.gather_quantized",
     "microsoft.matmul_nbits",
 )
 

@@ -83,6 +83,29 @@ def test_files_that_allow_activations_of_8_bits() -> None:
     assert np.abs(np.asarray(actual) - expected).max() < 0.05 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+@pytest.mark.parametrize("is_symmetric", [False, True])
+def test_files_with_a_quantized_embedding(backend: str, is_symmetric: bool) -> None:
+    proto = builders.model(
+        [builders.node("Gather", ["table", "tokens"], ["y"], name="embedding")],
+        [builders.value("tokens", ["n", "m"], builders.INT64)],
+        ["y"],
+        [builders.weight("table", normal(20, 70))],
+        opset=21,
+    )
+    config = DefaultWeightOnlyQuantConfig(
+        32, is_symmetric=is_symmetric, op_types_to_quantize=("Gather",)
+    )
+    quantizer = MatMulNBitsQuantizer(proto, algo_config=config)
+    quantizer.process()
+    (node,) = quantizer.model.model.graph.node
+    assert node.op_type == "GatherBlockQuantized"
+    source, tokens = quantizer.model.model.SerializeToString(), np.array([[0, 19], [-1, 7]])
+    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    actual = sardonyx.load(source, backend=backend)(tokens)
+    np.testing.assert_array_equal(np.asarray(actual), session.run(None, {"tokens": tokens})[0])
+
+
 def steps_at_a_call(xp: Backend, source: bytes, **options: Any) -> list[str]:
     program = sardonyx.load(source, backend=without_kernels(xp), **options).trace(X)
     segments = (stage.segment for stage in program.stages if stage.segment is not None)
