@@ -55,6 +55,8 @@ _MODULES = (
     "directml",
     "microsoft.activation",
     "microsoft.gather_quantized",
+    "microsoft.matmul_bnb4",
+    "microsoft.matmul_fpq4",
     "microsoft.matmul_nbits",
 )
 

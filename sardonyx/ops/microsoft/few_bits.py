@@ -8,8 +8,10 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints
 from sardonyx.ops.dtypes import FLOAT32, UINT8
+from sardonyx.ops.linalg import MatMul
 
 UINT16 = np.dtype(np.uint16)
 
@@ -47,6 +49,17 @@ def dequantized(xp: Backend, numbers: Array, zero_point: Array | int, scale: Arr
         zero_point = xp.astype(zero_point, float32)
     difference = xp.astype(numbers, float32) - zero_point
     return xp.astype(difference * xp.astype(scale, float32), scale.dtype)
+
+
+def product_with_bias(xp: Backend, A: Array, weight: Array, bias: Array | None = None) -> Array:
+    """Multiply by an unpacked weight, and add the bias."""
+    if weight.dtype != A.dtype:
+        raise ValueError(f"A has type {A.dtype}, but its weight has scales of type {weight.dtype}")
+    Y = MatMul(xp, A, weight)
+    if bias is None:
+        return Y
+    require_shape("bias", bias, weight.shape[1:])
+    return Y + bias
 
 
 def require_bits(bits: int, options: Ints) -> None:

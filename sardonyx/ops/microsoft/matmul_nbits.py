@@ -7,9 +7,9 @@ from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, op
-from sardonyx.ops.linalg import MatMul
 from sardonyx.ops.microsoft.few_bits import (
     dequantized,
+    product_with_bias,
     require_bits,
     require_block_size,
     require_bytes,
@@ -44,17 +44,6 @@ def MatMulNBits(
         xp, B, scales, zero_points, g_idx, K=K, N=N, bits=bits, block_size=block_size
     )
     return product_with_bias(xp, A, weight, bias)
-
-
-def product_with_bias(xp: Backend, A: Array, weight: Array, bias: Array | None) -> Array:
-    """Multiply by an unpacked weight, and add the bias."""
-    if weight.dtype != A.dtype:
-        raise ValueError(f"A has type {A.dtype}, but its weight has scales of type {weight.dtype}")
-    Y = MatMul(xp, A, weight)
-    if bias is None:
-        return Y
-    require_shape("bias", bias, weight.shape[1:])
-    return Y + bias
 
 
 def nbits_weight(

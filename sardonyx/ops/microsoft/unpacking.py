@@ -8,6 +8,8 @@ from typing import Any
 
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Op
+from sardonyx.ops.microsoft.matmul_bnb4 import MatMulBnb4, bnb4_weight
+from sardonyx.ops.microsoft.matmul_fpq4 import MatMulFpQ4, fpq4_weight
 from sardonyx.ops.microsoft.matmul_nbits import MatMulNBits, nbits_weight
 
 
@@ -29,5 +31,9 @@ UNPACKING: Mapping[Op[Any], Unpacking] = {
         ("B", "scales", "zero_points", "g_idx"),
         ("K", "N", "bits", "block_size"),
     ),
+    MatMulBnb4: Unpacking(
+        bnb4_weight, ("B", "absmax"), ("K", "N", "block_size", "quant_type", "transB")
+    ),
+    MatMulFpQ4: Unpacking(fpq4_weight, ("B",), ("B_shape", "blk_quant_type")),
 }
 UNPACKS = frozenset(each.function for each in UNPACKING.values())
