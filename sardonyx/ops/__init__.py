@@ -54,6 +54,7 @@ _MODULES = (
     "ml.maps",
     "directml",
     "microsoft.activation",
+    "microsoft.experts",
     "microsoft.gather_quantized",
     "microsoft.matmul_bnb4",
     "microsoft.matmul_fpq4",

@@ -207,10 +207,12 @@ class Parameter:
 
     @classmethod
     def of(cls, parameter: inspect.Parameter, annotation: Any) -> Parameter:
-        required = parameter.default is parameter.empty
         variadic = parameter.kind is parameter.VAR_POSITIONAL
         type_ = _without_none(annotation)
-        default = None if required else parameter.default
+        # Python has no default before a parameter without one: an optional input that is followed
+        # by a required one is only annotated with None.
+        required = parameter.default is parameter.empty and type_ is annotation
+        default = None if parameter.default is parameter.empty else parameter.default
         need = _NEEDS.get(type_, Need.STATIC)
         return cls(parameter.name, need, type_, required and not variadic, variadic, default)
 
