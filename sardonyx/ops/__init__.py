@@ -59,6 +59,7 @@ _MODULES = (
     "microsoft.matmul_bnb4",
     "microsoft.matmul_fpq4",
     "microsoft.matmul_nbits",
+    "microsoft.quantized_experts",
 )
 
 

@@ -43,9 +43,7 @@ def MoE(
     tokens = rows_of(xp, input)
     require_scores("router_probs", router_probs, tokens.shape[0])
     if use_sparse_mixer:
-        if k != 2:
-            raise ValueError(f"k is {k}, but must be 2, the number of experts of the sparse mixer")
-        routes = routes_by_sparse_mixer(xp, router_probs)
+        routes = routes_by_sparse_mixer(xp, router_probs, k)
     else:
         normalizes = bool(normalize_routing_weights)
         routes = routes_by_softmax(xp, router_probs, k, normalizes=normalizes)

@@ -49,8 +49,10 @@ def normalized(xp: Backend, weights: Array) -> Array:
     return xp.where(is_zero, 0.0, weights / xp.where(is_zero, 1.0, total))
 
 
-def routes_by_sparse_mixer(xp: Backend, scores: Array) -> Routes:
+def routes_by_sparse_mixer(xp: Backend, scores: Array, k: int) -> Routes:
     """Choose two experts in turn, each weighted by a softmax over those with similar scores."""
+    if k != 2:
+        raise ValueError(f"k is {k}, but must be 2, the number of experts of the sparse mixer")
     scores = xp.astype(scores, xp.dtype(FLOAT32))
     first = top_experts(xp, scores, 1)
     is_first = xp.equal(xp.arange(scores.shape[1], dtype=first.dtype), first)
