@@ -58,7 +58,9 @@ _MODULES = (
     "microsoft.gather_quantized",
     "microsoft.matmul_bnb4",
     "microsoft.matmul_fpq4",
+    "microsoft.matmul_float8",
     "microsoft.matmul_nbits",
+    "microsoft.matmul_nbits_fused",
     "microsoft.quantized_experts",
 )
 
