@@ -62,6 +62,7 @@ _MODULES = (
     "microsoft.matmul_nbits",
     "microsoft.matmul_nbits_fused",
     "microsoft.quantized_experts",
+    "microsoft.sparse",
 )
 
 
