@@ -21,7 +21,7 @@ from sardonyx.graph.rewriting.epilogue import (
     extend_by_sum,
     skip_padding,
 )
-from sardonyx.graph.rewriting.few_bits import unpack_weight_once
+from sardonyx.graph.rewriting.few_bits import unpack_experts_once, unpack_weight_once
 from sardonyx.graph.rewriting.gelu import fuse_gelu
 from sardonyx.graph.rewriting.into_weights import fold_into_weights
 from sardonyx.graph.rewriting.normalization import fuse_normalization
@@ -35,6 +35,7 @@ from sardonyx.ops.casting import Cast
 from sardonyx.ops.convolution import Conv
 from sardonyx.ops.elementwise import Add, Div, Mul, Sub
 from sardonyx.ops.linalg import MatMul
+from sardonyx.ops.microsoft.quantized_experts import QMoE
 from sardonyx.ops.microsoft.unpacking import UNPACKING
 from sardonyx.ops.normalization import (
     BatchNormalization,
@@ -82,6 +83,7 @@ _BATCH_NORMALIZATIONS = (BatchNormalization, batch_normalization_training_if_it_
 _EVERYWHERE = (
     _table(
         (unpack_weight_once, tuple(UNPACKING)),
+        (unpack_experts_once, (QMoE,)),
         (drop_neutral, (Mul, Div, Add, Sub)),
         (normalize_with_prepared, _BATCH_NORMALIZATIONS),
         (fold_into_weights, (Mul, Add, Div, Sub, scaled_and_shifted)),

@@ -33,9 +33,12 @@ def mixed(
     input: Array,
     router_probs: Array,
     router_weights: Array | None,
-    first: Layer,
-    second: Layer,
-    beside: Layer | None,
+    fc1: Array,
+    fc1_bias: Array | None,
+    fc2: Array,
+    fc2_bias: Array | None,
+    fc3: Array | None,
+    fc3_bias: Array | None,
     *,
     k: int = 1,
     normalize_routing_weights: int = 0,
@@ -56,7 +59,8 @@ def mixed(
         weights = xp.astype(weights, xp.dtype(FLOAT32))
         routes = Routes(chosen, normalized(xp, weights) if normalize_routing_weights else weights)
     count, hidden = router_probs.shape[1], tokens.shape[1]
-    experts = Experts(first, second, beside)
+    beside = None if fc3 is None else Layer(fc3, fc3_bias)
+    experts = Experts(Layer(fc1, fc1_bias), Layer(fc2, fc2_bias), beside)
     experts = experts.checked(xp, count, hidden, is_fused=is_fused(**activation))
     return xp.reshape(mixture(xp, tokens, routes, experts, **activation), input.shape)
 
@@ -103,28 +107,21 @@ def QMoE(
             "integers that are not packed for one kind of GPU are supported"
         )
 
-    def layer(
-        weight: Array,
-        scales: Array | None,
-        zero_points: Array | None,
-        bias: Array | None,
-        own_bits: int | None,
-    ) -> Layer:
+    def unpack(
+        weight: Array, scales: Array | None, zero_points: Array | None, own_bits: int | None
+    ) -> Array:
         bits = own_bits or expert_weight_bits
-        packed = (weight, scales, zero_points)
-        return Layer(experts_weight(xp, *packed, bits=bits, block_size=block_size or 0), bias)
+        return experts_weight(
+            xp, weight, scales, zero_points, bits=bits, block_size=block_size or 0
+        )
 
-    first = layer(
-        fc1_experts_weights, fc1_scales, fc1_zero_points, fc1_experts_bias, fc1_expert_weight_bits
-    )
-    second = layer(
-        fc2_experts_weights, fc2_scales, fc2_zero_points, fc2_experts_bias, fc2_expert_weight_bits
-    )
-    beside = None
-    if fc3_experts_weights is not None:
-        third = (fc3_experts_weights, fc3_scales, fc3_zero_points, fc3_experts_bias)
-        beside = layer(*third, fc3_expert_weight_bits)
-    return mixed(xp, input, router_probs, router_weights, first, second, beside, **mixing)
+    fc1 = unpack(fc1_experts_weights, fc1_scales, fc1_zero_points, fc1_expert_weight_bits)
+    fc2 = unpack(fc2_experts_weights, fc2_scales, fc2_zero_points, fc2_expert_weight_bits)
+    fc3 = fc3_experts_weights
+    if fc3 is not None:
+        fc3 = unpack(fc3, fc3_scales, fc3_zero_points, fc3_expert_weight_bits)
+    layers = (fc1, fc1_experts_bias, fc2, fc2_experts_bias, fc3, fc3_experts_bias)
+    return mixed(xp, input, router_probs, router_weights, *layers, **mixing)
 
 
 def experts_weight(

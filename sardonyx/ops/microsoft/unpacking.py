@@ -11,6 +11,7 @@ from sardonyx.ops.definition import Op
 from sardonyx.ops.microsoft.matmul_bnb4 import MatMulBnb4, bnb4_weight
 from sardonyx.ops.microsoft.matmul_fpq4 import MatMulFpQ4, fpq4_weight
 from sardonyx.ops.microsoft.matmul_nbits import MatMulNBits, nbits_weight
+from sardonyx.ops.microsoft.quantized_experts import experts_weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,4 +37,5 @@ UNPACKING: Mapping[Op[Any], Unpacking] = {
     ),
     MatMulFpQ4: Unpacking(fpq4_weight, ("B",), ("B_shape", "blk_quant_type")),
 }
-UNPACKS = frozenset(each.function for each in UNPACKING.values())
+# These may have results that are much larger than their inputs.
+UNPACKS = frozenset([experts_weight, *(each.function for each in UNPACKING.values())])

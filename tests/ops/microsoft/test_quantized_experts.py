@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.microsoft.experts import MoE
 from sardonyx.ops.microsoft.quantized_experts import QMoE
 from tests.ops.microsoft.few_bits import normal, numbers, packed, scales
 from tests.ops.oracle import onnxruntime_run, run
+from tests.support import onnx_builders as builders
 
 DOMAIN = "com.microsoft"
 EXPERTS, HIDDEN, INNER = 4, 64, 32
@@ -105,6 +107,33 @@ def test_layers_of_different_bits(xp: Backend) -> None:
     plain = [x, scores, first.plain, None, second.plain, None, beside.plain]
     expected = run(HOST, MoE, *plain, **options, normalize_routing_weights=1)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("has_zero", [False, True])
+def test_weights_are_unpacked_once(xp: Backend, has_zero: bool) -> None:
+    inputs, _ = case(3, 4, 32, has_zero)
+    named = {f"x{i}": each for i, each in enumerate(inputs) if each is not None}
+    names = [f"x{i}" if each is not None else "" for i, each in enumerate(inputs)]
+    options: dict[str, Any] = {"k": 2, "block_size": 32, "activation_type": "gelu"}
+    proto = builders.model(
+        [builders.node("QMoE", names, ["y"], domain=DOMAIN, **options)],
+        [builders.value("x0", ["n", HIDDEN]), builders.value("x1", ["n", EXPERTS])],
+        ["y"],
+        [builders.weight(name, each) for name, each in named.items() if name not in ("x0", "x1")],
+        com_microsoft=1,
+    )
+    model = sardonyx.load(proto, backend=xp)
+    titles = [
+        step.title
+        for stage in model.trace(*inputs[:2]).stages
+        if stage.segment is not None
+        for step in stage.segment.steps
+    ]
+    assert titles == ["MoE"]
+    expected = sardonyx.load(proto, backend=xp, rewrites=False)(*inputs[:2])
+    np.testing.assert_allclose(
+        np.asarray(model(*inputs[:2])), np.asarray(expected), rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
