@@ -91,6 +91,15 @@ _MODULES = (
     "microsoft.bias",
     "microsoft.causal_convolution",
     "microsoft.sparse_attention",
+    "microsoft.experts",
+    "microsoft.gather_quantized",
+    "microsoft.matmul_bnb4",
+    "microsoft.matmul_fpq4",
+    "microsoft.matmul_float8",
+    "microsoft.matmul_nbits",
+    "microsoft.matmul_nbits_fused",
+    "microsoft.quantized_experts",
+    "microsoft.sparse",
 )
 
 

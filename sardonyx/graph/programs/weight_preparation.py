@@ -31,6 +31,7 @@ from sardonyx.graph.values.mmap import drop_pages
 from sardonyx.graph.values.params import Weights, WeightStore
 from sardonyx.ops.definition import OnBackend
 from sardonyx.ops.fused_products import packed, packed_product, product_chain
+from sardonyx.ops.microsoft.unpacking import UNPACKS
 
 # Minimum number of small arrays that are passed in one buffer.
 FEWEST_PACKED = 4
@@ -344,9 +345,10 @@ def _is_for_device(step: Step) -> bool:
 def _fits(step: Step, specs: Mapping[int, Spec]) -> bool:
     """Whether the results take little more memory than what the step reads.
 
-    Packing a weight for a kernel may take more, since it is too slow to repeat at each call.
+    Packing a weight for a kernel, or unpacking one, may take more, since it is too slow to repeat
+    at each call.
     """
-    if isinstance(step.call, OpCall) and step.call.function is packed:
+    if isinstance(step.call, OpCall) and step.call.function in (packed, *UNPACKS):
         return True
     before = sum(_size(specs[register]) for register in set(step.reads))
     return sum(map(_size, step.specs)) <= before + MOST_GROWTH

@@ -21,6 +21,7 @@ from sardonyx.graph.rewriting.epilogue import (
     extend_by_sum,
     skip_padding,
 )
+from sardonyx.graph.rewriting.few_bits import unpack_experts_once, unpack_weight_once
 from sardonyx.graph.rewriting.fused_nodes import DIVISIONS, keep_without_blocks
 from sardonyx.graph.rewriting.gelu import fuse_gelu
 from sardonyx.graph.rewriting.into_weights import fold_into_weights
@@ -36,6 +37,8 @@ from sardonyx.ops.convolution import Conv
 from sardonyx.ops.elementwise import Add, Div, Mul, Sub
 from sardonyx.ops.linalg import MatMul
 from sardonyx.ops.microsoft.nchwc import without_blocks
+from sardonyx.ops.microsoft.quantized_experts import QMoE
+from sardonyx.ops.microsoft.unpacking import UNPACKING
 from sardonyx.ops.normalization import (
     BatchNormalization,
     batch_normalization_training_if_it_has_outputs,
@@ -83,6 +86,8 @@ _EVERYWHERE = (
     _table(*DIVISIONS),
     _table(
         (keep_without_blocks, (without_blocks,)),
+        (unpack_weight_once, tuple(UNPACKING)),
+        (unpack_experts_once, (QMoE,)),
         (drop_neutral, (Mul, Div, Add, Sub)),
         (normalize_with_prepared, _BATCH_NORMALIZATIONS),
         (fold_into_weights, (Mul, Add, Div, Sub, scaled_and_shifted)),

@@ -180,6 +180,11 @@ class Passage:
             return operand.value
         return self._registers.constants.get(operand)
 
+    @property
+    def size_of_weights(self) -> int:
+        """The bytes of all weights of the model."""
+        return self._weights.store.size
+
     def scalar(self, operand: Operand) -> float | None:
         """The operand's value, if it is a constant of one real element."""
         value = self.constant(operand)

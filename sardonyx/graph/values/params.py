@@ -90,6 +90,7 @@ class WeightStore:
         self._lock = RLock()
         self._cells = {name: _Cell(array) for name, array in host.items()}
         self._specs = {name: Spec(array.shape, array.dtype) for name, array in host.items()}
+        self.size = sum(array.nbytes for array in host.values())
         self._now: Weights | None = None
         # Arrays prepared from weights, shared by programs that prepare the same ones.
         self.bound: WeakValueDictionary[Any, Any] = WeakValueDictionary()

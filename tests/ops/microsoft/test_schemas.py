@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
+from sardonyx.graph.standard.types import number_of
 from sardonyx.ops import OPS
-from sardonyx.ops.definition import Definition
+from sardonyx.ops.definition import Definition, DType
 from tests.test_op_schemas import same
 
 DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
@@ -48,7 +50,10 @@ def test_attributes_are_those_of_the_schema(schema: Any) -> None:
         default = onnx.AttributeProto.FromString(formal._default_value)
         assert attributes[name].required == bool(formal.required), name
         if default.name:
-            assert same(attributes[name].default, onnx.helper.get_attribute_value(default)), name
+            value = attributes[name].default
+            if attributes[name].type == DType:
+                value = number_of(np.dtype(value))
+            assert same(value, onnx.helper.get_attribute_value(default)), name
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=label)
