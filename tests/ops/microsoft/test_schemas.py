@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from sardonyx.graph.standard.types import number_of
-from sardonyx.ops import OPS
-from sardonyx.ops.definition import Definition, DType
+from sardonyx.ops import _MODULES, OPS
+from sardonyx.ops.definition import Definition, Op
+from sardonyx.ops.microsoft.left_out import LEFT_OUT
 from tests.test_op_schemas import same
 
 DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
@@ -60,3 +62,21 @@ def test_attributes_are_those_of_the_schema(schema: Any) -> None:
 def test_as_many_results_as_the_schema_has(schema: Any) -> None:
     definition = definition_of(schema)
     assert definition.counts_outputs or definition.outputs == len(schema.outputs)
+
+
+def test_no_operator_is_written_twice() -> None:
+    written = [
+        (value.domain, value.name)
+        for module in _MODULES
+        for value in vars(import_module(f"sardonyx.ops.{module}")).values()
+        if isinstance(value, Op) and value.__module__ == f"sardonyx.ops.{module}"
+    ]
+    assert len(written) == len(set(written))
+    assert set(written) == set(OPS)
+
+
+def test_every_operator_is_built_or_left_out_with_a_reason() -> None:
+    names = {s.name for s in get_all_operator_schema() if s.domain == "com.microsoft"}
+    built = {name for domain, name in OPS if domain == "com.microsoft"}
+    assert names == (built & names) | set(LEFT_OUT)
+    assert not built & set(LEFT_OUT)
