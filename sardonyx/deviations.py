@@ -21,10 +21,19 @@ class Deviation(NamedTuple):
 
 
 class Departure(NamedTuple):
-    """A place in a file that deviates from the standard."""
+    """One place where a file or a call deviates from the standard."""
 
     deviation: Deviation
+    # The beginning of a sentence that says what is where.
     where: str
+
+    @property
+    def refusal(self) -> str:
+        """Why `strict=True` refuses it."""
+        return (
+            f"{self.where}, a deviation from the standard ('{self.deviation.name}') that "
+            "strict=True refuses: load the model without it, or export the model again"
+        )
 
 
 MISSING_IMPORT = Deviation(
@@ -104,15 +113,7 @@ def to_the_letter(holds: bool) -> AbstractContextManager[object]:
     return context
 
 
-def accept(deviation: Deviation) -> None:
+def accept(deviation: Deviation, where: str) -> None:
     """Accept a deviation that an op meets, unless the model follows the standard to the letter."""
     if _to_the_letter.get():
-        raise ValueError(refusal(deviation))
-
-
-def refusal(deviation: Deviation) -> str:
-    """Return why `strict=True` refuses a deviation."""
-    return (
-        f"{deviation.standard[:-1]}, and strict=True does not accept the deviation "
-        f"'{deviation.name}'. Load it without strict=True, or export it again"
-    )
+        raise ValueError(Departure(deviation, where).refusal)

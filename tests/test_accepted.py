@@ -133,8 +133,8 @@ def test_the_default_runs_as_onnxruntime_does(
     xp: Backend, deviation: Deviation, example: Callable[[], onnx.ModelProto]
 ) -> None:
     proto = example()
-    for strict in (None, False):
-        loaded = sardonyx.load(proto, backend=xp, strict=strict)
+    for strict, mode in ((None, "now"), (None, "background"), (False, "background")):
+        loaded = sardonyx.load(proto, backend=xp, strict=strict, compile=mode)
         np.testing.assert_allclose(loaded(X), onnxruntime_result(proto), rtol=2e-6, atol=2e-6)
 
 
@@ -144,7 +144,7 @@ def test_strict_names_the_deviation(
 ) -> None:
     error = InvalidInput if deviation is SIGNAL_WITHOUT_PARTS else InvalidModel
     for jit in (True, False):
-        with refused(error, f"strict=True does not accept the deviation '{deviation.name}'"):
+        with refused(error, f"('{deviation.name}') that strict=True refuses"):
             sardonyx.load(example(), strict=True, jit=jit)(X)
 
 
@@ -171,15 +171,41 @@ def test_what_follows_the_standard_is_not_refused() -> None:
     assert sardonyx.load(same_twice, strict=True)(X).shape == X.shape
 
 
-def test_dimensions_of_one_name_have_one_size() -> None:
-    with refused(InvalidInput, "size 3 on axis 1"):
-        sardonyx.load(declared("n", "n"))(X)
-
-
 def test_an_unknown_domain_is_not_imported() -> None:
     unknown = model([node("Relu", ["x"], ["y"], domain="made.up")], ["x"], ["y"])
     with refused(UnsupportedModel, "imports no opset of 'made.up'"):
         sardonyx.load(unknown)
+
+
+def twice_initialized() -> onnx.ModelProto:
+    return model([node("Add", ["x", "w"], ["y"])], ["x"], ["y"], [weight("w", X), weight("w", X)])
+
+
+def cut_short() -> onnx.ModelProto:
+    proto = model([node("Neg", ["x"], ["y"])], ["x"], ["y"])
+    proto.graph.initializer.add(name="unused", data_type=1, dims=[3])
+    return proto
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        twice_initialized,
+        cut_short,
+        lambda: declared(-5, 4),
+        lambda: declared("n", "n"),
+        declared,
+        lambda: model([node("Relu", ["x"], ["y"])], ["x"], ["y", "y"]),
+        lambda: imports(softmax(), ("", 13), ("unused", 0)),
+    ],
+)
+def test_what_onnxruntime_runs_and_no_exporter_writes_is_refused(
+    example: Callable[[], onnx.ModelProto],
+) -> None:
+    """The page lists them."""
+    assert onnxruntime_result(example()).shape == X.shape
+    with pytest.raises(sardonyx.SardonyxError):
+        sardonyx.load(example(), backend="numpy")(X)
 
 
 def test_names_of_nodes_in_a_branch_are_not_accepted() -> None:

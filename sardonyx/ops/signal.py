@@ -71,7 +71,7 @@ def STFT(
     onesided: int = 1,
 ) -> Array:
     if signal.ndim == 2:
-        accept(SIGNAL_WITHOUT_PARTS)
+        accept(SIGNAL_WITHOUT_PARTS, f"signal has shape {signal.shape}")
         signal = xp.expand_dims(signal, axis=-1)
     if signal.ndim != 3:
         raise ValueError(

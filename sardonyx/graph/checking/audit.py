@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from sardonyx.backends.numpy import HOST
-from sardonyx.deviations import OPERATOR_BESIDE, Departure, refusal
+from sardonyx.deviations import OPERATOR_BESIDE, Departure
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import (
@@ -71,7 +71,7 @@ def _refuse_departures(source: Source) -> None:
             where = f"{node.title(version)} is not in the opset"
             departures.append(Departure(OPERATOR_BESIDE, where))
     for departure in departures:
-        raise InvalidModel(f"{departure.where}. {refusal(departure.deviation)}.")
+        raise InvalidModel(f"{departure.refusal}.")
 
 
 def _is_beside_the_standard(node: Node, version: int, source: Source) -> bool:
