@@ -32,7 +32,7 @@ class Departure(NamedTuple):
         """Why `strict=True` refuses it."""
         return (
             f"{self.where}, a deviation from the standard ('{self.deviation.name}') that "
-            "strict=True refuses: load the model without it, or export the model again"
+            "strict=True refuses: leave strict=True out, or export the model again"
         )
 
 
