@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.arguments import PRECISIONS, check_choice, check_count, check_switches, check_text
+from sardonyx.arguments import (
+    PRECISIONS,
+    check_choice,
+    check_count,
+    check_level,
+    check_switches,
+    check_text,
+)
 from sardonyx.backends import backend_of, find, limit_memory
 from sardonyx.backends.base import Backend
 from sardonyx.backends.host_memory import keep_freed
@@ -44,7 +51,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     device: Any = None,
     jit: bool = True,
     compile: str = BACKGROUND,  # noqa: A002  (the word for it)
-    strict: bool = True,
+    strict: bool | None = None,
     cache: str | os.PathLike[str] | None = None,
     max_signatures: int = 256,
     buckets: Mapping[str, Sequence[int] | str] | str | None = AUTOMATIC,
@@ -81,7 +88,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     `buckets`, and where each call has a new size. GPUs and TPUs have nothing to run before, so
     "now" always holds there, as it does with `checked`, and for operators of your own.
 
-    With `strict=False` operators accept types that their schemas do not list.
+    By default a file may deviate from the standard as files of real exporters do, in the ways that
+    docs/accepted.md lists. `strict=True` refuses all of these. With `strict=False` they are
+    accepted, and operators accept types that their schemas do not list.
 
     `cache` names a folder for recordings and compiled programs, which the next process uses again.
     Compiled programs are machine code, and JAX unpickles them, so the folder must be yours alone:
@@ -139,7 +148,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     >>> sardonyx.load("examples/encoder.onnx", backend="numpy").backend
     'numpy'
     """
-    check_switches(jit=jit, strict=strict, checked=checked, rewrites=rewrites)
+    check_switches(jit=jit, checked=checked, rewrites=rewrites)
+    check_level(strict)
     check_switches(retain_freed_memory=retain_freed_memory)
     check_count(max_signatures, "A model keeps at least one signature")
     check_choice("precision", precision, PRECISIONS)
@@ -163,7 +173,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         _set_memory("jax", memory_fraction, retains=retain_freed_memory)
         return load_exported(source, backend, device)
     bare = load_source(*read_model(source))
-    bare = replace(bare, limits=limits, rewrites=bool(rewrites))
+    bare = replace(bare, limits=limits, rewrites=bool(rewrites), to_the_letter=strict is True)
     loaded = with_ops(bare, ops)
     _set_memory(backend, memory_fraction, retains=retain_freed_memory)
     chosen = backend if isinstance(backend, Backend) else find(backend, device)
@@ -176,7 +186,12 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         chosen = chosen.with_cache(path_of(cache))
     sizes = Sizes.of(buckets, loaded.graph.inputs)
     options = Options(
-        strict, max_signatures, sizes, watch=compiling, checked=checked, compile=compile
+        strict is not False,
+        max_signatures,
+        sizes,
+        watch=compiling,
+        checked=checked,
+        compile=compile,
     )
     return audited(Model(loaded, chosen if jit else chosen.uncompiled(), options))
 
@@ -185,8 +200,9 @@ def _refuse_for_archives(**options: Any) -> None:
     """Refuse the options of `load` that an exported program cannot follow any more."""
     defaults = {name: each.default for name, each in signature(load).parameters.items()}
     for name, value in options.items():
-        is_empty = not value and (not defaults[name] or defaults[name] == AUTOMATIC)
-        if value != defaults[name] and not is_empty:
+        default = defaults[name]
+        is_empty = not value and value is not False and (not default or default == AUTOMATIC)
+        if value != default and not is_empty:
             raise InvalidInput(
                 f"'{name}' has no effect on an exported program, which is compiled as it was "
                 f"exported: leave it out, or load the ONNX model itself with {name}=."
@@ -215,7 +231,7 @@ def run_op(
     domain: str = "",
     outputs: int = 1,
     backend: str | Backend | None = None,
-    strict: bool = True,
+    strict: bool | None = None,
     **attributes: Any,
 ) -> Any:
     """Run one operator on arrays of any library, at any opset; None is the newest.
@@ -227,23 +243,24 @@ def run_op(
     array([[0.5, 0.5]], dtype=float32)
     """
     check_text(op_type=op_type, domain=domain)
-    check_switches(strict=strict)
+    check_level(strict)
     check_count(outputs, f"An operator has 1 to {MOST_OUTPUTS:,} outputs", MOST_OUTPUTS)
     version = (newest_version(domain) or 1) if opset is None else opset
     check_count(version, "An opset is a number from 1 on")
     arrays = [None if value is None else _as_array(value) for value in inputs]
     source = single_node(op_type, arrays, attributes, domain, version, outputs)
-    audit(source, strict=strict)
+    source = replace(source, to_the_letter=strict is True)
+    audit(source, strict=strict is not False)
     inputs_present = [array for array in arrays if array is not None]
     foreign = next((a for a in inputs_present if not isinstance(a, (np.ndarray, list))), None)
     if backend is None:
         backend = find("numpy") if foreign is None else backend_of(foreign)
     chosen = backend if isinstance(backend, Backend) else find(backend)
-    return Model(source, chosen, Options(strict))(*inputs_present)
+    return Model(source, chosen, Options(strict is not False))(*inputs_present)
 
 
 def _as_array(value: Any) -> Any:
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+    if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic):
         return value
     if isinstance(value, list) and value and hasattr(value[0], "shape"):
         return value

@@ -25,6 +25,15 @@ def check_switches(**values: Any) -> None:
             raise InvalidInput(f"'{name}' is {value!r}: pass True or False.")
 
 
+def check_level(strict: Any) -> None:
+    """Require True, False or None, the levels of strictness.
+
+    >>> check_level(None)
+    """
+    if strict is not None:
+        check_switches(strict=strict)
+
+
 def check_count(value: Any, rule: str, most: int | None = None) -> None:
     """Require a whole number of at least 1; the error begins with the rule.
 

@@ -27,6 +27,7 @@ ROOMS = (
     "errors",
     "arguments",
     "limits",
+    "deviations",
     "progress",
     "backends",
     "ops",

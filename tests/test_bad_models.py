@@ -85,7 +85,6 @@ STRUCTURES = [
     case("no outputs", model([NEG], ["x"], []), "no outputs"),
     case("nothing at all", model([], [], []), "no outputs"),
     case("a branch shadows", choosing(branch([node("Relu", ["x"], ["c"])], "c")), "'c'", "outer"),
-    case("its weight shadows", choosing(branch([], "x", weight("x", X))), "'x'", "outer"),
     case(
         "a branch reads its sibling",
         choosing(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.arguments import PRECISIONS, check_choice, check_switches
+from sardonyx.arguments import PRECISIONS, check_choice, check_level
 from sardonyx.backends import find
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
@@ -26,7 +26,7 @@ def export(
     *,
     largest: int | Mapping[str, int] | None = None,
     precision: str | None = None,
-    strict: bool = True,
+    strict: bool | None = None,
 ) -> Artefact:
     """Export a model as a portable program, for platforms that need not be present.
 
@@ -49,9 +49,9 @@ def export(
     >>> program(np.zeros((3, 8, 48), np.float32)).shape
     (3, 8, 48)
     """
-    check_switches(strict=strict)
+    check_level(strict)
     check_choice("precision", precision, (None, *PRECISIONS))
-    source, params, strict, own = Opened.of(model, strict=strict)
+    source, params, checks_types, own = Opened.of(model, strict=strict)
     # JAX is imported only where it is asked for.
     make = import_module("sardonyx.exporting.lowering").exported
     artefact: Artefact = make(
@@ -61,7 +61,7 @@ def export(
         platforms,
         largest=largest,
         precision=precision or own,
-        strict=strict,
+        strict=checks_types,
     )
     return artefact
 

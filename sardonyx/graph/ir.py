@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from sardonyx.deviations import Departure
 from sardonyx.limits import DEFAULT, Limits
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Op
@@ -232,6 +233,9 @@ class Source:
     limits: Limits = DEFAULT
     # Whether rewrites may change the steps that are traced.
     rewrites: bool = True
+    # Whether deviations from the standard are refused, and those that loading found.
+    to_the_letter: bool = False
+    departures: tuple[Departure, ...] = ()
 
     def op_of(self, node: Node) -> Op[Any] | None:
         """Return the definition of the node's operator, or None if it has only a function body."""
@@ -243,6 +247,14 @@ class Source:
         if (node.domain, node.op_type) in self.custom:
             return None
         return self.functions.get(node.function_key)
+
+
+def every_node(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield the nodes, each followed by those of its subgraphs."""
+    for node in nodes:
+        yield node
+        for graph in node.subgraphs:
+            yield from every_node(graph.nodes)
 
 
 def names_read(node: Node) -> Iterator[str]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.deviations import SIGNAL_WITHOUT_PARTS, accept
 from sardonyx.ops.axes import axis_within, require_shape, sliced
 from sardonyx.ops.definition import DType, Floats, Host, op
 from sardonyx.ops.dtypes import FLOAT32, FLOAT64
@@ -69,6 +70,9 @@ def STFT(
     *,
     onesided: int = 1,
 ) -> Array:
+    if signal.ndim == 2:
+        accept(SIGNAL_WITHOUT_PARTS, f"signal has shape {signal.shape}")
+        signal = xp.expand_dims(signal, axis=-1)
     if signal.ndim != 3:
         raise ValueError(
             f"signal has shape {signal.shape}, but must have three axes: batch, time and parts"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.arguments import PRECISIONS, check_choice, check_switches, check_text
+from sardonyx.arguments import PRECISIONS, check_choice, check_level, check_text
 from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.model.resolve import Opened
@@ -22,7 +22,7 @@ def shard(
     *,
     configuration: str | None = None,
     precision: str | None = None,
-    strict: bool = True,
+    strict: bool | None = None,
 ) -> ShardedModel:
     """Divide a model over the devices of a `jax.sharding.Mesh`.
 
@@ -45,14 +45,14 @@ def shard(
     >>> sharded(np.zeros((jax.device_count(), 8, 48), np.float32)).shape[1:]
     (8, 48)
     """
-    check_switches(strict=strict)
+    check_level(strict)
     check_choice("precision", precision, (None, *PRECISIONS))
     if configuration is not None:
         check_text(configuration=configuration)
-    source, host, strict, own = Opened.of(model, strict=strict)
+    source, host, checks_types, own = Opened.of(model, strict=strict)
     # JAX is imported only where it is asked for.
     make = import_module("sardonyx.sharding.model").sharded
     sharded: ShardedModel = make(
-        source, host, mesh, rules, configuration, precision=precision or own, strict=strict
+        source, host, mesh, rules, configuration, precision=precision or own, strict=checks_types
     )
     return sharded

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sardonyx.arguments import PRECISIONS, check_choice, check_switches
+from sardonyx.arguments import PRECISIONS, check_choice, check_level, check_switches
 from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.model.resolve import Opened
@@ -24,7 +24,7 @@ def to_jax(
     straight_through: bool = False,
     ops: Iterable[Op[Any]] = (),
     precision: str | None = None,
-    strict: bool = True,
+    strict: bool | None = None,
 ) -> tuple[PureFunction, dict[str, Any]]:
     """Convert a model to a pure function `fn` of JAX and its weights `params`.
 
@@ -45,14 +45,15 @@ def to_jax(
     >>> jax.jit(fn)(params, np.zeros((1, 8, 48), np.float32)).shape
     (1, 8, 48)
     """
-    check_switches(training=training, straight_through=straight_through, strict=strict)
+    check_switches(training=training, straight_through=straight_through)
+    check_level(strict)
     check_choice("precision", precision, (None, *PRECISIONS))
-    source, store, strict, _ = Opened.of(model, strict=strict, ops=ops)
+    source, store, checks_types, _ = Opened.of(model, strict=strict, ops=ops)
     changed = dict(IN_TRAINING) if training else {}
     changed |= STRAIGHT_THROUGH if straight_through else {}
     source = replace(source, custom=changed | dict(source.custom))
     backend = inside_backend(precision)
-    fn = PureFunction(source, backend, training=training, strict=strict)
+    fn = PureFunction(source, backend, training=training, strict=checks_types)
     weights = store.now()
     array_of = weights.__getitem__ if weights.backend.name == "jax" else weights.content
     return fn, {name: placed(name, array_of(name), backend) for name in fn.weights}

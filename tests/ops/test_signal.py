@@ -172,7 +172,8 @@ def test_STFT_is_that_of_onnxruntime(xp: Backend, onesided: int) -> None:
 @pytest.mark.parametrize(
     ("shape", "options", "message"),
     [
-        ((30, 1), {}, "must have three axes"),
+        ((30,), {}, "must have three axes"),
+        ((2, 30, 1, 1), {}, "must have three axes"),
         ((2, 30, 3), {}, "must end in 1 or 2"),
         ((2, 30, 1), {"frame_length": 31}, "the length of the signal, and frame_step"),
         ((2, 30, 1), {"frame_length": 0}, "the length of the signal, and frame_step"),

@@ -10,9 +10,17 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from sardonyx.backends.numpy import HOST
+from sardonyx.deviations import OPERATOR_BESIDE, Departure
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
 from sardonyx.graph.errors import node_errors
-from sardonyx.graph.ir import AttributeReference, Function, FunctionKey, Node, Source
+from sardonyx.graph.ir import (
+    AttributeReference,
+    Function,
+    FunctionKey,
+    Node,
+    Source,
+    every_node,
+)
 from sardonyx.graph.loading.custom_ops import definition_of
 from sardonyx.graph.standard import schema
 from sardonyx.graph.standard.bodies import has_body, operators_of_body
@@ -34,6 +42,8 @@ MOST_LISTED = 50
 def audit(source: Source, *, strict: bool) -> None:
     """Refuse a model that cannot run: all unsupported operators at once, else the first error."""
     _refuse_unsupported(source)
+    if source.to_the_letter:
+        _refuse_departures(source)
     callees_first = _callees_first(source)
     _refuse_expansion(source, callees_first)
     uses = _uses_of_attributes(source, callees_first)
@@ -50,6 +60,24 @@ def audit(source: Source, *, strict: bool) -> None:
     for function in source.functions.values():
         # The types inside a function depend on each call, so they are not checked here.
         Flow(source, function.opsets, strict=False).nodes(function.nodes, ChainMap())
+
+
+def _refuse_departures(source: Source) -> None:
+    """Refuse a file that deviates from the standard."""
+    departures = list(source.departures)
+    for node, opsets in all_nodes(source):
+        version = opsets.get(node.domain)
+        if version is not None and _is_beside_the_standard(node, version, source):
+            where = f"{node.title(version)} is not in the opset"
+            departures.append(Departure(OPERATOR_BESIDE, where))
+    for departure in departures:
+        raise InvalidModel(f"{departure.refusal}.")
+
+
+def _is_beside_the_standard(node: Node, version: int, source: Source) -> bool:
+    is_own = not _is_call(node, source) and (node.domain, node.op_type) not in source.custom
+    is_standard = schema.newest_version(node.domain) is not None
+    return is_own and is_standard and schema.signature(node.op_type, node.domain, version) is None
 
 
 def _check_constant(
@@ -75,16 +103,9 @@ def _check_constant(
 
 def all_nodes(source: Source) -> Iterator[tuple[Node, Mapping[str, int]]]:
     """Yield every node of the graph, its subgraphs and the functions, with its opsets."""
-    yield from ((node, source.opsets) for node in _nested(source.graph.nodes))
+    yield from ((node, source.opsets) for node in every_node(source.graph.nodes))
     for function in source.functions.values():
-        yield from ((node, function.opsets) for node in _nested(function.nodes))
-
-
-def _nested(nodes: tuple[Node, ...]) -> Iterator[Node]:
-    for node in nodes:
-        yield node
-        for graph in node.subgraphs:
-            yield from _nested(graph.nodes)
+        yield from ((node, function.opsets) for node in every_node(function.nodes))
 
 
 def _is_call(node: Node, source: Source) -> bool:
@@ -196,7 +217,7 @@ def _refuse_expansion(source: Source, callees_first: list[FunctionKey]) -> None:
     sizes: dict[FunctionKey, int] = {}
 
     def size(nodes: tuple[Node, ...]) -> int:
-        called = Counter(node.function_key for node in _nested(nodes))
+        called = Counter(node.function_key for node in every_node(nodes))
         return sum(count * sizes.get(key, 1) for key, count in called.items())
 
     for key in callees_first:
@@ -221,7 +242,7 @@ def _uses_of_attributes(
     for key in callees_first:
         function = source.functions[key]
         of_function: Uses = {}
-        for node in _nested(function.nodes):
+        for node in every_node(function.nodes):
             for name, value in node.attributes.items():
                 if isinstance(value, AttributeReference):
                     read_as = _types_of_attribute(node, name, source, function.opsets, uses)
@@ -272,4 +293,4 @@ def _check_call(node: Node, function: Function, uses: Uses) -> None:
 
 
 def _callees(source: Source, function: Function) -> set[FunctionKey]:
-    return {node.function_key for node in _nested(function.nodes) if _is_call(node, source)}
+    return {node.function_key for node in every_node(function.nodes) if _is_call(node, source)}

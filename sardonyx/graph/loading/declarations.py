@@ -7,25 +7,32 @@ from typing import Any
 
 import onnx
 
+from sardonyx.deviations import (
+    NAMELESS_DIMENSION,
+    NEGATIVE_DIMENSION,
+    REPEATED_IMPORT,
+    Departure,
+)
 from sardonyx.errors import InvalidModel
 from sardonyx.graph.ir import Dimension, ValueInfo
 from sardonyx.graph.loading.refusals import invalid
-from sardonyx.graph.standard.schema import refuse_future
+from sardonyx.graph.standard.schema import newest_version, refuse_future
 from sardonyx.graph.standard.types import dtype_of, type_name
+from sardonyx.ops import OPS
 
 
-def opset_versions(imports: Sequence[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
-    """Return the imported opset version of each domain."""
+def opset_versions(
+    imports: Sequence[onnx.OperatorSetIdProto], where: str, departures: list[Departure]
+) -> dict[str, int]:
+    """Return the imported opset version of each domain, which is that of its last import."""
     importer = f"{where[0].upper()}{where[1:]}"
     opsets: dict[str, int] = {}
     for entry in imports:
         domain = canonical_domain(entry.domain)
         title = f"opset '{domain or 'ai.onnx'}'"
         if opsets.get(domain, entry.version) != entry.version:
-            raise InvalidModel(
-                f"{importer} imports both versions {opsets[domain]} and {entry.version} of "
-                f"{title}: remove one of them."
-            )
+            both = f"versions {opsets[domain]} and {entry.version} of {title}"
+            departures.append(Departure(REPEATED_IMPORT, f"{importer} imports both {both}"))
         if entry.version < 1:
             raise invalid(
                 f"{importer} imports version {entry.version} of {title}, but versions start at 1"
@@ -35,12 +42,18 @@ def opset_versions(imports: Sequence[onnx.OperatorSetIdProto], where: str) -> di
     return opsets
 
 
+def newest_opset(domain: str) -> int | None:
+    """Return the newest opset of a domain of sardonyx's operators; None for other domains."""
+    newest = newest_version(domain)
+    return 1 if newest is None and any(domain == each for each, _ in OPS) else newest
+
+
 def canonical_domain(domain: str) -> str:
     """Return the domain, with the empty string for both spellings of ONNX's own."""
     return "" if domain == "ai.onnx" else domain
 
 
-def value_info(proto: onnx.ValueInfoProto, where: str) -> ValueInfo:
+def value_info(proto: onnx.ValueInfoProto, where: str, departures: list[Departure]) -> ValueInfo:
     """Convert the declaration of an input or output."""
     if not proto.name:
         raise invalid(f"An input or output of {where} has no name")
@@ -48,23 +61,26 @@ def value_info(proto: onnx.ValueInfoProto, where: str) -> ValueInfo:
     dtype = dtype_of(tensor.elem_type) if tensor.elem_type else None
     shape = None
     if tensor.HasField("shape"):
-        shape = tuple(_dimension(d, proto.name, where) for d in tensor.shape.dim)
+        title = f"'{proto.name}' of {where} is declared with a dimension of"
+        shape = tuple(_dimension(d, title, departures) for d in tensor.shape.dim)
     return ValueInfo(proto.name, type_text(proto.type), dtype, shape)
 
 
-def _dimension(proto: Any, name: str, where: str) -> Dimension:
+def _dimension(proto: Any, title: str, departures: list[Departure]) -> Dimension:
     match proto.WhichOneof("value"):
         case "dim_value":
             if proto.dim_value < 0:
-                # Some exporters write -1 for a free dimension; anything else is a mistake.
                 if proto.dim_value == -1:
+                    departures.append(Departure(NEGATIVE_DIMENSION, f"{title} -1"))
                     return None
                 raise InvalidModel(
-                    f"'{name}' of {where} is declared with a dimension of {proto.dim_value}: "
-                    "declare a size of 0 or more, or a name."
+                    f"{title} {proto.dim_value}: declare a size of 0 or more, or a name."
                 )
             return int(proto.dim_value)
         case "dim_param":
+            if proto.dim_param == "?":
+                departures.append(Departure(NAMELESS_DIMENSION, f"{title} '?'"))
+                return None
             return proto.dim_param or None
     return None
 

@@ -6,13 +6,21 @@ at load as far as the file declares them (`graph.checking.audit`); shapes are ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import onnx
 from onnx import AttributeProto
 
+from sardonyx.deviations import (
+    HIDDEN_INITIALIZER,
+    MISSING_IMPORT,
+    SHADOWED_NAME,
+    UNSORTED_NODES,
+    Departure,
+    Deviation,
+)
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
 from sardonyx.graph.ir import (
     AttributeReference,
@@ -22,6 +30,7 @@ from sardonyx.graph.ir import (
     Node,
     Placement,
     Source,
+    every_node,
 )
 from sardonyx.graph.loading import devices
 from sardonyx.graph.loading.attributes import (
@@ -29,7 +38,12 @@ from sardonyx.graph.loading.attributes import (
     plain_value,
     refuse_undeclared_references,
 )
-from sardonyx.graph.loading.declarations import canonical_domain, opset_versions, value_info
+from sardonyx.graph.loading.declarations import (
+    canonical_domain,
+    newest_opset,
+    opset_versions,
+    value_info,
+)
 from sardonyx.graph.loading.inline_weights import NOTHING_INLINE, InlineWeights
 from sardonyx.graph.loading.order import in_order
 from sardonyx.graph.loading.refusals import invalid, refuse_duplicates
@@ -62,7 +76,8 @@ class _Loader:
     def __init__(self, model: onnx.ModelProto, file: Path | None, inline: InlineWeights) -> None:
         self.model = model
         self.tensors = TensorReader(file, inline)
-        self.opsets = opset_versions(model.opset_import, "the model")
+        self.departures: list[Departure] = []
+        self.opsets = opset_versions(model.opset_import, "the model", self.departures)
         self.configurations = devices.configurations(model)
         self.depth = 0
 
@@ -83,14 +98,38 @@ class _Loader:
         )
         if not graph.outputs:
             raise InvalidModel(f"Graph '{graph.name}' has no outputs: export it with at least one.")
+        self.note_hidden_initializers(graph)
         return Source(
             graph,
-            self.opsets,
+            self.opsets | self.missing_opsets(graph, functions),
             functions,
             self.model.ir_version,
             self.metadata(),
             self.configurations,
+            departures=tuple(self.departures),
         )
+
+    def note(self, deviation: Deviation, where: str) -> None:
+        """Note a deviation from the standard, which only `strict=True` refuses."""
+        self.departures.append(Departure(deviation, where))
+
+    def missing_opsets(
+        self, graph: Graph, functions: Mapping[FunctionKey, Function]
+    ) -> dict[str, int]:
+        """Return the newest opset of each known domain that nodes use without an import."""
+        called = (node for node in every_node(graph.nodes) if node.function_key not in functions)
+        missing = dict.fromkeys(n.domain for n in called if n.domain not in self.opsets)
+        newest = {domain: newest_opset(domain) for domain in missing}
+        known = {domain: version for domain, version in newest.items() if version is not None}
+        for domain in known:
+            title = domain or "ai.onnx"
+            self.note(MISSING_IMPORT, f"The model imports no opset of '{title}'")
+        return known
+
+    def note_hidden_initializers(self, graph: Graph) -> None:
+        hidden = set(graph.initializers).difference(info.name for info in graph.inputs)
+        if hidden and self.model.ir_version < 4:
+            self.note(HIDDEN_INITIALIZER, f"The initializer '{min(hidden)}' is not an input")
 
     def metadata(self) -> dict[str, str]:
         fields = {
@@ -116,7 +155,7 @@ class _Loader:
 
     def function(self, proto: onnx.FunctionProto) -> Function:
         where = f"function '{proto.name}'"
-        opsets = opset_versions(proto.opset_import, where) or self.opsets
+        opsets = opset_versions(proto.opset_import, where, self.departures) or self.opsets
         defaults: dict[str, Any] = dict.fromkeys(proto.attribute)
         defaults |= {a.name: self.attribute(a, where, None) for a in proto.attribute_proto}
         refuse_duplicates(proto.input, f"{where} has two inputs named")
@@ -148,18 +187,16 @@ class _Loader:
                 f"Subgraphs are nested more than {DEEPEST_NESTING} deep: flatten them."
             )
         initializers = self.initializers(proto, where)
-        inputs = tuple(value_info(value, where) for value in proto.input)
+        inputs = tuple(value_info(value, where, self.departures) for value in proto.input)
         input_names = [value.name for value in inputs]
         refuse_duplicates(input_names, f"{where} has two inputs named")
         own_names = {*input_names, *initializers}
         if outer is not None and (shadowed := outer.among(own_names)):
-            raise InvalidModel(
-                f"In {where} '{min(shadowed)}' has the name of a value of an outer graph: rename "
-                "one of them."
-            )
+            shown = f"'{min(shadowed)}' has the name of a value of an outer graph"
+            self.note(SHADOWED_NAME, f"In {where} {shown}")
         available = VisibleNames(own_names, outer)
         nodes = self.nodes(proto.node, available, where)
-        outputs = tuple(value_info(value, where) for value in proto.output)
+        outputs = tuple(value_info(value, where, self.departures) for value in proto.output)
         output_names = [value.name for value in outputs]
         _require_outputs(output_names, available, nodes, where)
         if outer is None:
@@ -203,7 +240,11 @@ class _Loader:
             seen = VisibleNames(all_computed, available, hidden) if hidden else visible
             nodes.append(self.node(proto, seen, where))
             earlier.update(proto.output)
-        return in_order(nodes, available, where)
+        ordered = in_order(nodes, available, where)
+        late = next((n for n, first in zip(nodes, ordered, strict=True) if n is not first), None)
+        if late is not None:
+            self.note(UNSORTED_NODES, f"In {where} {late.label} comes too early")
+        return ordered
 
     def node(self, proto: onnx.NodeProto, visible: VisibleNames, where: str) -> Node:
         if not proto.op_type:

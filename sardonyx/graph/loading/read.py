@@ -11,7 +11,13 @@ from typing import IO, Any, NamedTuple, TypeAlias
 import onnx
 from google.protobuf.message import DecodeError
 
-from sardonyx.errors import InvalidInput, InvalidModel, LimitExceeded, MissingFile
+from sardonyx.errors import (
+    InvalidInput,
+    InvalidModel,
+    LimitExceeded,
+    MissingFile,
+    UnsupportedModel,
+)
 from sardonyx.graph.loading.inline_weights import (
     NOTHING_INLINE,
     Content,
@@ -21,6 +27,9 @@ from sardonyx.graph.loading.inline_weights import (
 from sardonyx.graph.loading.stream import read_to_end, refuse_large
 from sardonyx.graph.loading.wire import check_wire
 from sardonyx.graph.values.mmap import CAN_READ_AT, ModelFile
+
+# Bytes 4 to 8 of a file in onnxruntime's own format.
+ORT_FORMAT = b"ORTM"
 
 # Minimum bytes of a file whose weights are read when programs need them. Smaller files are read
 # whole, so that they can be overwritten while their model is in use.
@@ -114,6 +123,11 @@ def _parsed(content: Content, origin: str, file: Path | None = None) -> ReadMode
     if not len(content):
         raise InvalidModel(
             f"There is no model in {origin}: it is empty, or was already read to its end."
+        )
+    if bytes(content[4:8]) == ORT_FORMAT:
+        raise UnsupportedModel(
+            f"The model in {origin} is in onnxruntime's own format (.ort), which only onnxruntime "
+            "reads: load the ONNX file that it was converted from."
         )
     model = onnx.ModelProto()
     rest, inline = cut_out(content)

@@ -69,7 +69,8 @@ class Form:
         backend, shared = self.backend, self._shared
         if backend.folder is None:
             return None
-        identity = f"{backend.identity} {shared.options.strict}"
+        level = (shared.options.strict, self.source.to_the_letter)
+        identity = f"{backend.identity} {level}"
         return RecordingCache(
             backend.folder, self.source, shared.weights, shared.constants, identity
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sardonyx.backends.numpy import HOST
@@ -26,7 +27,9 @@ class Opened(NamedTuple):
     precision: str
 
     @classmethod
-    def of(cls, model: Model | Readable, *, strict: bool, ops: Iterable[Op[Any]] = ()) -> Opened:
+    def of(
+        cls, model: Model | Readable, *, strict: bool | None, ops: Iterable[Op[Any]] = ()
+    ) -> Opened:
         if isinstance(model, Model):
             if model._options.checked:
                 raise InvalidInput(
@@ -36,5 +39,8 @@ class Opened(NamedTuple):
             source = with_ops(model._source, ops)
             return cls(source, model._shared.weights, model.is_strict, model._backend.precision)
         source = with_ops(load_source(*read_model(model)), ops)
-        audit(source, strict=strict)
-        return cls(source, WeightStore(source.graph.initializers, HOST), strict, HOST.precision)
+        source = replace(source, to_the_letter=strict is True)
+        checks_types = strict is not False
+        audit(source, strict=checks_types)
+        store = WeightStore(source.graph.initializers, HOST)
+        return cls(source, store, checks_types, HOST.precision)

@@ -22,6 +22,7 @@ from sardonyx.backends.conditions import BadData
 from sardonyx.backends.numpy import FoldingBackend, TooLarge
 from sardonyx.backends.size_limits import Budget, largest_value, spending
 from sardonyx.backends.standard import Array
+from sardonyx.deviations import to_the_letter
 from sardonyx.errors import LimitExceeded
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Function, Graph, Node, Source, names_read
@@ -91,7 +92,7 @@ class Tracer:
             self._names.note(info.name, slot)
         self._key = self.tape.key(key)
         self._outermost = scope
-        with spending(self._budget()):
+        with spending(self._budget()), to_the_letter(self.source.to_the_letter):
             outputs = self._walk(graph, scope)
             self.tape.finish(outputs)
         return Traced(self._names.after(self.tape), outputs, self.tape.registers)

@@ -38,6 +38,23 @@ def _stump(x: np.ndarray, **given: object) -> Case:
     return Case("TreeEnsemble", 5, (x[None],), {**attributes, **given}, domain="ai.onnx.ml")
 
 
+def _two_classes(**given: object) -> Case:
+    """A tree of one node that classifies one row of one feature."""
+    attributes: dict[str, object] = {
+        "nodes_treeids": [0, 0, 0],
+        "nodes_featureids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_values": [0.0, 0.0, 0.0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0],
+        "classlabels_int64s": [0, 1],
+    }
+    row = (floats(0)[None],)
+    given = attributes | given
+    return Case("TreeEnsembleClassifier", 3, row, given, outputs=2, domain="ai.onnx.ml")
+
+
 def _has_negative_members(case: Case) -> bool:
     given = case.attributes
     if MEMBER not in numpy_helper.to_array(given["nodes_modes"]):
@@ -75,26 +92,46 @@ ENTRIES = (
         "For more than two classes, both return the label of the highest score.",
         OPEN,
         lambda case: count_of_labels(case) == 2 and len(set(case.attributes["class_ids"])) == 2,
-        Case(
-            "TreeEnsembleClassifier",
-            3,
-            (floats(0)[None],),
-            {
-                "nodes_treeids": [0, 0, 0],
-                "nodes_featureids": [0, 0, 0],
-                "nodes_nodeids": [0, 1, 2],
-                "nodes_values": [0.0, 0.0, 0.0],
-                "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
-                "nodes_truenodeids": [1, 0, 0],
-                "nodes_falsenodeids": [2, 0, 0],
-                "class_treeids": [0] * 4,
-                "class_nodeids": [1, 1, 2, 2],
-                "class_ids": [0, 1, 0, 1],
-                "class_weights": [2.0, 1.0, -2.0, 1.0],
-                "classlabels_int64s": [0, 1],
-            },
-            outputs=2,
-            domain="ai.onnx.ml",
+        _two_classes(
+            class_treeids=[0] * 4,
+            class_nodeids=[1, 1, 2, 2],
+            class_ids=[0, 1, 0, 1],
+            class_weights=[2.0, 1.0, -2.0, 1.0],
+        ),
+    ),
+    Disagreement(
+        ("TreeEnsembleClassifier",),
+        "One score for two classes, no negative weight, and a `post_transform` other than NONE and "
+        "PROBIT: onnxruntime returns the second label if the score is above 0.5 before the "
+        "transform, sardonyx if it is above 0.",
+        "Otherwise the label is not that of the higher probability.",
+        SARDONYX,
+        lambda case: (
+            count_of_labels(case) == 2
+            and len(set(case.attributes["class_ids"])) == 1
+            and min(case.attributes.get("class_weights", [-1.0])) >= 0
+            and not is_transformed(case, "NONE", "PROBIT")
+        ),
+        _two_classes(
+            class_treeids=[0, 0],
+            class_nodeids=[1, 2],
+            class_ids=[0, 0],
+            class_weights=[0.25, 0.25],
+            post_transform="LOGISTIC",
+        ),
+    ),
+    Disagreement(
+        ("TreeEnsembleClassifier",),
+        "Of two classes only the second has scores: sardonyx computes the first score from the "
+        "second, as it does where only the first has scores; onnxruntime returns 0, transformed.",
+        "The standard does not say, and no known converter writes it.",
+        OPEN,
+        lambda case: count_of_labels(case) == 2 and set(case.attributes["class_ids"]) == {1},
+        _two_classes(
+            class_treeids=[0, 0],
+            class_nodeids=[1, 2],
+            class_ids=[1, 1],
+            class_weights=[2.0, -2.0],
         ),
     ),
     Disagreement(
