@@ -9,41 +9,12 @@ import pytest
 
 import sardonyx
 from sardonyx.errors import UnsupportedModel
-from sardonyx.graph.standard.signatures import signature_of
-from sardonyx.ops import OPS
 from tests.support.onnxruntime_files import TOOLS, outcome, quiet
 from tests.support.raises import refused
 from tests.test_exporter_models import FOLDER, NAMES
 
 # The operators that these files use and sardonyx does not have yet. The files that need one of them
 # are expected to be refused, and no others.
-AWAITED = {
-    "com.microsoft": {
-        "DequantizeLinear",
-        "DynamicQuantizeMatMul",
-        "FusedConv",
-        "FusedGemm",
-        "FusedMatMul",
-        "MatMulIntegerToFloat",
-        "MatMulNBits",
-        "NhwcMaxPool",
-        "QGemm",
-        "QLinearAdd",
-        "QLinearAveragePool",
-        "QLinearConcat",
-        "QLinearConv",
-        "QLinearGlobalAveragePool",
-        "QLinearMul",
-        "QLinearSigmoid",
-        "QLinearSoftmax",
-        "QuantizeLinear",
-        "SkipLayerNormalization",
-        "SkipSimplifiedLayerNormalization",
-    },
-    "com.microsoft.nchwc": {"Conv", "ReorderOutput"},
-}
-# In opsets below 17, where only onnxruntime has them.
-AWAITED_IN_OLD_OPSETS = {"LayerNormalization", "SimplifiedLayerNormalization"}
 # Tool and model of files whose results differ, with the reason.
 CERTAIN = (
     "a softmax of one element is 1, which is 256 steps of its scale: onnxruntime's QLinearSoftmax "
@@ -64,19 +35,10 @@ DIFFERENT = {
 SMALL = ("mlp_dynamo", "cnn_torchscript", "encoder_dynamo", "sklearn_mlp")
 
 
-def awaited() -> set[str]:
-    return AWAITED_IN_OLD_OPSETS | {
-        f"{d}::{name}" for d, names in AWAITED.items() for name in names
-    }
-
-
 def agrees(tool: str, name: str) -> None:
     found = outcome(tool, name)
     if found.kind == "not run by onnxruntime":
         pytest.skip(found.detail)
-    if found.missing:
-        assert found.missing <= awaited(), found.detail
-        pytest.xfail(f"needs {', '.join(sorted(found.missing))}")
     if (tool, name) in DIFFERENT:
         assert found.kind == "different"
         pytest.xfail(DIFFERENT[tool, name])
@@ -102,12 +64,6 @@ def test_all_files(tool: str, name: str) -> None:
 def test_each_tool_takes_most_models(tool: str) -> None:
     kinds = [outcome(tool, name).kind for name in NAMES]
     assert kinds.count("not run by onnxruntime") <= len(NAMES) // 4
-
-
-def test_no_operator_is_awaited_that_is_there() -> None:
-    there = [name for domain, names in AWAITED.items() for name in names if (domain, name) in OPS]
-    there += [name for name in AWAITED_IN_OLD_OPSETS if signature_of(name, "", 13) is not None]
-    assert not there, "remove them from the tables of awaited operators"
 
 
 def test_a_file_in_onnxruntimes_own_format(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ def VarlenCausalConvWithState(
     input: Array,
     weight: Array,
     cumulative_sequence_length: Array,
-    bias: Array | None = None,
-    initial_state: Array | None = None,
+    bias: Array | None,
+    initial_state: Array,
     capture_count: Array | None = None,
     *,
     activation: str = "none",
@@ -36,8 +36,6 @@ def VarlenCausalConvWithState(
             f"input has shape {input.shape}, weight has shape {weight.shape} and dilation is "
             f"{dilation}, but they must have 2 and 3 axes, and dilation must be at least 1"
         )
-    if initial_state is None:
-        raise ValueError("initial_state is missing, but each request goes on from one")
     total, channels = input.shape
     taps = weight.shape[2]
     require_shape("weight", weight, (channels, 1, taps))

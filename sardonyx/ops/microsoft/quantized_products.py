@@ -51,7 +51,8 @@ def MatMulIntegerToFloat(
     other = xp.astype(per_column(xp, b_scale, b), float32)
     y = xp.astype(product, float32) * (one * other)
     if bias is not None:
-        require_broadcasts("bias", bias, y.shape[-1:])
+        # The optimizer writes a bias of the shape (1, N) too.
+        require_broadcasts("bias", bias, (1, *y.shape[-1:]))
         y = y + xp.astype(bias, float32)
     return as_product(xp, xp.astype(y, a_scale.dtype), A, B)
 

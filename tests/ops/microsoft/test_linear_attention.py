@@ -65,12 +65,6 @@ def test_states_of_the_last_tokens(xp: Backend, length: int) -> None:
         np.testing.assert_allclose(states[slot], expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("has_update", [True, False])
-def test_gates(xp: Backend, has_update: bool) -> None:
-    inputs = [drawn(2, 5, 3), drawn(3), drawn(3), *([drawn(2, 5, 3)] if has_update else [])]
-    compare(xp, "LinearAttentionGate", inputs, outputs=1 + has_update)
-
-
 @pytest.mark.parametrize(
     "attributes", [{}, {"dilation": 2}, {"activation": "silu", "dilation": 3}], ids=str
 )
@@ -108,7 +102,6 @@ def test_states_of_the_last_positions(xp: Backend) -> None:
     [
         ("LinearAttention", [*TOKENS, drawn(2, 2, 4, 6)], {"state_window": 3}, "with 3 states"),
         ("LinearAttention", TOKENS, {"kv_num_heads": 3}, "no 2 heads for 3"),
-        ("LinearAttentionGate", [drawn(2, 5, 3), drawn(2), drawn(3)], {}, "dt_bias has shape"),
         ("CausalConvWithState", [drawn(2, 3, 5, 6), drawn(3, 1, 2, 4)], {"ndim": 2}, "ndim is 2"),
     ],
 )

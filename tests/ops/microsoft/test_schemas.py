@@ -12,7 +12,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from sardonyx.graph.standard.types import number_of
 from sardonyx.ops import _MODULES, OPS
-from sardonyx.ops.definition import Definition, Op
+from sardonyx.ops.definition import Definition, DType, Op
 from sardonyx.ops.microsoft.left_out import LEFT_OUT
 from tests.test_op_schemas import same
 
@@ -35,13 +35,10 @@ def definition_of(schema: Any) -> Definition:
 def test_inputs_are_those_of_the_schema(schema: Any) -> None:
     parameters = definition_of(schema).inputs
     assert [p.name for p in parameters] == [formal.name for formal in schema.inputs]
-    follows_optional = False
     for parameter, formal in zip(parameters, schema.inputs, strict=True):
         kind = str(formal.option).rpartition(".")[2]
         assert parameter.variadic == (kind == "Variadic"), formal.name
-        # After an optional one, Python's parameters all have a default.
-        assert parameter.required == (kind == "Single" and not follows_optional), formal.name
-        follows_optional |= kind == "Optional"
+        assert parameter.required == (kind == "Single"), formal.name
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=label)
