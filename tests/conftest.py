@@ -12,8 +12,10 @@ from sardonyx.backends.base import Backend
 from sardonyx.graph.programs.compiler import MODES, NOW
 from tests.support.strict_backend import StrictBackend
 
-# Each operator has cases for its opsets, dtypes and backends, of which half run by default.
-OPS, ONE_IN_OF_OPS = Path(__file__).parent / "ops", 2
+# Each operator has cases for its opsets, dtypes and backends, of which half run by default, and of
+# com.microsoft one in five.
+OPS = Path(__file__).parent / "ops"
+ONE_IN_OF_FOLDERS = {OPS / "microsoft": 7, OPS: 2}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,4 +77,7 @@ def _one_in(item: pytest.Item) -> int:
     mark = item.get_closest_marker("sampled")
     if mark is not None:
         return int(mark.args[0])
-    return ONE_IN_OF_OPS if OPS in item.path.parents and hasattr(item, "callspec") else 1
+    if not hasattr(item, "callspec"):
+        return 1
+    parents = item.path.parents
+    return next((one for folder, one in ONE_IN_OF_FOLDERS.items() if folder in parents), 1)

@@ -73,7 +73,6 @@ def test_first_tokens_are_captured(xp: Backend) -> None:
     [
         (0, np.zeros(11, np.float32), {}, "input has shape"),
         (1, np.zeros((2, 1, 3), np.float32), {}, "weight has shape"),
-        (4, None, {}, "initial_state is missing"),
         (4, np.zeros((3, CHANNELS, 3), np.float32), {}, "initial_state has shape"),
         (2, np.asarray([0, 4, 5, 12], np.int32), {}, "holds 12"),
         (3, None, {"state_update_capacity": 1}, "state_update_capacity is 1"),
