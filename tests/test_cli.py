@@ -167,5 +167,8 @@ def test_check_lists_every_unsupported_operator(
 
 
 def test_check_asks_for_sizes_that_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", ENCODER, "--shape", "x=2,16,47"]) == 1
-    assert "--shape x=" in capsys.readouterr().out
+    for shape, said in (("x=2,16,47", "48"), ("z=1", "'z'")):
+        assert main(["check", ENCODER, "--shape", shape]) == 1
+        told = capsys.readouterr().out
+        assert said in told
+        assert "--shape x=" in told

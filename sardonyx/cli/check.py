@@ -11,7 +11,8 @@ from rich.console import Console
 from sardonyx.api import load
 from sardonyx.cli.compile_ahead import parsed_shape
 from sardonyx.cli.tables import grid, put, screen
-from sardonyx.errors import SardonyxError
+from sardonyx.errors import InvalidInput, SardonyxError
+from sardonyx.graph.calls.array_interop import stand_ins
 from sardonyx.graph.checking.audit import unsupported
 from sardonyx.graph.ir import Node, ValueInfo
 from sardonyx.graph.loading.load import load_source
@@ -43,13 +44,14 @@ def check(path: str, shapes: Sequence[str], backend: str | None, device: str | N
     model = load(path, backend=backend, device=device, compile="now")
     arrays = _stand_ins(model, dict(map(parsed_shape, shapes)))
     console.print(f"{path} can run on {model.backend}.", style="bold")
-    console.print(f"A call with {', '.join(f'{n}: {_spec(a)}' for n, a in arrays.items())}:\n")
     try:
         program = _compiled(model, arrays)
     except SardonyxError as error:
-        console.print(f"does not run: {error}")
+        console.print(f"With these sizes it does not: {error}")
         console.print("Pass the sizes of the inputs, as in --shape x=1,3,224,224.")
         return 1
+    inputs = [f"{name}: {_spec(array)}" for name, array in arrays.items()]
+    console.print(f"A call with {printable(', '.join(inputs))}:\n")
     _print_program(console, program)
     return 0
 
@@ -65,17 +67,21 @@ def _named(labels: Sequence[str]) -> str:
     return ", ".join(printable(label, LONGEST_NAME) for label in labels[:MOST_NAMED]) + more
 
 
-def _stand_ins(
-    model: Model, shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, np.ndarray[Any, Any]]:
-    return {info.name: _stand_in(info, shapes.get(info.name)) for info in model.inputs}
+def _stand_ins(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    known = {info.name: _sizes(info, shapes.get(info.name)) for info in model.inputs}
+    return stand_ins({**shapes, **known}, model.inputs)
 
 
-def _stand_in(info: ValueInfo, shape: tuple[int, ...] | None) -> np.ndarray[Any, Any]:
+def _sizes(info: ValueInfo, shape: tuple[int, ...] | None) -> Any:
+    """Return a shape, in which unknown sizes are 1; for strings an array of them."""
+    if info.container:
+        raise InvalidInput(
+            f"The input {info} is no tensor, so that a shape is not enough: load the model and "
+            "call it."
+        )
     if shape is None:
         shape = tuple(size if isinstance(size, int) else 1 for size in info.shape or ())
-    dtype = info.dtype or np.dtype(np.float32)
-    return np.full(shape, "") if dtype == np.dtype(object) else np.zeros(shape, dtype)
+    return np.full(shape, "") if info.dtype == np.dtype(object) else shape
 
 
 def _spec(array: np.ndarray[Any, Any]) -> str:

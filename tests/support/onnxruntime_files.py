@@ -69,7 +69,7 @@ def static(form: QuantFormat, types: tuple[QuantType, ...], *task: Any, **option
     )
 
 
-class Recorded(CalibrationDataReader):  # type: ignore[misc]
+class Recorded(CalibrationDataReader):
     """The recorded inputs of a model, for calibration."""
 
     def __init__(self, name: str) -> None:

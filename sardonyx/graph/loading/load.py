@@ -256,8 +256,6 @@ class _Loader:
                     f"The {_label(proto, where)} reads '{name}', but no node, input or initializer "
                     "has that name"
                 )
-        if proto.attribute and canonical_domain(proto.domain) == MICROSOFT:
-            visible = visible.without(_inner_names(proto))
         return Node(
             proto.op_type,
             canonical_domain(proto.domain),
@@ -293,10 +291,6 @@ class _Loader:
         if proto.type == AttributeProto.GRAPHS:
             return tuple(self.graph(g, visible) for g in proto.graphs)
         return plain_value(proto, self.tensors, where)
-
-
-# Its operators prescribe the names of their subgraphs' inputs, which outer graphs may have too.
-MICROSOFT = "com.microsoft"
 
 
 def _label(proto: onnx.NodeProto, where: str) -> str:

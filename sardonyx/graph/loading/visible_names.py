@@ -25,8 +25,3 @@ class VisibleNames:
     def among(self, names: Iterable[str]) -> set[str]:
         """Return those of `names` that are visible."""
         return {name for name in names if name in self}
-
-    def without(self, names: Set[str]) -> VisibleNames:
-        """Return the same without `names`, in all graphs."""
-        outer = None if self.outer is None else self.outer.without(names)
-        return VisibleNames(self.own, outer, self.hidden | names)

@@ -1,8 +1,8 @@
 """Nodes that onnxruntime's optimizer fused, divided into the standard's operators.
 
-The operations stay, and so does their order, but for the three terms of one sum. The kernels and
-the other rewrites know these operators, and what is done to weights alone is done ahead of all
-calls.
+Kernels and the other rewrites know the standard's operators, and steps that only read weights run
+once, before all calls. The operations and their order stay the same, except that the input, the
+residual and the bias of SkipLayerNormalization may be added in another order.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -40,14 +40,13 @@ def _own(op_type: str, domain: str, opset: int) -> Signature | None:
         return None
     definition = op.at(opset)
     required = [each.name for each in definition.attributes.values() if each.required]
-    most = _MANY if definition.counts_outputs else definition.outputs
     return Signature(
         tuple(map(_slot, definition.inputs)),
-        tuple(Slot(f"output{i}", f"R{i}", None, True, False, True) for i in range(min(most, 99))),
+        tuple(_results(definition)),
         {name: _KINDS[each.type] for name, each in definition.attributes.items()},
         frozenset(required),
         _bounds(definition),
-        (1, most),
+        (1, _MANY if definition.counts_outputs else definition.outputs),
         deprecated=False,
     )
 
@@ -59,6 +58,15 @@ def _bounds(definition: Definition) -> tuple[int, int]:
 
 
 def _slot(parameter: Parameter) -> Slot:
-    """Each input has a type variable of its own: the op says which types it takes."""
+    """Return the slot of an input. The type of one input says nothing of the others."""
     name = parameter.name
     return Slot(name, name, None, not parameter.required, parameter.variadic, homogeneous=False)
+
+
+def _results(definition: Definition) -> Iterator[Slot]:
+    """Yield the slots of the results, whose types are unknown."""
+    if definition.counts_outputs:
+        yield Slot("results", "results", None, optional=True, variadic=True, homogeneous=False)
+        return
+    for name in map("result{}".format, range(definition.outputs)):
+        yield Slot(name, name, None, optional=True, variadic=False, homogeneous=False)

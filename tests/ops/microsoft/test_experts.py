@@ -122,7 +122,7 @@ def test_no_tokens(xp: Backend) -> None:
 
 
 def sparse_mixer(scores: np.ndarray) -> np.ndarray:
-    """The weights of all experts for one token: two of them, each by a softmax of its own."""
+    """The weights of all experts for one token: two softmaxes choose one expert each."""
     weights, left = np.zeros_like(scores), scores.copy()
     for _ in range(2):
         best = int(np.argmax(left))

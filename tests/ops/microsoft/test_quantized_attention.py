@@ -73,11 +73,12 @@ def embeddings(dtype: Any, *, has_segments: bool, has_mask: bool) -> list[Any]:
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 9, (BATCH, LENGTH)).astype(np.int32)
     segments = (ids % 2).astype(np.int32) if has_segments else None
-    tables = [integers(dtype, n, HIDDEN) for n in (9, 5, 2)]
-    scales = [np.array(n / 100, np.float32) for n in (2, 3, 5, 1, 4)]
-    zeros = [np.asarray(integers(dtype, seed=i)) for i in range(5)]
+    tables: list[Any] = [integers(dtype, n, HIDDEN) for n in (9, 5, 2)]
+    scales: list[Any] = [np.array(n / 100, np.float32) for n in (2, 3, 5, 1, 4)]
+    zeros: list[Any] = [np.asarray(integers(dtype, seed=i)) for i in range(5)]
     if not has_segments:
-        tables[2] = scales[2] = zeros[2] = None  # type: ignore[call-overload]
+        for of_tables in (tables, scales, zeros):
+            of_tables[2] = None
     mask = (ids % 3 > 0).astype(np.int32) if has_mask else None
     vectors = [integers(dtype, HIDDEN, seed=i) for i in (1, 2)]
     return [ids, segments, *tables, *vectors, mask, *scales, *zeros]
