@@ -33,13 +33,11 @@ from onnxruntime.transformers import optimizer
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 import sardonyx
+from tests.support.agreement import COARSE, EXACT, of_all
 from tests.test_exporter_models import FOLDER, NAMES, recorded_calls
 
 # Writes a file from the path of a model to a new path; the name says which recorded calls fit.
 Tool = Callable[[str, Path, Path], None]
-EXACT = 1e-4
-# Of the largest result; a sum that is rounded to the other of two integers changes by one step.
-QUANTIZED = 2e-2
 
 
 # -- tools ----------------------------------------------------------------------------------------
@@ -137,7 +135,7 @@ TOOLS: Mapping[str, Tool] = {
     "float16 inside": partial(halves, keeps_ends=True),
 }
 # The tools whose files compute with fewer than 16 bits.
-COARSE = ("dynamic", "QDQ", "QOperator", "MatMulNBits", "float16")
+OF_FEW_BITS = ("dynamic", "QDQ", "QOperator", "MatMulNBits", "float16")
 
 
 # -- results --------------------------------------------------------------------------------------
@@ -173,12 +171,8 @@ def outcome(tool: str, name: str) -> Outcome:
         ours = [loaded.run(None, feeds) for feeds in calls]
     except sardonyx.SardonyxError as error:
         return Outcome("refused", _first_line(error), _missing_operators(error))
-    allowed = QUANTIZED if tool.startswith(COARSE) else EXACT
-    for expected, other, actual in zip(plain, fused, ours, strict=True):
-        for a, b, c in zip(expected, other, actual, strict=True):
-            if worst := _beyond(a, b, np.asarray(c), allowed):
-                return Outcome("different", worst)
-    return Outcome("equal")
+    agreed = of_all(plain, fused, ours, COARSE if tool.startswith(OF_FEW_BITS) else EXACT)
+    return Outcome("different", agreed.why) if agreed.why else Outcome("equal")
 
 
 def written(tool: str, name: str) -> bytes:
@@ -218,27 +212,6 @@ def _in_its_types(content: bytes, feeds: dict[str, Any]) -> dict[str, Any]:
         for name, info in declared.items()
     }
     return {name: np.asarray(value).astype(types[name]) for name, value in feeds.items()}
-
-
-def _beyond(expected: np.ndarray, other: np.ndarray, actual: np.ndarray, allowed: float) -> str:
-    """Return by how much a result differs, if by more than onnxruntime's own levels do."""
-    if expected.dtype != actual.dtype or expected.shape != actual.shape:
-        return f"{actual.dtype}{actual.shape} instead of {expected.dtype}{expected.shape}"
-    if expected.dtype.kind not in "fiub" or not expected.size:
-        return "" if np.array_equal(expected, actual) else "other values"
-    a, b, c = (each.astype(np.float64) for each in (expected, other, actual))
-    largest = np.abs(a[np.isfinite(a)]).max(initial=0.0)
-    # Results of onnxruntime's levels lie on both sides of the true one, and so may ours.
-    spread = _farthest(a, b)
-    if np.allclose(a, c, rtol=0, atol=2 * spread + allowed * largest + 1e-7, equal_nan=True):
-        return ""
-    return f"off by {_farthest(a, c):.2g} of {largest:.2g}; onnxruntime by {spread:.2g}"
-
-
-def _farthest(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the largest difference of finite elements."""
-    finite = np.isfinite(a) & np.isfinite(b)
-    return float(np.abs(a[finite] - b[finite]).max(initial=0.0))
 
 
 def _missing_operators(error: Exception) -> frozenset[str]:

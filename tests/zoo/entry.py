@@ -1,0 +1,53 @@
+"""What a family of the zoo consists of: models that an exporter writes, with calls of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+Feeds = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """Inputs by their names in the file, and the source's own results where it computed them."""
+
+    feeds: Feeds
+    expected: Sequence[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model by one exporter; `write` exports it to a path and returns at least one call."""
+
+    name: str
+    exporter: str
+    write: Callable[[Path], Sequence[Call]]
+    # Computes with fewer than 32 bits, or sums in an order that decides over whole steps.
+    coarse: bool = False
+    # Why results may part from onnxruntime's; then the source alone is the judge.
+    onnxruntime_differs: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.exporter}"
+
+    @property
+    def stem(self) -> str:
+        """The name of its files."""
+        return f"{self.name}-{self.exporter}".replace(" ", "_")
+
+
+# A module of this folder for each, with a function `entries()`; its exporters are imported there.
+FAMILIES: Mapping[str, str] = {
+    "functions": "torch_functions",
+}
+
+
+def entries_of(family: str) -> list[Entry]:
+    """Import a family's exporters and return its models."""
+    entries: list[Entry] = list(import_module(f"tests.zoo.{FAMILIES[family]}").entries())
+    return entries

@@ -1,0 +1,133 @@
+"""Runs a file here, in onnxruntime and against its source, and says whether the results agree."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime
+from onnxruntime import GraphOptimizationLevel as Level
+
+import sardonyx
+from tests.support.agreement import COARSE, EXACT, Difference, of_all
+from tests.zoo.entry import Call, Entry
+
+BACKENDS = ("jax", "numpy")
+# A source computes with other kernels than onnxruntime, and sums in another order.
+SOURCE = 2e-3
+
+
+@dataclass
+class Verdict:
+    """What became of one model; `problem` is empty where all that could be compared agrees."""
+
+    name: str
+    exporter: str
+    # "" if the exporter wrote a file and onnxruntime runs it, else what it says.
+    not_exported: str = ""
+    not_in_onnxruntime: str = ""
+    problem: str = ""
+    worst: float = 0.0
+    # Over the source's own results: None where the source gave none.
+    worst_of_source: float | None = None
+    operators: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def judged(entry: Entry, path: Path) -> tuple[Verdict, Sequence[Call]]:
+    """Export a model and compare all of its calls."""
+    verdict = Verdict(entry.name, entry.exporter)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            calls = entry.write(path)
+    except Exception as error:  # Exporters have exceptions of their own for what they cannot do.
+        verdict.not_exported = first_line(error)
+        return verdict, ()
+    verdict.operators = operators_of(path)
+    compare(verdict, entry, path, calls)
+    return verdict, calls
+
+
+def compare(verdict: Verdict, entry: Entry, path: Path, calls: Sequence[Call]) -> None:
+    """Fill in how the results of a file agree with onnxruntime's and with the source's."""
+    try:
+        plain = in_onnxruntime(path, calls, Level.ORT_DISABLE_ALL)
+        fused = in_onnxruntime(path, calls, Level.ORT_ENABLE_ALL)
+    except Exception as error:  # Likewise.
+        verdict.not_in_onnxruntime = first_line(error)
+        plain = fused = None
+    for backend in BACKENDS:
+        try:
+            ours = in_sardonyx(path, calls, backend)
+        except sardonyx.SardonyxError as error:
+            verdict.problem = f"{backend}: {first_line(error)}"
+            return
+        if plain is not None and fused is not None:
+            agreed = of_all(plain, fused, ours, COARSE if entry.coarse else EXACT)
+            verdict.worst = max(verdict.worst, agreed.worst)
+            if agreed.why and not entry.onnxruntime_differs:
+                verdict.problem = f"{backend}: {agreed.why}"
+        _against_source(verdict, entry, calls, ours, plain)
+
+
+def _against_source(
+    verdict: Verdict, entry: Entry, calls: Sequence[Call], ours: list[Any], plain: list[Any] | None
+) -> None:
+    known = [i for i, call in enumerate(calls) if call.expected is not None]
+    if not known:
+        return
+    expected = [list(calls[i].expected or ()) for i in known]
+    results = [list(ours[i]) for i in known]
+    # Where the file itself parts from its source, so does onnxruntime.
+    others = expected if plain is None else [list(plain[i]) for i in known]
+    found: Difference = of_all(expected, others, results, COARSE if entry.coarse else SOURCE)
+    verdict.worst_of_source = max(verdict.worst_of_source or 0.0, found.worst)
+    if found.why and (plain is None or entry.onnxruntime_differs):
+        verdict.problem = verdict.problem or f"against the source: {found.why}"
+
+
+def in_onnxruntime(path: Path, calls: Sequence[Call], level: Level) -> list[Any]:
+    """Return the results of each call in onnxruntime, at a level of optimization."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = level
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return [session.run(None, dict(call.feeds)) for call in calls]
+
+
+def in_sardonyx(path: Path, calls: Sequence[Call], backend: str) -> list[Any]:
+    """Return the results of each call here: of the second time, when a recording is replayed."""
+    model = sardonyx.load(path, backend=backend, compile="now")
+    for _ in range(2):
+        results = [model.run(None, dict(call.feeds)) for call in calls]
+    return results
+
+
+def operators_of(path: Path) -> list[str]:
+    """Return the operators of a file, those of its functions and inner graphs included."""
+    model = onnx.load(path, load_external_data=False)
+    names: set[str] = set()
+
+    def visit(nodes: Sequence[onnx.NodeProto]) -> None:
+        for node in nodes:
+            names.add(f"{node.domain}::{node.op_type}" if node.domain else node.op_type)
+            for attribute in node.attribute:
+                for graph in (attribute.g, *attribute.graphs):
+                    visit(graph.node)
+
+    visit(model.graph.node)
+    for function in model.functions:
+        visit(function.node)
+    return sorted(names)
+
+
+def first_line(error: Exception) -> str:
+    lines = f"{type(error).__name__}: {error}".splitlines()
+    return lines[0][:300]
