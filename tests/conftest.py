@@ -25,6 +25,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=NOW,
         help="when models compile unless a test says it: by default compiled programs are tested",
     )
+    parser.addoption(
+        "--one-in",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the cases of each test run about one in N: for other versions of the libraries",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,11 +72,23 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of cases that are many and alike leave most to the slow tests; which ones, never changes."""
     for item in items:
         if crc32(item.name.encode()) % _one_in(item):
             item.add_marker(pytest.mark.slow)
+    _thin_out(config, items)
+
+
+def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what `--one-in` leaves out; the path makes the choice another than that above."""
+    one_in: int = config.getoption("--one-in")
+    left_out = [
+        item for item in items if hasattr(item, "callspec") and crc32(item.nodeid.encode()) % one_in
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    chosen = set(items).difference(left_out)
+    items[:] = [item for item in items if item in chosen]
 
 
 def _one_in(item: pytest.Item) -> int:
