@@ -23,8 +23,15 @@ def parameters() -> list[object]:
         )
         for case in cases()
         for backend in backends()
-        if case.name not in EXCLUDED and runs_on(case, backend)
+        if case.name not in EXCLUDED and runs_on(case, backend) and is_chosen(case, backend)
     ]
+
+
+def is_chosen(case: Case, backend: Backend) -> bool:
+    """JAX step by step runs what compiled JAX runs, but slowly: a fifth of it shows that it can."""
+    if backend is not eager_jax():
+        return True
+    return case.category != "Real" and crc32(case.name.encode()) % 5 == 0
 
 
 def is_slow(case: Case, backend: Backend) -> bool:

@@ -44,9 +44,9 @@ def test_runtimes_agree_on_random_graphs(part: int) -> None:
 @pytest.mark.slow
 def test_runtimes_agree_on_many_random_graphs(tmp_path: Path) -> None:
     # A number of graphs, not a span of time: on a faster machine it must not become another test.
-    outcome = supervise(Plan(seed=11, shrink=20), 500, 1500, tmp_path)
+    outcome = supervise(Plan(seed=11, shrink=20), 300, 1500, tmp_path)
     text = summary(outcome.counts, outcome.findings)
-    assert outcome.counts["graphs"] > 480, text
+    assert outcome.counts["graphs"] > 290, text
     assert not outcome.findings, text
     assert not outcome.broken, text
     assert sum(key.startswith("op ") for key in outcome.counts) > 100, text
