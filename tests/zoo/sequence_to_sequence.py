@@ -209,6 +209,7 @@ def _step(name: str, kind: type[hf.PreTrainedModel], config: hf.PreTrainedConfig
 def _t5() -> Iterator[Network]:
     config = hf.T5Config(**T5_SIZES)
     yield _whole("t5", hf.T5ForConditionalGeneration, config)
+    yield _whole("t5 opset 14", hf.T5ForConditionalGeneration, config, opset=14, **SCRIPTED)
     yield from _parts("t5", hf.T5ForConditionalGeneration, config)
     single = hf.T5Config(**{**T5_SIZES, "num_layers": 1, "num_decoder_layers": 1})
     yield _step("t5", hf.T5ForConditionalGeneration, single)

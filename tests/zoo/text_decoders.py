@@ -25,6 +25,7 @@ def _learned_positions() -> Iterator[Network]:
     gpt2 = hf.GPT2Config(**GPT2)
     yield whole("gpt2", hf.GPT2LMHeadModel, gpt2)
     yield whole("gpt2 sdpa", hf.GPT2LMHeadModel, gpt2, attention="sdpa")
+    yield whole("gpt2 opset 11", hf.GPT2LMHeadModel, gpt2, opset=11, **SCRIPTED)
     yield whole("gpt2 without mask", hf.GPT2LMHeadModel, gpt2, None, attention="sdpa")
     yield cached("gpt2", hf.GPT2LMHeadModel, gpt2, 4)
     yield cached("gpt2 sdpa", hf.GPT2LMHeadModel, gpt2, 4, attention="sdpa", **SCRIPTED)
@@ -92,9 +93,7 @@ def entries() -> Iterator[Entry]:
     gpt2 = hf.GPT2Config(**GPT2)
     networks = [*_learned_positions(), *_alibi(), *_rotary(), *_recurrent()]
     coarse = [half("gpt2", hf.GPT2LMHeadModel, gpt2)]
-    later = whole(
-        "gpt2 opset 23", hf.GPT2LMHeadModel, gpt2, attention="sdpa", opset=23, exporters=(DYNAMO,)
-    )
+    later = whole("gpt2 opset 23", hf.GPT2LMHeadModel, gpt2, **LATER)
     yield from exports_of([*networks, later])
     yield from exports_of(coarse, coarse=True)
     yield merged("gpt2", hf.GPT2LMHeadModel, gpt2, 4)

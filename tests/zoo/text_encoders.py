@@ -91,10 +91,10 @@ def _bert() -> Iterator[Network]:
     # From opset 23 on, torch writes whole attentions.
     later = {"attention": "sdpa", "opset": 23, "exporters": (DYNAMO,)}
     yield encoder("bert opset 23", hf.BertModel, bert(), POOLED, THREE, **later)
-    yield encoder("bert without mask", hf.BertModel, bert(), POOLED, ("input_ids",))
+    yield encoder("bert without mask", hf.BertModel, bert(), POOLED, ("input_ids",), **SCRIPTED)
     classes = bert(num_labels=3)
     classification = hf.BertForSequenceClassification
-    yield encoder("bert classification", classification, classes, ("logits",), THREE)
+    yield encoder("bert classification", classification, classes, ("logits",), THREE, **SCRIPTED)
     of_tokens = hf.BertForTokenClassification
     yield encoder("bert tokens", of_tokens, classes, ("logits",), THREE, **SCRIPTED)
     spans = ("start_logits", "end_logits")
@@ -124,7 +124,7 @@ def _others() -> Iterator[Network]:
     yield encoder("modernbert", hf.ModernBertForMaskedLM, modern, ("logits",))
     embedded = {**SIZES, "embedding_size": 32}
     yield encoder("convbert", hf.ConvBertModel, hf.ConvBertConfig(**embedded))
-    yield encoder("squeezebert", hf.SqueezeBertModel, hf.SqueezeBertConfig(**embedded))
+    yield encoder("squeezebert", hf.SqueezeBertModel, hf.SqueezeBertConfig(**embedded), **SCRIPTED)
     yield encoder("roformer", hf.RoFormerModel, hf.RoFormerConfig(**embedded))
     protein = hf.EsmConfig(
         **SIZES, pad_token_id=1, mask_token_id=5, position_embedding_type="rotary"
@@ -145,8 +145,6 @@ def _unlike_bert() -> Iterator[Network]:
         vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, intermediate_size=48
     )
     yield encoder("fnet", hf.FNetModel, fourier, inputs=("input_ids",))
-    nystrom = hf.NystromformerConfig(**SIZES, num_landmarks=4, segment_means_seq_len=12)
-    yield encoder("nystromformer", hf.NystromformerModel, nystrom, shapes=((2, 12),))
 
 
 def _deberta() -> Iterator[Network]:
@@ -192,7 +190,7 @@ def _embeddings() -> Iterator[Network]:
     results = ("text_embeds", "last_hidden_state")
     yield encoder("clip text", hf.CLIPTextModelWithProjection, clip, results)
     siglip = hf.SiglipTextConfig(**SIZES)
-    yield encoder("siglip text", hf.SiglipTextModel, siglip, ("pooler_output",))
+    yield encoder("siglip text", hf.SiglipTextModel, siglip, ("pooler_output",), **SCRIPTED)
 
 
 def entries() -> Iterator[Entry]:
