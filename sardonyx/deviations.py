@@ -84,6 +84,12 @@ SIGNAL_WITHOUT_PARTS = Deviation(
     "A signal of two axes is real.",
     "torch.onnx with dynamo=True (onnxscript before 0.7.1)",
 )
+ZERO_BESIDE_UNKNOWN = Deviation(
+    "0 beside -1",
+    "The shape of a Reshape with `allowzero` has no -1 beside a 0.",
+    "The -1 is computed from the sizes other than 0 of an input without elements.",
+    "torch.onnx with dynamo=True, for inputs whose batch or length is 0",
+)
 OPERATOR_BESIDE = Deviation(
     "operator of another opset",
     "Operators of ai.onnx are those of the imported opset.",
@@ -100,6 +106,7 @@ ACCEPTED = (
     NAMELESS_DIMENSION,
     HIDDEN_INITIALIZER,
     SIGNAL_WITHOUT_PARTS,
+    ZERO_BESIDE_UNKNOWN,
     OPERATOR_BESIDE,
 )
 

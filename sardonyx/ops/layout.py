@@ -11,6 +11,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.deviations import ZERO_BESIDE_UNKNOWN, accept
 from sardonyx.ops.axes import axes_within, axis_within, sliced
 from sardonyx.ops.definition import Alias, Ints, Outputs, op
 
@@ -39,8 +40,12 @@ def _filled(old: Sequence[int], new: Sequence[int], allow_zero: bool) -> tuple[i
         new = [old[axis] if size == 0 else size for axis, size in enumerate(new)]
     product = math.prod(size for size in new if size != -1)
     total = math.prod(old)
+    if allow_zero and -1 in new and product == 0 == total:
+        accept(ZERO_BESIDE_UNKNOWN, f"shape {tuple(new)} has both")
+        product, total = (math.prod(size for size in shape if size > 0) for shape in (new, old))
     if product != total if -1 not in new else product == 0 or total % product != 0:
-        raise ValueError(f"{total} elements of shape {tuple(old)} do not fill shape {tuple(new)}")
+        count = math.prod(old)
+        raise ValueError(f"{count} elements of shape {tuple(old)} do not fill shape {tuple(new)}")
     return tuple(total // product if size == -1 else size for size in new)
 
 

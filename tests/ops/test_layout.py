@@ -33,6 +33,8 @@ LOW_PRECISION = [
         (CUBE, (1, 2, 3, 4, 1), 0, (1, 2, 3, 4, 1)),
         (EMPTY, (3, 4, 0), 1, (3, 4, 0)),
         (EMPTY, (0, 12), 0, (0, 12)),
+        (EMPTY, (0, -1), 1, (0, 12)),
+        (EMPTY, (2, 0, -1), 1, (2, 0, 6)),
         (EMPTY, (-1, 4), 0, (0, 4)),
         (CUBE[0, 0, 0], (1, -1), 0, (1, 1)),
         (CUBE[0, 0, :1], (), 0, ()),
@@ -59,7 +61,7 @@ def test_reshape_fills_a_shape(
         (CUBE, (2, 3, 4, 0), 0),
         (CUBE, (0, -1), 1),
         (EMPTY, (0, -1), 0),
-        (EMPTY, (0, -1), 1),
+        (EMPTY, (0, -1, 5), 1),
     ],
 )
 def test_reshape_refuses_what_does_not_add_up(x: Any, shape: Any, allowzero: int) -> None:

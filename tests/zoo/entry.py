@@ -44,6 +44,10 @@ class Entry:
 # A module of this folder for each, with a function `entries()`; its exporters are imported there.
 FAMILIES: Mapping[str, str] = {
     "functions": "torch_functions",
+    "text encoders": "text_encoders",
+    "text decoders": "text_decoders",
+    "grouped decoders": "grouped_decoders",
+    "sequence to sequence": "sequence_to_sequence",
 }
 
 

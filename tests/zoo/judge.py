@@ -67,6 +67,9 @@ def compare(verdict: Verdict, entry: Entry, path: Path, calls: Sequence[Call]) -
         try:
             ours = in_sardonyx(path, calls, backend)
         except sardonyx.SardonyxError as error:
+            if plain is None:  # The exporter wrote a file that nothing runs.
+                verdict.not_in_onnxruntime += f"; here: {first_line(error)}"
+                return
             verdict.problem = f"{backend}: {first_line(error)}"
             return
         if plain is not None and fused is not None:

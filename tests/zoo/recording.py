@@ -31,7 +31,7 @@ def record(family: str, entry: Entry, source: Path, calls: Sequence[Call]) -> No
     model = onnx.load(source)
     for tensor in _tensors(model):
         _strip(tensor)
-    folder = FOLDER / family
+    folder = FOLDER / family.replace(" ", "_")
     folder.mkdir(parents=True, exist_ok=True)
     _forget_machine(model)
     if entry.coarse:
@@ -100,9 +100,9 @@ def _strip(tensor: onnx.TensorProto) -> None:
     values = numpy_helper.to_array(tensor)
     if values.size < FEW_ELEMENTS or not np.isfinite(values).all():
         return
-    if len(np.unique(values)) < FEW_VALUES and values.std():
-        return
     wide = values.astype(np.float64)
+    if len(np.unique(values)) < FEW_VALUES and wide.std():
+        return
     four = [float(each) for each in (wide.mean(), wide.std(), wide.min(), wide.max())]
     kept = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
     kept.doc_string = " ".join([DRAWN, *(f"{each:.6g}" for each in four)])

@@ -28,11 +28,11 @@ class Network:
     opset: int | None = None
 
 
-def exports_of(networks: Sequence[Network]) -> Iterator[Entry]:
+def exports_of(networks: Sequence[Network], *, coarse: bool = False) -> Iterator[Entry]:
     """Yield each network by each of its exporters."""
     for network in networks:
         for exporter in network.exporters:
-            yield Entry(network.name, exporter, _writer(network, exporter))
+            yield Entry(network.name, exporter, _writer(network, exporter), coarse)
 
 
 def _writer(network: Network, exporter: str) -> Callable[[Path], Sequence[Call]]:

@@ -55,17 +55,6 @@ ENTRIES = (
         ),
     ),
     Disagreement(
-        ("Reshape",),
-        "`allowzero` with both 0 and -1: sardonyx raises an error, onnxruntime uses any size for "
-        "-1 that fits.",
-        "The standard calls this invalid, because -1 cannot be determined.",
-        SARDONYX,
-        lambda case: (
-            case.attributes.get("allowzero") == 1 and {0, -1} <= set(case.inputs[1].tolist())
-        ),
-        Case("Reshape", 14, (np.zeros((0, 1), np.float32), ints(-1, 0)), {"allowzero": 1}),
-    ),
-    Disagreement(
         ("Squeeze",),
         "The same axis twice: sardonyx raises an error, onnxruntime ignores the second one.",
         "The standard does not say here. For other operators it forbids this.",
