@@ -84,6 +84,7 @@ _MODULES = (
     "microsoft.packed_convolution",
     "microsoft.recurrent",
     "microsoft.generation",
+    "microsoft.beam_search",
     "microsoft.products",
     "microsoft.normalization",
     "microsoft.convolution",

@@ -79,6 +79,9 @@ class Body(Protocol):
     def inputs(self) -> Sequence[Shaped]:
         """Its inputs as the model declares them; an unknown size of a shape is no integer."""
 
+    def reads(self, number: int) -> bool:
+        """Return whether a node of the subgraph reads the input of this number."""
+
     def __call__(self, *arguments: Any, iteration: Any = None) -> tuple[Any, ...]:
         """Return its results. Random numbers differ from one iteration to the next."""
 

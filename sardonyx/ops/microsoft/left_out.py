@@ -8,7 +8,6 @@ _SPARSE = "sparse attention by pages of keys is not supported yet"
 
 # By name; `sardonyx check` and the error at load say it.
 LEFT_OUT: Mapping[str, str] = {
-    "BeamSearch": "of all searches only GreedySearch is supported yet: export the decoder alone",
     "DequantizeBFP": "no kernel of onnxruntime defines its bytes",
     "DynamicSparseAttention": _SPARSE,
     "EPContext": "it holds the compiled code of another execution provider",
@@ -18,9 +17,7 @@ LEFT_OUT: Mapping[str, str] = {
     "QOrderedAttention": "its CUDA kernel alone defines how it rounds",
     "QOrderedLongformerAttention": "its CUDA kernel alone defines how it rounds",
     "QuantizeBFP": "no kernel of onnxruntime defines its bytes",
-    "Sampling": "of all searches only GreedySearch is supported yet: export the decoder alone",
     "Snpe": "it calls the library of a phone's processor",
     "SparseAttentionIndexer": _SPARSE,
     "SparsePagedAttention": _SPARSE,
-    "WhisperBeamSearch": "only GreedySearch is supported yet: export encoder and decoder alone",
 }
