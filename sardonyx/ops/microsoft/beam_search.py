@@ -59,10 +59,14 @@ def BeamSearch(
     A text is the prompt of a decoder such as GPT-2 and what follows, or what the decoder of a model
     such as T5 or Whisper returns for an encoded prompt.
     """
-    if logits_processor is not None and read_number(walk, "logits_processor", logits_processor):
+    if (
+        model_type == WHISPER
+        and logits_processor is not None
+        and read_number(walk, "logits_processor", logits_processor)
+    ):
         raise ValueError(
-            "logits_processor asks for Whisper's rules on timestamps, which need the attributes of "
-            "WhisperBeamSearch"
+            "logits_processor asks for Whisper's rules on timestamps, but only WhisperBeamSearch "
+            "has attributes for its special tokens"
         )
     tokens = _first_tokens(input_ids, model_type, decoder_input_ids, decoder_start_token_id)
     longest, beams, count = _sizes(walk, tokens, max_length, num_beams, num_return_sequences)
@@ -70,7 +74,7 @@ def BeamSearch(
         beam_step,
         Rules(
             *(eos_token_id, pad_token_id, no_repeat_ngram_size, vocab_size),
-            has_beams=True,
+            has_beams=beams > 1,
             early_stopping=early_stopping == 1,
             steps=longest - tokens.shape[1] if outputs > 2 else 0,
         ),
@@ -159,7 +163,7 @@ def WhisperBeamSearch(
         Rules(
             *(eos_token_id, pad_token_id, no_repeat_ngram_size, vocab_size),
             timestamps=timestamps,
-            has_beams=True,
+            has_beams=beams > 1,
             early_stopping=early_stopping == 1,
             steps=longest - tokens.shape[1] if outputs > 2 else 0,
         ),

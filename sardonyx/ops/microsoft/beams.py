@@ -142,7 +142,7 @@ def _chosen(
     sequences = xp.reshape(with_next(xp, sequences, tokens, length), now.sequences.shape)
     state = State(sequences, scores, *ended, now.done | is_full, now.all_scores)
     arrays_of_state = state if state.all_scores is not None else state[:-1]
-    return Choice(tokens, xp.all(state.done), order, tuple(arrays_of_state))
+    return Choice(tokens, xp.all(state.done), order if beams > 1 else None, tuple(arrays_of_state))
 
 
 def _measure(xp: Backend, length: Any, arrays: Mapping[str, Array]) -> Array:

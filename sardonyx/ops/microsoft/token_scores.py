@@ -28,7 +28,7 @@ class Rules(NamedTuple):
     timestamps: tuple[int, ...] = ()
     # What Sampling may draw.
     filter: tuple[Any, ...] = ()
-    # Whether each step chooses which rows go on.
+    # Whether each step chooses which of several rows go on.
     has_beams: bool = False
     early_stopping: bool = False
     # The number of steps if the scores of all tokens in each step are a result, and 0 otherwise.
