@@ -64,6 +64,7 @@ _MODULES = (
     "microsoft.decoder_attention",
     "microsoft.group_query_attention",
     "microsoft.linear_attention",
+    "microsoft.longformer",
     "microsoft.gated_delta_net",
     "microsoft.multi_head_attention",
     "microsoft.packed_attention",

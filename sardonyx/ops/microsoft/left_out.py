@@ -11,7 +11,6 @@ LEFT_OUT: Mapping[str, str] = {
     "DequantizeBFP": "no kernel of onnxruntime defines its bytes",
     "DynamicSparseAttention": _SPARSE,
     "EPContext": "it holds the compiled code of another execution provider",
-    "LongformerAttention": "it is not supported yet: export the model with its standard operators",
     "PackedSparseAttentionIndexer": _SPARSE,
     "QOrderedAttention": "its CUDA kernel alone defines how it rounds",
     "QOrderedLongformerAttention": "its CUDA kernel alone defines how it rounds",
