@@ -69,6 +69,7 @@ _MODULES = (
     "microsoft.multi_head_attention",
     "microsoft.packed_attention",
     "microsoft.paged_attention",
+    "microsoft.selected_attention",
     "microsoft.position_bias",
     "microsoft.rotary",
     "microsoft.layout",

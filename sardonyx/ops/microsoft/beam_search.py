@@ -74,12 +74,11 @@ def BeamSearch(
         beam_step,
         Rules(
             *(eos_token_id, pad_token_id, no_repeat_ngram_size, vocab_size),
-            has_beams=beams > 1,
+            beams=beams,
             early_stopping=early_stopping == 1,
             steps=longest - tokens.shape[1] if outputs > 2 else 0,
         ),
         longest,
-        beams,
         repetition_penalty=repetition_penalty,
         vocab_mask=vocab_mask,
         prefix_vocab_mask=prefix_vocab_mask,
@@ -163,12 +162,11 @@ def WhisperBeamSearch(
         Rules(
             *(eos_token_id, pad_token_id, no_repeat_ngram_size, vocab_size),
             timestamps=timestamps,
-            has_beams=beams > 1,
+            beams=beams,
             early_stopping=early_stopping == 1,
             steps=longest - tokens.shape[1] if outputs > 2 else 0,
         ),
         longest,
-        beams,
         repetition_penalty=repetition_penalty,
         vocab_mask=vocab_mask,
         prefix_vocab_mask=prefix_vocab_mask,
@@ -238,7 +236,7 @@ def _beams(walk: Walk, search: Search, tokens: Value) -> tuple[Value, ...]:
     """Return equal beams: the first state of a search."""
     pad = search.rules.pad_token_id
     state: tuple[Value, ...] = walk.apply(
-        _equal_beams, tokens, beams=search.beams, longest=search.longest, pad_token_id=pad
+        _equal_beams, tokens, beams=search.rules.beams, longest=search.longest, pad_token_id=pad
     )
     return state
 

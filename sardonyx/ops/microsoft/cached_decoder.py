@@ -104,7 +104,7 @@ def searched(
     choice = search.choice(walk, logits, length, state, is_first=True)
     if search.longest == length + 1:
         return choice.state
-    return walked(walk, search, decoder.by_beam(walk, search.beams), choice, length + 1)
+    return walked(walk, search, decoder.by_beam(walk, search.rules.beams), choice, length + 1)
 
 
 def _empty_past(body: Body, start: int, batch: int) -> tuple[Value, ...]:

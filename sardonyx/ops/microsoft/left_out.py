@@ -9,7 +9,6 @@ _SPARSE = "sparse attention by pages of keys is not supported yet"
 # By name; `sardonyx check` and the error at load say it.
 LEFT_OUT: Mapping[str, str] = {
     "DequantizeBFP": "no kernel of onnxruntime defines its bytes",
-    "DynamicSparseAttention": _SPARSE,
     "EPContext": "it holds the compiled code of another execution provider",
     "PackedSparseAttentionIndexer": _SPARSE,
     "QOrderedAttention": "its CUDA kernel alone defines how it rounds",
@@ -17,5 +16,4 @@ LEFT_OUT: Mapping[str, str] = {
     "QuantizeBFP": "no kernel of onnxruntime defines its bytes",
     "Snpe": "it calls the library of a phone's processor",
     "SparseAttentionIndexer": _SPARSE,
-    "SparsePagedAttention": _SPARSE,
 }

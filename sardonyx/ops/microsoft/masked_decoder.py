@@ -44,7 +44,9 @@ def searched(
     logits, *past = (init_decoder or decoder)(
         input_ids, positions, mask, *_empty_past(decoder, batch)
     )
-    mask, positions, *past = walk.apply(_first_states, mask, following, *past, beams=search.beams)
+    mask, positions, *past = walk.apply(
+        _first_states, mask, following, *past, beams=search.rules.beams
+    )
     choice = search.choice(walk, logits, length, state, is_first=True)
     if search.longest == length + 1:
         return choice.state

@@ -18,6 +18,8 @@ from sardonyx.ops.microsoft.token_scores import Rules
 
 # Maximum number of tokens to generate.
 MOST_TOKENS = 2**12
+# The arrays of a search that are not single numbers.
+MASKS = {"vocab_mask", "prefix_vocab_mask", "presence_mask"}
 
 
 class Choice(NamedTuple):
@@ -61,15 +63,15 @@ class Search:
     # By the names of `rules`.
     arrays: tuple[Value, ...]
     longest: int
-    # The number of rows that continue each text.
-    beams: int = 1
 
     @classmethod
-    def of(cls, step: Step, rules: Rules, longest: int, beams: int = 1, **arrays: Value) -> Search:
+    def of(cls, step: Step, rules: Rules, longest: int, **arrays: Value) -> Search:
         """Return a search with those of the arrays that the node has."""
         present = {name: value for name, value in arrays.items() if value is not None}
+        for name in present.keys() - MASKS:
+            single(name, present[name])
         rules = rules._replace(names=tuple(present))
-        return cls(step, rules, tuple(present.values()), longest, beams)
+        return cls(step, rules, tuple(present.values()), longest)
 
     def choice(
         self,
@@ -88,7 +90,7 @@ class Search:
             rules=tuple(self.rules),
             is_first=is_first,
         )
-        order = rest.pop(0) if self.rules.has_beams else None
+        order = rest.pop(0) if self.rules.beams > 1 else None
         return Choice(tokens, ended, order, tuple(rest))
 
 

@@ -56,7 +56,8 @@ def _forbidden(
     place = xp.arange(tokens.shape[1], dtype=length.dtype)
     was_time = (place < length) & (tokens >= special.first_timestamp)
     occurs = xp.any(was_time, axis=1, keepdims=True)
-    first = xp.expand_dims(xp.astype(xp.argmax(was_time, axis=1), length.dtype), axis=1)
+    first = xp.argmax(xp.astype(was_time, place.dtype), axis=1, keepdims=True)
+    first = xp.astype(first, length.dtype)
     # The number of tokens up to the first timestamp, or of all if there is none.
     begin = xp.where(occurs, first + 1, length)
     last_time = _at(xp, was_time, length - 1)

@@ -28,8 +28,8 @@ class Rules(NamedTuple):
     timestamps: tuple[int, ...] = ()
     # What Sampling may draw.
     filter: tuple[Any, ...] = ()
-    # Whether each step chooses which of several rows go on.
-    has_beams: bool = False
+    # The number of rows that continue each text.
+    beams: int = 1
     early_stopping: bool = False
     # The number of steps if the scores of all tokens in each step are a result, and 0 otherwise.
     steps: int = 0
@@ -62,7 +62,7 @@ def adjusted(
 
     `tokens` has the rows of `scores`, and `length` tokens so far in each.
     """
-    rows, vocabulary = scores.shape
+    vocabulary = scores.shape[1]
     least = xp.asarray(np.finfo(FLOAT32).min)
     if "repetition_penalty" in arrays:
         scores = _penalized(xp, scores, tokens, length, arrays["repetition_penalty"])
@@ -74,7 +74,7 @@ def adjusted(
         require_shape("vocab_mask", mask, (vocabulary,))
         scores = xp.where(xp.equal(mask, 0), least, scores)
     if "prefix_vocab_mask" in arrays and is_first:
-        mask = _by_row(xp, "prefix_vocab_mask", arrays, rows, vocabulary)
+        mask = _by_row(xp, "prefix_vocab_mask", arrays, scores, rules)
         scores = xp.where(xp.equal(mask, 0), least, scores)
     if "min_length" in arrays:
         is_end = xp.equal(xp.arange(vocabulary), rules.eos_token_id)
@@ -84,7 +84,7 @@ def adjusted(
         divisor = xp.astype(xp.reshape(arrays["temperature"], ()), scores.dtype)
         scores = scores / xp.where(divisor > 0, divisor, xp.ones_like(divisor))
     if "presence_mask" in arrays and rules.presence_penalty:
-        mask = _by_row(xp, "presence_mask", arrays, rows, vocabulary)
+        mask = _by_row(xp, "presence_mask", arrays, scores, rules)
         scores = scores - xp.astype(mask, scores.dtype) * rules.presence_penalty
     if rules.timestamps:
         scores = with_timestamp_rules(xp, scores, tokens, length, rules.timestamps)
@@ -97,13 +97,12 @@ def repeated(xp: Backend, x: Array, count: int, axis: int = 0) -> Array:
 
 
 def _by_row(
-    xp: Backend, name: str, arrays: Mapping[str, Array], rows: int, vocabulary: int
+    xp: Backend, name: str, arrays: Mapping[str, Array], scores: Array, rules: Rules
 ) -> Array:
-    """Return an array of (batch, vocabulary) for rows that may be several beams of each text."""
-    x = arrays[name]
-    if x.ndim != 2 or x.shape[1] != vocabulary or not x.shape[0] or rows % x.shape[0]:
-        raise ValueError(f"{name} has shape {x.shape}, but must be (batch, {vocabulary})")
-    return repeated(xp, x, rows // x.shape[0])
+    """Return an array of (batch, vocabulary) for the rows of scores."""
+    rows, vocabulary = scores.shape
+    require_shape(name, arrays[name], (rows // rules.beams, vocabulary))
+    return repeated(xp, arrays[name], rules.beams)
 
 
 def _penalized(xp: Backend, scores: Array, tokens: Array, length: Array, penalty: Any) -> Array:

@@ -12,7 +12,7 @@ import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import InvalidInput, LimitExceeded
-from tests.ops.microsoft.search_graphs import EOS, PAD, gpt, one, search
+from tests.ops.microsoft.search_graphs import EOS, PAD, VOCABULARY, gpt, one, search
 
 
 def model(inputs: dict[str, Any], **attributes: Any) -> bytes:
@@ -32,8 +32,9 @@ def assert_agrees(xp: Backend, inputs: dict[str, Any], **attributes: Any) -> Non
     found = np.asarray(sardonyx.load(content, backend=xp)(**inputs))
     assert found.dtype == expected.dtype
     # Once all texts have ended, onnxruntime leaves the rest of its memory as it was.
-    paddings = np.flatnonzero(np.all(found == PAD, axis=0))
-    end = paddings[0] + 1 if paddings.size else found.shape[1]
+    start = inputs["input_ids"].shape[1]
+    paddings = np.flatnonzero(np.all(found[:, start:] == PAD, axis=0))
+    end = start + paddings[0] + 1 if paddings.size else found.shape[1]
     assert np.all(found[:, end:] == PAD)
     np.testing.assert_array_equal(found[:, :end], expected[:, :end])
 
@@ -80,6 +81,8 @@ def test_drawn_prompts(seed: int) -> None:
     batch, length = rng.integers(1, 5, 2)
     inputs = prompt()
     inputs["input_ids"] = rng.integers(0, PAD + 1, (batch, length)).astype(np.int32)
+    # A padding is never chosen, so that one shows where a text has ended.
+    inputs["vocab_mask"] = (np.arange(VOCABULARY) != PAD).astype(np.int32)
     inputs["repetition_penalty"] = one(rng.uniform(0.5, 2), np.float32)
     if seed % 2:
         # A token that the mask hides keeps its place; a padding that it shows has none.
