@@ -70,6 +70,7 @@ _MODULES = (
     "microsoft.packed_attention",
     "microsoft.paged_attention",
     "microsoft.selected_attention",
+    "microsoft.sparse_indexer",
     "microsoft.position_bias",
     "microsoft.rotary",
     "microsoft.layout",
