@@ -10,7 +10,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.errors import LimitExceeded
+from sardonyx.errors import InvalidInput, LimitExceeded
 from sardonyx.ops.definition import Value, Walk
 from sardonyx.ops.dtypes import INT32
 from sardonyx.ops.loops import single
@@ -106,11 +106,19 @@ def walked(
 ) -> tuple[Value, ...]:
     """Trace one token after the other until all rows have ended, and return the last state."""
     for size in range(length, search.longest):
-        if bool(walk.read(choice.ended).item()):
+        if _has_ended(walk, choice):
             break
         logits, decoder = decoder.decoded(walk, choice, size)
         choice = search.choice(walk, logits, size, choice.state)
     return choice.state
+
+
+def _has_ended(walk: Walk, choice: Choice) -> bool:
+    """Return whether all rows have ended; False under a transformation, where nobody can know."""
+    try:
+        return bool(walk.read(choice.ended).item())
+    except InvalidInput:
+        return False
 
 
 def read_number(walk: Walk, name: str, value: Value) -> int:

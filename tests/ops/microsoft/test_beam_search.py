@@ -131,6 +131,22 @@ def test_one_beam_and_one_more_token() -> None:
     assert_agrees(HOST, inputs, decoder=gpt(0.3), early_stopping=1)
 
 
+@pytest.mark.parametrize("form", ["gpt", "t5"])
+def test_under_a_transformation(form: str) -> None:
+    """There nobody can see that all texts have ended; the texts are the same."""
+    jax = pytest.importorskip("jax")
+    inputs = inputs_of(2, max_length=one(5), num_beams=one(2))
+    subgraphs = {"decoder": gpt(0.3)} if form == "gpt" else t5("decodes")
+    content = search("BeamSearch", inputs, OUTPUTS[:1], **subgraphs, early_stopping=1)
+    expected = sardonyx.load(content, backend="numpy")(**inputs)
+    function, params = sardonyx.to_jax(content)
+
+    def texts(tokens: Any) -> Any:
+        return function(params, **{**inputs, "input_ids": tokens})
+
+    np.testing.assert_array_equal(jax.jit(texts)(inputs["input_ids"]), expected)
+
+
 def test_rows_do_not_depend_on_each_other() -> None:
     """In onnxruntime they do unless it stops early: it ends a row by the scores of another."""
     inputs = inputs_of(4)
