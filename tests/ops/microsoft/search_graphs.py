@@ -118,6 +118,39 @@ def gpt(scale: float = 1.0, places: int = 32, reads_mask: bool = True) -> onnx.G
     )
 
 
+def fused_gpt() -> onnx.GraphProto:
+    """GPT-2 as onnxruntime's optimizer leaves it: attention is one node."""
+    rng = np.random.default_rng(0)
+    shapes = {"words": (VOCABULARY, SIZE), "places": (32, SIZE), "to_scores": (SIZE, VOCABULARY)}
+    graph = _graph(
+        """
+        Gather words,input_ids word
+        Gather places,position_ids place
+        Add word,place x
+        Identity x attended
+        Add x,attended sum
+        MatMul sum,to_scores logits
+        """,
+        gpt().input,
+        gpt().output,
+        {name: rng.normal(0, 0.6, shape).astype(np.float32) for name, shape in shapes.items()},
+    )
+    attention = helper.make_node(
+        "Attention",
+        ["x", "weight", "bias", "attention_mask", "past_0"],
+        ["attended", "present_0"],
+        domain="com.microsoft",
+        num_heads=HEADS,
+        unidirectional=1,
+    )
+    place = next(i for i, node in enumerate(graph.node) if node.op_type == "Identity")
+    graph.node[place].CopyFrom(attention)
+    for name, shape in {"weight": (SIZE, 3 * SIZE), "bias": (3 * SIZE,)}.items():
+        weight = rng.normal(0, 0.6, shape).astype(np.float32)
+        graph.initializer.append(numpy_helper.from_array(weight, name))
+    return graph
+
+
 # -- T5 and Whisper --------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from tests.ops.microsoft.search_graphs import (
     VOCABULARY,
     decoder,
     encoder,
+    fused_gpt,
     gpt,
     one,
     search,
@@ -97,6 +98,13 @@ def t5(form: str) -> dict[str, Any]:
 def test_drawn_searches_with_one_decoder(seed: int) -> None:
     inputs, attributes = drawn(seed)
     assert_agrees(HOST, inputs, decoder=gpt(0.3), **attributes)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("seed", range(20))
+def test_drawn_searches_with_fused_attention(seed: int) -> None:
+    inputs, attributes = drawn(seed)
+    assert_agrees(HOST, inputs, decoder=fused_gpt(), **attributes)
 
 
 @pytest.mark.sampled(6)
