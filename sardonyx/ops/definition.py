@@ -13,6 +13,7 @@ So ops of one family, or an older version of an op, state only the attributes in
 from __future__ import annotations
 
 import inspect
+import keyword
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -78,6 +79,9 @@ class Body(Protocol):
     @property
     def inputs(self) -> Sequence[Shaped]:
         """Its inputs as the model declares them; an unknown size of a shape is no integer."""
+
+    def reads(self, number: int) -> bool:
+        """Return whether a node of the subgraph reads the input of this number."""
 
     def __call__(self, *arguments: Any, iteration: Any = None) -> tuple[Any, ...]:
         """Return its results. Random numbers differ from one iteration to the next."""
@@ -218,7 +222,10 @@ class Parameter:
         required = parameter.default is parameter.empty and type_ is annotation
         default = None if parameter.default is parameter.empty else parameter.default
         need = _NEEDS.get(type_, Need.STATIC)
-        return cls(parameter.name, need, type_, required and not variadic, variadic, default)
+        # An input with the name of a Python keyword is written with a line after it.
+        bare = parameter.name.removesuffix("_")
+        name = bare if keyword.iskeyword(bare) else parameter.name
+        return cls(name, need, type_, required and not variadic, variadic, default)
 
     def convert(self, value: Any) -> Any:
         """Convert a NumPy array or the value of an attribute to the annotated type."""

@@ -13,7 +13,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.standard import Array
 from sardonyx.errors import SardonyxError
-from sardonyx.graph.ir import Graph, ValueInfo
+from sardonyx.graph.ir import Graph, ValueInfo, names_read
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Block, captures_of
 from sardonyx.graph.values.kinds import Device, Static, Value, as_value, digest
@@ -43,6 +43,10 @@ class Subgraph:
     @property
     def inputs(self) -> tuple[ValueInfo, ...]:
         return self.graph.inputs
+
+    def reads(self, number: int) -> bool:
+        name = self.graph.inputs[number].name
+        return any(name in names_read(node) for node in self.graph.nodes)
 
     def __call__(self, *arguments: Value, iteration: Value = None) -> tuple[Value, ...]:
         return self.walk([as_value(value) for value in arguments], as_value(iteration))

@@ -1,24 +1,31 @@
-"""GreedySearch: text, token by token, from a decoder that is a subgraph."""
+"""GreedySearch and Sampling: text, token by token, from a decoder that is a subgraph."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from sardonyx.backends import random
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.errors import LimitExceeded
-from sardonyx.ops.axes import require_shape
-from sardonyx.ops.definition import Body, Value, Walk, op
+from sardonyx.ops.activation import Softmax
+from sardonyx.ops.definition import Body, Outputs, Value, Walk, op
 from sardonyx.ops.dtypes import BOOL, FLOAT32, INT32
-from sardonyx.ops.loops import single
-from sardonyx.ops.microsoft.ngrams import completes_again
+from sardonyx.ops.microsoft.masked_decoder import searched
+from sardonyx.ops.microsoft.searching import (
+    Choice,
+    Search,
+    check_number_of_tokens,
+    read_number,
+    with_next,
+    with_room,
+)
+from sardonyx.ops.microsoft.token_scores import Rules, adjusted, last_scores
+from sardonyx.ops.random import Multinomial
 
-# Maximum number of tokens to generate: each is traced by itself, as the decoder's state grows.
-MOST_TOKENS = 2**12
-# The decoder's inputs before its past states.
-LEADING = 3
+UINT32 = np.dtype(np.uint32)
 
 
 @op(domain="com.microsoft")
@@ -43,144 +50,188 @@ def GreedySearch(
     vocab_size: int = -1,
 ) -> Value:
     """Append the token of the highest score until `max_length`; after the end come paddings."""
+    longest = _longest(walk, input_ids, max_length, model_type, encoder)
+    if longest <= input_ids.shape[1]:
+        return (input_ids,)
+    search = Search.of(
+        greedy_step,
+        Rules(eos_token_id, pad_token_id, no_repeat_ngram_size, vocab_size),
+        longest,
+        repetition_penalty=repetition_penalty,
+        vocab_mask=vocab_mask,
+        prefix_vocab_mask=prefix_vocab_mask,
+        min_length=min_length,
+    )
+    state = _first_state(walk, input_ids, longest, pad_token_id)
+    return searched(walk, search, state, input_ids, attention_mask, decoder, init_decoder)[:1]
+
+
+@op(domain="com.microsoft")
+def Sampling(
+    walk: Walk,
+    input_ids: Value,
+    max_length: Value,
+    min_length: Value = None,
+    repetition_penalty: Value = None,
+    vocab_mask: Value = None,
+    prefix_vocab_mask: Value = None,
+    attention_mask: Value = None,
+    presence_mask: Value = None,
+    seed: Value = None,
+    *,
+    custom: int = 0,
+    decoder: Body,
+    decoder_start_token_id: int = -1,
+    encoder: Body | None = None,
+    eos_token_id: int,
+    filter_value: float = -1e20,
+    init_decoder: Body | None = None,
+    min_tokens_to_keep: int = 0,
+    model_type: int = 0,
+    no_repeat_ngram_size: int = 0,
+    pad_token_id: int,
+    presence_penalty: float = 0.0,
+    temperature: float = 1.0,
+    top_p: float = 0.0,
+    vocab_size: int = -1,
+    outputs: Outputs,
+) -> Value:
+    """Append tokens drawn from the most probable ones; also return the last filtered scores.
+
+    Equal seeds draw equal tokens, and no seed is the seed 0, as in onnxruntime. The tokens are
+    not those of onnxruntime, whose generator differs between its builds.
+    """
+    longest = _longest(walk, input_ids, max_length, model_type, encoder)
+    if longest <= input_ids.shape[1]:
+        raise ValueError(
+            f"max_length is {longest}, but must exceed the {input_ids.shape[1]} tokens"
+        )
+    search = Search.of(
+        sampling_step,
+        Rules(
+            *(eos_token_id, pad_token_id, no_repeat_ngram_size, vocab_size, presence_penalty),
+            filter=(top_p, filter_value, min_tokens_to_keep, bool(custom)),
+        ),
+        longest,
+        repetition_penalty=repetition_penalty,
+        vocab_mask=vocab_mask,
+        prefix_vocab_mask=prefix_vocab_mask,
+        min_length=min_length,
+        temperature=np.asarray(temperature, FLOAT32),
+        presence_mask=presence_mask,
+        seed=np.zeros(1, INT32) if seed is None else seed,
+    )
+    state = _first_state(walk, input_ids, longest, pad_token_id)
+    sequences, _, scores = searched(
+        walk, search, state, input_ids, attention_mask, decoder, init_decoder
+    )
+    return (sequences, scores)[:outputs]
+
+
+def _longest(
+    walk: Walk, input_ids: Value, max_length: Value, model_type: int, encoder: Body | None
+) -> int:
+    """Check what all searches with one decoder need, and return the length of the texts."""
     if model_type or encoder is not None:
         raise ValueError(
             f"model_type is {model_type}, but only decoders such as GPT-2 are supported: 0, and "
             "without an encoder"
         )
-    if len(input_ids.shape) != 2:
-        raise ValueError(f"input_ids has shape {tuple(input_ids.shape)}, but must have two axes")
-    batch, length = input_ids.shape
-    longest, shortest = _number(walk, "max_length", max_length), 0
-    if min_length is not None:
-        shortest = _number(walk, "min_length", min_length)
-    if longest - length > MOST_TOKENS:
-        raise LimitExceeded(f"max_length {longest} asks for more than {MOST_TOKENS:,} tokens")
-    if attention_mask is not None:
-        require_shape("attention_mask", attention_mask, (batch, length))
-    past = _empty_past(decoder, batch)
-    mask, positions = walk.apply(
-        _first_inputs, *_present(input_ids, attention_mask), pad_token_id=pad_token_id
-    )
-    tokens: Value = input_ids
-    sequences: Value = input_ids
-    finished: Value = np.zeros(batch, BOOL)
-    for size in range(length, longest):
-        run = init_decoder if init_decoder is not None and size == length else decoder
-        logits, *past = run(tokens, positions, mask, *past)
-        prefix_mask = prefix_vocab_mask if size == length else None
-        rules = _Rules(
-            repetition_penalty is not None,
-            vocab_mask is not None,
-            prefix_mask is not None,
-            no_repeat_ngram_size,
-            eos_token_id,
-            pad_token_id,
-            may_end=size >= shortest,
-        )
-        masks = _present(repetition_penalty, vocab_mask, prefix_mask)
-        sequences, tokens, finished = walk.apply(
-            _with_next, sequences, logits, finished, *masks, rules=rules
-        )
-        mask, positions = walk.apply(_next_inputs, mask, positions)
-    return (sequences,)
-
-
-def _present(*values: Value) -> list[Value]:
-    return [value for value in values if value is not None]
-
-
-def _number(walk: Walk, name: str, value: Value) -> int:
-    single(name, value)
-    return int(walk.read(value).item())
-
-
-def _empty_past(decoder: Body, batch: int) -> list[Value]:
-    """Return states of no tokens, of the sizes that the decoder declares."""
-    states = decoder.inputs[LEADING:]
-    if len(states) != decoder.outputs - 1:
+    if len(input_ids.shape) != 2 or not all(input_ids.shape):
         raise ValueError(
-            f"the decoder has {len(decoder.inputs)} inputs and {decoder.outputs} outputs, but "
-            "needs one present state for each past state"
+            f"input_ids has shape {tuple(input_ids.shape)}, but must be (batch, length), with at "
+            "least one token"
         )
-    past: list[Value] = []
-    for state in states:
-        heads, features = (state.shape[2], state.shape[4]) if len(state.shape) == 5 else (None,) * 2
-        if not isinstance(heads, int) or not isinstance(features, int):
-            raise ValueError(
-                f"a past state of the decoder has shape {list(state.shape)}, but must be declared "
-                "as [2, batch, heads, length, features] with a number of heads and of features"
-            )
-        past.append(np.zeros((2, batch, heads, 0, features), state.dtype))
-    return past
+    longest = read_number(walk, "max_length", max_length)
+    check_number_of_tokens(longest - input_ids.shape[1])
+    return longest
 
 
-def _first_inputs(
-    xp: Backend, input_ids: Array, attention_mask: Any = None, *, pad_token_id: int
-) -> tuple[Array, Array]:
-    """Return the mask of the prompt, and the position of each token among those not padded."""
-    if attention_mask is None:
-        attention_mask = xp.not_equal(input_ids, pad_token_id)
-    mask = xp.astype(attention_mask, xp.dtype(INT32))
-    positions = xp.cumulative_sum(mask, axis=1) - 1
-    positions = xp.where(mask > 0, positions, xp.zeros_like(positions))
-    return mask, xp.astype(positions, xp.dtype(INT32))
+def _first_state(
+    walk: Walk, input_ids: Value, longest: int, pad_token_id: int
+) -> tuple[Value, Value]:
+    """Return the prompts with room for all tokens, and which texts have ended."""
+    (sequences,) = walk.apply(with_room, input_ids, longest=longest, pad_token_id=pad_token_id)
+    return sequences, np.zeros(input_ids.shape[0], BOOL)
 
 
-def _next_inputs(xp: Backend, mask: Array, positions: Array) -> tuple[Array, Array]:
-    one = xp.ones((mask.shape[0], 1), dtype=mask.dtype)
-    following = xp.max(positions, axis=1, keepdims=True) + 1
-    return xp.concat([mask, one], axis=1), following
+def greedy_step(
+    xp: Backend,
+    logits: Array,
+    length: Array,
+    state: Sequence[Array],
+    arrays: Mapping[str, Array],
+    rules: Rules,
+    *,
+    is_first: bool,
+) -> Choice:
+    """Choose the token of the highest score."""
+    scores = last_scores(xp, logits, rules)
+    scores = adjusted(xp, scores, state[0], length, rules, arrays, is_first=is_first)
+    return _continued(xp, xp.argmax(scores, axis=1), length, state, rules)
 
 
-class _Rules(NamedTuple):
-    """What decides on the next token besides its score."""
-
-    has_penalty: bool
-    has_mask: bool
-    has_prefix_mask: bool
-    ngram_size: int
-    eos_token_id: int
-    pad_token_id: int
-    may_end: bool
-
-
-def _with_next(
-    xp: Backend, sequences: Array, logits: Array, finished: Array, *masks: Array, rules: _Rules
-) -> tuple[Array, Array, Array]:
-    """Return the sequences with one more token, that token, and which sequences have ended."""
-    scores = xp.astype(logits[:, -1, :], xp.dtype(FLOAT32))
-    least = xp.asarray(np.finfo(FLOAT32).min)
-    arrays = iter(masks)
-    if rules.has_penalty:
-        scores = _penalized(xp, scores, sequences, next(arrays))
-    if 0 < rules.ngram_size <= sequences.shape[1]:
-        blocked = completes_again(xp, sequences, scores.shape[1], rules.ngram_size)
-        scores = xp.where(blocked, least, scores)
-    if rules.has_mask:
-        mask = next(arrays)
-        require_shape("vocab_mask", mask, scores.shape[1:])
-        scores = xp.where(xp.equal(mask, 0), least, scores)
-    if rules.has_prefix_mask:
-        mask = next(arrays)
-        require_shape("prefix_vocab_mask", mask, scores.shape)
-        scores = xp.where(xp.equal(mask, 0), least, scores)
-    if not rules.may_end:
-        is_end = xp.equal(xp.arange(scores.shape[1]), rules.eos_token_id)
-        scores = xp.where(is_end, least, scores)
-    token = xp.astype(xp.argmax(scores, axis=1), sequences.dtype)
-    finished = finished | xp.equal(token, rules.eos_token_id)
-    pad = xp.asarray(rules.pad_token_id, dtype=token.dtype)
-    token = xp.expand_dims(xp.where(finished, pad, token), axis=1)
-    return xp.concat([sequences, token], axis=1), token, finished
+def sampling_step(
+    xp: Backend,
+    logits: Array,
+    length: Array,
+    state: Sequence[Array],
+    arrays: Mapping[str, Array],
+    rules: Rules,
+    *,
+    is_first: bool,
+) -> Choice:
+    """Draw a token by the scores that are left."""
+    scores = last_scores(xp, logits, rules)
+    scores = adjusted(xp, scores, state[0], length, rules, arrays, is_first=is_first)
+    scores = _filtered(xp, scores, Filter(*rules.filter))
+    low = xp.astype(xp.reshape(arrays["seed"], (1,)), xp.dtype(UINT32))
+    key = random.fold_in(xp, xp.concat([xp.zeros_like(low), low]), length)
+    drawn = Multinomial(xp, scores, key=key)[:, 0]
+    choice = _continued(xp, drawn, length, state, rules)
+    return choice._replace(state=(*choice.state, scores))
 
 
-def _penalized(xp: Backend, scores: Array, sequences: Array, penalty: Array) -> Array:
-    """Lower the scores of tokens that occur already."""
-    penalty = xp.reshape(penalty, ())
-    row = xp.expand_dims(xp.arange(sequences.shape[0], dtype=sequences.dtype), axis=1)
-    ones = xp.ones(sequences.shape, dtype=xp.dtype(INT32))
-    zeros = xp.zeros(scores.shape, dtype=ones.dtype)
-    occurs = xp.scatter(zeros, (row, sequences), ones, "add") > 0
-    lower = xp.where(scores < 0, scores * penalty, scores / penalty)
-    return xp.where(occurs, lower, scores)
+def _continued(
+    xp: Backend, chosen: Array, length: Array, state: Sequence[Array], rules: Rules
+) -> Choice:
+    """Append the chosen tokens, or paddings where the text has ended."""
+    sequences, finished = state[:2]
+    tokens = xp.astype(chosen, sequences.dtype)
+    finished = finished | xp.equal(tokens, rules.eos_token_id)
+    pad = xp.asarray(rules.pad_token_id, dtype=tokens.dtype)
+    tokens = xp.expand_dims(xp.where(finished, pad, tokens), axis=1)
+    sequences = with_next(xp, sequences, tokens, length)
+    return Choice(tokens, xp.all(finished), None, (sequences, finished))
+
+
+class Filter(NamedTuple):
+    """Which tokens Sampling may draw."""
+
+    top_p: float
+    value: float
+    least: int
+    custom: bool
+
+
+def _filtered(xp: Backend, scores: Array, which: Filter) -> Array:
+    """Set the scores of improbable tokens to the value of the filter, as onnxruntime does.
+
+    Tokens are dropped from the least probable one on while they sum to 1 - top_p at most, but one
+    that is the only or the least one to keep is dropped all the same if it is the first of them.
+    `custom` drops from the most probable one on those after a sum of more than top_p.
+    """
+    size = scores.shape[1]
+    if not 0 <= which.least <= size:
+        raise ValueError(f"min_tokens_to_keep is {which.least}, but must be at most {size}")
+    order = xp.top_k(scores, size, axis=1, largest=which.custom)
+    sums = xp.cumulative_sum(Softmax(xp, xp.take_along_axis(scores, order, axis=1)), axis=1)
+    place = xp.arange(size)
+    if which.custom:
+        dropped = (sums > which.top_p)[:, :-1]
+        dropped = xp.concat([xp.zeros_like(dropped[:, :1]), dropped], axis=1)
+    else:
+        bound = float(np.float32(1) - np.float32(which.top_p))
+        dropped = (sums <= bound) & ((place < size - which.least) | xp.equal(place, 0))
+    dropped = xp.take_along_axis(dropped, xp.argsort(order, axis=1), axis=1)
+    return xp.where(dropped, xp.asarray(which.value, dtype=scores.dtype), scores)

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_SPARSE = "sparse attention by pages of keys is not supported yet"
-
 # By name; `sardonyx check` and the error at load say it.
 LEFT_OUT: Mapping[str, str] = {
-    "BeamSearch": "of all searches only GreedySearch is supported yet: export the decoder alone",
     "DequantizeBFP": "no kernel of onnxruntime defines its bytes",
-    "DynamicSparseAttention": _SPARSE,
     "EPContext": "it holds the compiled code of another execution provider",
-    "GatedDeltaNet": "it is not supported yet: export the decoder with its standard operators",
-    "LongformerAttention": "it is not supported yet: export the model with its standard operators",
-    "PackedSparseAttentionIndexer": _SPARSE,
+    "PackedSparseAttentionIndexer": (
+        "it is not supported yet; SparseAttentionIndexer, which takes a batch, is"
+    ),
     "QOrderedAttention": "its CUDA kernel alone defines how it rounds",
     "QOrderedLongformerAttention": "its CUDA kernel alone defines how it rounds",
     "QuantizeBFP": "no kernel of onnxruntime defines its bytes",
-    "Sampling": "of all searches only GreedySearch is supported yet: export the decoder alone",
     "Snpe": "it calls the library of a phone's processor",
-    "SparseAttentionIndexer": _SPARSE,
-    "SparsePagedAttention": _SPARSE,
-    "WhisperBeamSearch": "only GreedySearch is supported yet: export encoder and decoder alone",
 }

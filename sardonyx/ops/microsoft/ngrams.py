@@ -10,7 +10,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Host, Unsized, op
-from sardonyx.ops.dtypes import BOOL, INT32, INT64
+from sardonyx.ops.dtypes import INT32, INT64
 
 
 @op(domain="com.microsoft")
@@ -26,21 +26,33 @@ def NGramRepeatBlock(xp: Backend, input_ids: Array, scores: Array, *, ngram_size
     if not input_ids.shape[0] or input_ids.shape[1] < ngram_size:
         return scores
     xp.require(input_ids, Within("input_ids", 0, scores.shape[1] - 1))
-    blocked = completes_again(xp, input_ids, scores.shape[1], ngram_size)
+    length = xp.asarray(input_ids.shape[1], dtype=input_ids.dtype)
+    blocked = completes_again(xp, input_ids, length, scores.shape[1], ngram_size)
     return xp.where(blocked, xp.asarray(-math.inf, dtype=scores.dtype), scores)
 
 
-def completes_again(xp: Backend, tokens: Array, vocabulary: int, size: int) -> Array:
-    """Return, for each row of tokens and each next one, whether an n-gram would repeat."""
-    batch, length = tokens.shape
-    count = length - size + 1
-    repeats = xp.ones((batch, count), dtype=xp.dtype(BOOL))
+def completes_again(xp: Backend, tokens: Array, length: Array, vocabulary: int, size: int) -> Array:
+    """Return, for each row of tokens and each next one, whether an n-gram would repeat.
+
+    Only the first `length` tokens of a row count. Tokens outside of the vocabulary block nothing.
+    """
+    batch, room = tokens.shape
+    count = max(room - size + 1, 0)
+    start = xp.arange(count, dtype=length.dtype)
+    repeats = xp.broadcast_to(start + size <= length, (batch, count))
     for i in range(size - 1):
-        repeats = repeats & xp.equal(tokens[:, i : i + count], tokens[:, count + i : count + i + 1])
-    row = xp.expand_dims(xp.arange(batch, dtype=tokens.dtype), axis=1)
-    zeros = xp.zeros((batch, vocabulary), dtype=xp.dtype(INT32))
-    completed = (row, tokens[:, size - 1 :])
-    return xp.scatter(zeros, completed, xp.astype(repeats, zeros.dtype), "add") > 0
+        last = xp.reshape(xp.maximum(length - (size - 1) + i, xp.zeros_like(length)), (1,))
+        repeats = repeats & xp.equal(tokens[:, i : i + count], xp.take(tokens, last, axis=1))
+    return marked(xp, tokens[:, size - 1 :], repeats, vocabulary)
+
+
+def marked(xp: Backend, tokens: Array, counts: Array, vocabulary: int) -> Array:
+    """Return, for each row and each token of the vocabulary, whether it occurs where `counts`."""
+    counts = counts & (tokens >= 0) & (tokens < vocabulary)
+    row = xp.expand_dims(xp.arange(tokens.shape[0], dtype=tokens.dtype), axis=1)
+    zeros = xp.zeros((tokens.shape[0], vocabulary), dtype=xp.dtype(INT32))
+    places = (row, xp.where(counts, tokens, xp.zeros_like(tokens)))
+    return xp.scatter(zeros, places, xp.astype(counts, zeros.dtype), "add") > 0
 
 
 @op(domain="com.microsoft")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
@@ -58,39 +58,136 @@ def PagedAttention(
     """
     if kv_cache_layout != "SEPARATE" or value_cache is None:
         raise ValueError("a cache in which keys hold the values is not supported")
-    if {k_quant_type, v_quant_type} != {"NONE"}:
-        raise ValueError("a quantized cache is not supported; use a cache of floats")
-    if rotary_offset:
-        raise ValueError(f"rotary_offset is {rotary_offset}, but only 0 is supported")
-    q, k, v = _by_token(xp, query, key, value, num_heads, kv_num_heads)
-    _check_pages(key_cache, value_cache, k, block_table, past_seqlens, cumulative_sequence_length)
-    if q_norm_weight is not None and k_norm_weight is not None:
-        q = RMSNormalization(xp, q, q_norm_weight, epsilon=qk_norm_epsilon)
-        k = RMSNormalization(xp, k, k_norm_weight, epsilon=qk_norm_epsilon)
-    sample, place = _places(xp, cumulative_sequence_length, past_seqlens, query.shape[0])
-    if do_rotary:
-        if cos_cache is None or sin_cache is None:
-            raise ValueError("do_rotary needs the inputs cos_cache and sin_cache")
-        angles = (xp.expand_dims(xp.gather(x, [place]), axis=0) for x in (cos_cache, sin_cache))
-        cos, sin = angles
-        q, k = (_turned(xp, x, cos, sin, rotary_interleaved) for x in (q, k))
-    slots = _slots(xp, block_table, sample, place, key_cache.shape[1], slot_mapping)
-    key_cache, value_cache = (
-        _stored(xp, cache, slots, new) for cache, new in ((key_cache, k), (value_cache, v))
+    require_no_quantization(k_quant_type, v_quant_type)
+    q, k, v = by_token(xp, query, key, value, num_heads, kv_num_heads)
+    q, k = normalized(xp, q, k, q_norm_weight, k_norm_weight, qk_norm_epsilon)
+    pages = Pages.of(
+        xp, key_cache, value_cache, cumulative_sequence_length, past_seqlens, block_table, k
     )
-    ends = past_seqlens + cumulative_sequence_length[1:] - cumulative_sequence_length[:-1]
-    window = (local_window_size, bool(is_causal))
-    length = block_table.shape[1] * key_cache.shape[1]
-    seen = _seen(xp, sample, place, ends, length, window)
-    keys, values = (_pages(xp, cache, block_table) for cache in (key_cache, value_cache))
+    if do_rotary:
+        angles = angles_of(xp, cos_cache, sin_cache, pages.place)
+        q, k = (turned(xp, x, angles, rotary_interleaved, rotary_offset) for x in (q, k))
+    pages = pages.with_tokens(xp, k, v, slot_mapping)
+    seen = pages.seen(xp, local_window_size, bool(is_causal))
+    keys, values = pages.joined(xp)
     scores = capped_scores(xp, xp.permute_dims(q, (1, 0, 2))[None, ...], keys, scale, softcap)
     sink = sink_scores(xp, head_sink, num_heads, 0)
     weights = xp.astype(weights_beside(xp, scores, seen, sink), query.dtype)
     y = xp.permute_dims(xp.attention_mix(weights, values), (0, 2, 1, 3))
-    return xp.reshape(y, (query.shape[0], q.shape[1] * q.shape[2])), key_cache, value_cache
+    y = xp.reshape(y, (query.shape[0], q.shape[1] * q.shape[2]))
+    return y, pages.keys, pages.values
 
 
-def _by_token(
+def require_no_quantization(*kinds: str) -> None:
+    if set(kinds) != {"NONE"}:
+        raise ValueError("a quantized cache is not supported; use a cache of floats")
+
+
+def normalized(
+    xp: Backend, q: Array, k: Array, q_weight: Array | None, k_weight: Array | None, epsilon: float
+) -> tuple[Array, Array]:
+    """Normalise each head of queries and keys, if there are weights for both."""
+    if q_weight is None or k_weight is None:
+        return q, k
+    return (
+        RMSNormalization(xp, q, q_weight, epsilon=epsilon),
+        RMSNormalization(xp, k, k_weight, epsilon=epsilon),
+    )
+
+
+# -- rotary embedding ------------------------------------------------------------------------------
+
+
+def angles_of(
+    xp: Backend, cos_cache: Array | None, sin_cache: Array | None, place: Array
+) -> tuple[Array, Array]:
+    """Return the cosines and sines of places."""
+    if cos_cache is None or sin_cache is None:
+        raise ValueError("do_rotary needs the inputs cos_cache and sin_cache")
+    return xp.gather(cos_cache, [place]), xp.gather(sin_cache, [place])
+
+
+def turned(
+    xp: Backend, x: Array, angles: tuple[Array, Array], interleaved: int, offset: int = 0
+) -> Array:
+    """Rotate (tokens, heads, size) from an element of each head on, by the angles of the tokens."""
+    cos, sin = (xp.expand_dims(a, axis=0) for a in angles)
+    if not 0 <= offset <= x.shape[2] - 2 * cos.shape[2]:
+        raise ValueError(
+            f"rotary_offset is {offset}, but must leave room for {2 * cos.shape[2]} of "
+            f"{x.shape[2]} elements"
+        )
+    by_head = xp.permute_dims(x[:, :, offset:], (1, 0, 2))[None, ...]
+    by_head = rotated(xp, by_head, cos, sin, interleaved=interleaved)
+    after = xp.permute_dims(by_head[0, ...], (1, 0, 2))
+    return xp.concat([x[:, :, :offset], after], axis=2) if offset else after
+
+
+# -- pages -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Keys and values in pages, and where the tokens of this call lie in their samples."""
+
+    # (pages, rows, heads, size)
+    keys: Array
+    values: Array
+    # (batch, pages of a sample)
+    table: Array
+    # For each token its sample, and its place in it.
+    sample: Array
+    place: Array
+    # The length of each sample, with the tokens of this call.
+    ends: Array
+
+    @classmethod
+    def of(
+        cls,
+        xp: Backend,
+        keys: Array,
+        values: Array,
+        bounds: Array,
+        past: Array,
+        table: Array,
+        new: Array,
+    ) -> Pages:
+        _check_pages(keys, values, new, table, past, bounds)
+        sample, place = _places(xp, bounds, past, new.shape[0])
+        return cls(keys, values, table, sample, place, past + bounds[1:] - bounds[:-1])
+
+    @property
+    def length(self) -> int:
+        """The number of rows that each sample has at most."""
+        return self.table.shape[1] * self.keys.shape[1]
+
+    def with_tokens(self, xp: Backend, keys: Array, values: Array, slots: Array | None) -> Pages:
+        """Return the pages with the keys and values of this call's tokens."""
+        slots = _slots(xp, self.table, self.sample, self.place, self.keys.shape[1], slots)
+        return replace(
+            self,
+            keys=_stored(xp, self.keys, slots, keys),
+            values=_stored(xp, self.values, slots, values),
+        )
+
+    def seen(self, xp: Backend, window: int, is_causal: bool) -> Array:
+        """Return for each token which rows of all samples' pages it sees."""
+        row = xp.arange(self.length, dtype=self.place.dtype)[None, None, :]
+        own, end = self.place[:, None, None], self.ends[None, :, None]
+        batch = xp.arange(self.ends.shape[0], dtype=self.sample.dtype)[None, :, None]
+        seen = [xp.equal(self.sample[:, None, None], batch), row < end]
+        if is_causal:
+            seen.append(row <= own)
+        if window >= 0:
+            seen.append(row > own - window)
+        return xp.reshape(reduce(xp.logical_and, seen), (self.place.shape[0], -1))
+
+    def joined(self, xp: Backend) -> tuple[Array, Array]:
+        """Return keys and values of the pages of all samples, one sample after the other."""
+        return _pages(xp, self.keys, self.table), _pages(xp, self.values, self.table)
+
+
+def by_token(
     xp: Backend, query: Array, key: Array | None, value: Array | None, heads: int, kv_heads: int
 ) -> tuple[Array, Array, Array]:
     """Return (tokens, heads, size) of queries, keys and values."""
@@ -161,25 +258,3 @@ def _pages(xp: Backend, cache: Array, table: Array) -> Array:
     pages = xp.gather(cache, [xp.maximum(table, 0)])
     pages = xp.reshape(pages, (1, -1, *cache.shape[2:]))
     return xp.permute_dims(pages, (0, 2, 1, 3))
-
-
-def _seen(
-    xp: Backend, sample: Array, place: Array, ends: Array, length: int, window: tuple[int, bool]
-) -> Array:
-    """Return which rows of all samples' pages each token sees."""
-    left, is_causal = window
-    row = xp.arange(length, dtype=place.dtype)[None, None, :]
-    own, end = place[:, None, None], ends[None, :, None]
-    batch = xp.arange(ends.shape[0], dtype=sample.dtype)[None, :, None]
-    seen = [xp.equal(sample[:, None, None], batch), row < end]
-    if is_causal:
-        seen.append(row <= own)
-    if left >= 0:
-        seen.append(row > own - left)
-    return xp.reshape(reduce(xp.logical_and, seen), (place.shape[0], -1))
-
-
-def _turned(xp: Backend, x: Array, cos: Array, sin: Array, interleaved: int) -> Array:
-    by_head: Any = xp.permute_dims(x, (1, 0, 2))[None, ...]
-    by_head = rotated(xp, by_head, cos, sin, interleaved=interleaved)
-    return xp.permute_dims(by_head[0, ...], (1, 0, 2))

@@ -2,105 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST
-from sardonyx.errors import InvalidInput
-
-VOCABULARY, HEADS, WIDTH, EOS, PAD = 11, 2, 3, 9, 10
-ATTRIBUTES = {"Transpose": "perm", "Concat": "axis", "Cast": "to"}
-
-
-def decoder(scale: float = 1.0) -> onnx.GraphProto:
-    """Logits from the token, its position, and the mean of all tokens that the mask leaves."""
-    rng = np.random.default_rng(0)
-    size = HEADS * WIDTH
-    constants = {
-        "words": rng.normal(0, scale, (VOCABULARY, size)).astype(np.float32),
-        "places": rng.normal(0, scale, (32, size)).astype(np.float32),
-        "to_scores": rng.normal(size=(size, VOCABULARY)).astype(np.float32),
-        "split": np.asarray([0, 0, HEADS, WIDTH], np.int64),
-        "join": np.asarray([0, 0, size], np.int64),
-        "one": np.asarray([1], np.int64),
-        "ends": np.asarray([1], np.int64),
-        "first": np.asarray([0], np.int64),
-        "last": np.asarray([-1], np.int64),
-        "two": np.asarray([2], np.int64),
-    }
-    lines = """
-        Gather words,input_ids word
-        Gather places,position_ids place
-        Add word,place x
-        Reshape x,split heads
-        Transpose heads state [0,2,1,3]
-        Unsqueeze state,first key
-        Concat key,key both 0
-        Concat past_0,both present_0 3
-        Gather present_0,one value
-        Cast attention_mask mask 1
-        Unsqueeze mask,ends wide
-        Unsqueeze wide,last column
-        Squeeze value,first seen
-        Mul seen,column masked
-        ReduceSum masked,two context
-        Transpose context back [0,2,1,3]
-        Reshape back,join flat
-        Add x,flat sum
-        MatMul sum,to_scores logits
-    """
-    nodes = []
-    for line in lines.strip().splitlines():
-        op, inputs, output, *attribute = line.split()
-        options = {ATTRIBUTES[op]: json.loads(attribute[0])} if attribute else {}
-        nodes.append(helper.make_node(op, inputs.split(","), [output], **options))
-    ints, floats = TensorProto.INT32, TensorProto.FLOAT
-    state = [2, "batch", HEADS, "past", WIDTH]
-    return helper.make_graph(
-        nodes,
-        "decoder",
-        [
-            helper.make_tensor_value_info("input_ids", ints, ["batch", "length"]),
-            helper.make_tensor_value_info("position_ids", ints, ["batch", "length"]),
-            helper.make_tensor_value_info("attention_mask", ints, ["batch", "total"]),
-            helper.make_tensor_value_info("past_0", floats, state),
-        ],
-        [
-            helper.make_tensor_value_info("logits", floats, ["batch", "length", VOCABULARY]),
-            helper.make_tensor_value_info("present_0", floats, [2, "batch", HEADS, "t", WIDTH]),
-        ],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
+from sardonyx.errors import InvalidInput, LimitExceeded
+from tests.ops.microsoft.search_graphs import EOS, PAD, VOCABULARY, gpt, one, search
 
 
 def model(inputs: dict[str, Any], **attributes: Any) -> bytes:
-    names = [
-        *("input_ids", "max_length", "min_length", "repetition_penalty"),
-        *("vocab_mask", "prefix_vocab_mask", "attention_mask"),
-    ]
-    node = helper.make_node(
-        "GreedySearch",
-        [name if name in inputs else "" for name in names],
-        ["sequences"],
-        domain="com.microsoft",
-        **{"eos_token_id": EOS, "pad_token_id": PAD, "decoder": decoder(), **attributes},
-    )
-    typed = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-        for name, x in inputs.items()
-    ]
-    result = helper.make_tensor_value_info("sequences", TensorProto.INT32, ["batch", "length"])
-    graph = helper.make_graph([node], "greedy", typed, [result])
-    versions = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=versions, ir_version=8).SerializeToString()
+    return search("GreedySearch", inputs, ("sequences",), **{"decoder": gpt(), **attributes})
 
 
 def prompt(length: int = 4, **others: Any) -> dict[str, Any]:
@@ -116,8 +32,9 @@ def assert_agrees(xp: Backend, inputs: dict[str, Any], **attributes: Any) -> Non
     found = np.asarray(sardonyx.load(content, backend=xp)(**inputs))
     assert found.dtype == expected.dtype
     # Once all texts have ended, onnxruntime leaves the rest of its memory as it was.
-    paddings = np.flatnonzero(np.all(found == PAD, axis=0))
-    end = paddings[0] + 1 if paddings.size else found.shape[1]
+    start = inputs["input_ids"].shape[1]
+    paddings = np.flatnonzero(np.all(found[:, start:] == PAD, axis=0))
+    end = start + paddings[0] + 1 if paddings.size else found.shape[1]
     assert np.all(found[:, end:] == PAD)
     np.testing.assert_array_equal(found[:, :end], expected[:, :end])
 
@@ -154,7 +71,60 @@ def test_padded_prompts() -> None:
 
 
 def test_the_first_decoder_may_be_another() -> None:
-    assert_agrees(HOST, prompt(), init_decoder=decoder(2.0))
+    assert_agrees(HOST, prompt(), init_decoder=gpt(2.0))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(24))
+def test_drawn_prompts(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    batch, length = rng.integers(1, 5, 2)
+    inputs = prompt()
+    inputs["input_ids"] = rng.integers(0, PAD + 1, (batch, length)).astype(np.int32)
+    # A padding is never chosen, so that one shows where a text has ended.
+    inputs["vocab_mask"] = (np.arange(VOCABULARY) != PAD).astype(np.int32)
+    inputs["repetition_penalty"] = one(rng.uniform(0.5, 2), np.float32)
+    if seed % 2:
+        # A token that the mask hides keeps its place; a padding that it shows has none.
+        inputs["attention_mask"] = rng.integers(0, 2, (batch, length)).astype(np.int32)
+    size = int(rng.integers(3))
+    assert_agrees(HOST, inputs, decoder=gpt(0.3), no_repeat_ngram_size=size)
+
+
+def test_a_decoder_that_reads_no_mask_gets_no_hidden_tokens(xp: Backend) -> None:
+    assert_agrees(xp, prompt(), decoder=gpt(reads_mask=False))
+
+
+def steps_of(inputs: dict[str, Any], **attributes: Any) -> int:
+    """The number of nodes that a call traces one by one, as far as one limit tells."""
+    for nodes in (2**k for k in range(4, 20)):
+        limits = sardonyx.Limits(traced_nodes=nodes)
+        try:
+            sardonyx.load(model(inputs, **attributes), backend="numpy", limits=limits)(**inputs)
+        except LimitExceeded:
+            continue
+        return nodes
+    raise AssertionError
+
+
+def test_longer_texts_trace_no_more() -> None:
+    short, long = ({**prompt(), "max_length": one(n)} for n in (8, 300))
+    attributes = {"decoder": gpt(places=300), "eos_token_id": PAD + 1}
+    assert steps_of(short, **attributes) == steps_of(long, **attributes)
+
+
+def test_the_loop_ends_when_all_texts_have_ended() -> None:
+    """The decoder has no place for the last tokens, but does not come so far."""
+    inputs = {**prompt(), "max_length": one(4000)}
+    found = sardonyx.load(model(inputs, eos_token_id=1), backend="numpy")(**inputs)
+    assert found.shape == (3, 4000)
+    assert np.all(found[:, 40:] == PAD)
+
+
+def test_more_tokens_than_the_limit() -> None:
+    inputs = {**prompt(), "max_length": one(5000)}
+    with pytest.raises(LimitExceeded, match="4,996 more tokens"):
+        sardonyx.load(model(inputs), backend="numpy")(**inputs)
 
 
 def test_no_token_is_asked_for() -> None:

@@ -99,7 +99,6 @@ def test_a_token_without_a_slot_is_not_written(xp: Backend) -> None:
     [
         ({}, {"kv_cache_layout": "LATENT"}, "is not supported"),
         ({}, {"k_quant_type": "PER_TENSOR"}, "quantized cache"),
-        ({}, {"rotary_offset": 8}, "rotary_offset is 8"),
         ({}, {"num_heads": 3}, "no multiple"),
         ({3: CACHES[0][..., :8]}, {}, "key_cache has shape"),
         ({7: TABLE[0]}, {}, "block_table has 1 axes"),
