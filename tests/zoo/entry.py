@@ -44,6 +44,10 @@ class Entry:
 # A module of this folder for each, with a function `entries()`; its exporters are imported there.
 FAMILIES: Mapping[str, str] = {
     "functions": "torch_functions",
+    "boosted trees": "boosted_trees",
+    "classical": "classical",
+    "classical variants": "classical_variants",
+    "pipelines": "pipelines",
 }
 
 
