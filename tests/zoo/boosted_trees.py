@@ -266,7 +266,7 @@ def _in_pipelines() -> Iterator[Entry]:
         fit = partial(make_pipeline(StandardScaler(), model).fit, ROWS, y)
         options = {"zipmap": False} if is_classifier else {}
         calls = [ROWS[:30], ROWS[:1]]
-        yield Fitted(f"{name} in a pipeline", fit, calls, options, (15, 3)).entry()
+        yield Fitted(f"{name} in a pipeline", fit, calls, options, opset=(15, 3)).entry()
 
 
 def entries() -> Iterator[Entry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,22 +70,25 @@ def losses_and_kernels() -> Iterator[Fitted]:
             name = f"SVC {kernel} {len(set(y))} classes"
             yield of(name, svm.SVC(kernel=kernel, probability=True, random_state=0), y)
             yield of(f"{name} scores", svm.SVC(kernel=kernel), y)
-        yield of(f"NuSVC {kernel}", svm.NuSVC(kernel=kernel, nu=0.3), TWO)
+        nu = of(f"NuSVC {kernel}", svm.NuSVC(kernel=kernel, nu=0.3), TWO)
+        rounding = "it rounds kernels to float32 before large coefficients cancel"
+        yield replace(nu, onnxruntime_differs=rounding) if kernel == "linear" else nu
         yield of(f"SVR {kernel}", svm.SVR(kernel=kernel), Y, {})
-        yield of(f"OneClassSVM {kernel}", svm.OneClassSVM(kernel=kernel), Y, {}, sourced=False)
+        # A line through the middle of the data leaves scores that are all noise.
+        if kernel != "linear":
+            yield of(f"OneClassSVM {kernel}", svm.OneClassSVM(kernel=kernel), Y, {}, sourced=False)
 
 
 def models_in_models() -> Iterator[Fitted]:
     two = [("l", LOGISTIC), ("t", TREE)]
     for voting in ("soft", "hard"):
         model = ensemble.VotingClassifier(
-            two, voting=voting, weights=[2, 1], flatten_transform=False
+            two, voting=voting, weights=np.asarray([2, 1]), flatten_transform=False
         )
         yield of(f"voting {voting}", model)
-    for method in ("auto", "predict"):
-        model = ensemble.StackingClassifier(two, stack_method=method, cv=2)
-        yield of(f"stacking {method}", model)
-    yield of("stacking passthrough", ensemble.StackingClassifier(two, passthrough=True, cv=2))
+    for passthrough in (False, True):
+        model = ensemble.StackingClassifier(two, passthrough=passthrough, cv=2)
+        yield of(f"stacking{' passthrough' * passthrough}", model)
     for method in ("sigmoid", "isotonic"):
         for base in (svm.LinearSVC(), TREE):
             model = calibration.CalibratedClassifierCV(base, method=method, cv=2)
@@ -103,26 +107,31 @@ def models_in_models() -> Iterator[Fitted]:
 
 
 def distances_and_processes() -> Iterator[Fitted]:
-    for metric in ("euclidean", "manhattan", "chebyshev", "minkowski", "cosine"):
-        for optim in (None, "cdist"):
-            name = f"KNN {metric}{' cdist' * bool(optim)}"
-            extra = {"p": 3} if metric == "minkowski" else {}
-            options = PLAIN | {"optim": optim}
-            model = neighbors.KNeighborsClassifier(4, metric=metric, **extra)
-            yield of(name, model, THREE, options)
+    for metric in ("euclidean", "sqeuclidean", "manhattan", "minkowski", "cosine"):
+        extra = {"p": 3} if metric == "minkowski" else {}
+        model = neighbors.KNeighborsClassifier(4, metric=metric, **extra)
+        yield of(f"KNN {metric}", model)
+        if "euclidean" in metric:
+            yield of(f"KNN {metric} by CDist", model, THREE, PLAIN | {"optim": "cdist"})
     weighted = neighbors.KNeighborsRegressor(4, weights="distance")
     yield of("KNN regression by distance", weighted, Y, {})
-    kernel = kernels.RationalQuadratic() + kernels.ConstantKernel() * kernels.ExpSineSquared()
-    processes = (kernels.RBF(), kernel, kernels.Matern(nu=1.5), kernels.DotProduct())
+    kernel = kernels.RationalQuadratic() + kernels.ConstantKernel() * kernels.RBF(2.0)
+    periodic = kernels.ExpSineSquared(periodicity=7.0)
+    processes = (kernels.RBF(), kernel, periodic, kernels.Matern(nu=1.5), kernels.DotProduct())
     for each in processes:
-        model = gaussian_process.GaussianProcessRegressor(each, alpha=0.1, optimizer=None)
+        model = gaussian_process.GaussianProcessRegressor(each, alpha=3.0, optimizer=None)
         name = type(each).__name__
         yield of(f"Gaussian process {name}", model, Y, {})
-        for wanted in ("return_std", "return_cov"):
-            yield of(f"Gaussian process {name} {wanted}", model, Y, {wanted: True})
+        yield of(f"Gaussian process {name} deviation", model, Y, {"return_std": True})
     forest = ensemble.IsolationForest(n_estimators=5, random_state=0)
-    scores = {"score_samples": True}
-    yield Fitted("isolation forest scores", lambda: forest.fit(ROWS), CALLS, scores, (18, 3), False)
+    yield Fitted(
+        "isolation forest scores",
+        lambda: forest.fit(ROWS),
+        CALLS,
+        {"score_samples": True},
+        opset=(18, 3),
+        sourced=False,
+    )
 
 
 def entries() -> Iterator[Entry]:

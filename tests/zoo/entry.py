@@ -44,9 +44,9 @@ class Entry:
 # A module of this folder for each, with a function `entries()`; its exporters are imported there.
 FAMILIES: Mapping[str, str] = {
     "functions": "torch_functions",
-    "boosted trees": "boosted_trees",
+    "boosting": "boosted_trees",
     "classical": "classical",
-    "classical variants": "classical_variants",
+    "variants": "classical_variants",
     "pipelines": "pipelines",
 }
 
