@@ -250,18 +250,4 @@ ENTRIES = (
             n_targets=1,
         ),
     ),
-    Disagreement(
-        ("DictVectorizer",),
-        "sardonyx returns a vector, onnxruntime a matrix of one row.",
-        "The standard has a 1-D tensor.",
-        SARDONYX,
-        lambda case: True,
-        Case(
-            "DictVectorizer",
-            1,
-            ({1: 2.0},),
-            {"int64_vocabulary": [1, 2]},
-            domain="ai.onnx.ml",
-        ),
-    ),
 )
