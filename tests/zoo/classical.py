@@ -26,6 +26,7 @@ ELSEWHERE = [
     "FeatureHasher",
     "FeatureUnion",
     "FunctionTransformer",
+    "KernelCenterer",
     "LabelBinarizer",
     "LabelEncoder",
     "GaussianProcessClassifier",
@@ -134,11 +135,9 @@ BY_OPSET = [
 ]
 IN_FLOAT64 = [
     "BayesianRidge",
-    "DecisionTreeRegressor",
     "GaussianMixture",
     "GaussianProcessRegressor",
     "HistGradientBoostingClassifier",
-    "IsolationForest",
     "KMeans",
     "KNeighborsRegressor",
     "LogisticRegression",
@@ -146,7 +145,6 @@ IN_FLOAT64 = [
     "NuSVC",
     "OneClassSVM",
     "RandomForestClassifier",
-    "RandomForestRegressor",
     "SVC",
     "SVR",
 ]
@@ -200,9 +198,9 @@ def _fitted(
     scored = issubclass(kind, (base.ClassifierMixin, base.RegressorMixin, base.TransformerMixin))
     plain = not issubclass(kind, base.ClassifierMixin) or name in WITHOUT_OPTIONS
     options = {} if plain else {"zipmap": False}
-    return Fitted(
-        label or name, fit, [x[:20], x[20:21]], options, opset or OPSET_OF.get(name), scored
-    )
+    opset = opset or OPSET_OF.get(name)
+    calls = [x[:20], x[20:21]]
+    return Fitted(label or name, fit, calls, options, opset=opset, sourced=scored)
 
 
 def _integers(x: np.ndarray) -> np.ndarray:

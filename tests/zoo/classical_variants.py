@@ -122,7 +122,9 @@ def distances_and_processes() -> Iterator[Fitted]:
         model = gaussian_process.GaussianProcessRegressor(each, alpha=3.0, optimizer=None)
         name = type(each).__name__
         yield of(f"Gaussian process {name}", model, Y, {})
-        yield of(f"Gaussian process {name} deviation", model, Y, {"return_std": True})
+        yield of(
+            f"Gaussian process {name} deviation", model, Y, {"return_std": True}, sourced=False
+        )
     forest = ensemble.IsolationForest(n_estimators=5, random_state=0)
     yield Fitted(
         "isolation forest scores",

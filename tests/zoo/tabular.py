@@ -112,7 +112,10 @@ def results_of(model: Any, rows: Any) -> Sequence[np.ndarray] | None:
     if hasattr(model, "predict_proba"):
         results = [model.predict(rows), model.predict_proba(rows)]
     elif hasattr(model, "decision_function"):
-        results = [model.predict(rows), model.decision_function(rows)]
+        scores = model.decision_function(rows)
+        # Files have the scores of both of two classes.
+        both = np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores
+        results = [model.predict(rows), both]
     elif hasattr(model, "predict"):
         results = [model.predict(rows).reshape(len(rows), -1)]
     else:
