@@ -166,7 +166,14 @@ def test_DictVectorizer_follows_its_vocabulary(
     key, value = (type(one) for one in next(iter(x.items())))
     model = of_a_map("DictVectorizer", key, value, TYPES[value], **known)
     dtype = {float: np.float32, int: np.int64, str: object}[value]
-    assert_like(sardonyx.load(model, backend=xp)(x), np.asarray(expected, dtype))
+    assert_like(sardonyx.load(model, backend=xp)(x), np.asarray([expected], dtype))
+
+
+def test_DictVectorizer_returns_one_row_as_onnxruntime_does(xp: Backend) -> None:
+    known = {"string_vocabulary": ["a", "c", "b"]}
+    model = of_a_map("DictVectorizer", str, float, TensorProto.FLOAT, **known)
+    x = {"c": 4.5, "a": 8.0}
+    assert_like(sardonyx.load(model, backend=xp)(x), in_onnxruntime(model, x))
 
 
 def test_a_key_without_a_place_is_refused() -> None:

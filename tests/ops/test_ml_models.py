@@ -183,6 +183,26 @@ def test_support_vectors_far_from_zero_keep_their_distances(xp: Backend) -> None
     np.testing.assert_allclose(y, [[np.exp(-1.0)]], rtol=1e-6)
 
 
+def test_an_infinite_feature_is_far_from_all_support_vectors(xp: Backend) -> None:
+    known = {"n_supports": 2, "support_vectors": [0.0, 1.0, 2.0, 3.0], "coefficients": [1.0, 2.0]}
+    known |= {"rho": [0.25], "kernel_type": "RBF", "kernel_params": [0.5, 0.0, 0.0]}
+    x = np.asarray([[np.inf, 1.0], [np.inf, -np.inf], [np.nan, np.inf], [0.0, 1.0]], np.float32)
+    expected = onnxruntime_ml("SVMRegressor", x, **known)
+    assert_like(run_ml(xp, "SVMRegressor", x, **known), expected)
+
+
+def test_large_coefficients_of_both_signs_cancel_without_loss(xp: Backend) -> None:
+    """NuSVC has such coefficients; float32 would leave three digits of their sums."""
+    one = np.reshape(drawn(2, 4), (2, 4))
+    vectors = np.concatenate([one, one + 2.0**-12]).astype(np.float32)
+    weights, x = [1e7, 1e7, -1e7, -1e7], rows(np.float32)
+    known = machine(2, "LINEAR") | {"vectors_per_class": [2, 2], "rho": [0.0]}
+    known |= {"support_vectors": vectors.ravel().tolist(), "coefficients": weights}
+    _, scores = run_ml(xp, "SVMClassifier", x, outputs=2, **known)
+    exact = x.astype(np.float64) @ vectors.T.astype(np.float64) @ weights
+    np.testing.assert_allclose(scores, np.stack([-exact, exact], axis=1), rtol=1e-6)
+
+
 # -- models that are none -------------------------------------------------------------------------
 
 

@@ -71,7 +71,8 @@ def _judge_here(arguments: argparse.Namespace, folder: Path) -> None:
             said = verdict.problem or verdict.not_exported or verdict.not_in_onnxruntime or "ok"
             print(f"{family}: {entry.label}: {said}", file=sys.stderr, flush=True)
             print(json.dumps(verdict.as_json()), file=lines, flush=True)
-            if arguments.record and not (verdict.not_exported or verdict.not_in_onnxruntime):
+            cannot = verdict.not_exported or verdict.not_in_onnxruntime or entry.onnxruntime_differs
+            if arguments.record and not cannot:
                 record(family, entry, path, calls)
 
 

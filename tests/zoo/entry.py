@@ -48,6 +48,10 @@ FAMILIES: Mapping[str, str] = {
     "text decoders": "text_decoders",
     "grouped decoders": "grouped_decoders",
     "sequence to sequence": "sequence_to_sequence",
+    "boosting": "boosted_trees",
+    "classical": "classical",
+    "variants": "classical_variants",
+    "pipelines": "pipelines",
 }
 
 

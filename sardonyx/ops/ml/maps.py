@@ -49,14 +49,18 @@ def DictVectorizer(
     int64_vocabulary: Ints | None = None,
     string_vocabulary: Strings | None = None,
 ) -> Array:
-    """Return the values in the order of the vocabulary; missing keys become zero or empty."""
+    """Return the values in the order of the vocabulary; missing keys become zero or empty.
+
+    The standard has a vector. As in onnxruntime it is a matrix of one row, because skl2onnx writes
+    operators behind it that need one.
+    """
     vocabulary = one_of("*_vocabulary", None, int64_vocabulary, string_vocabulary).tolist()
     place = {key: i for i, key in enumerate(X.keys)}
     unknown = [key for key in X.keys if key not in set(vocabulary)]
     if unknown:
         raise ValueError(f"the key {unknown[0]!r} is not in the vocabulary")
     places = np.asarray([place.get(word, len(place)) for word in vocabulary])
-    return _placed(xp, X.values, places, "")
+    return xp.expand_dims(_placed(xp, X.values, places, ""), axis=0)
 
 
 @op(domain="ai.onnx.ml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import numpy as np
@@ -49,7 +50,9 @@ def _squared_distances(xp: Backend, x: Array, vectors: Array) -> Array:
     squares = xp.sum(xp.square(x), axis=1, keepdims=True)
     others = xp.sum(xp.square(vectors), axis=1)
     between = squares + others - 2 * xp.matmul(x, xp.matrix_transpose(vectors))
-    return xp.maximum(between, 0.0)
+    # An infinite row is infinitely far away, though its square and its product cancel to NaN.
+    is_far = xp.isnan(between) & ~xp.isnan(squares)
+    return xp.where(is_far, xp.full_like(between, math.inf), xp.maximum(between, 0.0))
 
 
 # -- operators -------------------------------------------------------------------------------------
@@ -108,6 +111,8 @@ def support_vector_classes(
         top = rows.chosen(xp, labels, xp.argmax(scores, axis=1))
         return top, rows.finished(xp, scores, post_transform)
     counts = _counts(vectors_per_class, len(labels))
+    # Large coefficients of both signs cancel.
+    x = xp.astype(x, xp.dtype(FLOAT64))
     kernels = _kernels(xp, x, sum(counts), **kernel)
     pairs = _pair_scores(xp, kernels, coefficients, counts)
     pairs = pairs + rows.per_column(xp, "rho", rho, pairs)

@@ -55,6 +55,26 @@ def _two_classes(**given: object) -> Case:
     return Case("TreeEnsembleClassifier", 3, row, given, outputs=2, domain="ai.onnx.ml")
 
 
+def _two_targets(**more: object) -> Case:
+    """A tree of one node, whose leaves vote for one target each."""
+    attributes: dict[str, object] = {
+        "nodes_treeids": [0, 0, 0],
+        "nodes_featureids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_values": [0.0, 0.0, 0.0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0],
+        "target_treeids": [0, 0],
+        "target_nodeids": [1, 2],
+        "target_ids": [0, 1],
+        "target_weights": [1.0, 2.0],
+        "n_targets": 2,
+    }
+    row = (floats(0)[None],)
+    return Case("TreeEnsembleRegressor", 3, row, attributes | more, domain="ai.onnx.ml")
+
+
 def _has_negative_members(case: Case) -> bool:
     given = case.attributes
     if MEMBER not in numpy_helper.to_array(given["nodes_modes"]):
@@ -87,8 +107,8 @@ ENTRIES = (
     Disagreement(
         ("TreeEnsembleClassifier",),
         "Two classes with one score each: sardonyx returns the label of the higher score; "
-        "onnxruntime returns the second label if its score is positive, and `base_values` change "
-        "this further.",
+        "onnxruntime returns the second label if its score is positive, `base_values` change this "
+        "further, and its integer labels are 0 and 1 instead of the model's.",
         "For more than two classes, both return the label of the highest score.",
         OPEN,
         lambda case: count_of_labels(case) == 2 and len(set(case.attributes["class_ids"])) == 2,
@@ -194,6 +214,17 @@ ENTRIES = (
         ),
     ),
     Disagreement(
+        ("TreeEnsembleRegressor",),
+        "`base_values` of several targets: onnxruntime does not add those of targets for which no "
+        "reached leaf votes.",
+        "They are added to the final prediction, whatever the leaves.",
+        SARDONYX,
+        lambda case: (
+            case.attributes.get("n_targets", 1) > 1 and bool(case.attributes.get("base_values"))
+        ),
+        _two_targets(base_values=[10.0, 20.0]),
+    ),
+    Disagreement(
         ("TreeEnsemble",),
         "`post_transform` 1 and 2: onnxruntime swaps them.",
         "1 is SOFTMAX and 2 is LOGISTIC.",
@@ -217,20 +248,6 @@ ENTRIES = (
             nodes_trueleafs=[1],
             nodes_falsenodeids=[1],
             n_targets=1,
-        ),
-    ),
-    Disagreement(
-        ("DictVectorizer",),
-        "sardonyx returns a vector, onnxruntime a matrix of one row.",
-        "The standard has a 1-D tensor.",
-        SARDONYX,
-        lambda case: True,
-        Case(
-            "DictVectorizer",
-            1,
-            ({1: 2.0},),
-            {"int64_vocabulary": [1, 2]},
-            domain="ai.onnx.ml",
         ),
     ),
 )
