@@ -86,6 +86,7 @@ _MODULES = (
     "microsoft.generation",
     "microsoft.products",
     "microsoft.normalization",
+    "microsoft.experiments",
     "microsoft.convolution",
     "microsoft.nchwc",
     "microsoft.bias",

@@ -10,7 +10,7 @@ from sardonyx.graph.standard import schema
 from sardonyx.graph.standard.schema import AttrType, Signature, Slot
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Body, Definition, DType, Floats, Host, Ints, Parameter, Strings
-from sardonyx.ops.microsoft.default_domain import BESIDE_THE_STANDARD
+from sardonyx.ops.microsoft.default_domain import is_beside_the_standard
 
 _KINDS: Mapping[Any, AttrType] = {
     int: AttrType.INT,
@@ -36,7 +36,7 @@ def _own(op_type: str, domain: str, opset: int) -> Signature | None:
     """Return the signature of an operator of sardonyx that the standard does not have."""
     op = OPS.get((domain, op_type))
     is_standard = schema.newest_version(domain) is not None
-    if op is None or (is_standard and (domain, op_type) not in BESIDE_THE_STANDARD):
+    if op is None or (is_standard and not is_beside_the_standard(op_type, domain, opset)):
         return None
     definition = op.at(opset)
     required = [each.name for each in definition.attributes.values() if each.required]
