@@ -101,6 +101,7 @@ _MODULES = (
     "microsoft.matmul_nbits_fused",
     "microsoft.quantized_experts",
     "microsoft.sparse",
+    "microsoft.result_types",
 )
 
 
