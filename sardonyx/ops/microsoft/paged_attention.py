@@ -6,6 +6,7 @@ from functools import reduce
 from typing import Any
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import op
@@ -67,6 +68,7 @@ def PagedAttention(
     if q_norm_weight is not None and k_norm_weight is not None:
         q = RMSNormalization(xp, q, q_norm_weight, epsilon=qk_norm_epsilon)
         k = RMSNormalization(xp, k, k_norm_weight, epsilon=qk_norm_epsilon)
+    _check_places(xp, cumulative_sequence_length, past_seqlens, block_table, q, key_cache)
     sample, place = _places(xp, cumulative_sequence_length, past_seqlens, query.shape[0])
     if do_rotary:
         if cos_cache is None or sin_cache is None:
@@ -127,6 +129,17 @@ def _check_pages(
     require_shape("cumulative_sequence_length", ends, (table.shape[0] + 1,))
 
 
+def _check_places(
+    xp: Backend, ends: Array, past: Array, table: Array, tokens: Array, cache: Array
+) -> None:
+    """Require that samples end within the tokens, and that each page is in the cache or absent."""
+    if table.shape[0] and not table.shape[1]:
+        raise ValueError("block_table has no pages")
+    xp.require(ends, Within("cumulative_sequence_length", 0, tokens.shape[0]))
+    xp.require(past, Within("past_seqlens", 0, table.shape[1] * cache.shape[1]))
+    xp.require(table, Within("block_table", -1, cache.shape[0] - 1))
+
+
 def _places(xp: Backend, ends: Array, past: Array, tokens: int) -> tuple[Array, Array]:
     """Return for each token its sample and its place in it."""
     token = xp.arange(tokens, dtype=ends.dtype)
@@ -174,7 +187,7 @@ def _seen(
     seen = [xp.equal(sample[:, None, None], batch), row < end]
     if is_causal:
         seen.append(row <= own)
-    if left >= 0:
+    if 0 <= left < length:
         seen.append(row > own - left)
     return xp.reshape(reduce(xp.logical_and, seen), (place.shape[0], -1))
 
