@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import sardonyx
@@ -112,3 +113,17 @@ def test_wrong_attributes_are_refused_by_name(each: Small) -> None:
     assert require_refusal_or_result("unchanged", each)
     for label, changed in changed_attributes(each):
         require_refusal_or_result(label, changed)
+
+
+@pytest.mark.parametrize("left_out", [(1,), (1, 4), (7,), (1, 4, 7)])
+def test_embeddings_without_some_inputs(left_out: tuple[int, ...]) -> None:
+    """Without segment ids, all tokens are in the first segment."""
+    small = next(each for each in NODES if each.op == "EmbedLayerNormalization")
+    inputs = [None if i in left_out else value for i, value in enumerate(small.inputs)]
+    each = replace(small, inputs=inputs)
+    session = onnxruntime.InferenceSession(
+        each.model().SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    found = sardonyx.load(each.model(), backend="numpy").run(None, each.feeds)
+    for ours, theirs in zip(found, session.run(None, each.feeds), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
