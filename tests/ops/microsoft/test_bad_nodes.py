@@ -100,14 +100,14 @@ def name_of(each: Small) -> str:
     return each.op
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("each", NODES, ids=name_of)
 def test_wrong_inputs_are_refused_by_name(each: Small) -> None:
     runs = [require_refusal_or_result(*changed) for changed in changed_inputs(each)]
     assert not all(runs)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("each", NODES, ids=name_of)
 def test_wrong_attributes_are_refused_by_name(each: Small) -> None:
     assert require_refusal_or_result("unchanged", each)

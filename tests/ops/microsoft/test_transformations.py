@@ -54,6 +54,7 @@ DIFFERENTIABLE = [each for each in NODES if each.op not in UNCOMPARED]
 def test_every_operator_is_here_or_has_no_gradient() -> None:
     names = {name for domain, name in OPS if domain in (MICROSOFT, f"{MICROSOFT}.nchwc")}
     assert {each.op for each in DIFFERENTIABLE} | UNCOMPARED == names
+    assert BY_NAME.keys() == names - {"GreedySearch"}
 
 
 def name_of(each: Small) -> str:
@@ -91,7 +92,7 @@ def function_of(each: Small) -> Any:
     return call
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("each", DIFFERENTIABLE, ids=name_of)
 def test_gradient(each: Small) -> None:
     fixed = {n: v for n, v in each.feeds.items() if v.dtype != np.float32}
@@ -116,7 +117,7 @@ def test_gradient(each: Small) -> None:
         assert abs(along - numeric) <= tolerance * max(size, 0.1), name
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("each", DIFFERENTIABLE, ids=name_of)
 def test_vmap(each: Small) -> None:
     """A batch of calls is what the calls are one by one."""
@@ -219,7 +220,7 @@ def free_model(op: str) -> onnx.ModelProto:
     return each.model(None, **fixed, **shapes)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("op", FREE)
 def test_padding_changes_no_result(op: str) -> None:
     """What fills a padded batch is NaN and the largest integers; a result with them shows it."""
@@ -244,7 +245,7 @@ def test_padding_changes_no_result(op: str) -> None:
 EXPORTED = sorted(FREE.keys() - {"LinearAttention"})
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("op", [*EXPORTED, pytest.param("LinearAttention", marks=pytest.mark.slow)])
 def test_one_export_serves_all_sizes(op: str) -> None:
     proto = free_model(op)
