@@ -94,7 +94,8 @@ OPERATOR_BESIDE = Deviation(
     "operator of another opset",
     "Operators of ai.onnx are those of the imported opset.",
     "Operators that onnxruntime adds to ai.onnx or has in older opsets.",
-    "onnxruntime's optimizer, which fuses layer normalizations below opset 17",
+    "onnxruntime's optimizer, which fuses layer normalizations below opset 17, and converters of "
+    "2018 (onnxmltools for Core ML), which write Affine, Crop, ImageScaler and Scale",
 )
 
 ACCEPTED = (

@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import ValueInfoProto, helper
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
 
 import sardonyx
 from sardonyx.backends.base import Backend
@@ -30,6 +31,7 @@ from sardonyx.deviations import (
     Deviation,
 )
 from sardonyx.errors import InvalidInput, InvalidModel, UnsupportedModel
+from sardonyx.ops.microsoft.default_domain import BESIDE_THE_STANDARD
 from tests.support.onnx_builders import BOOL, INT64, graph, model, node, value, weight
 from tests.support.raises import refused
 
@@ -117,6 +119,11 @@ def normalizing_before(opset: int, operator: str) -> onnx.ModelProto:
     return model(nodes, ["x"], ["y"], [weight("scale", X[0])], opset=opset)
 
 
+def scaled(*, opset: int) -> onnx.ModelProto:
+    """An operator that the standard has at no opset."""
+    return model([node("Affine", ["x"], ["y"], alpha=2.0, beta=1.0)], ["x"], ["y"], opset=opset)
+
+
 def declared(*shape: int | str) -> onnx.ModelProto:
     return model([node("Relu", ["x"], ["y"])], [value("x", shape)], ["y"])
 
@@ -137,6 +144,7 @@ EXAMPLES: list[tuple[Deviation, Callable[[], onnx.ModelProto]]] = [
     (REPEATED_IMPORT, lambda: normalizing(("", 13), ("ai.onnx.ml", 3), ("ai.onnx.ml", 1))),
     (OPERATOR_BESIDE, lambda: normalizing_before(13, "LayerNormalization")),
     (OPERATOR_BESIDE, lambda: normalizing_before(17, "SimplifiedLayerNormalization")),
+    (OPERATOR_BESIDE, lambda: scaled(opset=7)),
     (UNSORTED_NODES, lambda: model(RELU_LATER, ["x"], ["y"])),
     (SHADOWED_NAME, lambda: loop([])),
     (SHADOWED_NAME, branches_with_weights),
@@ -187,6 +195,27 @@ def test_every_entry_has_an_example_and_a_row_of_the_page() -> None:
     rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| ")]
     table = rows[rows.index("| deviation | the standard | accepted | written by |") + 1 :]
     assert table == ["| " + " | ".join(entry) + " |" for entry in ACCEPTED]
+
+
+def test_the_page_lists_the_operators_beside_the_standard() -> None:
+    ends: dict[float, list[str]] = {}
+    for (_, name), end in BESIDE_THE_STANDARD.items():
+        ends.setdefault(end, []).append(name)
+    page = PAGE.read_text("utf-8")
+    for end, names in ends.items():
+        opsets = "at all opsets" if end == float("inf") else f"below opset {end}"
+        assert f"- {opsets}: {', '.join(sorted(names))}\n" in page
+
+
+def test_onnxruntime_has_no_other_operators_beside_the_standard() -> None:
+    first: dict[str, int] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            first[schema.name] = min(first.get(schema.name, 99), schema.since_version)
+    kernels = (kernel for kernel in get_all_opkernel_def() if kernel.domain == "")
+    beside = {("", k.op_name) for k in kernels if k.version_range[0] < first.get(k.op_name, 99)}
+    # These two copy to and from a GPU; onnxruntime inserts them, and no file has them.
+    assert beside - {("", "MemcpyFromHost"), ("", "MemcpyToHost")} == set(BESIDE_THE_STANDARD)
 
 
 def test_what_follows_the_standard_is_not_refused() -> None:

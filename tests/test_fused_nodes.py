@@ -12,6 +12,7 @@ from onnx import NodeProto, helper, numpy_helper
 
 import sardonyx
 from sardonyx.backends.base import Backend
+from sardonyx.graph.standard.types import number_of
 from tests.support.rewrite_cases import PlainJax, without_kernels, working
 
 
@@ -24,7 +25,7 @@ def node(op: str, inputs: str, **attributes: Any) -> NodeProto:
 
 
 def one_node(one: NodeProto, x: np.ndarray, weights: dict[str, np.ndarray]) -> onnx.ModelProto:
-    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)]
+    inputs = [helper.make_tensor_value_info("x", number_of(x.dtype), x.shape)]
     initializers = [numpy_helper.from_array(value, name) for name, value in weights.items()]
     outputs = [onnx.ValueInfoProto(name="y")]
     graph = helper.make_graph([one], "g", inputs, outputs, initializers)
@@ -33,6 +34,7 @@ def one_node(one: NodeProto, x: np.ndarray, weights: dict[str, np.ndarray]) -> o
 
 
 IMAGE, W, B = drawn(2, 4, 6, 5), drawn(4, 4, 3, 3), drawn(4)
+SCALE = {"s": np.asarray(np.float32(0.1)), "z": np.asarray(np.uint8(9))}
 LAYOUT: dict[str, Any] = {"pads": [1, 1, 1, 1], "kernel_shape": [3, 3]}
 CASES: dict[str, tuple[NodeProto, np.ndarray, dict[str, np.ndarray], list[str]]] = {
     "product": (node("FusedMatMul", "x b"), drawn(2, 3, 4), {"b": drawn(4, 5)}, ["MatMul"]),
@@ -89,6 +91,13 @@ CASES: dict[str, tuple[NodeProto, np.ndarray, dict[str, np.ndarray], list[str]]]
         {"b": B},
         ["Add", "Gelu"],
     ),
+    "quantization": (node("QuantizeLinear", "x s z"), drawn(3, 4), SCALE, ["QuantizeLinear"]),
+    "dequantization": (
+        node("DequantizeLinear", "x s z", axis=0),
+        np.arange(8, dtype=np.int8).reshape(2, 4),
+        {"s": np.float32([0.5, 0.25]), "z": np.int8([1, 2])},
+        ["DequantizeLinear"],
+    ),
     "convolution": (
         node("FusedConv", "x w b", activation="Relu", **LAYOUT),
         IMAGE,
@@ -109,6 +118,18 @@ def test_the_steps_of_a_fused_node(case: str, xp: Backend) -> None:
     one, x, weights, titles = CASES[case]
     program = sardonyx.load(one_node(one, x, weights), backend=without_kernels(xp)).trace(x)
     assert working(program) == titles
+
+
+def test_quantization_of_both_domains_is_one_program(xp: Backend) -> None:
+    x = drawn(3, 4)
+    standard, fused = (one_node(node("QuantizeLinear", "x s z"), x, SCALE) for _ in range(2))
+    standard.graph.node[0].domain = ""
+    first, second = (sardonyx.load(each, backend=xp).trace(x) for each in (standard, fused))
+    calls = [
+        [step.call.function for stage in program.stages for step in stage.segment.steps]
+        for program in (first, second)
+    ]
+    assert calls[0] == calls[1]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -160,15 +161,16 @@ def test_without_statistics_training_renews_nothing() -> None:
 # -- quantized ------------------------------------------------------------------------------------
 
 
-def quantized(dtype: Any, *, per_axis: bool) -> onnx.ModelProto:
+def quantized(dtype: Any, *, per_axis: bool, domains: Sequence[str] = ("", "")) -> onnx.ModelProto:
+    """A matrix times what nodes of these domains quantize and dequantize."""
     shape = (4,) if per_axis else ()
     scale = np.full(shape, 0.05, np.float32)
     number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     zeros = np.full(shape, 3 if np.dtype(dtype).kind == "u" else 0)
     zero = onnx.helper.make_tensor("zero", number, shape, zeros.astype(np.float32).ravel())
     nodes = [
-        node("QuantizeLinear", ["x", "scale", "zero"], ["q"], axis=1),
-        node("DequantizeLinear", ["q", "scale", "zero"], ["d"], axis=1),
+        node("QuantizeLinear", ["x", "scale", "zero"], ["q"], axis=1, domain=domains[0]),
+        node("DequantizeLinear", ["q", "scale", "zero"], ["d"], axis=1, domain=domains[1]),
         node("MatMul", ["d", "w"], ["y"]),
     ]
     weights = [weight("scale", scale), zero, weight("w", drawn(4, 2))]
@@ -194,6 +196,23 @@ def test_straight_through_changes_slopes_and_no_value(dtype: Any, per_axis: bool
     slope = jax.grad(lambda x: straight(params, x).sum())(x)
     np.testing.assert_allclose(slope, is_within * np.asarray(params["w"]).sum(1), rtol=1e-5)
     assert not np.any(jax.grad(lambda x: plain(params, x).sum())(x)) or "float8" in str(dtype)
+
+
+@pytest.mark.parametrize(
+    "domains", [("com.microsoft", "com.microsoft"), ("", "com.microsoft"), ("com.microsoft", "")]
+)
+def test_straight_through_nodes_of_com_microsoft(domains: tuple[str, str]) -> None:
+    x = 3 * drawn(16, 4)
+    values, slopes = [], []
+    for each in (("", ""), domains):
+        fn, params = sardonyx.to_jax(
+            quantized(np.int8, per_axis=True, domains=each), straight_through=True
+        )
+        values.append(fn(params, x))
+        slopes.append(jax.grad(lambda p, fn=fn: fn(p, x).sum())(params))
+    np.testing.assert_array_equal(*values)
+    assert np.any(slopes[0]["scale"])
+    jax.tree.map(np.testing.assert_array_equal, *slopes)
 
 
 def test_a_scale_learns_from_what_rounding_moved() -> None:

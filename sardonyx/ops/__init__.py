@@ -91,6 +91,7 @@ _MODULES = (
     "microsoft.beam_search",
     "microsoft.products",
     "microsoft.normalization",
+    "microsoft.experiments",
     "microsoft.convolution",
     "microsoft.nchwc",
     "microsoft.bias",
@@ -105,6 +106,7 @@ _MODULES = (
     "microsoft.matmul_nbits_fused",
     "microsoft.quantized_experts",
     "microsoft.sparse",
+    "microsoft.result_types",
 )
 
 

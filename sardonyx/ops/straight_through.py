@@ -6,7 +6,7 @@ where it lies within the bounds of the quantized dtype. The scale learns from th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops import quantization
-from sardonyx.ops.definition import DType, Op, Value, Walk, op
+from sardonyx.ops.definition import DType, Op, Value, Walk
 from sardonyx.ops.dtypes import FLOAT32
 
 
@@ -52,7 +52,6 @@ class Quantized:
     settings: Settings
 
 
-@op
 def QuantizeLinear(
     walk: Walk,
     x: Value,
@@ -66,14 +65,12 @@ def QuantizeLinear(
     return results
 
 
-@op
 def DynamicQuantizeLinear(walk: Walk, x: Value) -> Value:
     results = walk.apply(quantization.DynamicQuantizeLinear, x)
     walk.note(results[0], Quantized((x, results[1], results[2]), Settings()))
     return results
 
 
-@op
 def DequantizeLinear(
     walk: Walk,
     x: Value,
@@ -95,8 +92,17 @@ def DequantizeLinear(
     )
 
 
+_FUNCTIONS: Mapping[str, tuple[Callable[..., Any], ...]] = {
+    "": (QuantizeLinear, DynamicQuantizeLinear, DequantizeLinear),
+    # Of the attributes its nodes have only the axis; all else is the same.
+    "com.microsoft": (QuantizeLinear, DequantizeLinear),
+}
 STRAIGHT_THROUGH: Mapping[tuple[str, str], Op[Any]] = MappingProxyType(
-    {(op.domain, op.name): op for op in (QuantizeLinear, DynamicQuantizeLinear, DequantizeLinear)}
+    {
+        (domain, function.__name__): Op(function, domain)
+        for domain, functions in _FUNCTIONS.items()
+        for function in functions
+    }
 )
 
 

@@ -413,3 +413,10 @@ BYTE, ONE = np.zeros((), np.int8), np.ones((), np.float32)
 def test_others_refuse(xp: Backend, *, op: Any, inputs: Any, attributes: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         run(xp, op, *inputs, **attributes)
+
+
+def test_products_of_an_empty_batch(xp: Backend) -> None:
+    x = np.ones((0, 2, 5, 5), np.uint8)
+    w, zero = np.ones((4, 2, 3, 3), np.uint8), np.uint8(1)
+    y = sardonyx.run_op("ConvInteger", x, w, zero, np.ones(4, np.uint8), backend=xp)
+    assert (y.shape, str(y.dtype).rpartition(".")[2]) == ((0, 4, 3, 3), "int32")

@@ -404,7 +404,19 @@ LEARNING = [
     ),
 ]
 
+# The experiments of early ONNX that onnxruntime runs.
+EXPERIMENTS = [
+    case("Affine", x(3, 4), opset=7, alpha=2.0, beta=1.0),
+    case("Scale", x(3, 4), opset=7, scale=2.0),
+    case("ScaledTanh", x(3, 4), opset=7, alpha=2.0, beta=0.5),
+    case("ParametricSoftplus", x(3, 4), opset=7, alpha=2.0, beta=0.5),
+    case("ImageScaler", x(1, 2, 3, 3), opset=7, bias=[1.0, 2.0], scale=0.5),
+    case("Crop", x(1, 2, 4, 4), opset=7, border=[1, 0, 1, 1]),
+    case("DynamicSlice", x(3, 4), ints(1), ints(3), opset=7),
+]
+
 CASES = [
+    *EXPERIMENTS,
     *ELEMENTWISE,
     *REDUCTIONS,
     *LAYOUT,

@@ -30,6 +30,7 @@ from sardonyx.graph.standard.types import dtype_of, type_name
 from sardonyx.graph.tracing.binding import bind
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Op
+from sardonyx.ops.microsoft.default_domain import BESIDE_THE_STANDARD
 from sardonyx.ops.microsoft.left_out import LEFT_OUT
 
 # For each attribute of a function, the types that its nodes require of it.
@@ -157,7 +158,8 @@ def _why_unsupported(node: Node, opsets: Mapping[str, int]) -> str | None:
     if (node.domain, node.op_type) in OPS:
         if signature is None:
             since = schema.first_version(node.op_type, node.domain)
-            return f"{node.operator} does not exist at opset {opset}, only from {since} on"
+            opsets_of_it = f"from {since} on" if since else f"below {_end_of(node)}"
+            return f"{node.operator} does not exist at opset {opset}, only {opsets_of_it}"
         return None
     if node.domain == "com.microsoft":
         return _why_not_microsoft(node)
@@ -165,6 +167,10 @@ def _why_unsupported(node: Node, opsets: Mapping[str, int]) -> str | None:
         return f"{node.operator} of opset {opset}"
     needs = _unsupported_in_body(node.op_type, node.domain, opset)
     return f"{node.operator} of opset {opset}, which needs {', '.join(needs)}" if needs else None
+
+
+def _end_of(node: Node) -> float:
+    return BESIDE_THE_STANDARD[node.domain, node.op_type]
 
 
 def _why_not_microsoft(node: Node) -> str:

@@ -25,7 +25,7 @@ from sardonyx.graph.rewriting.rewriter import (
 )
 from sardonyx.graph.tracing.op_call import HOLE
 from sardonyx.graph.tracing.steps import Embedded, Operand, Step
-from sardonyx.ops import pooling
+from sardonyx.ops import pooling, quantization
 from sardonyx.ops.activation import Gelu
 from sardonyx.ops.convolution import Conv
 from sardonyx.ops.elementwise import Add, Mul
@@ -33,6 +33,7 @@ from sardonyx.ops.layout import Transpose
 from sardonyx.ops.linalg import Gemm, MatMul
 from sardonyx.ops.microsoft import activation as microsoft
 from sardonyx.ops.microsoft import nchwc
+from sardonyx.ops.microsoft import quantization as microsoft_quantization
 from sardonyx.ops.microsoft.convolution import FusedConv
 from sardonyx.ops.microsoft.fused_activation import activation_of_attributes, activation_of_params
 from sardonyx.ops.microsoft.normalization import SkipLayerNormalization
@@ -210,6 +211,20 @@ def _divide_gelu(passage: Passage, step: Step) -> Replacement:
     return parts.replacement()
 
 
+# -- quantization ---------------------------------------------------------------------------------
+
+
+def _restate_quantization(passage: Passage, step: Step) -> Replacement:
+    """Turn a step of com.microsoft into the standard's, which has more attributes and types."""
+    source, scale, *zero = step.operands
+    op = quantization.DequantizeLinear
+    if calls(step, microsoft_quantization.QuantizeLinear):
+        op = quantization.QuantizeLinear
+    parts = _Parts(passage, step)
+    parts.add(op, source, scale, *zero, **attributes_of(step))
+    return parts.replacement()
+
+
 # -- pooling in blocks ----------------------------------------------------------------------------
 
 _OF_CHANNELS: Mapping[Called, tuple[Called, Mapping[str, Any]]] = {
@@ -252,6 +267,8 @@ _DIVISIONS: Mapping[Called, Callable[[Passage, Step], Replacement]] = {
     microsoft.Gelu: _divide_gelu,
     microsoft.BiasGelu: _divide_gelu,
     microsoft.FastGelu: _divide_gelu,
+    microsoft_quantization.QuantizeLinear: _restate_quantization,
+    microsoft_quantization.DequantizeLinear: _restate_quantization,
     **dict.fromkeys(_OF_CHANNELS, _divide_pool),
 }
 DIVISIONS: tuple[tuple[Rewrite, tuple[Called, ...]], ...] = tuple(

@@ -253,8 +253,8 @@ def _refuse_type(node: Node, misfit: _Misfit, opset: int) -> NoReturn:
             f"{misfit.actual}: cast one of them."
         )
     allowed = ", ".join(sorted(misfit.slot.allowed or ()))
+    newer = "convert the model to a newer opset, " if newest_version(node.domain) else ""
     raise InvalidModel(
         f"{where} does not accept {misfit.actual} for '{misfit.slot.name}'; this opset allows: "
-        f"{allowed}. Cast the input, convert the model to a newer opset, or load it with "
-        "strict=False."
+        f"{allowed}. Cast the input, {newer}or load it with strict=False."
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import starmap, zip_longest
 from typing import Any
 
 from sardonyx.graph.standard import schema
 from sardonyx.graph.standard.schema import AttrType, Signature, Slot
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Body, Definition, DType, Floats, Host, Ints, Parameter, Strings
-from sardonyx.ops.microsoft.default_domain import BESIDE_THE_STANDARD
+from sardonyx.ops.microsoft.default_domain import is_beside_the_standard
+from sardonyx.ops.microsoft.types import Type, types_of
 
 _KINDS: Mapping[Any, AttrType] = {
     int: AttrType.INT,
@@ -36,13 +38,14 @@ def _own(op_type: str, domain: str, opset: int) -> Signature | None:
     """Return the signature of an operator of sardonyx that the standard does not have."""
     op = OPS.get((domain, op_type))
     is_standard = schema.newest_version(domain) is not None
-    if op is None or (is_standard and (domain, op_type) not in BESIDE_THE_STANDARD):
+    if op is None or (is_standard and not is_beside_the_standard(op_type, domain, opset)):
         return None
     definition = op.at(opset)
+    inputs, results = types_of(op_type) or ((), ())
     required = [each.name for each in definition.attributes.values() if each.required]
     return Signature(
-        tuple(map(_slot, definition.inputs)),
-        tuple(_results(definition)),
+        tuple(starmap(_slot, zip_longest(definition.inputs, inputs))),
+        tuple(_results(definition, results)),
         {name: _KINDS[each.type] for name, each in definition.attributes.items()},
         frozenset(required),
         _bounds(definition),
@@ -57,16 +60,20 @@ def _bounds(definition: Definition) -> tuple[int, int]:
     return least, _MANY if any(each.variadic for each in inputs) else len(inputs)
 
 
-def _slot(parameter: Parameter) -> Slot:
-    """Return the slot of an input. The type of one input says nothing of the others."""
+def _slot(parameter: Parameter, type_: Type | None) -> Slot:
+    """Return the slot of an input; without a type, the op itself refuses those it does not have."""
     name = parameter.name
-    return Slot(name, name, None, not parameter.required, parameter.variadic, homogeneous=False)
+    variable, allowed = (name, None) if type_ is None else (type_.name, type_.allowed)
+    is_optional = not parameter.required
+    return Slot(name, variable, allowed, is_optional, parameter.variadic, homogeneous=False)
 
 
-def _results(definition: Definition) -> Iterator[Slot]:
-    """Yield the slots of the results, whose types are unknown."""
+def _results(definition: Definition, types: Sequence[Type]) -> Iterator[Slot]:
+    """Yield the slots of the results; the type of one that has none is unknown."""
     if definition.counts_outputs:
         yield Slot("results", "results", None, optional=True, variadic=True, homogeneous=False)
         return
-    for name in map("result{}".format, range(definition.outputs)):
-        yield Slot(name, name, None, optional=True, variadic=False, homogeneous=False)
+    names = map("result{}".format, range(definition.outputs))
+    for name, type_ in zip_longest(names, types):
+        variable, allowed = (name, None) if type_ is None else (type_.name, type_.allowed)
+        yield Slot(name, variable, allowed, optional=True, variadic=False, homogeneous=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops import activation
+from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import op
 
 
@@ -15,12 +16,16 @@ def Gelu(xp: Backend, X: Array) -> Array:
 
 @op(domain="com.microsoft")
 def BiasGelu(xp: Backend, A: Array, B: Array) -> Array:
+    require_shape("B", B, A.shape[-1:])
     return activation.Gelu(xp, A + B)
 
 
 @op(domain="com.microsoft")
 def FastGelu(xp: Backend, X: Array, bias: Array | None = None) -> Array:
-    return activation.Gelu(xp, X if bias is None else X + bias, approximate="tanh")
+    if bias is not None:
+        require_shape("bias", bias, X.shape[-1:])
+        X = X + bias
+    return activation.Gelu(xp, X, approximate="tanh")
 
 
 @op(domain="com.microsoft")

@@ -8,6 +8,7 @@ from sardonyx.ops import attention
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, Outputs, op
 from sardonyx.ops.dtypes import FLOAT32
+from sardonyx.ops.linalg import require_factors
 from sardonyx.ops.microsoft.key_masks import score_bias
 from sardonyx.ops.microsoft.kv_cache import by_beam, require_room, written
 from sardonyx.ops.microsoft.rotary import rotated
@@ -124,6 +125,7 @@ def projected(
             f"queries, keys and values have sizes {list(sizes)}, but need three that add up to "
             f"{weights.shape[1]}, of which the first two are equal"
         )
+    require_factors(x, weights)
     joined = xp.matmul(x, weights)
     if bias is not None:
         require_shape("bias", bias, (weights.shape[1],))

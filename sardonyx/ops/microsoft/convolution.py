@@ -12,6 +12,7 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops import convolution
 from sardonyx.ops.axes import require_broadcasts, require_shape
 from sardonyx.ops.definition import Floats, Ints, op
+from sardonyx.ops.microsoft.channels import channels_first
 from sardonyx.ops.microsoft.fused_activation import activated
 from sardonyx.ops.windows import windows_over
 
@@ -63,8 +64,8 @@ def NhwcFusedConv(
     **layout: Annotated[Any, FusedConv],
 ) -> Array:
     """Convolve arrays (N, *spatial, C), add `Z` in the same layout, apply the activation."""
-    X = xp.moveaxis(X, -1, 1)
-    Z = None if Z is None else xp.moveaxis(Z, -1, 1)
+    X = channels_first(xp, X, 1)
+    Z = None if Z is None else channels_first(xp, Z, 1)
     return xp.moveaxis(FusedConv(xp, X, W, B, Z, **layout), 1, -1)
 
 

@@ -7,6 +7,7 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import op
 from sardonyx.ops.dtypes import INT32
+from sardonyx.ops.linalg import require_factors
 from sardonyx.ops.microsoft.attention import attended, by_head, projected, require_state, turned
 from sardonyx.ops.microsoft.multi_head_attention import biased_by_head
 
@@ -157,6 +158,7 @@ def DecoderAttention(
         raise ValueError("use_past needs the inputs key_cache and value_cache")
     if query.ndim != 3 or key.ndim != 3 or q_weight.ndim != 2:
         raise ValueError("query and key need (length, batch, hidden), and q_weight two axes")
+    require_factors(query, q_weight)
     hidden = q_weight.shape[1]
     require_shape("kv_weight", kv_weight, (key.shape[2], 2 * hidden))
     require_shape("bias", bias, (3 * hidden,))
@@ -165,7 +167,9 @@ def DecoderAttention(
     if has_past and static_kv and key_cache is not None and value_cache is not None:
         k, v = key_cache, value_cache
     else:
-        kv = xp.matmul(key if static_kv else query, kv_weight) + bias[hidden:]
+        source = key if static_kv else query
+        require_factors(source, kv_weight)
+        kv = xp.matmul(source, kv_weight) + bias[hidden:]
         k, v = (_first_by_head(xp, x, num_heads) for x in (kv[..., :hidden], kv[..., hidden:]))
         past = (key_cache, value_cache, None) if has_past else past
     mask = None

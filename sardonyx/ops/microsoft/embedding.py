@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import op
+from sardonyx.ops.dtypes import INT64
 
 
 @op(domain="com.microsoft")
@@ -38,8 +37,9 @@ def WordConvEmbedding(
         raise ValueError(f"words of {characters} characters are shorter than the window {window}")
     # Beyond the end of a word, any number below 1 may stand.
     xp.require(Sequence, Within("Sequence", -(2**31), C.shape[0] - 1))
-    places = np.arange(count)[:, None] + np.arange(window)
-    seen = xp.take(xp.maximum(Sequence, 0), xp.asarray(places.reshape(-1)), axis=1)
+    first = xp.arange(count, dtype=xp.dtype(INT64))
+    places = xp.expand_dims(first, axis=1) + xp.arange(window, dtype=xp.dtype(INT64))
+    seen = xp.take(xp.maximum(Sequence, 0), xp.reshape(places, (count * window,)), axis=1)
     vectors = xp.reshape(
         xp.take(C, xp.reshape(seen, (-1,)), axis=0), (words, count, window * width)
     )

@@ -77,6 +77,7 @@ def GroupQueryAttention(
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise ValueError("do_rotary needs the inputs cos_cache and sin_cache")
+        _check_angles(xp, cos_cache, sin_cache, position_ids, total)
         places = _places(xp, position_ids, start, length, is_prompt)
         cos, sin = (xp.gather(cache, [places]) for cache in (cos_cache, sin_cache))
         q = rotated(xp, q, cos, sin, interleaved=rotary_interleaved)
@@ -152,6 +153,20 @@ def _lengths(xp: Backend, seqlens_k: Array, batch: int, least: int, most: int) -
     return xp.reshape(seqlens_k, (batch,)) + 1
 
 
+def _check_angles(
+    xp: Backend, cos_cache: Array, sin_cache: Array, position_ids: Array | None, total: int
+) -> None:
+    """Require a row of cosines and of sines for each position."""
+    if cos_cache.ndim != 2:
+        raise ValueError(f"cos_cache has shape {cos_cache.shape}, but needs (positions, angles)")
+    require_shape("sin_cache", sin_cache, cos_cache.shape)
+    rows = cos_cache.shape[0]
+    if position_ids is not None:
+        xp.require(position_ids, Within("position_ids", 0, rows - 1))
+    elif rows < total:
+        raise ValueError(f"cos_cache has {rows} positions, but the sequence has {total}")
+
+
 def _places(
     xp: Backend, position_ids: Array | None, start: Array, length: int, is_prompt: bool
 ) -> Array:
@@ -197,6 +212,6 @@ def _seen(
         query = xp.reshape(xp.arange(shape[0], dtype=lengths.dtype), (-1, 1))
         end = xp.minimum(end, xp.reshape(start, by_sample) + query + 1)
     seen = [place < end]
-    if window >= 0:
+    if 0 <= window < shape[1]:
         seen.append(place >= end - window)
     return reduce(xp.logical_and, seen)

@@ -14,6 +14,7 @@ from sardonyx.backends.standard import Array
 from sardonyx.ops import fill, indexing, layout, selection
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Alias, Host, Ints, Unsized, op
+from sardonyx.ops.dtypes import INT64
 from sardonyx.ops.precision import wide
 
 
@@ -70,8 +71,9 @@ def UnfoldTensor(xp: Backend, input: Array, *, dim: int = -1, size: int, step: i
         )
     count = (length - size) // step + 1
     xp.allow((*input.shape, size), xp.numpy_dtype(input.dtype))
-    places = np.arange(count)[:, None] * step + np.arange(size)
-    slices = xp.take(input, xp.asarray(places.reshape(-1)), axis=axis)
+    first = xp.arange(count, dtype=xp.dtype(INT64)) * step
+    places = xp.expand_dims(first, axis=1) + xp.arange(size, dtype=xp.dtype(INT64))
+    slices = xp.take(input, xp.reshape(places, (count * size,)), axis=axis)
     shape = (*input.shape[:axis], count, size, *input.shape[axis + 1 :])
     return xp.moveaxis(xp.reshape(slices, shape), axis + 1, -1)
 

@@ -46,6 +46,7 @@ def ReorderOutput(xp: Backend, X: Array, *, channels: int = 0, channels_last: in
 
 def in_blocks(xp: Backend, X: Array, block: int) -> Array:
     """Return (N, C, H, W) in blocks of channels, in the same shape."""
+    _require_image(X)
     batch, channels, *sizes = X.shape
     _require_blocks(channels, block)
     X = xp.reshape(X, (batch, channels // block, block, *sizes))
@@ -54,10 +55,16 @@ def in_blocks(xp: Backend, X: Array, block: int) -> Array:
 
 def without_blocks(xp: Backend, X: Array, block: int) -> Array:
     """Return an array in blocks as (N, C, H, W)."""
+    _require_image(X)
     batch, channels, *sizes = X.shape
     _require_blocks(channels, block)
     X = xp.reshape(X, (batch, channels // block, *sizes, block))
     return xp.reshape(xp.moveaxis(X, -1, 2), (batch, channels, *sizes))
+
+
+def _require_image(X: Array) -> None:
+    if X.ndim != 4:
+        raise ValueError(f"an array in blocks has shape {X.shape}, but must have four axes")
 
 
 def _require_blocks(channels: int, block: int) -> None:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Sigmoid, Swish
 from sardonyx.ops.axes import axis_within, require_broadcasts, require_shape
 from sardonyx.ops.definition import DType, op
 from sardonyx.ops.dtypes import FLOAT32, INT32
 from sardonyx.ops.indexing import Gather
+from sardonyx.ops.microsoft.channels import channels_first
 from sardonyx.ops.normalization import (
     GroupNormalization,
     LayerNormalization,
@@ -141,7 +141,8 @@ def EmbedLayerNormalization(
 ) -> tuple[Array, Array, Array]:
     """Normalise the sum of the embeddings; return also the ones per row of the mask, and the sum.
 
-    Without `position_ids` the positions of each row are counted from 0.
+    Without `position_ids` the positions of each row are counted from 0; without `segment_ids` all
+    tokens are in the first segment.
     """
     if input_ids.ndim != 2:
         raise ValueError(f"input_ids has shape {input_ids.shape}, but must have two axes")
@@ -150,12 +151,16 @@ def EmbedLayerNormalization(
         if ids is not None:
             require_shape(name, ids, input_ids.shape)
     if position_ids is None:
-        position_ids = xp.asarray(np.arange(length, dtype=np.int32)[None])
+        position_ids = xp.reshape(xp.arange(length, dtype=xp.dtype(INT32)), (1, length))
     require_broadcasts("position_ids", position_ids, input_ids.shape)
-    total = wide(xp, Gather(xp, word_embedding, input_ids))
-    total = total + wide(xp, Gather(xp, position_embedding, position_ids))
-    if segment_ids is not None and segment_embedding is not None:
-        total = total + wide(xp, Gather(xp, segment_embedding, segment_ids))
+    if segment_ids is None:
+        segment_ids = xp.zeros_like(input_ids)
+    total = _embedded(xp, "input_ids", word_embedding, input_ids)
+    total = total + _embedded(xp, "position_ids", position_embedding, position_ids)
+    if segment_embedding is not None:
+        total = total + _embedded(xp, "segment_ids", segment_embedding, segment_ids)
+    for name, vector in (("gamma", gamma), ("beta", beta)):
+        require_shape(name, vector, total.shape[-1:])
     Y, _, _ = LayerNormalization(xp, total, wide(xp, gamma), wide(xp, beta), epsilon=epsilon)
     int32 = xp.dtype(INT32)
     ones = xp.zeros((batch,), dtype=int32)
@@ -163,6 +168,14 @@ def EmbedLayerNormalization(
         ones = xp.sum(xp.astype(xp.equal(mask, 1), int32), axis=1, dtype=int32)
     dtype = word_embedding.dtype
     return xp.astype(Y, dtype), ones, xp.astype(total, dtype)
+
+
+def _embedded(xp: Backend, name: str, table: Array, ids: Array) -> Array:
+    """Return the rows of the table in float32 or wider; ids are not counted from the end."""
+    if table.ndim != 2 or not table.shape[0]:
+        raise ValueError(f"the embedding for {name} has shape {table.shape}, but must have rows")
+    xp.require(ids, Within(name, 0, table.shape[0] - 1))
+    return wide(xp, Gather(xp, table, ids))
 
 
 # -- over groups of channels ----------------------------------------------------------------------
@@ -182,7 +195,7 @@ def GroupNorm(
 ) -> Array:
     """Normalise groups of channels, scale and shift each; `activation` 1 applies SiLU."""
     require_one_of("activation", activation, (0, 1))
-    x = wide(xp, xp.moveaxis(X, -1, 1) if channels_last else X)
+    x = wide(xp, channels_first(xp, X, channels_last))
     scale, shift = wide(xp, gamma), wide(xp, beta)
     Y = GroupNormalization(xp, x, scale, shift, num_groups=groups, epsilon=epsilon)
     Y = xp.astype(Swish(xp, Y) if activation else Y, X.dtype)

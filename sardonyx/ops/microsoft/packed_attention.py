@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import Ints, Unsized, op
@@ -111,6 +112,7 @@ def _places(xp: Backend, token_offset: Array, tokens: int) -> Array:
             f"token_offset has shape {token_offset.shape}, but must have (batch, length) with at "
             f"least {tokens} places"
         )
+    xp.require(token_offset, Within("token_offset", 0, token_offset.size - 1))
     return xp.reshape(token_offset, (-1,))[:tokens]
 
 

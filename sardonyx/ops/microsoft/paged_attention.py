@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
 from sardonyx.ops.definition import op
@@ -153,6 +154,7 @@ class Pages:
         new: Array,
     ) -> Pages:
         _check_pages(keys, values, new, table, past, bounds)
+        _check_places(xp, bounds, past, table, new, keys)
         sample, place = _places(xp, bounds, past, new.shape[0])
         return cls(keys, values, table, sample, place, past + bounds[1:] - bounds[:-1])
 
@@ -178,7 +180,7 @@ class Pages:
         seen = [xp.equal(self.sample[:, None, None], batch), row < end]
         if is_causal:
             seen.append(row <= own)
-        if window >= 0:
+        if 0 <= window < self.length:
             seen.append(row > own - window)
         return xp.reshape(reduce(xp.logical_and, seen), (self.place.shape[0], -1))
 
@@ -222,6 +224,17 @@ def _check_pages(
         raise ValueError(f"block_table has {table.ndim} axes, but needs (batch, pages)")
     require_shape("past_seqlens", past, table.shape[:1])
     require_shape("cumulative_sequence_length", ends, (table.shape[0] + 1,))
+
+
+def _check_places(
+    xp: Backend, ends: Array, past: Array, table: Array, tokens: Array, cache: Array
+) -> None:
+    """Require that samples end within the tokens, and that each page is in the cache or absent."""
+    if table.shape[0] and not table.shape[1]:
+        raise ValueError("block_table has no pages")
+    xp.require(ends, Within("cumulative_sequence_length", 0, tokens.shape[0]))
+    xp.require(past, Within("past_seqlens", 0, table.shape[1] * cache.shape[1]))
+    xp.require(table, Within("block_table", -1, cache.shape[0] - 1))
 
 
 def _places(xp: Backend, ends: Array, past: Array, tokens: int) -> tuple[Array, Array]:

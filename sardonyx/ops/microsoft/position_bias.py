@@ -8,7 +8,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.axes import require_shape
+from sardonyx.ops.axes import require_broadcasts, require_shape
 from sardonyx.ops.definition import Host, op
 from sardonyx.ops.dtypes import FLOAT32
 from sardonyx.ops.microsoft.attention import by_head
@@ -31,7 +31,11 @@ def RelativePositionBias(
     """
     if bias_table.ndim != 2:
         raise ValueError(f"bias_table has {bias_table.ndim} axes, but needs (buckets, heads)")
+    if query_length < 0 or key_length < 0:
+        raise ValueError(f"query_length {query_length} and key_length {key_length} must be counts")
     buckets, heads = bias_table.shape
+    # The buckets are computed in eight bytes.
+    xp.allow((query_length, key_length, max(heads, 1)), np.dtype(np.int64), copies=4)
     by_place = _buckets(query_length, key_length, buckets, max_distance, bool(is_bidirectional))
     table = xp.permute_dims(xp.reshape(bias_table, (heads, buckets)), (1, 0))
     chosen = xp.take(table, xp.asarray(by_place.reshape(-1)), axis=0)
@@ -59,6 +63,9 @@ def GatedRelativePositionBias(
     if weight.ndim != 2 or weight.shape[0] != q.shape[3] or weight.shape[1] % 2:
         raise ValueError(f"weight has shape {weight.shape}, but must have ({q.shape[3]}, even)")
     require_shape("bias", bias, weight.shape[1:])
+    batch, heads, length, _ = q.shape
+    require_broadcasts("rel_pos", rel_pos, (batch, heads, length, length))
+    require_broadcasts("eco_a", eco_a, (batch, heads, length, 1))
     gates = xp.matmul(q, weight) + bias
     halves = xp.reshape(gates, (*gates.shape[:3], 2, gates.shape[3] // 2))
     sums = xp.sum(halves, axis=-1)

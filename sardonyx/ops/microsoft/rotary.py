@@ -62,6 +62,7 @@ def MRotaryEmbedding(
     require_shape("position_ids", position_ids, (3, *_tokens(input)))
     xp.require(position_ids, Within("position_ids", 0, cos_cache.shape[0] - 1))
     coordinates = _coordinates(mrope_section, mrope_layout, cos_cache.shape[-1])
+    require_shape("sin_cache", sin_cache, cos_cache.shape)
     column = xp.asarray(coordinates, dtype=position_ids.dtype)
 
     def angles(cache: Array) -> Array:
@@ -84,6 +85,8 @@ def GemmaRotaryEmbedding(
                 f"{name} has shape {x.shape}, but must have (batch, heads, length, size) with the "
                 f"batch, length and size {emb.shape} of emb"
             )
+    require_shape("q_rot", q_rot, q.shape)
+    require_shape("k_rot", k_rot, k.shape)
     angles = xp.expand_dims(emb, axis=1)
     cos, sin = (xp.astype(f(angles), q.dtype) for f in (xp.cos, xp.sin))
     return q * cos + q_rot * sin, k * cos + k_rot * sin

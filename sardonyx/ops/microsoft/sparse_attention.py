@@ -48,6 +48,7 @@ def SparseAttention(
         )
     start = xp.zeros_like(lengths) if length == total else lengths - length
     xp.require(lengths, Within("key_total_sequence_lengths", 1, total))
+    sparse_block_size = min(sparse_block_size, max(total, 1))
     place = xp.reshape(start, (-1, 1)) + xp.arange(length, dtype=lengths.dtype)
     rows = xp.minimum(place // sparse_block_size, blocks - 1)
     # (batch, queries, layouts, blocks of keys), and then the keys of these blocks by head.

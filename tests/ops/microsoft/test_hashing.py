@@ -33,4 +33,4 @@ def test_numbers(xp: Backend, dtype: Any, positive: int, shape: Any) -> None:
 
 def test_elements_have_four_or_eight_bytes() -> None:
     with pytest.raises(InvalidInput, match="4 or 8 bytes"):
-        results(HOST, "MurmurHash3", np.zeros(3, np.int16))
+        results(HOST, "MurmurHash3", np.zeros(3, np.int16), strict=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,9 @@ from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 from sardonyx.graph.standard.types import number_of
 from sardonyx.ops import _MODULES, OPS
 from sardonyx.ops.definition import Definition, DType, Op
+from sardonyx.ops.microsoft.default_domain import BESIDE_THE_STANDARD
 from sardonyx.ops.microsoft.left_out import LEFT_OUT
+from sardonyx.ops.microsoft.types import types_of
 from tests.test_op_schemas import same
 
 DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
@@ -21,6 +24,9 @@ SCHEMAS = sorted(
     (s for s in get_all_operator_schema() if s.domain in DOMAINS and (s.domain, s.name) in OPS),
     key=lambda s: (s.domain, s.name),
 )
+
+BESIDE = (s for s in get_all_operator_schema() if s.since_version == 1)
+TYPED = [*SCHEMAS, *(s for s in BESIDE if (s.domain, s.name) in BESIDE_THE_STANDARD)]
 
 
 def label(schema: Any) -> str:
@@ -59,6 +65,37 @@ def test_attributes_are_those_of_the_schema(schema: Any) -> None:
 def test_as_many_results_as_the_schema_has(schema: Any) -> None:
     definition = definition_of(schema)
     assert definition.counts_outputs or definition.outputs == len(schema.outputs)
+
+
+@pytest.mark.parametrize("schema", TYPED, ids=label)
+def test_types_are_those_of_the_schema(schema: Any) -> None:
+    types = types_of(schema.name)
+    assert types is not None
+    for side, formals in zip(types, (schema.inputs, schema.outputs), strict=True):
+        assert [each.allowed for each in side] == [with_dense(f.types) for f in formals]
+    ours = [each.name for side in types for each in side]
+    theirs = [formal.typeStr for formal in (*schema.inputs, *schema.outputs)]
+    variables = {name for name in theirs if not name.startswith("tensor")}
+    for variable in variables:
+        shared = [one for one, other in zip(ours, theirs, strict=True) if other == variable]
+        assert len(set(shared)) == 1
+        is_variable = not shared[0].startswith("tensor")
+        several = len(types_of_variable(schema, variable)) > 1
+        assert is_variable == (several and len(shared) > 1)
+
+
+def with_dense(types: Iterable[str]) -> set[str]:
+    """These types, and the dense ones of those that are sparse, as arrays are after loading."""
+    return set(types) | {type_.removeprefix("sparse_") for type_ in types}
+
+
+def types_of_variable(schema: Any, variable: str) -> list[str]:
+    (types,) = (
+        constraint.allowed_type_strs
+        for constraint in schema.type_constraints
+        if constraint.type_param_str == variable
+    )
+    return list(types)
 
 
 def test_no_operator_is_written_twice() -> None:
