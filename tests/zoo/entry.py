@@ -44,6 +44,13 @@ class Entry:
 # A module of this folder for each, with a function `entries()`; its exporters are imported there.
 FAMILIES: Mapping[str, str] = {
     "functions": "torch_functions",
+    "convolutional": "convolutional",
+    "vision": "vision_transformers",
+    "segmentation": "segmentation",
+    "audio": "audio",
+    "detectors": "detectors",
+    "quantized": "quantized",
+    "torchvision": "torchvision_networks",
 }
 
 
