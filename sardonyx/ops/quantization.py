@@ -338,7 +338,7 @@ def ConvInteger(
     rows = xp.reshape(w, (group, filters // group, taps))
     sums = None
     if w_zero_point is not None:
-        grouped = xp.reshape(padded, (x.shape[0], group, -1, *padded.shape[2:]))
+        grouped = xp.reshape(padded, (x.shape[0], group, w.shape[1], *padded.shape[2:]))
         sums = xp.sum(grouped, axis=2, dtype=xp.dtype(INT32))
         sums = xp.window_sum(sums, windows.kernel, windows.strides, windows.dilations)
         sums = xp.reshape(sums, (x.shape[0], group, 1, places))
