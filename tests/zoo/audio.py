@@ -300,7 +300,7 @@ def _encodec() -> nn.Module:
     return scattered(Coded(transformers.EncodecModel(config)))
 
 
-def _networks() -> Iterator[Network]:
+def networks() -> Iterator[Network]:
     waves = [{"x": signals(2, 400)}, {"x": signals(1, 533)}]
     for name, as_complex in (("spectrogram", True), ("spectrogram of pairs", False)):
 
@@ -328,4 +328,4 @@ def _networks() -> Iterator[Network]:
 
 
 def entries() -> Iterator[Entry]:
-    yield from exports_of(list(_networks()))
+    yield from exports_of(list(networks()))

@@ -325,36 +325,36 @@ def _tcn() -> Network:
     return Network("tcn", build, calls, axes={"x": {0: "batch", 2: "time"}})
 
 
+def networks() -> list[Network]:
+    return [
+        _on_images("unet transposed", lambda: UNet(False), [(2, 3, 32, 32), (1, 3, 48, 36)]),
+        _on_images("unet bilinear", lambda: UNet(True), [(2, 3, 32, 32), (1, 3, 26, 21)]),
+        _on_images(
+            "unet instance norm",
+            lambda: UNet(True, nn.InstanceNorm2d),
+            [(2, 3, 32, 32), (2, 3, 16, 24)],
+            SIZE,
+        ),
+        _on_images("deeplab", DilatedHead, [(2, 3, 32, 32), (1, 3, 45, 39)]),
+        _on_images("super resolution", lambda: SuperResolution(3), [(2, 1, 12, 12), (1, 1, 9, 14)]),
+        _on_images("style generator", style_generator, [(2, 3, 16, 16), (2, 3, 24, 20)], SIZE),
+        _on_images("noise generator", noise_generator, [(2, 16, 1, 1), (5, 16, 1, 1)], BATCH),
+        _vae(),
+        _tcn(),
+        _on_images("volumes", volumes, [(2, 2, 7, 16, 16), (1, 2, 7, 16, 16)], BATCH),
+        _on_images("separable", separable, [(2, 3, 33, 33), (3, 3, 33, 33)], BATCH),
+        _on_images("unpooled", Unpooled, [(2, 3, 16, 16), (3, 3, 16, 16)], BATCH),
+        _on_images(
+            "spatial transformer", SpatialTransformer, [(2, 1, 20, 20), (3, 1, 20, 20)], BATCH
+        ),
+        _on_images("patches", Patches, [(2, 3, 16, 16), (1, 3, 16, 16)], BATCH),
+        _on_images("fourier layer", FourierLayer, [(2, 4, 16, 16), (3, 4, 16, 16)], BATCH),
+        _on_images(
+            "text lines", TextLines, [(2, 1, 16, 24), (1, 1, 16, 40)], {0: "batch", 3: "width"}
+        ),
+        _on_images("excited", Excited, [(2, 3, 12, 12), (2, 3, 15, 11)], SIZE),
+    ]
+
+
 def entries() -> Iterator[Entry]:
-    yield from exports_of(
-        [
-            _on_images("unet transposed", lambda: UNet(False), [(2, 3, 32, 32), (1, 3, 48, 36)]),
-            _on_images("unet bilinear", lambda: UNet(True), [(2, 3, 32, 32), (1, 3, 26, 21)]),
-            _on_images(
-                "unet instance norm",
-                lambda: UNet(True, nn.InstanceNorm2d),
-                [(2, 3, 32, 32), (2, 3, 16, 24)],
-                SIZE,
-            ),
-            _on_images("deeplab", DilatedHead, [(2, 3, 32, 32), (1, 3, 45, 39)]),
-            _on_images(
-                "super resolution", lambda: SuperResolution(3), [(2, 1, 12, 12), (1, 1, 9, 14)]
-            ),
-            _on_images("style generator", style_generator, [(2, 3, 16, 16), (2, 3, 24, 20)], SIZE),
-            _on_images("noise generator", noise_generator, [(2, 16, 1, 1), (5, 16, 1, 1)], BATCH),
-            _vae(),
-            _tcn(),
-            _on_images("volumes", volumes, [(2, 2, 7, 16, 16), (1, 2, 7, 16, 16)], BATCH),
-            _on_images("separable", separable, [(2, 3, 33, 33), (3, 3, 33, 33)], BATCH),
-            _on_images("unpooled", Unpooled, [(2, 3, 16, 16), (3, 3, 16, 16)], BATCH),
-            _on_images(
-                "spatial transformer", SpatialTransformer, [(2, 1, 20, 20), (3, 1, 20, 20)], BATCH
-            ),
-            _on_images("patches", Patches, [(2, 3, 16, 16), (1, 3, 16, 16)], BATCH),
-            _on_images("fourier layer", FourierLayer, [(2, 4, 16, 16), (3, 4, 16, 16)], BATCH),
-            _on_images(
-                "text lines", TextLines, [(2, 1, 16, 24), (1, 1, 16, 40)], {0: "batch", 3: "width"}
-            ),
-            _on_images("excited", Excited, [(2, 3, 12, 12), (2, 3, 15, 11)], SIZE),
-        ]
-    )
+    yield from exports_of(networks())

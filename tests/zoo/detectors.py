@@ -296,5 +296,9 @@ def _of_torchvision() -> Iterator[Network]:
         yield Network(name, build, calls, outputs, {"x": {1: "height", 2: "width"}})
 
 
+def networks() -> list[Network]:
+    return [*_of_batches(), *_of_regions(), *_of_torchvision()]
+
+
 def entries() -> Iterator[Entry]:
-    yield from exports_of([*_of_batches(), *_of_regions(), *_of_torchvision()])
+    yield from exports_of(networks())

@@ -50,6 +50,7 @@ FAMILIES: Mapping[str, str] = {
     "audio": "audio",
     "detectors": "detectors",
     "quantized": "quantized",
+    "vision variants": "vision_variants",
     "torchvision": "torchvision_networks",
 }
 

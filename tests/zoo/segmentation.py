@@ -252,7 +252,7 @@ def _sam_parts() -> Iterator[Network]:
     yield Network("sam masks", lambda: Segmented(_sam()), prompts, ("masks", "scores"), axes)
 
 
-def _networks() -> Iterator[Network]:
+def networks() -> Iterator[Network]:
     for name, (build, axes, sizes) in MODELS.items():
         outputs = BOXES if name.endswith("detr") or name == "yolos" else ("y",)
         outputs = ("classes", "masks") if name == "mask2former" else outputs
@@ -261,4 +261,4 @@ def _networks() -> Iterator[Network]:
 
 
 def entries() -> Iterator[Entry]:
-    yield from exports_of(list(_networks()))
+    yield from exports_of(list(networks()))

@@ -231,6 +231,10 @@ def _classifiers() -> Iterator[Network]:
     yield Network("dinov2 of any size", _dinov2(), calls, ("y", "pooled"), area)
 
 
-def entries() -> Iterator[Entry]:
+def networks() -> list[Network]:
     pairs = [_pairs("clip", _clip), _pairs("siglip", _siglip)]
-    yield from exports_of([*_classifiers(), *pairs, _autoencoder()])
+    return [*_classifiers(), *pairs, _autoencoder()]
+
+
+def entries() -> Iterator[Entry]:
+    yield from exports_of(networks())
