@@ -175,6 +175,19 @@ def volumes() -> Chain:
     )
 
 
+class Shuffle(nn.Module):
+    """ShuffleNet's exchange of channels between groups."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        x = x.view(batch, self.groups, channels // self.groups, height, width)
+        return x.transpose(1, 2).reshape(batch, channels, height, width)
+
+
 def separable() -> Chain:
     """Depthwise and pointwise convolutions between groups of channels that are shuffled."""
     return Chain(
@@ -182,7 +195,7 @@ def separable() -> Chain:
         nn.GroupNorm(3, 12),
         nn.Hardswish(),
         nn.Conv2d(12, 12, 5, padding=2, groups=12),
-        nn.ChannelShuffle(3),
+        Shuffle(3),
         nn.Conv2d(12, 24, 1, groups=3),
         nn.Mish(),
         nn.LPPool2d(2, 2),

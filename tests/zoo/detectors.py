@@ -112,16 +112,19 @@ class SingleShot(nn.Module):
 
 
 class Pooled(nn.Module):
-    """Regions of interest, aligned and pooled, of boxes that are inputs; and a deformed one."""
+    """Regions of interest of boxes that are inputs: aligned by half a pixel, or pooled as well."""
 
     def __init__(self, aligned: bool) -> None:
         super().__init__()
         self.stem, self.out, self.aligned = _stem(8), nn.Linear(8 * 9, 5), aligned
 
-    def forward(self, x: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, boxes: Tensor) -> tuple[Tensor, ...]:
         features = self.stem(x)
         regions = ops.roi_align(features, boxes, (3, 3), 0.25, 2, aligned=self.aligned)
-        return self.out(regions.flatten(1)), ops.roi_pool(features, boxes, (2, 2), 0.25)
+        scores = self.out(regions.flatten(1))
+        if self.aligned:
+            return (scores,)
+        return scores, ops.roi_pool(features, boxes, (2, 2), 0.25)
 
 
 class Deformed(nn.Module):
@@ -281,7 +284,7 @@ def _of_regions() -> Iterator[Network]:
         def drawn(aligned: bool = aligned) -> nn.Module:
             return scattered(Pooled(aligned))
 
-        yield Network(name, drawn, calls, ("y", "pooled"), axes)
+        yield Network(name, drawn, calls, ("y",) if aligned else ("y", "pooled"), axes)
 
 
 def _of_torchvision() -> Iterator[Network]:
