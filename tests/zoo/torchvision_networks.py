@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import torch
 from torch import nn
 from torchvision import models
 from torchvision.models import (
     convnext,
     densenet,
     efficientnet,
-    googlenet,
     inception,
     maxvit,
     mobilenetv2,
@@ -63,6 +63,15 @@ def _regnet() -> nn.Module:
     return regnet.RegNet(params, num_classes=7, stem_width=8)
 
 
+def _vgg() -> nn.Module:
+    # Its own classifier has a hundred million weights, whatever the layers before it.
+    with torch.device("meta"):
+        model = vgg.VGG(nn.Identity(), 7, init_weights=False)
+    model.features = vgg.make_layers([8, "M", 16, "M"], True)
+    model.classifier = nn.Linear(16 * 49, 7)
+    return model
+
+
 def _swin(version: int) -> nn.Module:
     block = swin_transformer.SwinTransformerBlock
     merging = swin_transformer.PatchMerging
@@ -108,7 +117,7 @@ def _lraspp() -> nn.Module:
         nn.ModuleDict({"a": nn.Conv2d(3, 8, 3, 2, 1), "b": nn.Conv2d(8, 16, 3, 2, 1)}),
         {"a": "low", "b": "high"},
     )
-    return Picked(segmentation.LRASPP(layers, 8, 16, 5, 12), "out")
+    return Picked(segmentation.LRASPP(layers, 8, 16, 5, 12), "out", argument="input")
 
 
 def _video() -> nn.Module:
@@ -141,10 +150,10 @@ CLASSIFIERS: dict[str, tuple[Callable[[], nn.Module], int]] = {
         75,
     ),
     "googlenet": (
-        lambda: googlenet.GoogLeNet(7, aux_logits=False, init_weights=False),
+        lambda: models.GoogLeNet(7, aux_logits=False, init_weights=False),
         32,
     ),
-    "vgg": (lambda: vgg.VGG(vgg.make_layers([8, "M", 16, "M"], True), 7, init_weights=False), 29),
+    "vgg": (_vgg, 29),
     "convnext": (_convnext, 32),
     "vit": (_vit, 32),
     "swin": (partial(_swin, 1), 32),
