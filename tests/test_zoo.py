@@ -13,7 +13,7 @@ from tests.zoo.recording import FOLDER, restored
 RECORDED = sorted(FOLDER.glob("*/*.onnx.xz"))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.removesuffix(".onnx.xz"))
 def test_results_agree_with_onnxruntime(path: Path, backend: str, tmp_path: Path) -> None:
