@@ -344,6 +344,12 @@ def test_each_filter_may_have_a_zero_point(xp: Backend) -> None:
         assert_same(y, expected)
 
 
+def test_convolutions_of_bytes_take_an_empty_batch(xp: Backend) -> None:
+    x, w = integers(np.uint8, 0, 4, 6, 6), integers(np.int8, 8, 2, 3, 3)
+    y = run(xp, ConvInteger, x, w, integers(np.uint8), integers(np.int8), group=2)
+    assert_same(y, np.zeros((0, 8, 4, 4), np.int32))
+
+
 # -- refusals -------------------------------------------------------------------------------------
 
 X = drawn(2, 3, 4)

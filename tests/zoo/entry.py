@@ -52,6 +52,14 @@ FAMILIES: Mapping[str, str] = {
     "classical": "classical",
     "variants": "classical_variants",
     "pipelines": "pipelines",
+    "convolutional": "convolutional",
+    "vision": "vision_transformers",
+    "segmentation": "segmentation",
+    "audio": "audio",
+    "detectors": "detectors",
+    "quantized": "quantized",
+    "vision variants": "vision_variants",
+    "torchvision": "torchvision_networks",
 }
 
 

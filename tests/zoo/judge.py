@@ -48,7 +48,7 @@ def judged(entry: Entry, path: Path) -> tuple[Verdict, Sequence[Call]]:
             warnings.simplefilter("ignore")
             calls = entry.write(path)
     except Exception as error:  # Exporters have exceptions of their own for what they cannot do.
-        verdict.not_exported = first_line(error)
+        verdict.not_exported = first_line(_cause(error))
         return verdict, ()
     verdict.operators = operators_of(path)
     compare(verdict, entry, path, calls)
@@ -131,6 +131,13 @@ def operators_of(path: Path) -> list[str]:
     return sorted(names)
 
 
-def first_line(error: Exception) -> str:
+def _cause(error: BaseException) -> BaseException:
+    """Return the error from which others were raised: torch's own only name its steps."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def first_line(error: BaseException) -> str:
     lines = f"{type(error).__name__}: {error}".splitlines()
     return lines[0][:300]

@@ -1,7 +1,7 @@
 """Graphs of the zoo without their weights, small enough for the repository, and how to fill them.
 
-A large tensor of floats keeps four numbers in place of its elements: mean, standard deviation,
-minimum and maximum. It is drawn again from them, with its place as the seed.
+A large tensor of floats or bytes keeps four numbers in place of its elements: mean, standard
+deviation, minimum and maximum. It is drawn again from them, with its place as the seed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ DRAWN = "drawn again from mean, deviation, minimum, maximum:"
 # Fewer elements, or fewer distinct values, are part of the graph's meaning.
 FEW_ELEMENTS, FEW_VALUES = 64, 20
 FLOATS = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE
+# Quantized weights, if they are many; fewer may be a table.
+BYTES, FEW_BYTES = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8), 1024
 
 
 def record(family: str, entry: Entry, source: Path, calls: Sequence[Call]) -> None:
@@ -95,10 +97,11 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def _strip(tensor: onnx.TensorProto) -> None:
-    if tensor.data_type not in FLOATS:
+    if tensor.data_type not in (*FLOATS, *BYTES):
         return
     values = numpy_helper.to_array(tensor)
-    if values.size < FEW_ELEMENTS or not np.isfinite(values).all():
+    few = FEW_BYTES if tensor.data_type in BYTES else FEW_ELEMENTS
+    if values.size < few or not np.isfinite(values).all():
         return
     wide = values.astype(np.float64)
     if len(np.unique(values)) < FEW_VALUES and wide.std():
@@ -116,4 +119,6 @@ def _fill(tensor: onnx.TensorProto, index: int) -> None:
     rng = np.random.default_rng(index)
     values = np.clip(rng.normal(mean, deviation, tuple(tensor.dims)), least, largest)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if tensor.data_type in BYTES:
+        values = np.rint(values)
     tensor.CopyFrom(numpy_helper.from_array(values.astype(dtype), tensor.name))
