@@ -44,6 +44,13 @@ class Entry:
 # A module of this folder for each, with a function `entries()`; its exporters are imported there.
 FAMILIES: Mapping[str, str] = {
     "functions": "torch_functions",
+    "numerics": "torch_numerics",
+    "images": "torch_images",
+    "signals": "torch_signals",
+    "control flow": "torch_control_flow",
+    "recurrent": "recurrent",
+    "generative models": "generative_models",
+    "tensorflow": "tensorflow_models",
 }
 
 

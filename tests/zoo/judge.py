@@ -67,7 +67,10 @@ def compare(verdict: Verdict, entry: Entry, path: Path, calls: Sequence[Call]) -
         try:
             ours = in_sardonyx(path, calls, backend)
         except sardonyx.SardonyxError as error:
-            verdict.problem = f"{backend}: {first_line(error)}"
+            if plain is None:
+                verdict.not_in_onnxruntime += "; nor here"
+            else:
+                verdict.problem = f"{backend}: {first_line(error)}"
             return
         if plain is not None and fused is not None:
             agreed = of_all(plain, fused, ours, COARSE if entry.coarse else EXACT)

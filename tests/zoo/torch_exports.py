@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
+from torch import nn
 
 from tests.zoo.entry import Call, Entry
 
@@ -28,11 +30,49 @@ class Network:
     opset: int | None = None
 
 
-def exports_of(networks: Sequence[Network]) -> Iterator[Entry]:
+def function(
+    name: str,
+    computation: Callable[..., Any],
+    *calls: Mapping[str, torch.Tensor],
+    exporters: Sequence[str] = (DYNAMO, TORCHSCRIPT),
+    opset: int | None = None,
+) -> Network:
+    """Return a network without weights; the axes whose sizes differ between calls may change."""
+    return Network(
+        name,
+        lambda: _Function(computation),
+        calls,
+        outputs=("result",),
+        axes=changing_axes(calls),
+        exporters=exporters,
+        opset=opset,
+    )
+
+
+class _Function(nn.Module):
+    def __init__(self, computation: Callable[..., Any]) -> None:
+        super().__init__()
+        self.forward = computation  # Exporters read the parameters' names from it.
+
+
+def changing_axes(calls: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, dict[int, str]]:
+    """Return the axes of each input whose sizes differ between calls, with names for them."""
+    shapes = {name: [call[name].shape for call in calls] for name in calls[0]}
+    return {
+        name: {
+            axis: f"{name}_{axis}"
+            for axis, sizes in enumerate(zip(*several, strict=True))
+            if len(set(sizes)) > 1
+        }
+        for name, several in shapes.items()
+    }
+
+
+def exports_of(networks: Sequence[Network], *, coarse: bool = False) -> Iterator[Entry]:
     """Yield each network by each of its exporters."""
     for network in networks:
         for exporter in network.exporters:
-            yield Entry(network.name, exporter, _writer(network, exporter))
+            yield Entry(network.name, exporter, _writer(network, exporter), coarse)
 
 
 def _writer(network: Network, exporter: str) -> Callable[[Path], Sequence[Call]]:
@@ -42,7 +82,8 @@ def _writer(network: Network, exporter: str) -> Callable[[Path], Sequence[Call]]
         with torch.no_grad():
             results = [_flat(module(**call)) for call in network.calls]
             _export(network, module, exporter, path)
-        names = list(network.calls[0])
+        # Exporters drop inputs that nothing reads.
+        names = [each.name for each in onnx.load(path).graph.input]
         return [
             Call({name: call[name].numpy() for name in names}, expected)
             for call, expected in zip(network.calls, results, strict=True)
