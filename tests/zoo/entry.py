@@ -50,6 +50,8 @@ FAMILIES: Mapping[str, str] = {
     "control flow": "torch_control_flow",
     "recurrent": "recurrent",
     "generative models": "generative_models",
+    "authored": "authored",
+    "jax": "jax_functions",
     "tensorflow": "tensorflow_models",
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tests.zoo.entry import Call, Entry
 
 EXPORTER = "onnxruntime-genai"
+ROUNDED = "accuracy_level 4 lets onnxruntime round activations to 8 bits, so level 1 is the judge"
 VOCABULARY, ROOM = 64, 12
 SIZES: Mapping[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -55,14 +57,38 @@ class Build:
     provider: str = "cpu"
     options: Sequence[str] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)
+    # Where the builder and transformers spell it differently.
+    architecture: str = ""
 
     @property
     def is_coarse(self) -> bool:
         return self.precision != "fp32"
 
+    @property
+    def rounds_activations(self) -> bool:
+        is_quantized = self.precision.startswith("int") and self.provider == "cpu"
+        return is_quantized and "accuracy_level=1" not in self.options
+
 
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 WINDOWED = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
+WIDE_HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+# Another rotation for positions from the 8th on.
+LONG = {
+    "original_max_position_embeddings": 8,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0 + index / 9 for index in range(8)],
+        "long_factor": [2.0 + index / 3 for index in range(8)],
+        "original_max_position_embeddings": 8,
+        "short_mscale": 1.0,
+        "long_mscale": 1.2,
+    },
+}
+SHORT_CONVOLUTIONS = {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3}
+LFM_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+PHI_MOE = "PhiMoEForCausalLM"
 BUILDS = [
     Build("llama", "LlamaConfig"),
     Build("llama int4", "LlamaConfig", "int4"),
@@ -109,10 +135,11 @@ BUILDS = [
     Build("gemma2", "Gemma2Config", sizes=WINDOWED | {"query_pre_attn_scalar": 16}),
     Build("gemma3", "Gemma3TextConfig", sizes=WINDOWED | {"query_pre_attn_scalar": 16}),
     Build("gemma3 int4", "Gemma3TextConfig", "int4", sizes=WINDOWED),
-    Build("phi", "PhiConfig", sizes={"partial_rotary_factor": 0.5}),
-    Build("phi3", "Phi3Config", sizes={"sliding_window": 8}),
-    Build("phi3 int4", "Phi3Config", "int4"),
-    Build("phi moe", "PhimoeConfig", "int4", sizes=EXPERTS),
+    Build("phi", "PhiConfig", sizes=WIDE_HEADS | {"partial_rotary_factor": 0.5}),
+    Build("phi3", "Phi3Config", sizes={"original_max_position_embeddings": 64}),
+    Build("phi3 int4", "Phi3Config", "int4", sizes={"original_max_position_embeddings": 64}),
+    Build("phi3 of long contexts", "Phi3Config", sizes=LONG),
+    Build("phi moe", "PhimoeConfig", "int4", sizes=EXPERTS | LONG, architecture=PHI_MOE),
     Build("gpt-oss", "GptOssConfig", "int4", sizes=EXPERTS | WINDOWED),
     Build(
         "gpt-oss int8",
@@ -123,18 +150,18 @@ BUILDS = [
     ),
     Build("granite", "GraniteConfig", sizes={"embedding_multiplier": 3.0, "logits_scaling": 2.0}),
     Build("smollm3", "SmolLM3Config", sizes={"no_rope_layers": [1, 0]}),
-    Build("nemotron", "NemotronConfig"),
+    Build("nemotron", "NemotronConfig", sizes=WIDE_HEADS),
     Build("olmo", "OlmoConfig"),
     Build("ernie", "Ernie4_5Config"),
-    Build(
-        "lfm2", "Lfm2Config", sizes={"layer_types": ["conv", "full_attention"], "conv_L_cache": 3}
-    ),
+    Build("lfm2", "Lfm2Config", sizes=SHORT_CONVOLUTIONS),
+    Build("lfm2 moe", "Lfm2MoeConfig", "int4", sizes=SHORT_CONVOLUTIONS | LFM_EXPERTS),
 ]
 
 
 def entries() -> Iterator[Entry]:
     for build in BUILDS:
-        yield Entry(build.name, EXPORTER, _writer(build), build.is_coarse)
+        differs = ROUNDED if build.rounds_activations else ""
+        yield Entry(build.name, EXPORTER, _writer(build), build.is_coarse, differs)
 
 
 def _writer(build: Build) -> Callable[[Path], Sequence[Call]]:
@@ -144,9 +171,23 @@ def _writer(build: Build) -> Callable[[Path], Sequence[Call]]:
             _save_source(build, source)
             _run_builder(build, source, target)
             onnx.save(onnx.load(target / "model.onnx"), path)
-        return _calls(path)
+            calls = _calls(path)
+            if not build.rounds_activations:
+                return calls
+            exact = Path(folder, "exact.onnx")
+            onnx.save(_of_float_activations(onnx.load(path)), exact)
+            session = onnxruntime.InferenceSession(exact, providers=["CPUExecutionProvider"])
+            return [Call(each.feeds, session.run(None, dict(each.feeds))) for each in calls]
 
     return write
+
+
+def _of_float_activations(model: onnx.ModelProto) -> onnx.ModelProto:
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "accuracy_level":
+                attribute.i = 1
+    return model
 
 
 def _save_source(build: Build, folder: Path) -> None:
@@ -155,6 +196,10 @@ def _save_source(build: Build, folder: Path) -> None:
     config = getattr(transformers, build.config)(**{**SIZES, **build.sizes})
     model = transformers.AutoModelForCausalLM.from_config(config)
     model.save_pretrained(folder)
+    if build.architecture:
+        file = folder / "config.json"
+        written = json.loads(file.read_text()) | {"architectures": [build.architecture]}
+        file.write_text(json.dumps(written))
     words = {f"word{index}": index for index in range(VOCABULARY)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="word0"))
     tokenizer.pre_tokenizer = Whitespace()
@@ -207,6 +252,7 @@ def _feeds(
         "batch_size": batch,
         "sequence_length": length,
         "past_sequence_length": past,
+        "past_sliding_length": past,
         "total_sequence_length": total,
         "kv_cache_dim": SIZES["head_dim"],
     }

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tests.zoo.entry import Entry
-from tests.zoo.torch_exports import TORCHSCRIPT, Network, changing_axes, exports_of
+from tests.zoo.torch_exports import DYNAMO, TORCHSCRIPT, Network, changing_axes, exports_of
 
 INPUT, HIDDEN, VOCABULARY = 8, 12, 20
 KINDS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -24,8 +24,24 @@ def entries() -> Iterator[Entry]:
     yield from exports_of(networks)
 
 
-def _network(name: str, build: Callable[[], nn.Module], calls: Calls, **others: object) -> Network:
-    return Network(name, build, calls, ("result",), changing_axes(calls), **others)  # type: ignore[arg-type]
+def _network(
+    name: str,
+    build: Callable[[], nn.Module],
+    calls: Calls,
+    exporters: Sequence[str] = (DYNAMO, TORCHSCRIPT),
+    opset: int | None = None,
+) -> Iterator[Network]:
+    """Yield a network by each exporter: dynamo writes the traced length into files of LSTM."""
+    for exporter in exporters:
+        own = calls if exporter == TORCHSCRIPT else [c for c in calls if _is_as_long(calls[0], c)]
+        axes = changing_axes(own)
+        yield Network(name, build, own, ("result",), axes, exporters=(exporter,), opset=opset)
+
+
+def _is_as_long(first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
+    """Return whether at most one axis of the first input differs, which is that of the batch."""
+    x, y = next(iter(first.values())), next(iter(other.values()))
+    return sum(a != b for a, b in zip(x.shape, y.shape, strict=True)) <= 1
 
 
 def _sequences(*shapes: tuple[int, int]) -> Calls:
@@ -53,33 +69,35 @@ def _stacks() -> Iterator[Network]:
         " without bias": {"bias": False, "num_layers": 3},
     }
     for (kind, layer), (variant, options) in product(KINDS.items(), variants.items()):
-        yield _network(
+        yield from _network(
             kind + variant,
             lambda layer=layer, options=options: Whole(layer(INPUT, HIDDEN, **options)),
-            _sequences((5, 2), (9, 3)),
+            _sequences((5, 2), (5, 3), (9, 3))
+            if "batch first" not in variant
+            else _sequences((2, 5), (3, 5), (3, 9)),
         )
-    yield _network(
+    yield from _network(
         "rnn with relu",
         lambda: Whole(nn.RNN(INPUT, HIDDEN, nonlinearity="relu")),
         _sequences((6, 2)),
     )
-    yield _network(
+    yield from _network(
         "lstm with projection",
         lambda: Whole(nn.LSTM(INPUT, HIDDEN, 2, proj_size=4)),
-        _sequences((5, 2), (7, 3)),
+        _sequences((5, 2), (5, 1), (7, 3)),
     )
-    yield _network(
+    yield from _network(
         "lstm of one sequence",
         lambda: Whole(nn.LSTM(INPUT, HIDDEN)),
         [{"x": torch.randn(6, INPUT)}],
     )
-    yield _network(
+    yield from _network(
         "lstm in float64",
         lambda: Whole(nn.LSTM(INPUT, HIDDEN).double()),
         [{"x": torch.randn(length, 2, INPUT, dtype=torch.float64)} for length in (4, 6)],
     )
     for opset in (11, 14, 17):
-        yield _network(
+        yield from _network(
             f"gru of opset {opset}",
             lambda: Whole(nn.GRU(INPUT, HIDDEN, 2, bidirectional=True)),
             _sequences((5, 2), (8, 1)),
@@ -109,10 +127,10 @@ def _states() -> Iterator[Network]:
         return {"x": torch.randn(length, batch, INPUT), **states}
 
     for kind, layer in KINDS.items():
-        yield _network(
+        yield from _network(
             f"{kind} with states",
             lambda layer=layer: Continued(layer(INPUT, HIDDEN, 2)),
-            [call(4, 2), call(1, 3)],
+            [call(4, 2), call(4, 1), call(1, 3)],
         )
 
 
@@ -136,15 +154,15 @@ def _packed() -> Iterator[Network]:
         return {"x": x, "lengths": torch.tensor(lengths)}
 
     for kind, layer in KINDS.items():
-        yield _network(
+        yield from _network(
             f"packed {kind}",
             lambda layer=layer: Packed(layer(INPUT, HIDDEN, bidirectional=True)),
             [call(6, 4, 1), call(5, 2, 2)],
         )
-    yield _network(
+    yield from _network(
         "packed lstm of two layers", lambda: Packed(nn.LSTM(INPUT, HIDDEN, 2)), [call(5, 3, 2)]
     )
-    yield _network(
+    yield from _network(
         "packed gru in any order",
         lambda: Packed(nn.GRU(INPUT, HIDDEN), enforce_sorted=False),
         [call(2, 5, 3)],
@@ -225,17 +243,17 @@ class Translator(nn.Module):
 
 def _cells() -> Iterator[Network]:
     fixed = _sequences((4, 2), (4, 5))
-    yield _network("lstm cell unrolled", lambda: Unrolled(nn.LSTMCell(INPUT, HIDDEN)), fixed)
-    yield _network("gru cell unrolled", lambda: Unrolled(nn.GRUCell(INPUT, HIDDEN)), fixed)
-    yield _network("rnn cell unrolled", lambda: Unrolled(nn.RNNCell(INPUT, HIDDEN)), fixed)
+    yield from _network("lstm cell unrolled", lambda: Unrolled(nn.LSTMCell(INPUT, HIDDEN)), fixed)
+    yield from _network("gru cell unrolled", lambda: Unrolled(nn.GRUCell(INPUT, HIDDEN)), fixed)
+    yield from _network("rnn cell unrolled", lambda: Unrolled(nn.RNNCell(INPUT, HIDDEN)), fixed)
     scripted = (TORCHSCRIPT,)
-    yield _network(
+    yield from _network(
         "lstm cell in a loop",
         lambda: torch.jit.script(ScriptedLoop()),
         _sequences((4, 2), (7, 1)),
         exporters=scripted,
     )
-    yield _network(
+    yield from _network(
         "greedy translator",
         Translator,
         [{"ids": torch.randint(VOCABULARY, (1, length))} for length in (5, 9)],
@@ -309,9 +327,9 @@ class Forecast(nn.Module):
 
 
 def _models() -> Iterator[Network]:
-    texts = [{"ids": torch.randint(VOCABULARY, shape)} for shape in ((2, 6), (3, 9))]
-    yield _network("attention over lstm", Attentive, texts)
-    yield _network("tagger", Tagger, texts)
+    texts = [{"ids": torch.randint(VOCABULARY, shape)} for shape in ((2, 6), (3, 6), (3, 9))]
+    yield from _network("attention over lstm", Attentive, texts)
+    yield from _network("tagger", Tagger, texts)
     pairs = [call | {"words": torch.randint(VOCABULARY, (len(call["ids"]), 4))} for call in texts]
-    yield _network("encoder and decoder", Teacher, pairs)
-    yield _network("forecast", Forecast, _sequences((2, 6), (3, 10)))
+    yield from _network("encoder and decoder", Teacher, pairs)
+    yield from _network("forecast", Forecast, _sequences((2, 6), (3, 6), (3, 10)))

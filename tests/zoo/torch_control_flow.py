@@ -123,7 +123,7 @@ def greedy_choice(x: torch.Tensor) -> torch.Tensor:
     for i in range(4):
         best = torch.argmax(scores)
         chosen[i] = best
-        scores = scores.roll(1) * 0.5 + x[-1]
+        scores = scores.roll(1, 0) * 0.5 + x[-1]
     return chosen
 
 

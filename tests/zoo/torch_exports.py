@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,19 @@ def function(
 
 
 class _Function(nn.Module):
+    """A function as a module whose inputs are the parameters without a default value."""
+
     def __init__(self, computation: Callable[..., Any]) -> None:
         super().__init__()
-        self.forward = computation  # Exporters read the parameters' names from it.
+
+        def forward(*inputs: torch.Tensor, **by_name: torch.Tensor) -> Any:
+            return computation(*inputs, **by_name)
+
+        # Exporters read the inputs' names from it, and would pass default values as inputs.
+        parameters = signature(computation).parameters.values()
+        inputs = [each for each in parameters if each.default is Parameter.empty]
+        forward.__signature__ = Signature(inputs)  # type: ignore[attr-defined]
+        self.forward = forward
 
 
 def changing_axes(calls: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, dict[int, str]]:
