@@ -196,7 +196,7 @@ def loop_with_scan_outputs(x: Var) -> dict[str, Var]:
         row = spox_op.reshape(spox_op.gather(x, i), _whole(4))
         total = spox_op.add(spox_op.mul(total, _one(0.5)), row)
         small = spox_op.less(spox_op.reduce_max(total, keepdims=0), _one(1.5))
-        return [spox_op.reshape(small, _whole(1)), total, total, spox_op.reduce_sum(row)]
+        return [spox_op.and_(going, small), total, total, spox_op.reduce_sum(row)]
 
     start = spox_op.const(np.zeros(4, np.float32))
     last, states, sums = spox_op.loop(

@@ -37,7 +37,8 @@ class Source:
 
 def entries() -> Iterator[Entry]:
     for source in [*_networks(), *_arrays(), *_loops(), *_lookups()]:
-        yield Entry(source.name, EXPORTER, _writer(source))
+        is_coarse = source.dtype == "float16"
+        yield Entry(source.name, EXPORTER, _writer(source), is_coarse)
 
 
 def _writer(source: Source) -> Callable[[Path], Sequence[Call]]:
@@ -56,7 +57,9 @@ def _writer(source: Source) -> Callable[[Path], Sequence[Call]]:
             shapes = [[size if axis == "n" else axis for axis in shape] for shape in source.shapes]
             arrays = [(rng.normal(size=shape) * 3).astype(dtype) for shape in shapes]
             with jax.enable_x64(double):
-                results = jax.tree.map(np.asarray, jax.tree.leaves(function(*arrays)))
+                results = jax.tree.map(
+                    np.asarray, jax.tree.leaves(function(*map(jnp.asarray, arrays)))
+                )
             calls.append(Call(dict(zip(names, arrays, strict=True)), results))
         return calls
 
@@ -102,7 +105,7 @@ def _convolution(rngs: nnx.Rngs) -> Callable[..., jax.Array]:
     second = nnx.Conv(8, 8, (3, 3), feature_group_count=4, kernel_dilation=2, rngs=rngs)
 
     def network(x: jax.Array) -> jax.Array:
-        x = nnx.max_pool(nnx.relu(first(x)), (2, 2), (1, 1), "SAME")
+        x = nnx.max_pool(nnx.relu(first(x)), (2, 2), strides=(1, 1), padding="SAME")
         return nnx.avg_pool(second(x), (2, 2)).mean((1, 2))
 
     return network
@@ -147,18 +150,18 @@ def _arrays() -> Iterator[Source]:
         ),
         "reductions": lambda x: (x.sum(0), x.std(1), jnp.prod(x, 1), jax.nn.logsumexp(x, 1)),
         "argmax": lambda x: (jnp.argmax(x, 1), jnp.argmin(x, 0)),
-        "sort": lambda x: (jnp.sort(x, 1), jnp.argsort(x, 1), jnp.sort(x, 0, descending=True)),
+        "sort": lambda x: (jnp.sort(x, 1), jnp.argsort(x, 1), jnp.sort(x, 0)),
         "top_k": lambda x: lax.top_k(x, 3),
-        "cumsum": lambda x: (jnp.cumsum(x, 1), jnp.cumsum(x, 0), jnp.cumprod(x, 1)),
+        "cumsum": lambda x: (jnp.cumsum(x, axis=1), jnp.cumprod(x, axis=1)),
         "cummax": lambda x: (lax.cummax(x, 1), lax.cumlogsumexp(x, 1, reverse=True)),
         "einsum": lambda x: jnp.einsum("ij,kj->ik", x, x),
-        "rounding": lambda x: (jnp.round(x), jnp.floor(x), jnp.trunc(x), jnp.mod(x, 2), x // 1.5),
+        "rounding": lambda x: (jnp.round(x), jnp.floor(x), jnp.trunc(x), jnp.mod(x, 2)),
         "special": lambda x: (lax.erf(x), jnp.expm1(x / 9), jnp.arctan2(x, x + 1), jnp.sinc(x)),
         "where": lambda x: jnp.where(x > 0, x, -jnp.inf).max(1),
         "layouts": lambda x: (jnp.flip(x, 1), jnp.roll(x, 2, 1), x.T, jnp.tile(x, (1, 2))),
         "triangles": lambda x: (jnp.tril(x), jnp.triu(x, 1)),
         "clip and sign": lambda x: (jnp.clip(x, -1, 1), jnp.sign(x), jnp.abs(x), jnp.square(x)),
-        "integers": lambda x: (x.astype(int) // 2, x.astype(int) % 3, x.astype(int) << 1),
+        "integers": lambda x: (x.astype(int) * 2, x.astype(int) & 3, x.astype(int) << 1),
         "comparisons": lambda x: ((x > 0) & (x < 2), jnp.isfinite(1 / x), jnp.any(x > 2, 1)),
         "pad and concatenate": lambda x: jnp.concatenate([jnp.pad(x, ((0, 0), (1, 2))), x], 1),
         "split and stack": lambda x: jnp.stack(jnp.split(x, 3, 1), 1),

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import torch
 from torch.nn import functional
 
 from tests.zoo.entry import Entry
 from tests.zoo.torch_exports import Network, exports_of, function
+
+SIZES: dict[str, dict[str, Any]] = {
+    "to a size": {"size": (4, 11)},
+    "by two factors": {"scale_factor": (1.5, 0.6)},
+    "by a factor": {"scale_factor": 2.0},
+}
 
 
 def entries() -> Iterator[Entry]:
@@ -67,9 +74,9 @@ def _interpolations() -> Iterator[Network]:
         for aligned in corners:
             name = f"{mode}{' aligned' if aligned else ''}"
             options = {"mode": mode, "align_corners": aligned}
-            for by in ({"size": (4, 11)}, {"scale_factor": (1.5, 0.6)}, {"scale_factor": 2.0}):
+            for change, by in SIZES.items():
                 yield function(
-                    f"interpolate {name} {next(iter(by.values()))}",
+                    f"interpolate {name} {change}",
                     lambda x, by=by, options=options: functional.interpolate(x, **by, **options),
                     *_images(*sizes),
                 )

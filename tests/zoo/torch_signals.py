@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from tests.zoo.entry import Entry
-from tests.zoo.torch_exports import Network, exports_of, function
+from tests.zoo.torch_exports import TORCHSCRIPT, Network, exports_of, function
 
 
 def entries() -> Iterator[Entry]:
@@ -62,7 +62,9 @@ def _complex() -> Iterator[Network]:
     yield function("complex matmul", _complex_matmul, *_signals(4))
     yield function("rotary by complex numbers", _rotary, *_signals())
     yield function("complex exponential", _exponential, *_signals())
-    yield function("conjugate", lambda x: torch.view_as_real(_as_complex(x).conj()), *_signals())
+    yield function(
+        "conjugate", lambda x: torch.view_as_real(_as_complex(x).conj().resolve_conj()), *_signals()
+    )
     yield function("complex sum", lambda x: torch.view_as_real(_as_complex(x).sum(1)), *_signals())
     yield function("complex layouts", _layouts, *_signals())
 
@@ -121,6 +123,12 @@ def _spectrograms() -> Iterator[Network]:
         "stft of one signal",
         lambda x: torch.stft(x[0], 16, 8, 12, window[:12], return_complex=True).abs(),
         *sounds,
+    )
+    yield function(
+        "stft of real results",
+        lambda x: torch.stft(x, 16, 4, window=window, center=False, return_complex=False),
+        *sounds,
+        exporters=(TORCHSCRIPT,),
     )
     yield function("mel spectrogram", _mel, *sounds)
     yield function("istft", _there_and_back, sounds[0])
