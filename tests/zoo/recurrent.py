@@ -189,56 +189,64 @@ class Unrolled(nn.Module):
         return torch.stack(results)
 
 
-class ScriptedLoop(nn.Module):
-    """LSTMCell in a loop over as many steps as the input has."""
+def lstm_steps(
+    x: torch.Tensor, by_input: torch.Tensor, by_state: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    """Compute an LSTM step by step, for as many steps as the input has."""
+    h = torch.zeros(x.size(1), by_state.size(1))
+    c = torch.zeros(x.size(1), by_state.size(1))
+    results = torch.jit.annotate(list[torch.Tensor], [])
+    for step in range(x.size(0)):
+        gates = x[step] @ by_input.t() + h @ by_state.t() + bias
+        enters, forgets, value, shows = gates.chunk(4, 1)
+        c = torch.sigmoid(forgets) * c + torch.sigmoid(enters) * torch.tanh(value)
+        h = torch.sigmoid(shows) * torch.tanh(c)
+        results.append(h)
+    return torch.stack(results)
+
+
+class SteppedLstm(nn.Module):
+    """The weights of an LSTMCell, in a loop that torch scripts: it cannot export scripted cells."""
 
     def __init__(self) -> None:
         super().__init__()
         self.cell = nn.LSTMCell(INPUT, HIDDEN)
+        self.steps = torch.jit.script(lstm_steps)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.zeros(x.size(1), HIDDEN)
-        c = torch.zeros(x.size(1), HIDDEN)
-        results = torch.zeros(0, x.size(1), HIDDEN)
-        for step in range(x.size(0)):
-            h, c = self.cell(x[step], (h, c))
-            results = torch.cat([results, h.unsqueeze(0)])
-        return results
+        bias = self.cell.bias_ih + self.cell.bias_hh
+        return self.steps(x, self.cell.weight_ih, self.cell.weight_hh, bias)
 
 
-class Greedy(nn.Module):
-    """A decoder of single tokens that feeds back its choices until it chooses the end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(VOCABULARY, INPUT)
-        self.cell = nn.GRUCell(INPUT, HIDDEN)
-        self.head = nn.Linear(HIDDEN, VOCABULARY)
-
-    def forward(self, state: torch.Tensor) -> torch.Tensor:
-        token = torch.zeros(1, dtype=torch.int64)
-        tokens = torch.zeros(1, dtype=torch.int64)
-        running = True
-        while running:
-            state = self.cell(self.embed(token), state)
-            token = torch.argmax(self.head(state), 1)
-            tokens = torch.cat([tokens, token])
-            running = bool(token[0] != 3) and tokens.size(0) < 12
-        return tokens
+def greedy_tokens(
+    state: torch.Tensor, table: torch.Tensor, mix: torch.Tensor, head: torch.Tensor
+) -> torch.Tensor:
+    """Return tokens, each of which is fed back, until the third of the vocabulary or the 12th."""
+    token = torch.zeros(1, dtype=torch.int64)
+    tokens = torch.zeros(1, dtype=torch.int64)
+    running = True
+    while running:
+        state = torch.tanh(torch.cat([table[token], state], 1) @ mix.t())
+        token = torch.argmax(state @ head.t(), 1)
+        tokens = torch.cat([tokens, token])
+        running = bool(token[0] != 3) and tokens.size(0) < 12
+    return tokens
 
 
 class Translator(nn.Module):
-    """An encoder, and the scripted greedy decoder on its last state."""
+    """An encoder, and a scripted greedy decoder on its last state."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, INPUT)
         self.encoder = nn.GRU(INPUT, HIDDEN, batch_first=True)
-        self.decoder = torch.jit.script(Greedy())
+        self.mix = nn.Linear(INPUT + HIDDEN, HIDDEN)
+        self.head = nn.Linear(HIDDEN, VOCABULARY)
+        self.decode = torch.jit.script(greedy_tokens)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        _, state = self.encoder(self.embed(ids))
-        return self.decoder(state[0] * 4)
+        state = self.encoder(self.embed(ids))[1][0] * 4
+        return self.decode(state, self.embed.weight, self.mix.weight * 3, self.head.weight)
 
 
 def _cells() -> Iterator[Network]:
@@ -249,7 +257,7 @@ def _cells() -> Iterator[Network]:
     scripted = (TORCHSCRIPT,)
     yield from _network(
         "lstm cell in a loop",
-        lambda: torch.jit.script(ScriptedLoop()),
+        SteppedLstm,
         _sequences((4, 2), (7, 1)),
         exporters=scripted,
     )
