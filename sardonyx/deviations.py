@@ -121,6 +121,11 @@ def to_the_letter(holds: bool) -> AbstractContextManager[object]:
     return context
 
 
+def is_to_the_letter() -> bool:
+    """Return whether an op has the standard's meaning where onnxruntime's is another."""
+    return _to_the_letter.get()
+
+
 def accept(deviation: Deviation, where: str) -> None:
     """Accept a deviation that an op meets, unless the model follows the standard to the letter."""
     if _to_the_letter.get():

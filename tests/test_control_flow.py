@@ -73,6 +73,25 @@ LOOPS = {
         ),
         (np.asarray(300), np.asarray(2, np.float32)),
     ),
+    **{
+        f"without a first condition, {name}": (
+            loop(
+                "bound = Constant<value = float {9.0}>() so = Add(s, s) r = Neg(so) "
+                "top = ReduceMax<keepdims = 0>(so) co = Less(top, bound)",
+                "float[3]",
+                gathered,
+                trips=trips,
+            ).replace("yes, x)", ", x)"),
+            (np.asarray(count), ROW),
+        )
+        for name, trips, gathered, count in (
+            ("a few", "n", "", 2),
+            ("many", "n", "", 50),
+            ("a static number", "twenty", "", 0),
+            ("gathering", "twenty", "float[3]", 0),
+            ("as long as the body says", "", "", 0),
+        )
+    },
     "what grows is walked through": (
         loop(f"so = Concat<axis = 0>(s, s) {ONCE_MORE}", "float[m]"),
         (np.asarray(4), ROW),
@@ -209,6 +228,14 @@ def segments(case: str) -> list[int]:
 )
 def test_loops_of_constant_shapes_are_steps_of_the_device(case: str, expected: list[int]) -> None:
     assert segments(case) == expected
+
+
+def test_to_the_letter_a_loop_without_a_first_condition_ignores_the_bodys(xp: Backend) -> None:
+    text, inputs = LOOPS["without a first condition, a static number"]
+    for strict, doublings in ((True, 20), (None, 3), (False, 3)):
+        model = sardonyx.load(model_of(text), backend=xp, strict=strict)
+        for _ in range(2):
+            np.testing.assert_allclose(model(*inputs), ROW * 2.0**doublings)
 
 
 def test_another_count_is_no_new_program() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.standard import Array
+from sardonyx.deviations import is_to_the_letter
 from sardonyx.errors import LimitExceeded
 from sardonyx.ops.axes import axis_within
 from sardonyx.ops.definition import Body, DType, NeedsHost, Outline, Outputs, Value, Walk, op
@@ -39,6 +40,8 @@ def Loop(
     for name, value in (("M", M), ("cond", cond)):
         if value is not None:
             single(name, value)
+    if cond is None and not is_to_the_letter():
+        cond = YES  # Then the condition of the body counts, as in onnxruntime.
     loop = _Loop(walk, M, cond, v_initial, body)
     if not loop.is_short():
         results = loop.on_device()
@@ -93,7 +96,7 @@ def _check_condition(value: Value) -> None:
 class _Loop:
     walk: Walk
     limit: Value
-    # Without an initial condition, the condition that the body returns is ignored.
+    # The standard ignores the condition that the body returns if there is none at first.
     cond: Value
     state: Sequence[Value]
     body: Body

@@ -41,6 +41,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--page", help="write the page of the documentation to this path")
     parser.add_argument("--folder", help="write the models to this folder")
     parser.add_argument("--record", action="store_true", help="keep graphs for the tests")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="FAMILY=PATH",
+        help="another interpreter for a family whose exporter needs an environment of its own",
+    )
     # Exporters may end the process, and keep memory: each family has one of its own.
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -48,7 +55,9 @@ def _arguments() -> argparse.Namespace:
 
 def _in_a_process(family: str, arguments: argparse.Namespace) -> list[Verdict]:
     with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as lines:
-        command = [sys.executable, "-m", "tests.zoo", family, "--one", lines.name]
+        interpreters = dict(each.split("=", 1) for each in arguments.python)
+        python = interpreters.get(family, sys.executable)
+        command = [python, "-m", "tests.zoo", family, "--one", lines.name]
         command += ["--only", arguments.only] if arguments.only else []
         command += ["--folder", arguments.folder] if arguments.folder else []
         command += ["--record"] if arguments.record else []

@@ -43,7 +43,6 @@ class Entry:
 
 # A module of this folder for each, with a function `entries()`; its exporters are imported there.
 FAMILIES: Mapping[str, str] = {
-    "functions": "torch_functions",
     "text encoders": "text_encoders",
     "text decoders": "text_decoders",
     "grouped decoders": "grouped_decoders",
@@ -60,6 +59,16 @@ FAMILIES: Mapping[str, str] = {
     "quantized": "quantized",
     "vision variants": "vision_variants",
     "torchvision": "torchvision_networks",
+    "functions": "torch_functions",
+    "numerics": "torch_numerics",
+    "images": "torch_images",
+    "signals": "torch_signals",
+    "control flow": "torch_control_flow",
+    "recurrent": "recurrent",
+    "generative models": "generative_models",
+    "authored": "authored",
+    "jax": "jax_functions",
+    "tensorflow": "tensorflow_models",
 }
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import torch
+from torch import nn
 
 from tests.zoo.entry import Call, Entry
 
@@ -27,6 +29,54 @@ class Network:
     axes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     exporters: Sequence[str] = (DYNAMO, TORCHSCRIPT)
     opset: int | None = None
+
+
+def function(
+    name: str,
+    computation: Callable[..., Any],
+    *calls: Mapping[str, torch.Tensor],
+    exporters: Sequence[str] = (DYNAMO, TORCHSCRIPT),
+    opset: int | None = None,
+) -> Network:
+    """Return a network without weights; the axes whose sizes differ between calls may change."""
+    return Network(
+        name,
+        lambda: _Function(computation),
+        calls,
+        outputs=("result",),
+        axes=changing_axes(calls),
+        exporters=exporters,
+        opset=opset,
+    )
+
+
+class _Function(nn.Module):
+    """A function as a module whose inputs are the parameters without a default value."""
+
+    def __init__(self, computation: Callable[..., Any]) -> None:
+        super().__init__()
+
+        def forward(*inputs: torch.Tensor, **by_name: torch.Tensor) -> Any:
+            return computation(*inputs, **by_name)
+
+        # Exporters read the inputs' names from it, and would pass default values as inputs.
+        parameters = signature(computation).parameters.values()
+        inputs = [each for each in parameters if each.default is Parameter.empty]
+        forward.__signature__ = Signature(inputs)  # type: ignore[attr-defined]
+        self.forward = forward
+
+
+def changing_axes(calls: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, dict[int, str]]:
+    """Return the axes of each input whose sizes differ between calls, with names for them."""
+    shapes = {name: [call[name].shape for call in calls] for name in calls[0]}
+    return {
+        name: {
+            axis: f"{name}_{axis}"
+            for axis, sizes in enumerate(zip(*several, strict=True))
+            if len(set(sizes)) > 1
+        }
+        for name, several in shapes.items()
+    }
 
 
 def exports_of(networks: Sequence[Network], *, coarse: bool = False) -> Iterator[Entry]:

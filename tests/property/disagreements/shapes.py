@@ -129,14 +129,6 @@ ENTRIES = (
     ),
     Disagreement(
         ("Loop",),
-        "No initial condition: onnxruntime stops when the condition of the body is false.",
-        "In the standard's table, the condition of the body is ignored then.",
-        SARDONYX,
-        lambda case: case.inputs[1] is None and case.attributes["body"].output[0].name != "go",
-        Case("Loop", 13, (ints(3).reshape(()), None, floats(1)), {"body": LAST_TIME}, outputs=2),
-    ),
-    Disagreement(
-        ("Loop",),
         "Scan outputs of zero iterations: onnxruntime returns an empty vector, sardonyx an empty "
         "array with the shape that the iterations would have.",
         "The standard does not say.",
