@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sardonyx.backends import available
 from tests.support.agreement import COARSE, EXACT, of_all
 from tests.zoo.judge import Level, in_onnxruntime, in_sardonyx
 from tests.zoo.recording import FOLDER, restored
@@ -14,9 +15,11 @@ RECORDED = sorted(FOLDER.glob("*/*.onnx.xz"))
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("backend", ["jax", "numpy"])
+@pytest.mark.parametrize("backend", ["jax", "numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.removesuffix(".onnx.xz"))
 def test_results_agree_with_onnxruntime(path: Path, backend: str, tmp_path: Path) -> None:
+    if backend not in available():
+        pytest.skip(f"no {backend}")
     graph = restored(path)
     file = tmp_path / "model.onnx"
     file.write_bytes(graph.content)

@@ -119,6 +119,14 @@ class CupyBackend(OnDevice, NumpyLike):
             return Backend.pad(self, x, widths, value)
         return super().pad(x, widths, value)
 
+    def _windows(self, x: Any, sizes: Sequence[int]) -> Any:
+        # CuPy's sliding_window_view reads the sizes back from the device, for which the host waits.
+        places = [n - size + 1 for n, size in zip(x.shape[2:], sizes, strict=True)]
+        if min(places, default=1) < 1:
+            raise ValueError(f"windows of {tuple(sizes)} do not fit into {x.shape[2:]}")
+        shape, strides = (*x.shape[:2], *places, *sizes), (*x.strides, *x.strides[2:])
+        return cupy.lib.stride_tricks.as_strided(x, shape, strides)
+
     # CuPy wraps indices that are out of range. Here they read the nearest element, and write none.
 
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
