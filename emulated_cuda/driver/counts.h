@@ -9,7 +9,7 @@ enum Counter {
   LIBRARY_CALLS,  // of cuBLAS, cuSOLVER, cuFFT, CUB and Thrust that ran, those of graphs included
   GRAPH_LAUNCHES,
   SYNCHRONIZATIONS,  // calls for which the host waits: of a stream, an event, the device, or a copy
-  COPIES_TO_DEVICE,
+  COPIES_TO_DEVICE,  // of copies by rows each row counts
   BYTES_TO_DEVICE,
   COPIES_TO_HOST,
   BYTES_TO_HOST,
