@@ -13,7 +13,7 @@ from emulated_cuda.layout import HERE, Layout
 
 FLAGS = (
     *("-std=c++17", "-O2", "-march=x86-64-v3", "-fcx-limited-range"),
-    *("-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"),
+    *("-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-psabi"),
 )
 
 
