@@ -19,6 +19,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.directml import element_wise_identity
 from sardonyx.errors import InvalidInput
 from sardonyx.ops.directml import ElementWiseIdentity, allows, level_name
+from tests.support.arrays import on_host
 
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -33,12 +34,9 @@ def put(xp: Backend, value: Any, dtype: str = "float32") -> Any:
         return xp.asarray(xp.put(np.array(value, dtype)), copy=True)
 
 
-def fetch(x: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(x)
-
-
 def byte_strides(array: Any) -> tuple[int, ...]:
-    return tuple(step // array.itemsize for step in fetch(array).strides)
+    in_bytes = array.strides if hasattr(array, "strides") else on_host(array).strides
+    return tuple(step // array.itemsize for step in in_bytes)
 
 
 def counting(*shape: int) -> np.ndarray[Any, Any]:
@@ -60,8 +58,8 @@ def test_floats_are_scaled_in_their_own_type(xp: Backend, dtype: str) -> None:
     x = put(xp, values, dtype)
     with xp.scope():
         y = ElementWiseIdentity(xp, x, scale=1.5, bias=-0.25)
-    np.testing.assert_array_equal(fetch(y), values * np.array(1.5, dtype) - np.array(0.25, dtype))
-    assert fetch(y).dtype == dtype
+    np.testing.assert_array_equal(on_host(y), values * np.array(1.5, dtype) - np.array(0.25, dtype))
+    assert on_host(y).dtype == dtype
 
 
 def exactly(value: int, scale: float, bias: float, dtype: str) -> int:
@@ -99,8 +97,8 @@ def test_integers_are_truncated_and_limited(
     x = put(xp, [values], dtype)
     with xp.scope():
         y = ElementWiseIdentity(xp, x, scale=float(scale), bias=float(bias))
-    assert fetch(y).dtype == dtype
-    assert fetch(y).tolist() == [[exactly(int(v), scale, bias, dtype) for v in values]]
+    assert on_host(y).dtype == dtype
+    assert on_host(y).tolist() == [[exactly(int(v), scale, bias, dtype) for v in values]]
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**24), 2**24), st.integers(-(2**24), 2**24))
@@ -177,15 +175,15 @@ def test_arrays_come_back_as_they_went_in(xp: Backend) -> None:
     x = put(xp, counting(2, 3))
     y = element_wise_identity(x, scale_bias=(2, 1))
     assert type(y) is type(x)
-    np.testing.assert_array_equal(fetch(y), counting(2, 3) * 2 + 1)
+    np.testing.assert_array_equal(on_host(y), counting(2, 3) * 2 + 1)
 
 
 def test_the_result_has_a_buffer_of_its_own(xp: Backend) -> None:
     x = put(xp, counting(2, 3))
     y = element_wise_identity(x)
     z = element_wise_identity(y, out=y, scale_bias=(0, 7))
-    np.testing.assert_array_equal(fetch(x), counting(2, 3))
-    np.testing.assert_array_equal(fetch(z), np.full((2, 3), 7))
+    np.testing.assert_array_equal(on_host(x), counting(2, 3))
+    np.testing.assert_array_equal(on_host(z), np.full((2, 3), 7))
 
 
 def test_numpy_writes_into_out() -> None:
@@ -213,7 +211,7 @@ def test_jax_gives_the_buffer_of_out_to_the_result(dtype: str, scale_bias: Any) 
         assert out.is_deleted()
         assert x.is_deleted() == in_place
         assert y.dtype == dtype
-        np.testing.assert_array_equal(fetch(y), expected)
+        np.testing.assert_array_equal(on_host(y), expected)
         with pytest.raises(InvalidInput, match="already deleted or donated"):
             element_wise_identity(out)
 
@@ -232,7 +230,7 @@ def test_jax_compiles_an_equal_scaling_once() -> None:
 
 def test_it_works_inside_of_jit() -> None:
     y = jax.jit(lambda x: element_wise_identity(x, scale_bias=(2, 1)) + element_wise_identity(x))
-    np.testing.assert_array_equal(fetch(y(jnp.ones((2, 2)))), np.full((2, 2), 4))
+    np.testing.assert_array_equal(on_host(y(jnp.ones((2, 2)))), np.full((2, 2), 4))
     with pytest.raises(InvalidInput, match="outside of jit"):
         jax.jit(lambda x: element_wise_identity(x, strides=(1, 2)))(jnp.ones((2, 3)))
 
@@ -253,14 +251,14 @@ def test_any_order_of_the_axes(xp: Backend, order: tuple[int, ...], scale_bias: 
         return
     y = element_wise_identity(x, strides=strides, scale_bias=scale_bias)
     expected = counting(*shape) * 2 + 1 if scale_bias else counting(*shape)
-    np.testing.assert_array_equal(fetch(y), expected)
+    np.testing.assert_array_equal(on_host(y), expected)
     if xp.name != "strict":
         assert byte_strides(y) == strides
     if xp.name == "jax":
         assert y.format.layout.major_to_minor == order
         again = element_wise_identity(y, out=y, strides=strides, scale_bias=(1, 5))
         assert again.format.layout.major_to_minor == order
-        np.testing.assert_array_equal(fetch(again), expected + 5)
+        np.testing.assert_array_equal(on_host(again), expected + 5)
 
 
 @given(st.data())
@@ -306,7 +304,7 @@ def test_the_input_is_read_at_its_strides(data: st.DataObject) -> None:
             with pytest.raises(InvalidInput, match=f"reach element {reach}, but its buffer has"):
                 element_wise_identity(array, strides=(strides, None))
             continue
-        y = fetch(element_wise_identity(array, strides=(strides, None)))
+        y = on_host(element_wise_identity(array, strides=(strides, None)))
         for at in product(*map(range, shape)):
             assert y[at] == sum(map(int.__mul__, at, strides))
 
@@ -316,18 +314,18 @@ def test_layouts_are_converted_both_ways(xp: Backend) -> None:
     image = counting(2, 4, 5, 3)
     x = put(xp, image.reshape(2, 3, 4, 5))
     y = element_wise_identity(x, strides=((60, 1, 15, 3), None))
-    np.testing.assert_array_equal(fetch(y), image.transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(on_host(y), image.transpose(0, 3, 1, 2))
     if xp.name != "strict":
         back = element_wise_identity(y, strides=(60, 1, 15, 3))
-        np.testing.assert_array_equal(fetch(back).transpose(0, 2, 3, 1), image)
+        np.testing.assert_array_equal(on_host(back).transpose(0, 2, 3, 1), image)
 
 
 def test_a_stride_of_zero_repeats(xp: Backend) -> None:
     x = put(xp, counting(4, 3))
     y = element_wise_identity(x, strides=((0, 1), None), scale_bias=(2, 0))
-    np.testing.assert_array_equal(fetch(y), [[0, 2, 4]] * 4)
+    np.testing.assert_array_equal(on_host(y), [[0, 2, 4]] * 4)
     z = element_wise_identity(y, out=y, strides=((1, 0), None))
-    np.testing.assert_array_equal(fetch(z), [[0] * 3, [2] * 3, [4] * 3, [0] * 3])
+    np.testing.assert_array_equal(on_host(z), [[0] * 3, [2] * 3, [4] * 3, [0] * 3])
 
 
 def test_empty_arrays_have_nothing_to_overlap(xp: Backend) -> None:

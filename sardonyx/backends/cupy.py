@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Sequence
 from functools import cache, partial
@@ -28,17 +29,39 @@ IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tensordot", "tril",
 # DLPack's numbers for CUDA's memory: a device's own, and memory that host and device share.
 CUDA_MEMORY = (2, 13)
 
+OUT_OF_MEMORY = "the device is out of memory; use smaller inputs or another device"
+# What the messages of CUDA's driver, of its runtime and of CuPy's loader mean.
+EXPLANATIONS = {
+    "cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY": OUT_OF_MEMORY,
+    r"libnvrtc|cuda_fp16\.h|Failure finding|CUDA headers": (
+        "CuPy cannot find the CUDA toolkit; install 'cupy-cuda13x[ctk]'"
+    ),
+    "cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS": (
+        "a kernel read or wrote out of bounds; the process has to be started anew"
+    ),
+    "(cudaError|CUDA_ERROR_)(Misaligned|Hardware|Launch(Failure|Timeout)|Assert"
+    "|MISALIGNED|HARDWARE|LAUNCH_(FAILED|TIMEOUT)|ASSERT)": (
+        "a kernel failed, which ended the work on the GPU; the process has to be started anew"
+    ),
+}
+
 
 class CupyBackend(OnDevice, NumpyLike):
     """One CUDA device. Matrix products of float32 are exact unless CUPY_TF32 says otherwise."""
 
     name: ClassVar[str] = "cupy"
+    # The limit of memory, and the devices in use: CuPy's pool has a limit for each device.
+    _fraction: ClassVar[float | None] = None
+    _in_use: ClassVar[set[int]] = set()
 
     def __init__(self, device: int | None = None) -> None:
         super().__init__(cupy)
         for name in IN_FLOAT32:
             setattr(self, name, partial(self._in_float32, getattr(cupy, name)))
         self.device = _present(device)
+        self._in_use.add(self.device)
+        if self._fraction is not None:
+            _limit_pool(self.device, self._fraction)
         self._fork = _fork()
         # Of each thread, while it runs a segment: the conditions that were checked on the device.
         self._pending = threading.local()
@@ -51,7 +74,7 @@ class CupyBackend(OnDevice, NumpyLike):
     def asarray(self, x: Any, **options: Any) -> Any:
         if isinstance(x, np.ndarray):
             self.dtype(x.dtype)
-        return cupy.asarray(x, **options)
+        return _uploaded(x, **options)
 
     def unstack(self, x: Any, *, axis: int = 0) -> Any:
         return tuple(cupy.moveaxis(x, axis, 0))
@@ -95,6 +118,14 @@ class CupyBackend(OnDevice, NumpyLike):
         if isinstance(value, cupy.ndarray):
             return Backend.pad(self, x, widths, value)
         return super().pad(x, widths, value)
+
+    def _windows(self, x: Any, sizes: Sequence[int]) -> Any:
+        # CuPy's sliding_window_view reads the sizes back from the device, for which the host waits.
+        places = [n - size + 1 for n, size in zip(x.shape[2:], sizes, strict=True)]
+        if min(places, default=1) < 1:
+            raise ValueError(f"windows of {tuple(sizes)} do not fit into {x.shape[2:]}")
+        shape, strides = (*x.shape[:2], *places, *sizes), (*x.strides, *x.strides[2:])
+        return cupy.lib.stride_tricks.as_strided(x, shape, strides)
 
     # CuPy wraps indices that are out of range. Here they read the nearest element, and write none.
 
@@ -182,7 +213,13 @@ class CupyBackend(OnDevice, NumpyLike):
 
     @classmethod
     def limit_memory(cls, fraction: float) -> None:
-        cupy.get_default_memory_pool().set_limit(fraction=fraction)
+        """Limit the devices in use, and each other one when it is first used.
+
+        Asking for the memory of a device takes some of it, so unused devices are not asked.
+        """
+        cls._fraction = fraction
+        for device in cls._in_use | {_present(None)}:
+            _limit_pool(device, fraction)
 
     def reserved(self) -> tuple[int, int]:
         with self.scope():
@@ -207,7 +244,7 @@ class CupyBackend(OnDevice, NumpyLike):
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         self.dtype(value.dtype)
         with self.scope():
-            return cupy.asarray(value)
+            return _uploaded(value)
 
     def fetch(self, value: Any) -> Any:
         with self.scope():
@@ -216,7 +253,8 @@ class CupyBackend(OnDevice, NumpyLike):
     def adopt(self, value: Any) -> Any:
         """Arrays of this device are shared, those of others and of the host copied to it."""
         if not _is_on_cuda(value):
-            return self.put(np.asarray(value))
+            has_only_dlpack = not hasattr(value, "__array__")
+            return self.put(np.from_dlpack(value) if has_only_dlpack else np.asarray(value))
         with self.scope():
             try:
                 array = value if isinstance(value, cupy.ndarray) else cupy.from_dlpack(value)
@@ -231,14 +269,12 @@ class CupyBackend(OnDevice, NumpyLike):
             return value.copy()
 
     def explain(self, error: Exception) -> str | None:
-        text = str(error)
         if isinstance(error, cupy.cuda.memory.OutOfMemoryError):
-            return "the device is out of memory; use smaller inputs or another device"
-        if "libnvrtc" in text or "cuda_fp16.h" in text:
-            return "CuPy cannot find the CUDA toolkit; install 'cupy-cuda13x[ctk]'"
-        if "cudaErrorIllegalAddress" in text:
-            return "a kernel read or wrote out of bounds; the process has to be started anew"
-        return None
+            return OUT_OF_MEMORY
+        text = str(error)
+        return next(
+            (why for pattern, why in EXPLANATIONS.items() if re.search(pattern, text)), None
+        )
 
 
 @cache
@@ -281,8 +317,27 @@ def _present(device: int | None) -> int:
     return device
 
 
+def _limit_pool(device: int, fraction: float) -> None:
+    with cupy.cuda.Device(device):
+        cupy.get_default_memory_pool().set_limit(fraction=fraction)
+
+
+def _uploaded(value: Any, **options: Any) -> Any:
+    """A copy on the device. Of an array without axes CuPy would lose the sign of zero."""
+    if isinstance(value, cupy.ndarray) or np.ndim(value) > 0:
+        return cupy.asarray(value, **options)
+    return cupy.asarray(np.asarray(value)[None], **options).reshape(())
+
+
 def _is_on_cuda(value: Any) -> bool:
-    return hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] in CUDA_MEMORY
+    if not hasattr(value, "__dlpack_device__"):
+        return False
+    try:
+        memory, _ = value.__dlpack_device__()
+    except Exception:
+        # An array of JAX that was deleted has no device; reading it raises an error that says so.
+        return False
+    return memory in CUDA_MEMORY
 
 
 def _is_bfloat16(value: Any) -> bool:

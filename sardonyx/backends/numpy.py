@@ -97,10 +97,15 @@ class NumpyLike(Backend):
         inner = tuple(range(x.ndim, 2 * x.ndim - 2))
         kernel = [d * (k - 1) + 1 for d, k in zip(dilations, weight.shape[2:], strict=True)]
         x = self.pad(x, [(0, 0), (0, 0), *pads], 0) if any(map(any, pads)) else x
-        view = self._namespace.lib.stride_tricks.sliding_window_view(x, kernel, axis=spatial)
+        view = self._windows(x, kernel)
         steps = (slice(None, None, step) for step in (1, 1, *strides, *dilations))
         columns = view[tuple(steps)].transpose((0, 1, *inner, *spatial))
         return self.product_of_columns(columns, weight, groups)
+
+    def _windows(self, x: Any, sizes: Sequence[int]) -> Any:
+        """All windows over the spatial axes: a view, whose last axes are those of a window."""
+        spatial = tuple(range(2, x.ndim))
+        return self._namespace.lib.stride_tricks.sliding_window_view(x, sizes, axis=spatial)
 
     def strides(self, x: Any) -> tuple[int, ...]:
         return tuple(step // x.itemsize for step in x.strides)

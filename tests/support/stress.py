@@ -23,6 +23,7 @@ import onnx
 
 import sardonyx
 from sardonyx.backends.base import Backend
+from tests.support.arrays import on_host
 from tests.support.onnx_builders import model, node, value, weight
 
 WIDTH = 8
@@ -112,7 +113,7 @@ class Stress:
         return x, np.full(shape, drawn.randrange(8), np.float32)
 
     def _check(self, outputs: Any, x: Any, state: Any, scale: float = 1) -> None:
-        y, following = map(np.asarray, outputs)
+        y, following = map(on_host, outputs)
         np.testing.assert_array_equal(following, x + state)
         possible = [
             np.roll((x + state) * w * w * scale, shift, axis=1) for w in WEIGHTS for shift in SHIFTS

@@ -17,6 +17,7 @@ from sardonyx.backends.dtypes import kind_of
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput, LimitExceeded
 from sardonyx.graph.errors.node_errors import raise_translated
+from sardonyx.graph.errors.translation import translated
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.standard.types import dtype_of_type, short_name
 from sardonyx.graph.values.kinds import spec_text
@@ -157,7 +158,7 @@ def importer(
                 f"The input '{info.name}' is a {type(array).__name__}, which is not a readable "
                 "array: pass NumPy, JAX or CuPy arrays, or any with __dlpack__."
             )
-        return partial(_convert, backend.adopt, info)
+        return partial(_convert, backend, backend.adopt, info)
     # Asked of subclasses alone, because NumPy imports its masked arrays when they are first named.
     if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
         raise InvalidInput(
@@ -178,17 +179,18 @@ def importer(
     plain = _copied if copies else _plain
     if backend.takes_numpy:
         return None if is_plain and not copies else plain
-    return partial(_convert, lambda a: backend.put(plain(a)), info)
+    return partial(_convert, backend, lambda a: backend.put(plain(a)), info)
 
 
-def _convert(conversion: Convert, info: ValueInfo, array: Any) -> Any:
+def _convert(backend: Backend, conversion: Convert, info: ValueInfo, array: Any) -> Any:
     try:
         return conversion(array)
     except Exception as error:
-        raise InvalidInput(
-            f"The input '{info.name}', a {type(array).__module__}.{type(array).__name__}, cannot "
-            f"be read: {first_line(error)}."
-        ) from error
+        kind = f"{type(array).__module__}.{type(array).__name__}"
+        summary = f"The input '{info.name}', a {kind}, cannot be read"
+        if backend.explain(error):
+            raise translated(error, summary, backend) from error
+        raise InvalidInput(f"{summary}: {first_line(error)}.") from error
 
 
 def _widening(array: Any, info: ValueInfo, backend: Backend) -> Convert | None:

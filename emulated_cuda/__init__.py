@@ -1,0 +1,1 @@
+"""CUDA on a CPU: test equipment, by which CuPy's tests run without a GPU. See README.md."""

@@ -1,0 +1,1 @@
+#pragma once  // kernels/emulated_cuda.h has all that kernels use
