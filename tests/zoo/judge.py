@@ -35,14 +35,17 @@ class Verdict:
     # Over the source's own results: None where the source gave none.
     worst_of_source: float | None = None
     operators: Sequence[str] = ()
+    backends: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def judged(entry: Entry, path: Path) -> tuple[Verdict, Sequence[Call]]:
+def judged(
+    entry: Entry, path: Path, backends: Sequence[str] = BACKENDS
+) -> tuple[Verdict, Sequence[Call]]:
     """Export a model and compare all of its calls."""
-    verdict = Verdict(entry.name, entry.exporter)
+    verdict = Verdict(entry.name, entry.exporter, backends=backends)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -63,7 +66,7 @@ def compare(verdict: Verdict, entry: Entry, path: Path, calls: Sequence[Call]) -
     except Exception as error:  # Likewise.
         verdict.not_in_onnxruntime = first_line(error)
         plain = fused = None
-    for backend in BACKENDS:
+    for backend in verdict.backends:
         try:
             ours = in_sardonyx(path, calls, backend)
         except sardonyx.SardonyxError as error:

@@ -25,8 +25,8 @@ def renew(page: Path, verdicts: Mapping[str, Sequence[Verdict]]) -> None:
 def table_of(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
     """Return a line for each family and exporter."""
     lines = [
-        "| family | exporter | models | agree with onnxruntime | with the source | worst error |",
-        "|---|---|---|---|---|---|",
+        "| family | exporter | models | as onnxruntime | as the source | worst error | on |",
+        "|---|---|---|---|---|---|---|",
     ]
     everything: list[Verdict] = []
     for family, models in verdicts.items():
@@ -52,6 +52,7 @@ def _row(family: str, exporter: str, models: Sequence[Verdict]) -> str:
         f"{agree} of {len(there)}",
         f"{with_source} of {len(sourced)}",
         f"{worst:.1g}",
+        ", ".join(sorted({name for each in exported for name in each.backends})),
     )
     return f"| {' | '.join(cells)} |"
 
