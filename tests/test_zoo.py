@@ -15,8 +15,8 @@ from tests.support.agreement import COARSE, EXACT, of_all
 from tests.zoo.judge import Level, in_onnxruntime, in_sardonyx
 from tests.zoo.recording import FOLDER, restored
 
-# Hundreds of graphs: NumPy runs all of them in the slow tests. JAX takes seconds to compile each, and
-# runs one in so many; so does CuPy, if it is here. `python -m tests.zoo` runs all.
+# Hundreds of graphs: NumPy runs all of them in the slow tests. JAX takes seconds for each and runs
+# one in so many; so does CuPy, if it is here. `python -m tests.zoo` runs all.
 OTHERS_ONE_IN = 8
 # And of these so many run by default.
 ONE_IN = 20
