@@ -1,7 +1,8 @@
 """Files that onnxruntime's own tools write from the recorded models, and what becomes of them here.
 
 `python -m tests.support.onnxruntime_files` prints a table: for each tool, how many of the files
-that onnxruntime runs sardonyx runs too, with equal results.
+that onnxruntime runs sardonyx runs too, with equal results. Arguments name other models: those of
+tests/models, a family of the zoo such as `zoo/text_decoders`, or one graph of it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 import sardonyx
 from tests.support.agreement import COARSE, EXACT, of_all
 from tests.test_exporter_models import FOLDER, NAMES, recorded_calls
+from tests.zoo import recording
 
 # Writes a file from the path of a model to a new path; the name says which recorded calls fit.
 Tool = Callable[[str, Path, Path], None]
@@ -71,7 +73,7 @@ class Recorded(CalibrationDataReader):
     """The recorded inputs of a model, for calibration."""
 
     def __init__(self, name: str) -> None:
-        self._feeds = iter([feeds for feeds, _ in recorded_calls(name)])
+        self._feeds = iter(feeds_of(name))
 
     def get_next(self) -> dict[str, Any] | None:
         return next(self._feeds, None)
@@ -131,11 +133,52 @@ TOOLS: Mapping[str, Tool] = {
     "MatMulNBits, 4 bits QDQ": partial(few_bits, 4, quant_format=QuantFormat.QDQ),
     "transformers.optimizer, bert": partial(transformers, "bert"),
     "transformers.optimizer, gpt2": partial(transformers, "gpt2"),
+    "transformers.optimizer, bart": partial(transformers, "bart"),
+    "transformers.optimizer, t5": partial(transformers, "t5"),
+    "transformers.optimizer, vit": partial(transformers, "vit"),
     "float16": partial(halves, keeps_ends=False),
     "float16 inside": partial(halves, keeps_ends=True),
 }
 # The tools whose files compute with fewer than 16 bits.
 OF_FEW_BITS = ("dynamic", "QDQ", "QOperator", "MatMulNBits", "float16")
+
+
+# -- models ---------------------------------------------------------------------------------------
+
+IN_ZOO = "zoo/"
+
+
+def chosen(names: list[str]) -> list[str]:
+    """Return the names of models, each family of the zoo as all of its graphs of whole floats."""
+    models = []
+    for name in names:
+        folder = recording.FOLDER / name.removeprefix(IN_ZOO)
+        if not (name.startswith(IN_ZOO) and folder.is_dir()):
+            models.append(name)
+            continue
+        stems = [path.name.removesuffix(".onnx.xz") for path in sorted(folder.glob("*.onnx.xz"))]
+        graphs = [f"{name}/{stem}" for stem in stems]
+        models += [graph for graph in graphs if not in_zoo(graph).coarse]
+    return models
+
+
+@cache
+def in_zoo(name: str) -> recording.Restored:
+    """Return a graph of the zoo, with weights drawn anew."""
+    return recording.restored(recording.FOLDER / f"{name.removeprefix(IN_ZOO)}.onnx.xz")
+
+
+def content_of(name: str) -> bytes:
+    if name.startswith(IN_ZOO):
+        return in_zoo(name).content
+    return (FOLDER / f"{name}.onnx").read_bytes()
+
+
+def feeds_of(name: str) -> list[dict[str, Any]]:
+    """Return the inputs of a model's calls."""
+    if name.startswith(IN_ZOO):
+        return [dict(call.feeds) for call in in_zoo(name).calls]
+    return [feeds for feeds, _ in recorded_calls(name)]
 
 
 # -- results --------------------------------------------------------------------------------------
@@ -161,7 +204,7 @@ def outcome(tool: str, name: str) -> Outcome:
     """Write a file, run it in onnxruntime with and without optimization, and here."""
     try:
         content = written(tool, name)
-        calls = [_in_its_types(content, feeds) for feeds, _ in recorded_calls(name)]
+        calls = [_in_its_types(content, feeds) for feeds in feeds_of(name)]
         plain = [_in_onnxruntime(content, feeds, Level.ORT_DISABLE_ALL) for feeds in calls]
         fused = [_in_onnxruntime(content, feeds, Level.ORT_ENABLE_ALL) for feeds in calls]
     except Exception as error:  # Each tool has its own exceptions for models that it cannot take.
@@ -178,13 +221,14 @@ def outcome(tool: str, name: str) -> Outcome:
 def written(tool: str, name: str) -> bytes:
     """Return the content of the file that a tool writes from a recorded model."""
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "written.onnx"
+        source, target = Path(folder) / "source.onnx", Path(folder) / "written.onnx"
+        source.write_bytes(content_of(name))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             logging.disable(logging.CRITICAL)
             onnxruntime.set_default_logger_severity(4)
             try:
-                TOOLS[tool](name, FOLDER / f"{name}.onnx", target)
+                TOOLS[tool](name, source, target)
             finally:
                 onnxruntime.set_default_logger_severity(2)
                 logging.disable(logging.NOTSET)
@@ -234,7 +278,7 @@ def main() -> None:
     """Print a line for each tool, and every file that does not run as in onnxruntime."""
     counts: dict[str, Counter[str]] = {tool: Counter() for tool in TOOLS}
     failures = []
-    for tool, name, result in outcomes(sys.argv[1:] or NAMES):
+    for tool, name, result in outcomes(chosen(sys.argv[1:] or NAMES)):
         counts[tool][result.kind] += 1
         if result.kind in ("different", "refused"):
             why = ", ".join(sorted(result.missing)) or result.detail
