@@ -152,8 +152,17 @@ class Backend(Operations):
         """Shapes and dtypes of `function`'s results without running it. Compiled backends only."""
         raise NotImplementedError
 
-    def bind(self, replay: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> Executable:
-        """Return a function of arrays from one of a backend and arrays like `arguments`."""
+    def bind(
+        self,
+        replay: Callable[..., Sequence[Any]],
+        arguments: Sequence[Any],
+        note: Callable[[str], None],
+    ) -> Executable:
+        """Return a function of arrays from one of a backend and of arrays like `arguments`.
+
+        For backends that do not compile. One that fuses steps passes `note` the reason if it runs
+        them one by one.
+        """
         return self.compile(partial(replay, self), arguments)
 
     def deferred(

@@ -25,16 +25,22 @@ class FusedSegments(Backend):
     # Whether segments are fused at all.
     fuses_segments: bool = True
 
-    def bind(self, replay: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> Executable:
-        plain = super().bind(replay, arguments)
+    def bind(
+        self,
+        replay: Callable[..., Sequence[Any]],
+        arguments: Sequence[Any],
+        note: Callable[[str], None],
+    ) -> Executable:
+        plain = super().bind(replay, arguments, note)
         if not self.fuses_segments or getattr(self, "checked", False):
             return plain
         try:
             program = fused(replay, arguments, self)
         except Exception as error:
             # Whatever the reason is, the steps one by one are right, and name the node at fault.
-            return Executable(plain.run, reason=f"{type(error).__name__}: {error}")
-        return Executable(FusedOrPlain(program, plain.run))
+            note(f"{type(error).__name__}: {error}")
+            return plain
+        return Executable(FusedOrPlain(program, plain.run, note))
 
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
         return cupy.empty(shape, dtype)
@@ -56,11 +62,10 @@ class FusedSegments(Backend):
 class FusedOrPlain:
     """A fused program, until it meets what it was not compiled for."""
 
-    def __init__(self, program: Program, plain: Replay) -> None:
+    def __init__(self, program: Program, plain: Replay, note: Callable[[str], None]) -> None:
         self.program: Program | None = program
         self.plain = plain
-        # Why the steps run one by one now.
-        self.reason: str | None = None
+        self.note = note
 
     def __call__(self, *arrays: Any) -> Sequence[Any]:
         program = self.program
@@ -69,7 +74,8 @@ class FusedOrPlain:
         try:
             return program(*arrays)
         except NotFused as error:
-            self.program, self.reason = None, str(error)
+            self.program = None
+            self.note(str(error))
             return self.plain(*arrays)
         except Exception:
             # The steps one by one raise the same, and name the node.

@@ -39,5 +39,3 @@ class Executable:
 
     run: Replay
     costs: Callable[[], Costs] | None = None
-    # Why it runs step by step, on a backend that otherwise fuses steps.
-    reason: str | None = None

@@ -63,7 +63,9 @@ class Elements:
             source = node.operands[0]
             return self.value(source, node.rule.digits(digits, node.shape, source.shape, reader))
         if isinstance(node, Iota):
-            return self.lines.define(key, kind, digits_of(digits, node.shape, self.lines)[node.axis])
+            return self.lines.define(
+                key, kind, digits_of(digits, node.shape, self.lines)[node.axis]
+            )
         if isinstance(node, Joined):
             return self._joined(node, digits, kind)
         if isinstance(node, Reduction):

@@ -162,7 +162,9 @@ def expression(node: Elementwise, operands: Sequence[str]) -> str:
     text = _table(dtype)[name].format(*same)
     if dtype.kind in "iu":
         text = text.replace("(U)", f"({wrapping_type(dtype)})")
-    text = text.replace("(T)", f"({register_type(dtype)})").replace("<T>", f"<{register_type(dtype)}>")
+    text = text.replace("(T)", f"({register_type(dtype)})").replace(
+        "<T>", f"<{register_type(dtype)}>"
+    )
     return rounded(text, dtype)
 
 

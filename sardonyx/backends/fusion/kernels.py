@@ -6,8 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sardonyx.backends.fusion.expressions import SLOW
-from sardonyx.backends.fusion.index_text import Digits, broadcast_digits, digits_of
-from sardonyx.backends.fusion.nodes import Constant, Elementwise, Indexed, Iota, Joined, Node, Reduction
+from sardonyx.backends.fusion.index_text import Digits, IndexNames, broadcast_digits, digits_of
+from sardonyx.backends.fusion.nodes import (
+    Constant,
+    Elementwise,
+    Indexed,
+    Iota,
+    Joined,
+    Node,
+    Reduction,
+)
 
 # A kernel has at most so many nodes and arrays.
 MOST_NODES, MOST_ARRAYS = 120, 48
@@ -47,6 +55,18 @@ def _digits(*digits: tuple[str, int]) -> Digits:
     return tuple([digit for digit in digits if digit[1] != 1])
 
 
+class Names:
+    """Short names of index expressions, for comparing them."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def index(self, text: str) -> str:
+        if text.isidentifier() or text.isdigit():
+            return text
+        return self._names.setdefault(text, f"i{len(self._names)}")
+
+
 @dataclass(eq=False, slots=True)
 class Kernel:
     """Nodes that one kernel computes; it writes those in `stores`, and reads its leaves."""
@@ -56,7 +76,7 @@ class Kernel:
     inlined: list[Node] = field(default_factory=list)
     # Each node that is needed, and where.
     needs: dict[Node, set[Digits]] = field(default_factory=dict)
-    names: Names = field(default_factory=lambda: Names())
+    names: Names = field(default_factory=Names)
 
     def store(self, node: Node) -> None:
         digits = self.space.digits(node)
@@ -92,26 +112,15 @@ class Kernel:
 
     @property
     def is_full(self) -> bool:
-        arrays = len(self.needs) - len(self.inlined)
-        return len(self.inlined) >= MOST_NODES or arrays >= MOST_ARRAYS
+        if len(self.inlined) >= MOST_NODES:
+            return True
+        return len(self.needs) >= MOST_ARRAYS and len(self.leaves) >= MOST_ARRAYS
 
     @property
     def leaves(self) -> list[Node]:
         """The nodes that it reads from memory."""
         own = set(self.inlined)
         return [node for node in self.needs if node not in own and not is_literal(node)]
-
-
-class Names:
-    """Short names of index expressions, for comparing them."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-
-    def index(self, text: str) -> str:
-        if text.isidentifier() or text.isdigit():
-            return text
-        return self._names.setdefault(text, f"i{len(self._names)}")
 
 
 @dataclass(slots=True)
@@ -152,7 +161,7 @@ def operand_places(
         yield node.operands[0], [(*digits, (column, node.length))]
 
 
-def joined_places(node: Joined, own: list[str], names: Names) -> Iterator[tuple[Node, Digits]]:
+def joined_places(node: Joined, own: list[str], names: IndexNames) -> Iterator[tuple[Node, Digits]]:
     """Yield each part of a concatenation, and the place in it."""
     start = 0
     for operand in node.operands:

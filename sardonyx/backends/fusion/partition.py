@@ -200,7 +200,7 @@ class _Partitioner:
 
     def _in_order(self) -> list[Unit]:
         """Return the units, each after those that it reads, and else in the ops' order."""
-        units = [*self.kernels, *self.views, *self.opaque]
+        units: list[Unit] = [*self.kernels, *self.views, *self.opaque]
         waits = dict.fromkeys(units, 0)
         for unit in units:
             for after in self.later.get(unit, ()):
@@ -232,5 +232,3 @@ def _number(unit: Unit) -> int:
 def partition(results: Sequence[Node]) -> Partition:
     """Return the kernels, views and calls that compute these nodes."""
     return _Partitioner(results).run()
-
-

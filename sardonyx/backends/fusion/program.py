@@ -11,7 +11,15 @@ import numpy as np
 from sardonyx.backends.executable import Replay
 from sardonyx.backends.fusion.kernel_source import KernelSource, source_of
 from sardonyx.backends.fusion.kernels import Kernel
-from sardonyx.backends.fusion.nodes import Argument, Constant, Indexed, Node, Opaque, Part, sorted_nodes
+from sardonyx.backends.fusion.nodes import (
+    Argument,
+    Constant,
+    Indexed,
+    Node,
+    Opaque,
+    Part,
+    sorted_nodes,
+)
 from sardonyx.backends.fusion.partition import Partition, Unit, partition
 from sardonyx.backends.fusion.symbols import Symbol
 from sardonyx.backends.fusion.tracing import TRACING
@@ -74,8 +82,8 @@ class Program:
             if isinstance(node, Part):
                 parts[node.operands[0]].append(node)
         steps = [_step(unit, parts, xp) for unit in divided.units]
-        for _, reads, writes in steps:
-            for node in (*reads, *writes):
+        for _, taken, writes in steps:
+            for node in (*taken, *writes):
                 self._number(node)
         self.results = [self._number(node) for node in divided.results]
         self._copied = {i for i, n in enumerate(divided.results) if isinstance(n, Constant)}
@@ -189,5 +197,3 @@ def fused(function: Replay, arguments: Sequence[Any], xp: Any) -> Program:
     if any(isinstance(o, Part) and o.is_unsized for node in nodes for o in node.operands):
         raise NotFused("a shape depends on data")
     return Program(partition([result.node for result in results]), len(symbols), xp)
-
-

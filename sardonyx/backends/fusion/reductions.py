@@ -18,7 +18,7 @@ def first_value(node: Reduction) -> str:
     is_max = node.function == "max"
     if dtype.kind == "b":
         return literal(not is_max, dtype)
-    if dtype.kind == "f" or dtype.kind == "V":
+    if dtype.kind in "fV":
         return literal(-np.inf if is_max else np.inf, dtype)
     limits = np.iinfo(dtype)
     return literal(limits.min if is_max else limits.max, dtype)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_DEFINITION = re.compile(r"\s*const [a-z_ ]+ (v\d+) = ")
 
 
 @dataclass(eq=False, slots=True)
@@ -78,9 +79,7 @@ class Lines:
         self.blocks[-1].lines.append(line)
 
     @contextmanager
-    def block(
-        self, opening: str, *counters: str, lets_out: bool = False
-    ) -> Iterator[Block]:
+    def block(self, opening: str, *counters: str, lets_out: bool = False) -> Iterator[Block]:
         """Write a block; what is computed before it goes in front of it."""
         inner = Block(frozenset(counters), lets_out)
         self.blocks.append(inner)
@@ -92,4 +91,16 @@ class Lines:
 
     @property
     def text(self) -> str:
-        return "\n".join(f"    {line}" for line in self.blocks[0].lines)
+        return "\n".join(f"    {line}" for line in _without_unused(self.blocks[0].lines))
+
+
+def _without_unused(lines: list[str]) -> list[str]:
+    """Return the lines without the variables that no later line reads."""
+    read: set[str] = set()
+    used = []
+    for line in reversed(lines):
+        defined = _DEFINITION.match(line)
+        if defined is None or defined[1] in read:
+            read.update(_NAME.findall(line[defined.end() :] if defined else line))
+            used.append(line)
+    return used[::-1]

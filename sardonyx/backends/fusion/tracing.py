@@ -109,7 +109,7 @@ class TracingBackend(OnDevice):
     def _like(self, result: Any, kind: type[Node], *operands: Node, **fields: Any) -> Symbol:
         """Return a symbol with the shape and dtype of an inferred result."""
         if not result.size:
-            return self.put(np.empty(result.shape, result.dtype))
+            return self.symbol(self.node(np.empty(result.shape, result.dtype)))
         node = kind(shape=result.shape, dtype=result.dtype, operands=operands, **fields)
         return self.symbol(node)
 
@@ -152,9 +152,16 @@ class TracingBackend(OnDevice):
         return self.symbol(self.node(np.asarray(value)))
 
     def asarray(self, value: Any, *, dtype: Any = None, copy: bool | None = None) -> Any:
-        if isinstance(value, Symbol):
-            return value if dtype is None else self.astype(value, dtype)
-        return self.put(np.asarray(value, dtype))
+        if not isinstance(value, Symbol):
+            return self.put(np.asarray(value, dtype))
+        value = value if dtype is None else self.astype(value, dtype)
+        return self._copied(value) if copy else value
+
+    def _copied(self, x: Any) -> Any:
+        """Return `x` in an array of its own, if it gets one: a result may be written to."""
+        if x.dtype not in DTYPES:
+            return self.opaque("asarray", x, copy=True)
+        return self._computed("astype", x.blank, [x], x.dtype)
 
     def full(self, shape: Any, value: Any, *, dtype: Any = None) -> Any:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -394,7 +401,7 @@ class TracingBackend(OnDevice):
             return self.opaque("concat", arrays, axis=axis)
         cast = [self.astype(array, result.dtype) for array in arrays if array.size]
         if len(cast) == 1:
-            return cast[0]
+            return self._copied(cast[0])
         nodes = [array.node for array in cast]
         return self._like(result, Joined, *nodes, axis=axis % len(result.shape))
 
@@ -414,12 +421,14 @@ class TracingBackend(OnDevice):
         result = SHAPES.tile(x.blank, repetitions)
         rank = len(result.shape)
         sizes = (1,) * (rank - x.ndim) + x.shape
-        pairs = [(new // old if old else 0, old) for new, old in zip(result.shape, sizes, strict=True)]
+        pairs = [
+            (new // old if old else 0, old) for new, old in zip(result.shape, sizes, strict=True)
+        ]
         if not result.size:
             return self.put(np.empty(result.shape, result.dtype))
         x = self.reshape(x, tuple([size for _, old in pairs for size in (1, old)]))
         x = self.broadcast_to(x, tuple([size for pair in pairs for size in pair]))
-        return self.reshape(x, result.shape)
+        return self._copied(self.reshape(x, result.shape))
 
     def repeat(self, x: Any, repeats: Any, *, axis: int | None = None) -> Any:
         if axis is None or not isinstance(repeats, int) or not x.size or not repeats:
@@ -428,12 +437,13 @@ class TracingBackend(OnDevice):
         end = axis % x.ndim + 1
         x = self.reshape(x, (*x.shape[:end], 1, *x.shape[end:]))
         x = self.broadcast_to(x, (*x.shape[:end], repeats, *x.shape[end + 1 :]))
-        return self.reshape(x, result.shape)
+        return self._copied(self.reshape(x, result.shape))
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
         if x.dtype not in DTYPES or isinstance(value, str) or _any_negative(widths):
             return self.opaque("pad", x, widths, value)
-        return super().pad(x, widths, value)
+        padded = super().pad(x, widths, value)
+        return self._copied(x) if padded is x else padded
 
     # -- computed indices -------------------------------------------------------------------------
 

@@ -55,8 +55,8 @@ class Compiler:
     shared: int = 0
     # Runs of segments that were not compiled yet.
     interpreted: int = 0
-    # Segments that run step by step, on a backend that fuses steps.
-    unfused: int = 0
+    # Why segments run step by step on a backend that fuses steps, and how many.
+    unfused: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     _executables: WeakValueDictionary[Any, Executable | Interpretation] = field(
         default_factory=WeakValueDictionary
@@ -95,11 +95,11 @@ class Compiler:
     def _bound(self, unit: Unit) -> Executable:
         """Return the unit's function on a backend that does not compile whole segments."""
         with self.backend.scope():
-            executable = self.backend.bind(unit.replay, unit.arguments)
-        if executable.reason is not None:
-            with self._lock:
-                self.unfused += 1
-        return executable
+            return self.backend.bind(unit.replay, unit.arguments, self._note_unfused)
+
+    def _note_unfused(self, reason: str) -> None:
+        with self._lock:
+            self.unfused[reason] = self.unfused.get(reason, 0) + 1
 
     def _key(self, unit: Unit) -> Any:
         """Return a key, equal for units with equal functions; None if that is unknown."""
