@@ -112,7 +112,9 @@ def some_integers(dtype: np.dtype[Any], seed: int) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_functions_of_floats(cupy_backend: CupyBackend, dtype: np.dtype[Any]) -> None:
     x, y = some_floats(dtype, 0), some_floats(dtype, 1)
-    assert_same(cupy_backend, of_each(OF_FLOATS), x, units=6)
+    # NumPy's backend has no error function of float16, whose squares overflow.
+    names = [name for name in OF_FLOATS if name != "erf" or dtype != np.float16]
+    assert_same(cupy_backend, of_each(names), x, units=6)
     assert_same(cupy_backend, of_each(OF_TWO_FLOATS), x, y, units=6)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.fusion.c_types import converted, register_type, rounded, wrapping_type
-from sardonyx.backends.fusion.nodes import DTYPES, Elementwise
+from sardonyx.backends.fusion.nodes import DTYPES, Constant, Elementwise, Node
 
 BOOL = np.dtype(np.bool_)
 
@@ -88,6 +88,8 @@ _TESTS: Mapping[str, str] = {
     "less_equal": "{0} <= {1}",
     "not_equal": "{0} != {1}",
 }
+# Comparisons of unsigned integers with zero, of which compilers warn.
+_OF_UNSIGNED: Mapping[str, str] = {"greater_equal": "true", "less": "false"}
 _LOGIC: Mapping[str, str] = {
     "logical_and": "{0} && {1}",
     "logical_not": "!{0}",
@@ -157,6 +159,8 @@ def expression(node: Elementwise, operands: Sequence[str]) -> str:
         return rounded(power.format(operands[0]), dtype)
     same = [_atom(converted(o, s, dtype)) for o, s in zip(operands, sources, strict=True)]
     tests = {**_TESTS, **_LOGIC, **_FLOAT_TESTS}
+    if dtype.kind == "u" and name in _OF_UNSIGNED and _is_literal(node.operands[1], 0):
+        return _OF_UNSIGNED[name]
     if name in tests:
         return tests[name].format(*same)
     text = _table(dtype)[name].format(*same)
@@ -170,9 +174,12 @@ def expression(node: Elementwise, operands: Sequence[str]) -> str:
 
 def _square_of(node: Elementwise) -> str | None:
     """Return the form of a power of 2, which NumPy multiplies."""
-    exponent = getattr(node.operands[1], "value", None)
-    is_square = exponent is not None and exponent.size == 1 and exponent.item() == 2
-    return "{0} * {0}" if is_square and node.operands[0].dtype == node.dtype else None
+    is_square = _is_literal(node.operands[1], 2) and node.operands[0].dtype == node.dtype
+    return "{0} * {0}" if is_square else None
+
+
+def _is_literal(node: Node, number: int) -> bool:
+    return isinstance(node, Constant) and node.value.size == 1 and node.value.item() == number
 
 
 def _same_bits(text: str, source: np.dtype[Any], dtype: np.dtype[Any]) -> str:

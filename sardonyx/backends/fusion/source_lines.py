@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_DEFINITION = re.compile(r"\s*const [a-z_ ]+ (v\d+) = ")
+_DEFINITION = re.compile(r"\s*const [a-z_ ]+ (\w+) = ")
 
 
 @dataclass(eq=False, slots=True)
