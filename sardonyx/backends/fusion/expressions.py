@@ -102,7 +102,8 @@ _FLOAT_TESTS: Mapping[str, str] = {
     "isnan": "{0} != {0}",
     "signbit": "signbit({0})",
 }
-FUNCTIONS = frozenset({*_FLOATS, *_INTEGERS, *_BOOLEANS, *_TESTS, *_LOGIC, *_FLOAT_TESTS})
+_ALL_TESTS: Mapping[str, str] = {**_TESTS, **_LOGIC, **_FLOAT_TESTS}
+FUNCTIONS = frozenset({*_FLOATS, *_INTEGERS, *_BOOLEANS, *_ALL_TESTS})
 FUNCTIONS -= {"bitcast", "astype", "where"}
 # What takes as long as many additions.
 SLOW = frozenset(_FLOAT_CALLS) - {"abs", "ceil", "copysign", "floor", "round", "trunc"}
@@ -158,11 +159,9 @@ def expression(node: Elementwise, operands: Sequence[str]) -> str:
     if name == "pow" and (power := _square_of(node)) is not None:
         return rounded(power.format(operands[0]), dtype)
     same = [_atom(converted(o, s, dtype)) for o, s in zip(operands, sources, strict=True)]
-    tests = {**_TESTS, **_LOGIC, **_FLOAT_TESTS}
-    if dtype.kind == "u" and name in _OF_UNSIGNED and _is_literal(node.operands[1], 0):
-        return _OF_UNSIGNED[name]
-    if name in tests:
-        return tests[name].format(*same)
+    if name in _ALL_TESTS:
+        is_known = dtype.kind == "u" and name in _OF_UNSIGNED and _is_literal(node.operands[1], 0)
+        return _OF_UNSIGNED[name] if is_known else _ALL_TESTS[name].format(*same)
     text = _table(dtype)[name].format(*same)
     if dtype.kind in "iu":
         text = text.replace("(U)", f"({wrapping_type(dtype)})")
