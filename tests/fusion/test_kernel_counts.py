@@ -13,7 +13,9 @@ from sardonyx.backends.fusion.kernel_source import KernelSource
 from sardonyx.backends.fusion.program import Launch, Program, fused
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.activation import Gelu, Relu, Softmax
+from sardonyx.ops.convolution import Conv
 from sardonyx.ops.normalization import GroupNormalization, LayerNormalization, RMSNormalization
+from sardonyx.ops.pooling import MaxPool
 from sardonyx.ops.quantization import DequantizeLinear
 
 FLOAT = np.dtype(np.float32)
@@ -86,6 +88,18 @@ ONE_KERNEL: dict[str, tuple[Function, list[Any]]] = {
     "dequantization": (
         lambda xp, x, s, z: [xp.matmul(DequantizeLinear(xp, x, s, z, axis=1), np.zeros((4, 4)))],
         [np.zeros((8, 4), np.uint8), (4,), np.zeros(4, np.uint8)],
+    ),
+    "padded max pooling": (
+        lambda xp, x: [MaxPool(xp, Relu(xp, x), kernel_shape=(3, 3), pads=(1, 1, 1, 1), outputs=1)],
+        [(1, 4, 8, 8)],
+    ),
+    "depthwise convolution": (
+        lambda xp, x, w, b: [Relu(xp, Conv(xp, x, w, b, group=4, pads=(1, 1, 1, 1)))],
+        [(1, 4, 8, 8), (4, 1, 3, 3), (4,)],
+    ),
+    "columns of a convolution": (
+        lambda xp, x, w: [Conv(xp, Relu(xp, x), w, pads=(1, 1, 1, 1))],
+        [(1, 4, 8, 8), (8, 4, 3, 3)],
     ),
     "flip and transpose": (
         lambda xp, x: [Relu(xp, xp.permute_dims(xp.flip(x, axis=1), (1, 0)))],

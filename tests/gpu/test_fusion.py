@@ -214,6 +214,36 @@ def test_forms(cupy_backend: CupyBackend) -> None:
     assert_same(cupy_backend, forms, x)
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, np.dtype(np.int32)], ids=str)
+def test_windows(cupy_backend: CupyBackend, dtype: np.dtype[Any]) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (2, 3, 9, 8)).astype(dtype)
+
+    def pooled(xp: Any, x: Any) -> Any:
+        y = x + x
+        return [
+            xp.window_max(y, (3, 2), (2, 1), (1, 2)),
+            xp.window_sum(xp.pad(y, [(0, 0), (0, 0), (1, 1), (0, 2)], 0), (2, 2), (1, 3), (1, 1)),
+            xp.window_max(xp.exp(x), (3, 3), (1, 1), (1, 1)) if dtype.kind == "f" else y,
+        ]
+
+    assert_same(cupy_backend, pooled, x, units=4)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_convolutions(cupy_backend: CupyBackend, dtype: np.dtype[Any], groups: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(-4, 5, (2, 4, 7, 6)).astype(dtype)
+    weight = rng.integers(-4, 5, (4, 4 // groups, 3, 2)).astype(dtype)
+
+    def convolved(xp: Any, x: Any, weight: Any) -> Any:
+        layout = {"pads": [(1, 0), (2, 1)], "dilations": (2, 1), "groups": groups}
+        y = xp.convolution(xp.maximum(x, 0), weight, strides=(2, 1), **layout)
+        return [xp.maximum(y - 1, 0)]
+
+    assert_same(cupy_backend, convolved, x, weight, units=1)
+
+
 def test_computed_indices(cupy_backend: CupyBackend) -> None:
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     indices = np.array([[0, -1], [3, 2]], np.int64)

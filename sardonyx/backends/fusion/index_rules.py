@@ -151,6 +151,33 @@ class Gather:
     view: ClassVar[Callable[..., Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows over the last axes: axes for the place in a window, and for the window.
+
+    Those for the window come first, unless `is_kernel_first`.
+    """
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    is_kernel_first: bool
+    is_view: ClassVar[bool] = False
+
+    def digits(self, digits: Digits, shape: Shape, source: Shape, reader: Reader) -> Digits:
+        own, count = digits_of(digits, shape, reader), len(self.strides)
+        places, inner = own[-2 * count : -count], own[-count:]
+        if self.is_kernel_first:
+            places, inner = inner, places
+        parts = zip(places, self.strides, inner, self.dilations, strict=True)
+        expressions = [
+            reader.index(f"{place} * {stride} + {within} * {dilation}")
+            for place, stride, within, dilation in parts
+        ]
+        return as_digits([*own[: -2 * count], *expressions], source)
+
+    view: ClassVar[Callable[..., Any]]
+
+
 def _moved(expression: str, start: int, step: int, names: IndexNames) -> str:
     scaled = expression if step == 1 else f"{expression} * {step}"
     if not start:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sardonyx.backends.fusion.expressions import SLOW
+from sardonyx.backends.fusion.index_rules import Windows
 from sardonyx.backends.fusion.index_text import Digits, IndexNames, broadcast_digits, digits_of
 from sardonyx.backends.fusion.nodes import (
     Constant,
@@ -77,6 +78,8 @@ class Kernel:
     # Each node that is needed, and where.
     needs: dict[Node, set[Digits]] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
+    # How often about it computes an element of a node, if windows read it again and again.
+    repeats: dict[Node, int] = field(default_factory=dict)
 
     def store(self, node: Node) -> None:
         digits = self.space.digits(node)
@@ -90,6 +93,11 @@ class Kernel:
         for digits in self.needs[node]:
             for operand, places in operand_places(node, digits, self.space, self.names):
                 self.needs.setdefault(operand, set()).update(places)
+        often = self.repeats.get(node, 1)
+        if isinstance(node, Indexed) and isinstance(node.rule, Windows):
+            often *= max(node.size // node.operands[0].size, 1)
+        for operand in node.operands:
+            self.repeats[operand] = max(self.repeats.get(operand, 1), often)
 
     def by_rows(self, reduction: Reduction) -> Kernel | None:
         """Return the kernel whose rows are those of a reduction, if it can have such rows."""
@@ -108,7 +116,7 @@ class Kernel:
 
     def replace_by(self, other: Kernel) -> None:
         self.space, self.stores, self.inlined = other.space, other.stores, other.inlined
-        self.needs, self.names = other.needs, other.names
+        self.needs, self.names, self.repeats = other.needs, other.names, other.repeats
 
     @property
     def is_full(self) -> bool:

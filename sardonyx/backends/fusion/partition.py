@@ -121,6 +121,8 @@ class _Partitioner:
             return False
         if isinstance(node, Reduction):
             return self._reduced_inside(node, kernels[0])
+        if is_slow(node) and any(kernel.repeats.get(node, 1) > 1 for kernel in kernels):
+            return False
         most = MOST_CHEAP_PLACES if is_cheap(node) else 1 if is_slow(node) else MOST_PLACES
         if any(len(kernel.needs[node]) > most for kernel in kernels):
             return False

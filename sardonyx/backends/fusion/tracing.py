@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sardonyx.backends.fusion.expressions import FUNCTIONS
-from sardonyx.backends.fusion.forms import Forms
 from sardonyx.backends.fusion.nodes import DTYPES, Iota, Reduction
 from sardonyx.backends.fusion.recording import BOOL
+from sardonyx.backends.fusion.windows import WindowFunctions
 from sardonyx.backends.shape_backend import SHAPES
 
 INT64 = np.dtype(np.int64)
@@ -41,7 +41,7 @@ class Namespace:
         return call
 
 
-class TracingBackend(Forms):
+class TracingBackend(WindowFunctions):
     """Ops on symbols: creation and reductions here, the rest in the classes below."""
 
     name: ClassVar[str] = "fusion"
