@@ -244,6 +244,28 @@ def test_convolutions(cupy_backend: CupyBackend, dtype: np.dtype[Any], groups: i
     assert_same(cupy_backend, convolved, x, weight, units=1)
 
 
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((2, 3, 4), (4, 5)),
+        ((3, 4), (2, 4, 5)),
+        ((2, 1, 3, 4), (2, 6, 4, 5)),
+        ((1, 3, 4), (2, 1, 4, 5)),
+        ((1, 2, 3, 4), (2, 4, 5)),
+        ((4,), (2, 4, 5)),
+        ((2, 3, 4), (4,)),
+        ((2, 50, 40), (30, 1, 40, 2)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_products_of_matrices(
+    cupy_backend: CupyBackend, left: tuple[int, ...], right: tuple[int, ...], dtype: str
+) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in (left, right))
+    assert_same(cupy_backend, lambda xp, a, b: [xp.matmul(a + 1, b) * 2], a, b)
+
+
 def test_computed_indices(cupy_backend: CupyBackend) -> None:
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     indices = np.array([[0, -1], [3, 2]], np.int64)

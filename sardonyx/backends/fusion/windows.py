@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.fusion.forms import Forms
 from sardonyx.backends.fusion.index_rules import Windows
 from sardonyx.backends.fusion.nodes import DTYPES, Indexed, Reduction
+from sardonyx.backends.fusion.products import Products
 from sardonyx.backends.shape_arrays import shape_array
 from sardonyx.backends.shape_backend import SHAPES
 
@@ -19,7 +19,7 @@ FLOAT32 = np.dtype(np.float32)
 LARGEST_WINDOW = 64
 
 
-class WindowFunctions(Forms):
+class WindowFunctions(Products):
     """What reads windows over the last axes."""
 
     def window_max(self, x: Any, kernel: Any, strides: Any, dilations: Any) -> Any:
