@@ -49,7 +49,7 @@ class FusedSegments(Backend):
         return array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
 
     def launcher(self, source: KernelSource) -> Launch:
-        kernel = _kernel(source.source, source.name)
+        kernel = compiled_kernel(source.source, source.name)
         kernel.compile()
         grid, block = (source.blocks,), (source.threads,)
 
@@ -83,6 +83,6 @@ class FusedOrPlain:
 
 
 @cache
-def _kernel(source: str, name: str) -> Any:
+def compiled_kernel(source: str, name: str) -> Any:
     """Return a kernel, the same one for equal sources; CuPy's folder of kernels has it compiled."""
     return cupy.RawKernel(source, name, OPTIONS)
