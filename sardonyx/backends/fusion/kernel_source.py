@@ -45,7 +45,9 @@ def source_of(kernel: Kernel) -> KernelSource:
     joined = ",\n    ".join(parameters)
     index = "int" if _largest(kernel) < LARGEST_INT else "long long"
     text = f"typedef {index} index_t;\n\n"
-    text += f'extern "C" __global__ void {name}(\n    {joined}) {{\n{body}\n}}\n'
+    # With these bounds the compiler leaves each thread the registers that a launch needs.
+    text += f'extern "C" __launch_bounds__({threads}) __global__ void {name}('
+    text += f"\n    {joined}) {{\n{body}\n}}\n"
     return KernelSource(name, with_helpers(text), blocks, threads, reads, writes)
 
 
