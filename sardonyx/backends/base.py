@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -150,6 +151,25 @@ class Backend(Operations):
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
         """Shapes and dtypes of `function`'s results without running it. Compiled backends only."""
         raise NotImplementedError
+
+    def bind(
+        self,
+        replay: Callable[..., Sequence[Any]],
+        arguments: Sequence[Any],
+        note: Callable[[str], None],
+    ) -> Executable:
+        """Return a function of arrays from one of a backend and of arrays like `arguments`.
+
+        For backends that do not compile. One that fuses steps passes `note` the reason if it runs
+        them one by one.
+        """
+        return self.compile(partial(replay, self), arguments)
+
+    def deferred(
+        self, call: Callable[..., Any], arrays: Sequence[Any], specs: Sequence[Spec]
+    ) -> Sequence[Any] | None:
+        """Return stand-ins for the results of a step that raised, if it can run later; or None."""
+        return None
 
     def compile(
         self,

@@ -16,6 +16,7 @@ from cupyx.scipy.special import erf
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import BadData, Condition
+from sardonyx.backends.cupy_fusion import FusedSegments
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.forks import Fork
 from sardonyx.backends.numpy import HOST, NumpyLike
@@ -46,7 +47,7 @@ EXPLANATIONS = {
 }
 
 
-class CupyBackend(OnDevice, NumpyLike):
+class CupyBackend(FusedSegments, OnDevice, NumpyLike):
     """One CUDA device. Matrix products of float32 are exact unless CUPY_TF32 says otherwise."""
 
     name: ClassVar[str] = "cupy"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 
@@ -23,6 +24,8 @@ class Stats:
     compile_seconds: float
     # Runs of segments step by step, before they were compiled.
     interpreted: int
+    # Why segments run step by step on CuPy, which fuses the others, and how many.
+    unfused: Mapping[str, int]
     # Bytes on the device: weights, prepared weights, and constants.
     bytes_held: int
 
@@ -31,5 +34,7 @@ class Stats:
         return "\n".join(f"{name:<16}{_number(value):>16}" for name, value in lines)
 
 
-def _number(value: float) -> str:
+def _number(value: float | Mapping[str, int]) -> str:
+    if isinstance(value, Mapping):
+        value = sum(value.values())
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"

@@ -55,6 +55,8 @@ class Compiler:
     shared: int = 0
     # Runs of segments that were not compiled yet.
     interpreted: int = 0
+    # Why segments run step by step on a backend that fuses steps, and how many.
+    unfused: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     _executables: WeakValueDictionary[Any, Executable | Interpretation] = field(
         default_factory=WeakValueDictionary
@@ -74,7 +76,7 @@ class Compiler:
     def compile(self, unit: Unit) -> Executable | Interpretation:
         """Return the unit's function, which at first may run step by step."""
         if not self.backend.compiled:
-            return self.backend.compile(partial(unit.replay, self.backend), unit.arguments)
+            return self._bound(unit)
         key = self._key(unit)
         if key is None:
             return self._function(unit, None)
@@ -89,6 +91,15 @@ class Compiler:
         with self._lock:
             self._locks.pop(key, None)
         return executable
+
+    def _bound(self, unit: Unit) -> Executable:
+        """Return the unit's function on a backend that does not compile whole segments."""
+        with self.backend.scope():
+            return self.backend.bind(unit.replay, unit.arguments, self._note_unfused)
+
+    def _note_unfused(self, reason: str) -> None:
+        with self._lock:
+            self.unfused[reason] = self.unfused.get(reason, 0) + 1
 
     def _key(self, unit: Unit) -> Any:
         """Return a key, equal for units with equal functions; None if that is unknown."""

@@ -136,6 +136,8 @@ class Stage:
             with compiler.backend.scope():
                 self.begin(self.inputs, compiler, weights)
                 self.binding.arrays(weights)
+                if not compiler.backend.compiled:
+                    self.function(compiler, [*self.inputs, *self.binding.stand_ins(weights)])
             if isinstance(self.executable, Interpretation):
                 self.executable = self.executable.compiled()
 

@@ -81,8 +81,11 @@ class Step:
         try:
             results = self.call(xp, arrays)
         except Exception as error:
-            note_step(error, self.node, arrays, xp)
-            raise
+            later = xp.deferred(self.call, arrays, self.specs)
+            if later is None:
+                note_step(error, self.node, arrays, xp)
+                raise
+            results = later
         frame.update(zip(self.results, results, strict=True))
         for register in releases:
             del frame[register]

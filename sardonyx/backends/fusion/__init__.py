@@ -1,0 +1,1 @@
+"""Segments as a few CUDA kernels: traced with symbols, divided into kernels, written as source."""

@@ -1,0 +1,89 @@
+"""Pooling and convolutions over windows that kernels read in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.fusion.index_rules import Windows
+from sardonyx.backends.fusion.nodes import DTYPES, Indexed, Reduction
+from sardonyx.backends.fusion.products import Products
+from sardonyx.backends.shape_arrays import shape_array
+from sardonyx.backends.shape_backend import SHAPES
+
+FLOAT32 = np.dtype(np.float32)
+# One thread goes over a window of up to so many elements.
+LARGEST_WINDOW = 64
+
+
+class WindowFunctions(Products):
+    """What reads windows over the last axes."""
+
+    def window_max(self, x: Any, kernel: Any, strides: Any, dilations: Any) -> Any:
+        if math.prod(kernel) > LARGEST_WINDOW or x.dtype not in DTYPES:
+            return super().window_max(x, kernel, strides, dilations)
+        return self._over_windows("max", x, kernel, strides, dilations)
+
+    def window_sum(self, x: Any, kernel: Any, strides: Any, dilations: Any) -> Any:
+        if math.prod(kernel) > LARGEST_WINDOW or x.dtype not in DTYPES or x.dtype.kind == "b":
+            return super().window_sum(x, kernel, strides, dilations)
+        return self._over_windows("sum", x, kernel, strides, dilations)
+
+    def convolution(
+        self, x: Any, weight: Any, *, strides: Any, pads: Any, dilations: Any, groups: int
+    ) -> Any:
+        """One kernel if each channel has a filter of its own, else columns and a product."""
+        options = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
+        result = SHAPES.convolution(x.blank, weight.blank, **options)
+        if not {x.dtype, weight.dtype} <= DTYPES or not result.size or not x.size:
+            return self.opaque("convolution", x, weight, **options)
+        kernel = weight.shape[2:]
+        padded = self.pad(x, [(0, 0), (0, 0), *pads], 0) if any(map(any, pads)) else x
+        is_small = math.prod(kernel) <= LARGEST_WINDOW and x.dtype.kind in "fV"
+        if groups == x.shape[1] == weight.shape[0] and is_small:
+            return self._by_channel(padded, weight, strides, dilations)
+        columns = self._windows(padded, kernel, strides, dilations, is_kernel_first=True)
+        return self.product_of_columns(columns, weight, groups)
+
+    def _by_channel(self, x: Any, weight: Any, strides: Any, dilations: Any) -> Any:
+        """Multiply in float32 or wider, and round once."""
+        channels, _, *kernel = weight.shape
+        wide = np.result_type(x.dtype, FLOAT32)
+        view = self._windows(x, kernel, strides, dilations, is_kernel_first=False)
+        filters = self.reshape(weight, (channels, *(1,) * len(kernel), *kernel))
+        products = self.astype(view, wide) * self.astype(filters, wide)
+        return self.astype(self._along_windows("sum", products, len(kernel)), x.dtype)
+
+    def _over_windows(self, name: str, x: Any, kernel: Any, strides: Any, dilations: Any) -> Any:
+        view = self._windows(x, kernel, strides, dilations, is_kernel_first=False)
+        return self._along_windows(name, view, len(kernel))
+
+    def _along_windows(self, name: str, view: Any, rank: int) -> Any:
+        """Reduce the last axes, by one thread for each window."""
+        length = math.prod(view.shape[-rank:])
+        shape = view.shape[:-rank]
+        if length == 1 or not view.size:
+            return self.reshape(view, shape)
+        fields = {"function": name, "computed_in": view.dtype, "length": length}
+        result = shape_array(shape, view.dtype)
+        return self._like(result, Reduction, view.node, is_by_row=False, **fields)
+
+    def _windows(
+        self,
+        x: Any,
+        kernel: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        *,
+        is_kernel_first: bool,
+    ) -> Any:
+        lead = x.shape[: x.ndim - len(kernel)]
+        sizes = SHAPES.window_max(x.blank, kernel, strides, dilations).shape[len(lead) :]
+        axes = (*kernel, *sizes) if is_kernel_first else (*sizes, *kernel)
+        if math.prod(kernel) == 1 and set(strides) == {1}:
+            return self.reshape(x, (*lead, *axes))
+        rule = Windows(tuple(strides), tuple(dilations), is_kernel_first)
+        return self._like(shape_array((*lead, *axes), x.dtype), Indexed, x.node, rule=rule)
