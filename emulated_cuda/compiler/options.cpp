@@ -31,6 +31,8 @@ Options::Options(int count, const char* const* nvrtcs) {
     for (const char* known : {"-I", "-D", "-U", "-std="})
       if (starts_with(option, known)) list.push_back(option);
     defines_macros |= starts_with(option, "-D");
+    for (const char* unfused : {"-fmad=false", "--fmad=false"})
+      if (option == unfused) list.push_back("-ffp-contract=off");
     for (const char* flush : {"-ftz=true", "--ftz=true", "-use_fast_math", "--use_fast_math"})
       flushes_denormals |= option == flush;
     if (starts_with(option, "-I"))

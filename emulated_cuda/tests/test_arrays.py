@@ -61,3 +61,12 @@ def test_a_product_and_a_sum_are_rounded_once() -> None:
     a = np.float32(1 + 2**-12)
     exact = np.float64(a) * np.float64(a) - 1
     assert fused(cupy.asarray(a), cupy.asarray(a), cupy.float32(-1)) == np.float32(exact)
+
+
+def test_products_are_not_fused_with_sums_if_the_caller_says_so() -> None:
+    a = np.float32(1 + 2**-12)
+    kernel = cupy.ElementwiseKernel(
+        "float32 a, float32 b, float32 c", "float32 y", "y = a * b + c", options=("-fmad=false",)
+    )
+    rounded = np.float32(np.float32(a * a) + np.float32(-1))
+    assert kernel(cupy.asarray(a), cupy.asarray(a), cupy.float32(-1)) == rounded

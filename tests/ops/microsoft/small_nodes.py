@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from tests.ops.microsoft.small_node import (
@@ -21,6 +23,12 @@ from tests.ops.microsoft.small_node import (
 from tests.ops.microsoft.small_nodes_attention import ATTENTION, LAYERS
 from tests.ops.microsoft.small_nodes_quantized import IN_BLOCKS, QUANTIZED_NODES
 
+# The operators without a node here.
+ABSENT: Mapping[str, str] = {
+    "it runs subgraphs that choose tokens": """
+        BeamSearch GreedySearch Sampling WhisperBeamSearch""",
+    "its own tests build pages and tables": "SparseAttentionIndexer SparsePagedAttention",
+}
 OTHERS: tuple[Small, ...] = (
     # Activations and elementwise operators.
     small("Gelu", floats(3, 4)),
