@@ -28,7 +28,7 @@ from tests.zoo.entry import Call, Entry
 
 EXPORTER = "onnxruntime-genai"
 ROUNDED = "accuracy_level 4 lets onnxruntime round activations to 8 bits, so level 1 is the judge"
-VOCABULARY, ROOM = 64, 12
+VOCABULARY, ROOM, WINDOW = 64, 12, 6
 SIZES: Mapping[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
@@ -67,7 +67,7 @@ class Build:
         return is_quantized and "accuracy_level=1" not in self.options
 
 
-WINDOWED = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
+WINDOWED = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 WIDE_HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
 # Another rotation for positions from the 8th on.
 LONG = {
@@ -122,13 +122,15 @@ BUILDS = [
             }
         },
     ),
-    Build("mistral", "MistralConfig", sizes={"sliding_window": 6}),
+    Build("mistral", "MistralConfig", sizes={"sliding_window": WINDOW}),
     Build("qwen2", "Qwen2Config"),
     Build("qwen2 int4", "Qwen2Config", "int4"),
     Build("qwen3", "Qwen3Config"),
     Build("qwen3 int4", "Qwen3Config", "int4"),
     Build("gemma", "GemmaConfig", sizes={"hidden_activation": "gelu_pytorch_tanh"}),
     Build("gemma2", "Gemma2Config", options=["windowed_kv_cache=false"], sizes=WINDOWED),
+    Build("gemma2 of sliding caches", "Gemma2Config", sizes=WINDOWED),
+    Build("gemma2 int4 of sliding caches", "Gemma2Config", "int4", sizes=WINDOWED),
     Build("gemma3", "Gemma3TextConfig", sizes=WINDOWED | {"query_pre_attn_scalar": 16}),
     Build("gemma3 int4", "Gemma3TextConfig", "int4", sizes=WINDOWED),
     Build("phi", "PhiConfig", sizes=WIDE_HEADS | {"partial_rotary_factor": 0.5}),
@@ -215,12 +217,16 @@ def _calls(path: Path, head_size: int) -> list[Call]:
             "batch_size": len(mask),
             "sequence_length": length,
             "past_sequence_length": past,
+            "past_sliding_length": WINDOW,
             "total_sequence_length": mask.shape[1],
             "kv_cache_dim": head_size,
         }
         return _feeds(session, rng, mask, sizes)
 
-    prompt = feeds_of(np.ones((1, 5), np.int64), 5, 0)
+    # A sliding cache takes only prompts of one length, and has random rows until it is full.
+    slides = any("past_sliding_length" in each.shape for each in session.get_inputs())
+    first = WINDOW + 1 if slides else 5
+    prompt = feeds_of(np.ones((1, first), np.int64), first, 0)
     calls = [prompt]
     for length in (1, 1, 3):
         past = _past_after(session, calls[-1])
@@ -228,8 +234,10 @@ def _calls(path: Path, head_size: int) -> list[Call]:
         feeds = feeds_of(np.ones((1, seen), np.int64), length, seen - length)
         calls.append({**feeds, **past})
     several = np.array([[1, 1, 1, 1], [1, 1, 0, 0]])
-    calls.append(feeds_of(several, 4, 0))
-    calls.append(feeds_of(np.ones((1, 4), np.int64), 4, ROOM))
+    if slides:
+        several = np.ones((2, first), np.int64)
+    calls.append(feeds_of(several, several.shape[1], 0))
+    calls.append(feeds_of(np.ones((1, first - 1), np.int64), first - 1, ROOM))
     return [Call(each) for each in calls]
 
 
