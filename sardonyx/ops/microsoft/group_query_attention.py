@@ -12,6 +12,7 @@ from sardonyx.ops.axes import require_broadcasts, require_shape
 from sardonyx.ops.definition import op
 from sardonyx.ops.microsoft.attention import by_head, joined_heads
 from sardonyx.ops.microsoft.kv_cache import lengthened, written
+from sardonyx.ops.microsoft.quantized_cache import CacheFormat, cache_shape
 from sardonyx.ops.microsoft.rotary import rotated
 from sardonyx.ops.microsoft.sink_softmax import capped_scores, sink_scores, weights_beside
 from sardonyx.ops.microsoft.sliding_cache import SlidingCache, columns_from
@@ -61,14 +62,16 @@ def GroupQueryAttention(
     Rows of the cache beyond those are zeros. A prompt, as long as the whole sequence, starts at the
     first row, even if the lengths differ by sample; other tokens are the last of their sample.
     """
-    if {k_quant_type, v_quant_type} != {"NONE"} or k_scale is not None or v_scale is not None:
-        raise ValueError("a quantized cache is not supported; use a cache of floats")
     require_one_of("qk_output", qk_output, (0, 1, 2))
     q, k, v = _by_head(xp, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
         q = RMSNormalization(xp, q, q_norm_weight, epsilon=qk_norm_epsilon)
         k = RMSNormalization(xp, k, k_norm_weight, epsilon=qk_norm_epsilon)
-    total, length, room = total_sequence_length, q.shape[2], _room(past_key, past_value, k, v)
+    bits = kv_cache_bit_width
+    k_format = CacheFormat.of(xp, "k", k_quant_type, bits, k_scale, past_key, k)
+    v_format = CacheFormat.of(xp, "v", v_quant_type, bits, v_scale, past_value, v)
+    shapes = (cache_shape(k_format, k.shape), cache_shape(v_format, v.shape))
+    total, length, room = total_sequence_length, q.shape[2], _room(past_key, past_value, *shapes)
     if total < max(length, 1) or (not k.shape[2] and total > room):
         raise ValueError(f"total_sequence_length is {total}, too small or large for the inputs")
     sliding = SlidingCache.of(past_key, local_window_size) if sliding_window_cache else None
@@ -78,17 +81,17 @@ def GroupQueryAttention(
     least = 0 if is_prompt and sliding is None else length - 1
     lengths = _lengths(xp, seqlens_k, q.shape[0], least, total - 1)
     start = lengths * 0 if is_prompt or past_key is None else lengths - length
+    counts = Counts(start, lengths, total)
     if do_rotary:
-        if cos_cache is None or sin_cache is None:
-            raise ValueError("do_rotary needs the inputs cos_cache and sin_cache")
-        _check_angles(xp, cos_cache, sin_cache, position_ids, total)
         places = _places(xp, position_ids, start, length, is_prompt)
-        cos, sin = (xp.gather(cache, [places]) for cache in (cos_cache, sin_cache))
+        cos, sin = _angles(xp, cos_cache, sin_cache, places, position_ids, total)
         q = rotated(xp, q, cos, sin, interleaved=rotary_interleaved)
         k = rotated(xp, k, cos, sin, interleaved=rotary_interleaved) if k.shape[2] else k
-    counts = Counts(start, lengths, total)
-    keys, present_key = _cached(xp, past_key, k, counts, sliding, is_prompt=is_prompt)
-    values, present_value = _cached(xp, past_value, v, counts, sliding, is_prompt=is_prompt)
+    caches = (
+        _cached(xp, past, new, counts, sliding, form, is_prompt=is_prompt)
+        for past, new, form in ((past_key, k, k_format), (past_value, v, v_format))
+    )
+    (keys, present_key), (values, present_value) = caches
     first = start * 0 if sliding is None else sliding.first_positions(xp, start)
     shape = (length, keys.shape[2])
     seen = _seen(xp, counts, first, shape, local_window_size, is_causal=bool(causal))
@@ -138,15 +141,23 @@ def _by_head(
     return q, k, v
 
 
-def _room(past_key: Array | None, past_value: Array | None, k: Array, v: Array) -> int:
-    """Return the number of rows of the past."""
+def _room(
+    past_key: Array | None,
+    past_value: Array | None,
+    key_shape: tuple[int, ...],
+    value_shape: tuple[int, ...],
+) -> int:
+    """Return the number of rows of the past, for new rows of these shapes."""
     if past_key is None or past_value is None:
         if past_key is not past_value:
             raise ValueError("past_key and past_value go together; one of them is missing")
         return 0
-    for name, past, new in (("past_key", past_key, k), ("past_value", past_value, v)):
-        if past.ndim != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
-            batch, heads, _, size = new.shape
+    for name, past, shape in (
+        ("past_key", past_key, key_shape),
+        ("past_value", past_value, value_shape),
+    ):
+        batch, heads, _, size = shape
+        if past.ndim != 4 or (*past.shape[:2], past.shape[3]) != (batch, heads, size):
             raise ValueError(
                 f"{name} has shape {past.shape}, but must have ({batch}, {heads}, length, {size})"
             )
@@ -162,10 +173,17 @@ def _lengths(xp: Backend, seqlens_k: Array, batch: int, least: int, most: int) -
     return xp.reshape(seqlens_k, (batch,)) + 1
 
 
-def _check_angles(
-    xp: Backend, cos_cache: Array, sin_cache: Array, position_ids: Array | None, total: int
-) -> None:
-    """Require a row of cosines and of sines for each position."""
+def _angles(
+    xp: Backend,
+    cos_cache: Array | None,
+    sin_cache: Array | None,
+    places: Array,
+    position_ids: Array | None,
+    total: int,
+) -> tuple[Array, Array]:
+    """Return the cosines and sines of places, which are rows of their caches."""
+    if cos_cache is None or sin_cache is None:
+        raise ValueError("do_rotary needs the inputs cos_cache and sin_cache")
     if cos_cache.ndim != 2:
         raise ValueError(f"cos_cache has shape {cos_cache.shape}, but needs (positions, angles)")
     require_shape("sin_cache", sin_cache, cos_cache.shape)
@@ -174,6 +192,7 @@ def _check_angles(
         xp.require(position_ids, Within("position_ids", 0, rows - 1))
     elif rows < total:
         raise ValueError(f"cos_cache has {rows} positions, but the sequence has {total}")
+    return xp.gather(cos_cache, [places]), xp.gather(sin_cache, [places])
 
 
 def _places(
@@ -204,10 +223,15 @@ def _cached(
     new: Array,
     counts: Counts,
     sliding: SlidingCache | None,
+    form: CacheFormat | None,
     *,
     is_prompt: bool,
 ) -> tuple[Array, Array]:
     """Return the rows that the queries look at, and the cache for the next call."""
+    if form is not None:
+        stored = form.stored(xp, new)
+        rows, present = _cached(xp, past, stored, counts, sliding, None, is_prompt=is_prompt)
+        return form.loaded(xp, rows, new), present
     if sliding is not None and past is not None:
         staged = new if is_prompt else sliding.staged(xp, past, new, counts.start)
         return staged, sliding.present(xp, staged, counts.start, counts.lengths)

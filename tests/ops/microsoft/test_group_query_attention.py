@@ -137,7 +137,6 @@ def test_in_a_model(xp: Backend) -> None:
     ("inputs", "attributes", "message"),
     [
         (inputs_of(5, None, 4, [4, 2]), {}, "total_sequence_length is 4"),
-        (inputs_of(5, None, 5, [4, 2]), {"k_quant_type": "PER_TENSOR"}, "quantized cache"),
         (inputs_of(5, None, 5, [4, 2]), {"kv_num_heads": 3}, "no multiple"),
         (inputs_of(1, 6, 7, [6, 3], np.zeros((2, 2), np.int64)), ROTATED, "position_ids has"),
         (inputs_of(5, None, 5, [4, 2], None, drawn(2, 3, 5, 5)), {}, "does not broadcast"),
