@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,13 @@ from tests.zoo.entry import Call, Entry
 EXPORTER = "onnxruntime-genai"
 ROUNDED = "accuracy_level 4 lets onnxruntime round activations to 8 bits, so level 1 is the judge"
 VOCABULARY, ROOM, WINDOW = 64, 12, 6
+DTYPES: Mapping[str, Any] = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
+    "tensor(int64)": np.int64,
+}
 SIZES: Mapping[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
@@ -56,10 +64,12 @@ class Build:
     provider: str = "cpu"
     options: Sequence[str] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)
+    # The scale of keys and values in a cache of few bits.
+    cache_scale: float | None = None
 
     @property
     def is_coarse(self) -> bool:
-        return self.precision != "fp32"
+        return self.precision != "fp32" or self.cache_scale is not None
 
     @property
     def rounds_activations(self) -> bool:
@@ -96,6 +106,18 @@ BUILDS = [
     Build("llama int4 of float activations", "LlamaConfig", "int4", options=["accuracy_level=1"]),
     Build("llama int4 mixed", "LlamaConfig", "int4", options=["algo_config=k_quant_mixed"]),
     Build("llama int4 blocks of 16", "LlamaConfig", "int4", options=["block_size=16"]),
+    Build(
+        "llama int8 cache",
+        "LlamaConfig",
+        cache_scale=0.02,
+        options=["kv_cache_quant_scheme=int8_per_tensor"],
+    ),
+    Build(
+        "llama int4 cache",
+        "LlamaConfig",
+        cache_scale=0.3,
+        options=["kv_cache_quant_scheme=int4_per_tensor"],
+    ),
     Build("llama three projections", "LlamaConfig", options=["fuse_qkv=false"]),
     Build("llama of hidden states", "LlamaConfig", options=["exclude_lm_head=true"]),
     Build("llama with hidden states", "LlamaConfig", options=["include_hidden_states=true"]),
@@ -203,8 +225,18 @@ def _run_builder(build: Build, source: Path, target: Path) -> None:
 
     cache = str(target.with_name("cache"))
     common = ("", str(source), str(target), build.precision, build.provider, cache)
-    options = builder.parse_extra_options(*common, list(build.options))
+    options = builder.parse_extra_options(*common, [*build.options, *_scale_options(build, source)])
     builder.create_model(*common, **options)
+
+
+def _scale_options(build: Build, folder: Path) -> list[str]:
+    """Write the scales of a cache of few bits, and return the option that names their file."""
+    if build.cache_scale is None:
+        return []
+    path = folder / "scales.json"
+    of_layers = [[build.cache_scale]] * SIZES["num_hidden_layers"]
+    path.write_text(json.dumps({"scales": {"k_scales": of_layers, "v_scales": of_layers}}))
+    return [f"kv_cache_scale_file={path}"]
 
 
 def _calls(path: Path, head_size: int) -> list[Call]:
@@ -251,7 +283,7 @@ def _feeds(
     feeds: dict[str, np.ndarray] = {}
     for each in session.get_inputs():
         shape = [axis if isinstance(axis, int) else sizes[axis] for axis in each.shape]
-        dtype = np.float16 if "float16" in each.type else np.float32
+        dtype = DTYPES[each.type]
         if each.name == "attention_mask":
             feeds[each.name] = mask
         elif each.name == "input_ids":
