@@ -95,6 +95,11 @@ LONG = {
 }
 SHORT_CONVOLUTIONS = {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3}
 LFM_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+ATTENTION_ALONE = {
+    "layer_types": ["attention", "attention"],
+    "num_local_experts": 0,
+    "shared_intermediate_size": 128,
+}
 BUILDS = [
     Build("llama", "LlamaConfig"),
     Build("llama int4", "LlamaConfig", "int4"),
@@ -153,6 +158,13 @@ BUILDS = [
     Build("gemma2", "Gemma2Config", options=["windowed_kv_cache=false"], sizes=WINDOWED),
     Build("gemma2 of sliding caches", "Gemma2Config", sizes=WINDOWED),
     Build("gemma2 int4 of sliding caches", "Gemma2Config", "int4", sizes=WINDOWED),
+    Build(
+        "gemma2 of sliding int8 caches",
+        "Gemma2Config",
+        options=["kv_cache_quant_scheme=int8_per_tensor"],
+        sizes=WINDOWED,
+        cache_scale=0.02,
+    ),
     Build("gemma3", "Gemma3TextConfig", sizes=WINDOWED | {"query_pre_attn_scalar": 16}),
     Build("gemma3 int4", "Gemma3TextConfig", "int4", sizes=WINDOWED),
     Build("phi", "PhiConfig", sizes=WIDE_HEADS | {"partial_rotary_factor": 0.5}),
@@ -160,6 +172,8 @@ BUILDS = [
     Build("phi3 int4", "Phi3Config", "int4", sizes={"original_max_position_embeddings": 64}),
     Build("phi3 of long contexts", "Phi3Config", sizes=LONG),
     Build("granite", "GraniteConfig", sizes={"embedding_multiplier": 3.0, "logits_scaling": 2.0}),
+    Build("granite hybrid", "GraniteMoeHybridConfig", sizes=ATTENTION_ALONE),
+    Build("hunyuan", "HunYuanDenseV1Config"),
     Build("smollm3", "SmolLM3Config", sizes={"no_rope_layers": [1, 0]}),
     Build("nemotron", "NemotronConfig", sizes=WIDE_HEADS),
     Build("olmo", "OlmoConfig"),
