@@ -317,3 +317,14 @@ def test_siblings_may_use_the_same_names(xp: Any) -> None:
 def test_a_node_whose_results_have_no_names() -> None:
     idle = model([node("Relu", ["x"], [""]), node("Neg", ["x"], ["y"])], ["x"], ["y"])
     assert load(idle)(X).tolist() == (-X).tolist()
+
+
+def test_an_absent_input_after_an_absent_output() -> None:
+    """The absent output is of floats, and the absent input of integers."""
+    nodes = [
+        node("TopK", ["x", "one"], ["", "place"]),
+        node("Slice", ["place", "zero", "one", "", "one"], ["y"]),
+    ]
+    numbers = [weight(name, np.array([i])) for i, name in enumerate(("zero", "one"))]
+    chosen = load(model(nodes, ["x"], ["y"], numbers))
+    assert chosen(X).tolist() == X.argmax(axis=-1, keepdims=True)[:1].tolist()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,14 @@ from tests.zoo.entry import Call, Entry
 
 EXPORTER = "onnxruntime-genai"
 ROUNDED = "accuracy_level 4 lets onnxruntime round activations to 8 bits, so level 1 is the judge"
-VOCABULARY, ROOM = 64, 12
+VOCABULARY, ROOM, WINDOW = 64, 12, 6
+DTYPES: Mapping[str, Any] = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
+    "tensor(int64)": np.int64,
+}
 SIZES: Mapping[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
@@ -56,10 +64,12 @@ class Build:
     provider: str = "cpu"
     options: Sequence[str] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)
+    # The scale of keys and values in a cache of few bits.
+    cache_scale: float | None = None
 
     @property
     def is_coarse(self) -> bool:
-        return self.precision != "fp32"
+        return self.precision != "fp32" or self.cache_scale is not None
 
     @property
     def rounds_activations(self) -> bool:
@@ -67,7 +77,7 @@ class Build:
         return is_quantized and "accuracy_level=1" not in self.options
 
 
-WINDOWED = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
+WINDOWED = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 WIDE_HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
 # Another rotation for positions from the 8th on.
 LONG = {
@@ -85,6 +95,11 @@ LONG = {
 }
 SHORT_CONVOLUTIONS = {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3}
 LFM_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+ATTENTION_ALONE = {
+    "layer_types": ["attention", "attention"],
+    "num_local_experts": 0,
+    "shared_intermediate_size": 128,
+}
 BUILDS = [
     Build("llama", "LlamaConfig"),
     Build("llama int4", "LlamaConfig", "int4"),
@@ -96,6 +111,18 @@ BUILDS = [
     Build("llama int4 of float activations", "LlamaConfig", "int4", options=["accuracy_level=1"]),
     Build("llama int4 mixed", "LlamaConfig", "int4", options=["algo_config=k_quant_mixed"]),
     Build("llama int4 blocks of 16", "LlamaConfig", "int4", options=["block_size=16"]),
+    Build(
+        "llama int8 cache",
+        "LlamaConfig",
+        cache_scale=0.02,
+        options=["kv_cache_quant_scheme=int8_per_tensor"],
+    ),
+    Build(
+        "llama int4 cache",
+        "LlamaConfig",
+        cache_scale=0.3,
+        options=["kv_cache_quant_scheme=int4_per_tensor"],
+    ),
     Build("llama three projections", "LlamaConfig", options=["fuse_qkv=false"]),
     Build("llama of hidden states", "LlamaConfig", options=["exclude_lm_head=true"]),
     Build("llama with hidden states", "LlamaConfig", options=["include_hidden_states=true"]),
@@ -122,13 +149,22 @@ BUILDS = [
             }
         },
     ),
-    Build("mistral", "MistralConfig", sizes={"sliding_window": 6}),
+    Build("mistral", "MistralConfig", sizes={"sliding_window": WINDOW}),
     Build("qwen2", "Qwen2Config"),
     Build("qwen2 int4", "Qwen2Config", "int4"),
     Build("qwen3", "Qwen3Config"),
     Build("qwen3 int4", "Qwen3Config", "int4"),
     Build("gemma", "GemmaConfig", sizes={"hidden_activation": "gelu_pytorch_tanh"}),
     Build("gemma2", "Gemma2Config", options=["windowed_kv_cache=false"], sizes=WINDOWED),
+    Build("gemma2 of sliding caches", "Gemma2Config", sizes=WINDOWED),
+    Build("gemma2 int4 of sliding caches", "Gemma2Config", "int4", sizes=WINDOWED),
+    Build(
+        "gemma2 of sliding int8 caches",
+        "Gemma2Config",
+        options=["kv_cache_quant_scheme=int8_per_tensor"],
+        sizes=WINDOWED,
+        cache_scale=0.02,
+    ),
     Build("gemma3", "Gemma3TextConfig", sizes=WINDOWED | {"query_pre_attn_scalar": 16}),
     Build("gemma3 int4", "Gemma3TextConfig", "int4", sizes=WINDOWED),
     Build("phi", "PhiConfig", sizes=WIDE_HEADS | {"partial_rotary_factor": 0.5}),
@@ -136,6 +172,8 @@ BUILDS = [
     Build("phi3 int4", "Phi3Config", "int4", sizes={"original_max_position_embeddings": 64}),
     Build("phi3 of long contexts", "Phi3Config", sizes=LONG),
     Build("granite", "GraniteConfig", sizes={"embedding_multiplier": 3.0, "logits_scaling": 2.0}),
+    Build("granite hybrid", "GraniteMoeHybridConfig", sizes=ATTENTION_ALONE),
+    Build("hunyuan", "HunYuanDenseV1Config"),
     Build("smollm3", "SmolLM3Config", sizes={"no_rope_layers": [1, 0]}),
     Build("nemotron", "NemotronConfig", sizes=WIDE_HEADS),
     Build("olmo", "OlmoConfig"),
@@ -201,8 +239,18 @@ def _run_builder(build: Build, source: Path, target: Path) -> None:
 
     cache = str(target.with_name("cache"))
     common = ("", str(source), str(target), build.precision, build.provider, cache)
-    options = builder.parse_extra_options(*common, list(build.options))
+    options = builder.parse_extra_options(*common, [*build.options, *_scale_options(build, source)])
     builder.create_model(*common, **options)
+
+
+def _scale_options(build: Build, folder: Path) -> list[str]:
+    """Write the scales of a cache of few bits, and return the option that names their file."""
+    if build.cache_scale is None:
+        return []
+    path = folder / "scales.json"
+    of_layers = [[build.cache_scale]] * SIZES["num_hidden_layers"]
+    path.write_text(json.dumps({"scales": {"k_scales": of_layers, "v_scales": of_layers}}))
+    return [f"kv_cache_scale_file={path}"]
 
 
 def _calls(path: Path, head_size: int) -> list[Call]:
@@ -215,12 +263,16 @@ def _calls(path: Path, head_size: int) -> list[Call]:
             "batch_size": len(mask),
             "sequence_length": length,
             "past_sequence_length": past,
+            "past_sliding_length": WINDOW,
             "total_sequence_length": mask.shape[1],
             "kv_cache_dim": head_size,
         }
         return _feeds(session, rng, mask, sizes)
 
-    prompt = feeds_of(np.ones((1, 5), np.int64), 5, 0)
+    # A sliding cache takes only prompts of one length, and has random rows until it is full.
+    slides = any("past_sliding_length" in each.shape for each in session.get_inputs())
+    first = WINDOW + 1 if slides else 5
+    prompt = feeds_of(np.ones((1, first), np.int64), first, 0)
     calls = [prompt]
     for length in (1, 1, 3):
         past = _past_after(session, calls[-1])
@@ -228,8 +280,10 @@ def _calls(path: Path, head_size: int) -> list[Call]:
         feeds = feeds_of(np.ones((1, seen), np.int64), length, seen - length)
         calls.append({**feeds, **past})
     several = np.array([[1, 1, 1, 1], [1, 1, 0, 0]])
-    calls.append(feeds_of(several, 4, 0))
-    calls.append(feeds_of(np.ones((1, 4), np.int64), 4, ROOM))
+    if slides:
+        several = np.ones((2, first), np.int64)
+    calls.append(feeds_of(several, several.shape[1], 0))
+    calls.append(feeds_of(np.ones((1, first - 1), np.int64), first - 1, ROOM))
     return [Call(each) for each in calls]
 
 
@@ -243,7 +297,7 @@ def _feeds(
     feeds: dict[str, np.ndarray] = {}
     for each in session.get_inputs():
         shape = [axis if isinstance(axis, int) else sizes[axis] for axis in each.shape]
-        dtype = np.float16 if "float16" in each.type else np.float32
+        dtype = DTYPES[each.type]
         if each.name == "attention_mask":
             feeds[each.name] = mask
         elif each.name == "input_ids":

@@ -44,6 +44,8 @@ class Flow:
         for node in nodes:
             # Of the innermost mapping, as the update of a ChainMap is slow.
             types.maps[0].update(zip(node.outputs, self.results(node, types), strict=False))
+            # An absent output has no type that an absent input could get.
+            types.maps[0].pop("", None)
 
     def results(self, node: Node, types: Types) -> Sequence[str | None]:
         """Return the types of a node's outputs; refuse a node that can never run."""

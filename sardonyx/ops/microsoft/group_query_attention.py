@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from typing import NamedTuple
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
@@ -11,8 +12,10 @@ from sardonyx.ops.axes import require_broadcasts, require_shape
 from sardonyx.ops.definition import op
 from sardonyx.ops.microsoft.attention import by_head, joined_heads
 from sardonyx.ops.microsoft.kv_cache import lengthened, written
+from sardonyx.ops.microsoft.quantized_cache import CacheFormat, cache_shape
 from sardonyx.ops.microsoft.rotary import rotated
 from sardonyx.ops.microsoft.sink_softmax import capped_scores, sink_scores, weights_beside
+from sardonyx.ops.microsoft.sliding_cache import SlidingCache, columns_from
 from sardonyx.ops.normalization import RMSNormalization
 from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import wide
@@ -59,40 +62,49 @@ def GroupQueryAttention(
     Rows of the cache beyond those are zeros. A prompt, as long as the whole sequence, starts at the
     first row, even if the lengths differ by sample; other tokens are the last of their sample.
     """
-    if {k_quant_type, v_quant_type} != {"NONE"} or k_scale is not None or v_scale is not None:
-        raise ValueError("a quantized cache is not supported; use a cache of floats")
-    if sliding_window_cache:
-        raise ValueError("sliding_window_cache is not supported; use a cache of full length")
     require_one_of("qk_output", qk_output, (0, 1, 2))
     q, k, v = _by_head(xp, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
         q = RMSNormalization(xp, q, q_norm_weight, epsilon=qk_norm_epsilon)
         k = RMSNormalization(xp, k, k_norm_weight, epsilon=qk_norm_epsilon)
-    total, length, room = total_sequence_length, q.shape[2], _room(past_key, past_value, k, v)
+    bits = kv_cache_bit_width
+    k_format = CacheFormat.of(xp, "k", k_quant_type, bits, k_scale, past_key, k)
+    v_format = CacheFormat.of(xp, "v", v_quant_type, bits, v_scale, past_value, v)
+    shapes = (cache_shape(k_format, k.shape), cache_shape(v_format, v.shape))
+    total, length, room = total_sequence_length, q.shape[2], _room(past_key, past_value, *shapes)
     if total < max(length, 1) or (not k.shape[2] and total > room):
         raise ValueError(f"total_sequence_length is {total}, too small or large for the inputs")
+    sliding = SlidingCache.of(past_key, local_window_size) if sliding_window_cache else None
+    if sliding is not None and (qk_output or not k.shape[2]):
+        raise ValueError("sliding_window_cache needs new keys, and qk_output of 0")
     is_prompt = length == total
-    lengths = _lengths(xp, seqlens_k, q.shape[0], 0 if is_prompt else length - 1, total - 1)
+    least = 0 if is_prompt and sliding is None else length - 1
+    lengths = _lengths(xp, seqlens_k, q.shape[0], least, total - 1)
     start = lengths * 0 if is_prompt or past_key is None else lengths - length
+    counts = Counts(start, lengths, total)
     if do_rotary:
-        if cos_cache is None or sin_cache is None:
-            raise ValueError("do_rotary needs the inputs cos_cache and sin_cache")
-        _check_angles(xp, cos_cache, sin_cache, position_ids, total)
         places = _places(xp, position_ids, start, length, is_prompt)
-        cos, sin = (xp.gather(cache, [places]) for cache in (cos_cache, sin_cache))
+        cos, sin = _angles(xp, cos_cache, sin_cache, places, position_ids, total)
         q = rotated(xp, q, cos, sin, interleaved=rotary_interleaved)
         k = rotated(xp, k, cos, sin, interleaved=rotary_interleaved) if k.shape[2] else k
-    size = max(total, room)
-    present_key = _appended(xp, past_key, k, start, size, is_prompt=is_prompt)
-    present_value = _appended(xp, past_value, v, start, size, is_prompt=is_prompt)
-    seen = _seen(xp, lengths, start, (length, total), local_window_size, is_causal=bool(causal))
-    scores = capped_scores(xp, q, present_key[:, :, :total, :], scale, softcap)
+    caches = (
+        _cached(xp, past, new, counts, sliding, form, is_prompt=is_prompt)
+        for past, new, form in ((past_key, k, k_format), (past_value, v, v_format))
+    )
+    (keys, present_key), (values, present_value) = caches
+    first = start * 0 if sliding is None else sliding.first_positions(xp, start)
+    shape = (length, keys.shape[2])
+    seen = _seen(xp, counts, first, shape, local_window_size, is_causal=bool(causal))
+    scores = capped_scores(xp, q, keys, scale, softcap)
     if attention_bias is not None:
-        require_broadcasts("attention_bias", attention_bias, scores.shape)
+        if sliding is None:
+            require_broadcasts("attention_bias", attention_bias, scores.shape)
+        else:
+            attention_bias = columns_from(xp, attention_bias, first, scores.shape, total)
         scores = scores + wide(xp, attention_bias)
     sink = sink_scores(xp, head_sink, num_heads, smooth_softmax)
     weights = xp.astype(weights_beside(xp, scores, seen, sink), q.dtype)
-    y = joined_heads(xp, xp.attention_mix(weights, present_value[:, :, :total, :]))
+    y = joined_heads(xp, xp.attention_mix(weights, values))
     shown = weights
     if qk_output == 1:
         shown = xp.astype(xp.where(seen, scores, xp.zeros_like(scores)), q.dtype)
@@ -129,15 +141,23 @@ def _by_head(
     return q, k, v
 
 
-def _room(past_key: Array | None, past_value: Array | None, k: Array, v: Array) -> int:
-    """Return the number of rows of the past."""
+def _room(
+    past_key: Array | None,
+    past_value: Array | None,
+    key_shape: tuple[int, ...],
+    value_shape: tuple[int, ...],
+) -> int:
+    """Return the number of rows of the past, for new rows of these shapes."""
     if past_key is None or past_value is None:
         if past_key is not past_value:
             raise ValueError("past_key and past_value go together; one of them is missing")
         return 0
-    for name, past, new in (("past_key", past_key, k), ("past_value", past_value, v)):
-        if past.ndim != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
-            batch, heads, _, size = new.shape
+    for name, past, shape in (
+        ("past_key", past_key, key_shape),
+        ("past_value", past_value, value_shape),
+    ):
+        batch, heads, _, size = shape
+        if past.ndim != 4 or (*past.shape[:2], past.shape[3]) != (batch, heads, size):
             raise ValueError(
                 f"{name} has shape {past.shape}, but must have ({batch}, {heads}, length, {size})"
             )
@@ -153,10 +173,17 @@ def _lengths(xp: Backend, seqlens_k: Array, batch: int, least: int, most: int) -
     return xp.reshape(seqlens_k, (batch,)) + 1
 
 
-def _check_angles(
-    xp: Backend, cos_cache: Array, sin_cache: Array, position_ids: Array | None, total: int
-) -> None:
-    """Require a row of cosines and of sines for each position."""
+def _angles(
+    xp: Backend,
+    cos_cache: Array | None,
+    sin_cache: Array | None,
+    places: Array,
+    position_ids: Array | None,
+    total: int,
+) -> tuple[Array, Array]:
+    """Return the cosines and sines of places, which are rows of their caches."""
+    if cos_cache is None or sin_cache is None:
+        raise ValueError("do_rotary needs the inputs cos_cache and sin_cache")
     if cos_cache.ndim != 2:
         raise ValueError(f"cos_cache has shape {cos_cache.shape}, but needs (positions, angles)")
     require_shape("sin_cache", sin_cache, cos_cache.shape)
@@ -165,6 +192,7 @@ def _check_angles(
         xp.require(position_ids, Within("position_ids", 0, rows - 1))
     elif rows < total:
         raise ValueError(f"cos_cache has {rows} positions, but the sequence has {total}")
+    return xp.gather(cos_cache, [places]), xp.gather(sin_cache, [places])
 
 
 def _places(
@@ -181,15 +209,40 @@ def _places(
     return xp.broadcast_to(places, (start.shape[0], length))
 
 
-def _appended(
-    xp: Backend, past: Array | None, new: Array, start: Array, size: int, *, is_prompt: bool
-) -> Array:
-    """Return the cache with the new rows, and `size` rows in all."""
+class Counts(NamedTuple):
+    """The numbers of tokens: of each sample before this call and after it, and of the longest."""
+
+    start: Array
+    lengths: Array
+    total: int
+
+
+def _cached(
+    xp: Backend,
+    past: Array | None,
+    new: Array,
+    counts: Counts,
+    sliding: SlidingCache | None,
+    form: CacheFormat | None,
+    *,
+    is_prompt: bool,
+) -> tuple[Array, Array]:
+    """Return the rows that the queries look at, and the cache for the next call."""
+    if form is not None:
+        stored = form.stored(xp, new)
+        rows, present = _cached(xp, past, stored, counts, sliding, None, is_prompt=is_prompt)
+        return form.loaded(xp, rows, new), present
+    if sliding is not None and past is not None:
+        staged = new if is_prompt else sliding.staged(xp, past, new, counts.start)
+        return staged, sliding.present(xp, staged, counts.start, counts.lengths)
+    size = max(counts.total, 0 if past is None else past.shape[2])
     if not new.shape[2] and past is not None:
-        return lengthened(xp, past, size)
-    if past is None or is_prompt:
-        return lengthened(xp, new, size)
-    return written(xp, lengthened(xp, past, size), new, start, clears=True)
+        present = past
+    elif past is None or is_prompt:
+        present = lengthened(xp, new, size)
+    else:
+        present = written(xp, lengthened(xp, past, size), new, counts.start, clears=True)
+    return present[:, :, : counts.total, :], present
 
 
 # -- scores ---------------------------------------------------------------------------------------
@@ -197,20 +250,24 @@ def _appended(
 
 def _seen(
     xp: Backend,
-    lengths: Array,
-    start: Array,
+    counts: Counts,
+    first: Array,
     shape: tuple[int, int],
     window: int,
     *,
     is_causal: bool,
 ) -> Array:
-    """Return which keys each query sees: the padding after a short prompt sees the whole prompt."""
-    place = xp.arange(shape[1], dtype=lengths.dtype)
+    """Return which keys each query sees: the padding after a short prompt sees the whole prompt.
+
+    The first key of each sample is at the position `first`, and the others follow it.
+    """
+    dtype = counts.lengths.dtype
     by_sample = (-1, 1, 1, 1)
-    end = xp.reshape(lengths, by_sample)
+    place = xp.reshape(first, by_sample) + xp.arange(shape[1], dtype=dtype)
+    end = xp.reshape(counts.lengths, by_sample)
     if is_causal:
-        query = xp.reshape(xp.arange(shape[0], dtype=lengths.dtype), (-1, 1))
-        end = xp.minimum(end, xp.reshape(start, by_sample) + query + 1)
+        query = xp.reshape(xp.arange(shape[0], dtype=dtype), (-1, 1))
+        end = xp.minimum(end, xp.reshape(counts.start, by_sample) + query + 1)
     seen = [place < end]
     if 0 <= window < shape[1]:
         seen.append(place >= end - window)

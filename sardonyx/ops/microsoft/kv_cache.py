@@ -34,7 +34,7 @@ def written(xp: Backend, buffer: Array, new: Array, start: Array, *, clears: boo
 def lengthened(xp: Backend, buffer: Array, length: int) -> Array:
     """Return the buffer with zeros after its rows, if it is shorter than `length`."""
     missing = length - buffer.shape[2]
-    return xp.pad(buffer, [(0, 0), (0, 0), (0, missing), (0, 0)], 0.0) if missing > 0 else buffer
+    return xp.pad(buffer, [(0, 0), (0, 0), (0, missing), (0, 0)], 0) if missing > 0 else buffer
 
 
 def by_beam(xp: Backend, buffer: Array, indirection: Array, past: Array) -> Array:

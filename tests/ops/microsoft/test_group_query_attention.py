@@ -9,58 +9,8 @@ import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
-from sardonyx.ops.microsoft.group_query_attention import GroupQueryAttention
+from tests.ops.microsoft.group_query import DOMAIN, HEADS, KV_HEADS, SIZE, drawn, inputs_of, run
 from tests.ops.oracle import onnxruntime_run
-
-DOMAIN = "com.microsoft"
-HEADS, KV_HEADS, SIZE = 4, 2, 16
-
-
-def drawn(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
-
-
-ROTARY = (drawn(32, 8), drawn(32, 8, seed=1))
-
-
-def inputs_of(
-    queries: int,
-    past: int | None,
-    total: int,
-    seqlens_k: Any,
-    *others: Any,
-    keys: int | None = None,
-    is_packed: bool = False,
-) -> list[Any]:
-    """All inputs; `others` follow the caches of cosines and sines."""
-    lengths = np.asarray(seqlens_k, np.int32)
-    batch = lengths.shape[0]
-    if is_packed:
-        new: list[Any] = [drawn(batch, queries, (HEADS + 2 * KV_HEADS) * SIZE), None, None]
-    else:
-        tokens = queries if keys is None else keys
-        kv = [drawn(batch, tokens, KV_HEADS * SIZE, seed=i) for i in (1, 2)]
-        new = [drawn(batch, queries, HEADS * SIZE), *kv]
-    cache = [None, None]
-    if past is not None:
-        cache = [drawn(batch, KV_HEADS, past, SIZE, seed=i) for i in (3, 4)]
-    return [*new, *cache, lengths, np.asarray(total, np.int32), *ROTARY, *others]
-
-
-def run(xp: Backend, inputs: list[Any], **attributes: Any) -> list[np.ndarray]:
-    """Run the op compiled, with the total length as the number that it is at load."""
-    total = int(inputs[6])
-    arrays = [*inputs[:6], *inputs[7:]]
-    with xp.scope(), np.errstate(all="ignore"):
-        present = [xp.put(x) for x in arrays if x is not None]
-
-        def replay(*arguments: Any) -> list[Any]:
-            remaining = iter(arguments)
-            each = [None if x is None else next(remaining) for x in arrays]
-            options = {"num_heads": HEADS, "kv_num_heads": KV_HEADS, **attributes}
-            return list(GroupQueryAttention(xp, *each[:6], total, *each[6:], **options))
-
-        return [xp.fetch(x) for x in xp.compile(replay, present).run(*present)]
 
 
 def compare(xp: Backend, inputs: list[Any], tolerance: float = 1e-4, **attributes: Any) -> None:
@@ -187,8 +137,6 @@ def test_in_a_model(xp: Backend) -> None:
     ("inputs", "attributes", "message"),
     [
         (inputs_of(5, None, 4, [4, 2]), {}, "total_sequence_length is 4"),
-        (inputs_of(5, None, 5, [4, 2]), {"k_quant_type": "PER_TENSOR"}, "quantized cache"),
-        (inputs_of(5, None, 5, [4, 2]), {"sliding_window_cache": 1}, "sliding_window_cache"),
         (inputs_of(5, None, 5, [4, 2]), {"kv_num_heads": 3}, "no multiple"),
         (inputs_of(1, 6, 7, [6, 3], np.zeros((2, 2), np.int64)), ROTATED, "position_ids has"),
         (inputs_of(5, None, 5, [4, 2], None, drawn(2, 3, 5, 5)), {}, "does not broadcast"),
