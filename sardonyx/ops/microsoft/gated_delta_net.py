@@ -72,8 +72,9 @@ def GatedDeltaNet(
         q, k = (_normalized(xp, x) for x in (q, k))
     decay = _decay(xp, decay, a_log, dt_bias, gate_activation, count, heads)
     if beta is not None:
-        beta = xp.reshape(xp.astype(beta, v.dtype), (count, -1))
-        require_shape("beta", beta, (count, heads))
+        if beta.size != count * heads or beta.shape[-1:] != (heads,):
+            raise ValueError(f"beta has shape {beta.shape}, but must have ({count}, {heads})")
+        beta = xp.reshape(xp.astype(beta, v.dtype), (count, heads))
         beta = Sigmoid(xp, beta) if beta_activation == "sigmoid" else beta
     gates = (None if x is None else packing.by_request(xp, x) for x in (decay, beta))
     tokens = Tokens(*(packing.by_request(xp, x) for x in (q, k, v)), *gates)
@@ -160,7 +161,8 @@ def _by_token(
                 f"{name} has shape {x.shape}, but must have tokens, heads and a size, or a batch "
                 "axis before them"
             )
-    q, k, v = (xp.reshape(xp.astype(x, wide), (-1, *x.shape[-2:])) for x in (query, key, value))
+    count = math.prod(query.shape[:-2])
+    q, k, v = (xp.reshape(xp.astype(x, wide), (count, *x.shape[-2:])) for x in (query, key, value))
     if q.shape != k.shape or not q.shape[1] or v.shape[1] % q.shape[1] or not v.shape[1]:
         raise ValueError(
             f"query has shape {query.shape}, key {key.shape} and value {value.shape}, but query "
@@ -180,9 +182,9 @@ def _unpacked(xp: Backend, query: Array, state: Array | None) -> tuple[Array, Ar
             f"query has shape {query.shape}, which does not divide into heads of the sizes of "
             f"initial_state, {state.shape}"
         )
-    rows = xp.reshape(query, (-1, query.shape[-1]))
+    rows = xp.reshape(query, (math.prod(query.shape[:-1]), query.shape[-1]))
     q, k, v = rows[:, : keys // 2], rows[:, keys // 2 : keys], rows[:, keys:]
-    q, k = (xp.reshape(x, (x.shape[0], -1, key_size)) for x in (q, k))
+    q, k = (xp.reshape(x, (x.shape[0], keys // 2 // key_size, key_size)) for x in (q, k))
     return q, k, xp.reshape(v, (v.shape[0], heads, size))
 
 
@@ -215,7 +217,7 @@ def _decay(
             f"decay has shape {decay.shape}, but must have {count} tokens and {heads} heads"
         )
     by_element = decay.size != count * heads
-    shape = (count, heads, -1) if by_element else (count, heads)
+    shape = (count, heads, decay.size // (count * heads)) if by_element else (count, heads)
     decay = xp.reshape(xp.astype(decay, xp.dtype(FLOAT32)), shape)
     if a_log is None or dt_bias is None:
         if has_gate:

@@ -68,9 +68,12 @@ def DynamicSparseAttention(
     if query.ndim != 3:
         raise ValueError(f"query has shape {query.shape}, but must have (batch, length, size)")
     batch, length = query.shape[:2]
+    for name, x in (("key", key), ("value", value)):
+        if x is not None:
+            require_shape(name, x, (batch, length, x.shape[-1] if x.ndim else 0))
     flat = xp.reshape(query, (batch * length, query.shape[2]))
     flat_key, flat_value = (
-        None if x is None else xp.reshape(x, (batch * length, -1)) for x in (key, value)
+        None if x is None else xp.reshape(x, (batch * length, x.shape[2])) for x in (key, value)
     )
     q, k, v = by_token(xp, flat, flat_key, flat_value, num_heads, kv_num_heads)
     q, k = normalized(xp, q, k, q_norm_weight, k_norm_weight, qk_norm_epsilon)
