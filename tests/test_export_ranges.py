@@ -106,6 +106,40 @@ def two_sizes() -> onnx.ModelProto:
     )
 
 
+def floats(shape: Sequence[int]) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(*shape, 1)
+
+
+@pytest.mark.parametrize("names", [("batch", "length"), ("length", "batch")])
+def test_a_window_needs_a_length_and_the_batch_none(names: tuple[str, str]) -> None:
+    perm = [names.index("batch"), 2, names.index("length")]
+    proto = model(
+        [node("Transpose", ["x"], ["t"], perm=perm), node("Conv", ["t", "w"], ["y"])],
+        [value("x", [*names, 1])],
+        [value("y", None)],
+        [weight("w", np.arange(14, dtype=np.float32).reshape(2, 1, 7))],
+    )
+    program = sardonyx.export(proto, platforms=["cpu"])
+    assert [bound for bound in program.bounds if ">=" in bound] == ["length >= 7"]
+    sizes = [{"batch": b, "length": n} for b in (1, 2, 5) for n in (6, 7, 8, 20)]
+    calls = [{"x": floats([s[name] for name in names])} for s in sizes]
+    assert agrees(proto, sardonyx.load(program.to_bytes()), calls) == 9
+
+
+def test_another_program_for_few_rows_leaves_the_columns_free() -> None:
+    """Of fewer than five rows all are taken, whatever their length."""
+    proto = model(
+        [node("Slice", ["x", "zero", "five"], ["y"])],
+        [value("x", ["n", "m"])],
+        [value("y", None)],
+        [weight("zero", np.asarray([0])), weight("five", np.asarray([5]))],
+    )
+    program = sardonyx.export(proto, platforms=["cpu"])
+    assert [bound for bound in program.bounds if ">=" in bound] == ["n >= 6"]
+    calls = [{"x": np.ones((n, m), np.float32)} for n in (6, 70) for m in (1, 2, 9)]
+    assert agrees(proto, sardonyx.load(program.to_bytes()), calls) == len(calls)
+
+
 def test_two_sizes_that_matter_together_are_never_wrong() -> None:
     program = sardonyx.load(sardonyx.export(two_sizes(), platforms=["cpu"]).to_bytes())
     pairs = [(3, 4), (2000, 2000), (2048, 2048), (2100, 2000), (4000, 4000), (4095, 1), (4096, 9)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -15,7 +16,7 @@ from sardonyx.backends.jax.settings import Settings
 from sardonyx.errors import InvalidInput, SardonyxError, UnsupportedModel
 from sardonyx.exporting.artefact import Artefact
 from sardonyx.exporting.description import Description
-from sardonyx.exporting.range_search import Ranges, RangeSearch
+from sardonyx.exporting.range_search import Ranges, RangeSearch, last_good
 from sardonyx.exporting.signature import Dims, Signature, largest_sizes
 from sardonyx.exporting.size_expressions import Sizes
 from sardonyx.exporting.size_formulas import Formulas, probe_sizes
@@ -84,21 +85,21 @@ class Export:
     def artefact(self, largest: Sizes) -> Artefact:
         """Return the program for sizes up to these, or as far as its formulas hold."""
         if not self.signature.symbols:
-            return self._lowered(self._traces(PROBE_RANGES[0]), {}, largest)
+            return self._lowered(self._traces(PROBE_RANGES[0], [{}]), {}, largest)
         nearby: tuple[Traces, Ranges] | None = None
         refusal: SardonyxError | None = None
         for probe in PROBE_RANGES:
             if probe.most - probe.least < len(self.signature.symbols):
                 continue  # There are fewer sizes than names.
-            try:
-                traces = self._traces(probe)
-                self._built(traces, jax.eval_shape, [])
-                search = self._search(traces)
-                ranges = _at_least(probe, search.ranges(largest))
-                nearby = nearby or (traces, ranges)
-                return self._lowered(traces.extended(search.corners(ranges)), ranges, largest)
-            except SardonyxError as error:
-                refusal = refusal or error
+            for leasts in self._leasts(probe):
+                try:
+                    traces = self._fitting_traces(probe, leasts)
+                    search = self._search(traces)
+                    ranges = _at_least(leasts, search.ranges(largest))
+                    nearby = nearby or (traces, ranges)
+                    return self._lowered(traces.extended(search.corners(ranges)), ranges, largest)
+                except SardonyxError as error:
+                    refusal = refusal or error
         assert refusal is not None
         if nearby is None:
             raise refusal
@@ -116,12 +117,62 @@ class Export:
         near = {n: (least, min(top, traces.sizes[0][n])) for n, (least, top) in ranges.items()}
         return self._lowered(traces, near, largest)
 
-    def _traces(self, probe: ProbeRange) -> Traces:
+    def _leasts(self, probe: ProbeRange) -> Iterator[Sizes]:
+        """Yield the least sizes from which to trace for a range, until one choice is right."""
+        same = dict.fromkeys(self.signature.symbols, probe.least)
+        yield from self._smaller_first(probe, same)
+        possible = {name: max(least, self._possible[name]) for name, least in same.items()}
+        if possible != same:
+            yield from self._smaller_first(probe, possible)
+
+    @cached_property
+    def _possible(self) -> Sizes:
+        """The least size of each name at which the graph runs if the other names' are large.
+
+        Windows need a size of their own, which the batch in front of them does not.
+        """
+        probe = PROBE_RANGES[0]
+        large = dict.fromkeys(self.signature.symbols, probe.most)
+
+        def runs(sizes: Sizes) -> bool:
+            try:
+                self._traces(probe, [sizes])
+            except SardonyxError:
+                return False
+            return True
+
+        return {name: _least(runs, large, name) for name in large}
+
+    def _smaller_first(self, probe: ProbeRange, leasts: Sizes) -> Iterator[Sizes]:
+        """Yield smaller sizes first if one program fits from them on too; none if it never does."""
+        if probe.least > 2:
+            if not self._fits(probe, leasts):
+                return
+            smaller = dict(probe_sizes(leasts, probe.most)[1])
+            for name in smaller:
+                smaller[name] = _least(partial(self._fits, probe), smaller, name)
+            if smaller != leasts:
+                yield smaller
+        yield leasts
+
+    def _fits(self, probe: ProbeRange, leasts: Sizes) -> bool:
+        try:
+            self._fitting_traces(probe, leasts)
+        except SardonyxError:
+            return False
+        return True
+
+    def _fitting_traces(self, probe: ProbeRange, leasts: Sizes) -> Traces:
+        """Return the traces for these sizes; raise if no program serves all of them."""
+        traces = self._traces(probe, probe_sizes(leasts, probe.most))
+        self._built(traces, jax.eval_shape, [])
+        return traces
+
+    def _traces(self, probe: ProbeRange, sizes: Sequence[Sizes]) -> Traces:
         settings = Settings(precision=self.precision, simplest=probe.is_plain)
         backend = PortableBackend(settings=settings)
-        probed = probe_sizes(self.signature.symbols, probe.least, probe.most)
         model = self.source, backend, self.params
-        return Traces.of(model, self.signature, probed, strict=self.strict)
+        return Traces.of(model, self.signature, sizes, strict=self.strict)
 
     def _search(self, traces: Traces) -> RangeSearch:
         fixed = [value for value in self.signature.inputs if not isinstance(value, tuple)]
@@ -178,10 +229,15 @@ class Export:
             ) from error
 
 
-def _at_least(probe: ProbeRange, ranges: Ranges) -> Ranges:
-    """Return the ranges from the smallest traced size on; from 1 if that is 2: 1 is probed."""
-    start = probe.least if probe.least > 2 else 1
-    return {name: (max(least, start), most) for name, (least, most) in ranges.items()}
+def _least(holds: Callable[[Sizes], bool], sizes: Sizes, name: str) -> int:
+    """Return the least size of a name for which `holds`, beside the sizes of the others."""
+    return last_good(lambda size: holds({**sizes, name: size}), sizes[name], 2)
+
+
+def _at_least(leasts: Sizes, ranges: Ranges) -> Ranges:
+    """Return the ranges from the smallest traced sizes on; from 1 if that is 2: 1 is probed."""
+    starts = {name: least if least > 2 else 1 for name, least in leasts.items()}
+    return {name: (max(least, starts[name]), most) for name, (least, most) in ranges.items()}
 
 
 def _bounds(ranges: Ranges) -> list[str]:

@@ -73,7 +73,7 @@ class RangeSearch:
         while top > self._near[name] and holds(top) is None:
             top //= 2  # Its values are too large to compute.
         top = max(top, self._near[name])
-        return least, _last(holds, self._near[name], top)
+        return least, last_good(holds, self._near[name], top)
 
     def _contradictions(self, ranges: Ranges) -> Iterator[Sizes]:
         """Yield sizes within the ranges for which a formula is wrong."""
@@ -95,7 +95,7 @@ class RangeSearch:
         for name, (least, most) in ranges.items():
             holds, near = self._one(name), self._near[name]
             if holds(bad[name]) is False:
-                edge = _last(holds, near, bad[name])
+                edge = last_good(holds, near, bad[name])
                 narrowed[name] = (least, edge) if bad[name] > near else (edge, most)
         if narrowed != ranges:
             return narrowed
@@ -129,7 +129,7 @@ def _shuffled(sizes: Sequence[int], seed: int) -> list[int]:
     return [first, *np.random.default_rng(seed).permutation(others).astype(int).tolist()]
 
 
-def _last(holds: Callable[[int], bool | None], good: int, bad: int) -> int:
+def last_good(holds: Callable[[int], bool | None], good: int, bad: int) -> int:
     """Return the last size that holds between a good one and one that may be bad."""
     if holds(bad):
         return bad

@@ -19,22 +19,37 @@ class NoFormula(Exception):  # noqa: N818  (a finding, not a fault)
     """No formula of a supported form returns a number at all probed sizes."""
 
 
-def probe_sizes(symbols: Sequence[str], least: int, most: int) -> list[dict[str, int]]:
+def probe_sizes(leasts: Sizes, most: int) -> list[dict[str, int]]:
     """Return sizes to trace, odd and even: more of them than a formula has coefficients.
 
-    The first entry has the largest sizes, the second the smallest.
+    No size is less than the least one of its name. The first entry has the largest sizes, the
+    second the smallest.
 
-    >>> probe_sizes(["n"], 2, 255)[:2]
+    >>> probe_sizes({"n": 2}, 255)[:2]
     [{'n': 255}, {'n': 2}]
+    >>> probe_sizes({"n": 3, "m": 2}, 255)[1]
+    {'n': 3, 'm': 2}
     """
-    if not symbols:
+    if not leasts:
         return [{}]
-    count = len(symbols)
-    ends = [range(most, most - count, -1), range(least, least + count)]
-    between = np.arange(least, most + 1)
+    count = len(leasts)
+    tops = range(most, most - count, -1)
+    between = np.arange(min(leasts.values()), most + 1)
     rng = np.random.default_rng(count)
     drawn = [rng.permutation(between)[:count].tolist() for _ in range(count + 5)]
-    return [dict(zip(symbols, sizes, strict=True)) for sizes in (*ends, *drawn)]
+    inner = [
+        {name: max(least, size) for (name, least), size in zip(leasts.items(), sizes, strict=True)}
+        for sizes in drawn
+    ]
+    return [dict(zip(leasts, tops, strict=True)), _smallest(leasts), *inner]
+
+
+def _smallest(leasts: Sizes) -> dict[str, int]:
+    """Return sizes that are as small as possible and all different."""
+    sizes: dict[str, int] = {}
+    for name in sorted(leasts, key=leasts.__getitem__):
+        sizes[name] = max([leasts[name], *(size + 1 for size in sizes.values())])
+    return {name: sizes[name] for name in leasts}
 
 
 class Formulas:

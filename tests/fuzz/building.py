@@ -22,8 +22,10 @@ from tests.fuzz.motifs import add_motif
 from tests.fuzz.nesting import NESTED, body_of
 from tests.fuzz.supply import Offer, type_choices
 from tests.fuzz.values import Unstable, Value, is_float, parts
+from tests.property import test_microsoft_floats
 from tests.property.case import Case
 from tests.property.makers import MAKERS
+from tests.property.microsoft import DOMAIN as MICROSOFT
 from tests.property.reference import domain_of, newest_opset, versions
 from tests.property.strategies import is_packed, ordinary, wild
 
@@ -124,6 +126,9 @@ class Builder:
                 del self.values[name]
 
     def _add(self) -> None:
+        if self.random.random() < 0.05:
+            self._add_fused()
+            return
         known = operators("", self.opset, self.everywhere)
         if self.random.random() < 0.07:
             known = operators(ML, self.opsets[ML], self.everywhere)
@@ -136,6 +141,12 @@ class Builder:
         if case.opset != self.opsets[domain]:
             raise _Useless
         self._wire(case, domain, offer)
+
+    def _add_fused(self) -> None:
+        """A node as onnxruntime's optimizer writes it."""
+        op = self.random.choice([*test_microsoft_floats.CASES])
+        offer = Offer(self.random, self.values, self.fitter.fit, self.everywhere)
+        self._wire(test_microsoft_floats.CASES[op](offer, op), MICROSOFT, offer)
 
     def _wire(self, case: Case, domain: str, offer: Offer) -> None:
         inputs = [self._named(value, offer, case.optional) for value in case.inputs]
@@ -255,7 +266,7 @@ def built(seed: int, index: int) -> tuple[Graph, dict[str, Value]]:
     random = Random(f"{seed}/{index}")
     opset = random.choice(range(OLDEST, NEWEST + 1))
     everywhere = opset <= newest_opset("") and random.random() < 0.85
-    opsets = {"": opset, ML: random.choice(range(1, newest_opset(ML) + 1))}
+    opsets = {"": opset, ML: random.choice(range(1, newest_opset(ML) + 1)), MICROSOFT: 1}
     builder = Builder(random, opsets, everywhere, count(1))
     builder.start()
     builder.grow(random.choice([3, 5, 8, 12, 18, 30]))

@@ -24,6 +24,16 @@ def test_Normalizer_is_that_of_onnxruntime(xp: Backend, norm: str, dtype: Any) -
         assert_like(run_ml(xp, "Normalizer", given, norm=norm), expected)
 
 
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_Normalizer_takes_the_maximum_of_the_numbers_beside_NaN(xp: Backend, norm: str) -> None:
+    n = np.nan
+    rows = [[n, 1, 2], [1, n, 2], [2, 1, n], [n, n, n], [n, 0, 0], [-1, n, -2], [np.inf, n, 1]]
+    x = np.asarray(rows, np.float32)
+    with np.errstate(invalid="ignore"):
+        found = run_ml(xp, "Normalizer", x, norm=norm)
+    assert_like(found, onnxruntime_ml("Normalizer", x, norm=norm))
+
+
 @EACH_DTYPE
 @pytest.mark.parametrize("scale", [[0.1], [2.0, 0.5, -1.0]])
 def test_Scaler_is_that_of_onnxruntime(xp: Backend, scale: list[float], dtype: Any) -> None:

@@ -107,6 +107,22 @@ def test_nothing_to_transform(xp: Backend) -> None:
 
 
 @pytest.mark.parametrize(
+    ("shape", "options", "expected"),
+    [
+        ((3, 0, 1), {}, (3, 0, 2)),
+        ((3, 0, 2), {}, (3, 0, 2)),
+        ((3, 0, 2), {"inverse": 1}, (3, 0, 2)),
+        ((3, 1, 2), {"inverse": 1, "onesided": 1}, (3, 0, 1)),
+    ],
+)
+def test_DFT_of_nothing_is_empty(xp: Backend, shape: Any, options: Any, expected: Any) -> None:
+    x = np.ones(shape, np.float32)
+    assert onnxruntime_run("DFT", x, opset=17, **options).shape == expected
+    result = run(xp, DFT, x, opset=17, **options)
+    assert (result.shape, result.dtype) == (expected, x.dtype)
+
+
+@pytest.mark.parametrize(
     ("shape", "options", "message"),
     [
         ((4,), {}, "must end in 1 or 2"),
@@ -116,8 +132,9 @@ def test_nothing_to_transform(xp: Backend) -> None:
         ((3, 4, 1), {"axis": 3}, "out of range"),
         ((3, 4, 1), {"dft_length": 0}, "has length 0"),
         ((3, 4, 1), {"dft_length": -4}, "has length -4"),
-        ((3, 0, 1), {}, "has length 0"),
-        ((3, 1, 2), {"onesided": 1, "inverse": 1}, "has length 0"),
+        ((3, 0, 1), {"onesided": 1}, "has length 0"),
+        ((3, 0, 1), {"dft_length": 0}, "has length 0"),
+        ((3, 0, 2), {"onesided": 1, "inverse": 1}, "has length -2"),
         ((3, 4, 2), {"onesided": 1}, "with onesided it must end in"),
         ((3, 4, 1), {"onesided": 1, "inverse": 1}, "with onesided it must end in"),
     ],

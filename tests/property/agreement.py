@@ -41,23 +41,29 @@ def versions_of(makers: Mapping[str, Maker]) -> pytest.MarkDecorator:
 
 def assert_examples_agree(maker: Maker, op: str, version: int) -> None:
     """Draw examples of an operator at a version, and compare what both make of each."""
+    verdicts = verdicts_on(cases_of(maker, op, version), f"{op}-{version}")
+    if BACKENDS == ("cupy",) and set(verdicts) <= {"lacking", "known to differ", "both refuse"}:
+        pytest.skip(f"CuPy has no type of {op} at version {version}")
+    assert verdicts["agree"], f"no example of {op} at version {version} compared: {verdicts}"
+
+
+def verdicts_on(cases: st.SearchStrategy[Case], label: str) -> Counter[str]:
+    """Draw examples, the same ones for each label, and return how often which verdict came."""
     verdicts: Counter[str] = Counter()
 
-    @seed(crc32(f"{op}-{version}".encode()))
+    @seed(crc32(label.encode()))
     @settings(
         max_examples=EXAMPLES,
         deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
     )
-    @given(cases_of(maker, op, version))
+    @given(cases)
     def compare(case: Case) -> None:
         verdicts[verdict(case)] += 1
 
     compare()
-    if BACKENDS == ("cupy",) and set(verdicts) <= {"lacking", "known to differ", "both refuse"}:
-        pytest.skip(f"CuPy has no type of {op} at version {version}")
-    assert verdicts["agree"], f"no example of {op} at version {version} compared: {verdicts}"
+    return verdicts
 
 
 @st.composite

@@ -55,10 +55,7 @@ def fourier(draw: Draw, op: str, opset: int) -> Case:
     x = drawn_array(draw, types["T1"], (*lead, parts), EIGHTHS)
     axis = draw(st.integers(-len(lead) - 1, len(lead) - 1))
     axis = 1 if axis == -1 else axis
-    length, irfft = None, given.get("inverse") and given.get("onesided")
-    # By default a spectrum of one element has a signal of none.
-    if draw(st.booleans()) or (irfft and x.shape[axis] == 1):
-        length = np.array(draw(st.integers(1, 7)), types["T2"])
+    length = np.array(draw(st.integers(1, 7)), types["T2"]) if draw(st.booleans()) else None
     inputs = (x, length)
     if opset < 20:
         given |= {"axis": axis} if axis != 1 or draw(st.booleans()) else {}

@@ -88,7 +88,10 @@ def _holds(dtype: Any, values: Any) -> bool:
 
 @op(domain="ai.onnx.ml")
 def Normalizer(xp: Backend, X: Array, *, norm: str = "MAX") -> Array:
-    """Divide each row by its maximum, its L1 norm or its L2 norm, unless that is zero."""
+    """Divide each row by its maximum, its L1 norm or its L2 norm, unless that is zero.
+
+    The maximum is that of the numbers beside NaN.
+    """
     require_choice("norm", norm, ("MAX", "L1", "L2"))
     if X.ndim not in (1, 2):
         raise ValueError(f"X has {X.ndim} axes, but must have 1 or 2")
@@ -98,7 +101,8 @@ def Normalizer(xp: Backend, X: Array, *, norm: str = "MAX") -> Array:
     elif norm == "L2":
         divisor = xp.sqrt(xp.sum(xp.square(x), axis=-1, keepdims=True))
     else:
-        divisor = xp.max(x, axis=-1, keepdims=True) if x.size else x
+        numbers = xp.where(xp.isnan(x), xp.full_like(x, -np.inf), x)
+        divisor = xp.max(numbers, axis=-1, keepdims=True) if x.size else x
     return to_float32(xp, x / xp.where(xp.equal(divisor, 0), xp.ones_like(divisor), divisor))
 
 

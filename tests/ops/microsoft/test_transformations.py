@@ -194,7 +194,7 @@ FREE: dict[str, dict[int, dict[int, str]]] = {
     "UnfoldTensor": {0: {0: "batch", 1: "length"}},
     "WordConvEmbedding": {0: {0: "batch", 1: "length"}},
 }
-SIZES = ({"batch": 3, "length": 5, "past": 3}, {"batch": 4, "length": 6, "past": 7})
+SIZES = ({"batch": 3, "length": 5, "past": 3}, {"batch": 2, "length": 6, "past": 7})
 
 
 def of_sizes(op: str, sizes: dict[str, int]) -> dict[str, np.ndarray]:

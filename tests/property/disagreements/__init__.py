@@ -10,6 +10,7 @@ from tests.property.case import Case
 from tests.property.disagreements import (
     elementwise,
     learning,
+    microsoft,
     networks,
     reductions,
     sampling,
@@ -30,8 +31,18 @@ DISAGREEMENTS = (
     *networks.ENTRIES,
     *signals.ENTRIES,
     *learning.ENTRIES,
+    *microsoft.ENTRIES,
 )
 
 
 def known_disagreement(case: Case) -> Disagreement | None:
-    return next((d for d in DISAGREEMENTS if case.op in d.operators and d.applies(case)), None)
+    return next(
+        (
+            entry
+            for entry in DISAGREEMENTS
+            if case.op in entry.operators
+            and case.domain == entry.example.domain
+            and entry.applies(case)
+        ),
+        None,
+    )
