@@ -86,6 +86,8 @@ def MatMulBlockQuantizedFp4Weight(
     """Round the weight to the type of `A`, and multiply in float32; `input_scale` is not used."""
     require_bytes(xp, "B", B)
     require_bytes(xp, "weight_scale", weight_scale)
+    if B.ndim != 2:
+        raise ValueError(f"B has shape {B.shape}, but must have two axes")
     numbers = unpacked(xp, B, 4)
     flat = xp.take(xp.asarray(_FLOAT4), xp.reshape(numbers, (-1,)), axis=0)
     scale = xp.astype(xp.bitcast(weight_scale, xp.dtype(FLOAT8)), xp.dtype(FLOAT32))
