@@ -30,7 +30,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="of the cases of each test run about one in N: for other versions of the libraries",
+        help="of the cases of each test run about one in N",
+    )
+    parser.addoption(
+        "--part",
+        type=int,
+        default=0,
+        metavar="K",
+        help="which of the N parts `--one-in` runs: K modulo N",
     )
 
 
