@@ -24,7 +24,7 @@ def digits_of(digits: Digits, sizes: Sequence[int], names: IndexNames) -> list[s
 
     >>> class Plain:
     ...     def index(self, text: str) -> str:
-    ...         return f"({text})"
+    ...         return text if text.isidentifier() else f"({text})"
     >>> digits_of((("row", 6), ("c", 4)), (2, 3, 4), Plain())
     ['(row / 3)', '(row % 3)', 'c']
     """
@@ -56,7 +56,10 @@ def broadcast_digits(digits: Digits, shape: Shape, result: Shape, names: IndexNa
 
     Neighbouring axes stay together, so that rows and columns are not taken apart in vain.
 
-    >>> broadcast_digits((("row", 6), ("c", 4)), (2, 3, 1), (2, 3, 4), None)
+    >>> class Plain:
+    ...     def index(self, text: str) -> str:
+    ...         return text
+    >>> broadcast_digits((("row", 6), ("c", 4)), (2, 3, 1), (2, 3, 4), Plain())
     (('row', 6),)
     """
     if shape == result:
