@@ -19,7 +19,7 @@ from tests.zoo.recording import FOLDER, restored
 # one in so many; so does CuPy, if it is here. `python -m tests.zoo` runs all.
 OTHERS_ONE_IN = 8
 # And of these so many run by default.
-ONE_IN = 20
+ONE_IN = 30
 
 
 def parameters() -> list[object]:
