@@ -45,6 +45,10 @@ _ROWS: Mapping[str, str] = {
     # com.microsoft
     "Attention": "T T T int32 T T int32 -> T T, T=float|halves",
     "AttnLSTM": "T T T T int32 T T T T T T T int32 T -> T T T, T=float|double",
+    "BeamSearch": (
+        "float|int32|float16 int32 int32 int32 int32 T T int32 int32 int32 int32 int32 -> "
+        "int32 T T, T=float|float16"
+    ),
     "BiasAdd": "T T T -> T, T=float|float16",
     "BiasDropout": "T T T floats bool -> T bool, T=floats",
     "BiasGelu": "T T -> T, T=floats",
@@ -71,6 +75,9 @@ _ROWS: Mapping[str, str] = {
         "float T2 T2 float int32 float float float float T2 float T2 -> float float float, T2=bytes"
     ),
     "DynamicQuantizeMatMul": "float T2 float T2 float -> float, T2=bytes",
+    "DynamicSparseAttention": (
+        "T T T T T T T int32 int32 int32 int32 T T int64 T T T -> T T T, T=float|halves"
+    ),
     "DynamicTimeWarping": "float -> int32",
     "EmbedLayerNormalization": "int32 int32 T T T T T int32 int32 -> T int32 T, T=float|float16",
     "EngramGate": "T T T T T T -> T T, T=float|halves",
@@ -81,6 +88,9 @@ _ROWS: Mapping[str, str] = {
     "FusedMatMul": "T T -> T, T=floats",
     "FusedMatMulActivation": "T T -> T, T=floats",
     "GatedAdd": "T T T -> T, T=float|halves",
+    "GatedDeltaNet": (
+        "T T T int32 float float float float float int32 int32 -> T float float, T=float|halves"
+    ),
     "GatedRMSNorm": "T T T -> T, T=float|halves",
     "GatedRelativePositionBias": "T T T T T T int32 -> T, T=float|float16",
     "GatherBlockQuantized": (
@@ -110,6 +120,7 @@ _ROWS: Mapping[str, str] = {
     "IsAllFinite": "floats... -> bool",
     "LinearAttention": "T T T S T T -> T S, T=float|halves S=float|halves",
     "LinearAttentionGate": "T float float T -> T T, T=float|halves",
+    "LongformerAttention": "T T T T T T int32 -> T, T=float|float16",
     "MRotaryEmbedding": "T int64 T T -> T, T=float|halves",
     "MatMulBlockQuantizedFp4Weight": "T uint8 uint8 float float T -> T, T=halves",
     "MatMulBlockQuantizedFp8Weight": "T float8e4m3fn float float T -> T, T=halves",
@@ -174,11 +185,19 @@ _ROWS: Mapping[str, str] = {
     "Rfft": "T -> T, T=float|float16|double",
     "RotaryEmbedding": "T int64 T T -> T, T=float|halves",
     "SampleOp": "T -> T, T=float|indices|float16|double|uint32|uint64",
+    "Sampling": ("int32 int32 int32 float int32 int32 int32 int32 int32 -> int32 float"),
     "ScaledSiLU": "T float|halves -> T, T=float|halves",
     "SkipGroupNorm": "T M M T T -> T T, T=float|float16 M=float|float16",
     "SkipLayerNormalization": "T T T T T -> T float float T, T=float|halves",
     "SkipSimplifiedLayerNormalization": "T T T T -> T float float T, T=float|halves",
     "SparseAttention": "T T T T T int32 int32 int32 int32 T T -> T T T, T=float|halves",
+    "SparseAttentionIndexer": (
+        "T T T T T T int64 T T T T int64 int32 T -> int32 T T, T=float|halves"
+    ),
+    "SparsePagedAttention": (
+        "T T T C C int32 int32 int32 int32 int32 int32 T T int32 T T T T T float float int32 -> "
+        "T C C, T=halves C=halves|int8"
+    ),
     "SparseToDenseMatMul": (
         "sparse|float|double|indices|uint32|uint64 T -> T, T=float|double|indices|uint32|uint64"
     ),
@@ -190,6 +209,10 @@ _ROWS: Mapping[str, str] = {
     "Unique": "T -> T int64 int64, T=any",
     "VarlenCausalConvWithState": "T T int32 T T int32 -> T T T, T=float|halves",
     "VarlenNGramHashMapping": "M M M int32 M M M int32 int32 int32 -> M M int32 M, M=indices",
+    "WhisperBeamSearch": (
+        "float|int32|float16 int32 int32 int32 int32 T T int32 int32 int32 int32 int32 int32 int32 "
+        "T -> int32 T T float T, T=float|float16"
+    ),
     "WordConvEmbedding": "int32 float float float -> float",
     # com.microsoft.nchwc
     "AveragePool": "float -> float",
