@@ -192,7 +192,7 @@ class Decoder(nn.Module):
 class CachedDecoder(Decoder):
     """One step: keys and values of past tokens come in and go out, those of the sound come in."""
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, input_ids: Tensor, encoded: Tensor, past: Tensor, sound: Tensor
     ) -> tuple[Tensor, Tensor]:
         own, across = DynamicCache(), DynamicCache()

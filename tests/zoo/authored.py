@@ -60,12 +60,12 @@ def _rows(*counts: int) -> list[Arrays]:
 
 
 @script(MINE, default_opset=op)
-def scaled(x, factor: float = 2.0, power: int = 2):  # type: ignore[no-untyped-def]
+def scaled(x, factor: float = 2.0, power: int = 2):
     return op.Mul(op.Pow(x, op.Cast(op.Constant(value_int=power), to=1)), factor)
 
 
 @script(MINE, default_opset=op)
-def normed(x, epsilon: float = 1e-3):  # type: ignore[no-untyped-def]
+def normed(x, epsilon: float = 1e-3):
     squares = scaled(x, factor=1.0)
     mean = op.ReduceMean(squares, op.Constant(value_ints=[-1]), keepdims=1)
     return op.Div(x, op.Sqrt(mean + epsilon))

@@ -62,7 +62,7 @@ class _Function(nn.Module):
         # Exporters read the inputs' names from it, and would pass default values as inputs.
         parameters = signature(computation).parameters.values()
         inputs = [each for each in parameters if each.default is Parameter.empty]
-        forward.__signature__ = Signature(inputs)  # type: ignore[attr-defined]
+        forward.__signature__ = Signature(inputs)
         self.forward = forward
 
 

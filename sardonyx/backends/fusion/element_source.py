@@ -39,7 +39,7 @@ class Elements:
         """Return a variable, or a literal, with the node's element at these digits."""
         if isinstance(node, Constant) and is_literal(node):
             return literal(node.value.reshape(()).item(), node.dtype)
-        if node in self.by_row and is_row_of(node, digits, self.kernel.space):  # type: ignore[arg-type]
+        if isinstance(node, Reduction) and self._is_of_row(node, digits):
             return self.by_row[node]
         key = (node, digits)
         known = self.lines.find(key)
@@ -51,6 +51,10 @@ class Elements:
         if self.rows is not None:
             self.rows.keep(node, digits, name)
         return name
+
+    def _is_of_row(self, node: Reduction, digits: Digits) -> bool:
+        """Whether a variable holds this reduction of the kernel's row."""
+        return node in self.by_row and is_row_of(node, digits, self.kernel.space)
 
     def _computed(self, node: Node, digits: Digits) -> str:
         key = (node, digits)

@@ -93,7 +93,7 @@ class Reduction(Node):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Opaque(Node):
-    """A call with whole arrays; it has no array of its own but `Part`s.
+    """A call with whole arrays; its `Part`s are the arrays that it returns.
 
     `call` takes the backend and the operands' arrays, and returns an array for each of `results`.
     """

@@ -1,7 +1,7 @@
 """Divides a segment's nodes into kernels, from the results backwards.
 
 A node is computed inside of the kernel that reads it if no other one does, or if it is cheap.
-Otherwise a kernel writes it to memory: one that computes it anyway, or one of its own.
+Otherwise a kernel writes it to memory: one that computes it anyway, or a new one.
 """
 
 from __future__ import annotations
