@@ -12,10 +12,10 @@ from sardonyx.backends.base import Backend
 from sardonyx.graph.programs.compiler import MODES, NOW
 from tests.support.strict_backend import StrictBackend
 
-# Each operator has cases for its opsets, dtypes and backends, of which a quarter run by default,
+# Each operator has cases for its opsets, dtypes and backends, of which a sixth run by default,
 # and of com.microsoft one in twenty.
 OPS = Path(__file__).parent / "ops"
-ONE_IN_OF_FOLDERS = {OPS / "microsoft": 20, OPS: 4}
+ONE_IN_OF_FOLDERS = {OPS / "microsoft": 20, OPS: 6}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
