@@ -70,8 +70,8 @@ OWN_FILES = {
         "sharding/model.py",
         "sharding/weight_placement.py",
     ),
-    "cupy": ("backends/cupy.py", "backends/cupy_fusion.py"),
-    "cupyx": ("backends/cupy.py",),
+    "cupy": ("backends/cupy/",),
+    "cupyx": ("backends/cupy/",),
 }
 
 

@@ -142,7 +142,7 @@ def test_a_missing_accelerator_is_an_error_with_the_way_to_it() -> None:
 
 
 def test_a_missing_library_is_an_error_with_the_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sardonyx.backends.cupy", None)
+    monkeypatch.setitem(sys.modules, "sardonyx.backends.cupy.backend", None)
     with pytest.raises(BackendUnavailable, match=r"pip install 'sardonyx\[cuda\]'"):
         find("cupy")
     assert "cupy" not in available()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CLASSES = {
     "jax": ("sardonyx.backends.jax.backend", "JaxBackend"),
-    "cupy": ("sardonyx.backends.cupy", "CupyBackend"),
+    "cupy": ("sardonyx.backends.cupy.backend", "CupyBackend"),
     "numpy": ("sardonyx.backends.numpy", "NumpyBackend"),
 }
 _INSTALL = {

@@ -9,13 +9,13 @@ from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.errors import BackendUnavailable
 
 if TYPE_CHECKING:
-    from sardonyx.backends.cupy import CupyBackend
+    from sardonyx.backends.cupy.backend import CupyBackend
 
 
 @pytest.fixture(scope="session")
 def cupy_backend() -> CupyBackend:
     pytest.importorskip("cupy", reason="no CuPy; pip install 'sardonyx[cuda]'")
-    from sardonyx.backends.cupy import CupyBackend  # noqa: PLC0415
+    from sardonyx.backends.cupy.backend import CupyBackend  # noqa: PLC0415
 
     try:
         return CupyBackend()

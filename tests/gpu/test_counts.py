@@ -14,7 +14,7 @@ from tests.support.onnx_builders import INT64, model, node, value
 from tests.test_exporter_models import FOLDER, recorded_calls
 
 if TYPE_CHECKING:
-    from sardonyx.backends.cupy import CupyBackend
+    from sardonyx.backends.cupy.backend import CupyBackend
 
 pytestmark = pytest.mark.gpu
 

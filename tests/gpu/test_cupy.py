@@ -16,7 +16,7 @@ from sardonyx.backends.standard import Standard
 from sardonyx.errors import BackendUnavailable
 
 if TYPE_CHECKING:
-    from sardonyx.backends.cupy import CupyBackend
+    from sardonyx.backends.cupy.backend import CupyBackend
 
 pytestmark = pytest.mark.gpu
 

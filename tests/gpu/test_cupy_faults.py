@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from sardonyx.backends.cupy import CupyBackend
+    from sardonyx.backends.cupy.backend import CupyBackend
 
 pytestmark = pytest.mark.gpu
 

@@ -15,7 +15,7 @@ from sardonyx.backends.executable import Executable
 from sardonyx.backends.numpy import HOST
 
 if TYPE_CHECKING:
-    from sardonyx.backends.cupy import CupyBackend
+    from sardonyx.backends.cupy.backend import CupyBackend
 
 pytestmark = pytest.mark.gpu
 
@@ -397,7 +397,7 @@ def test_a_loop_is_one_call_between_kernels(cupy_backend: CupyBackend) -> None:
 
 
 def test_kernels_are_compiled_ahead_of_calls(cupy_backend: CupyBackend) -> None:
-    from sardonyx.backends.cupy_fusion import compiled_kernel  # noqa: PLC0415
+    from sardonyx.backends.cupy.fused_segments import compiled_kernel  # noqa: PLC0415
 
     text = """<ir_version: 10, opset_import: ["": 22]>
     g (float[n, 3] x) => (float[n, 3] y) { a = Sin(x) b = Add(a, x) y = Mul(b, b) }"""

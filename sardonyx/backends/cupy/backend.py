@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 import threading
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import cupy
@@ -16,9 +15,11 @@ from cupyx.scipy.special import erf
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import BadData, Condition
-from sardonyx.backends.cupy_fusion import FusedSegments
+from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
+from sardonyx.backends.cupy.exchange import is_on_cuda, uploaded
+from sardonyx.backends.cupy.fused_segments import FusedSegments
+from sardonyx.backends.cupy.messages import explained
 from sardonyx.backends.executable import Executable, Replay
-from sardonyx.backends.forks import Fork
 from sardonyx.backends.numpy import HOST, NumpyLike
 from sardonyx.backends.on_device import OnDevice
 from sardonyx.errors import BackendUnavailable
@@ -27,24 +28,6 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16}
 # The functions that CuPy lacks for bfloat16 and that need nothing but a wider type.
 IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tensordot", "tril", "triu")
-# DLPack's numbers for CUDA's memory: a device's own, and memory that host and device share.
-CUDA_MEMORY = (2, 13)
-
-OUT_OF_MEMORY = "the device is out of memory; use smaller inputs or another device"
-# What the messages of CUDA's driver, of its runtime and of CuPy's loader mean.
-EXPLANATIONS = {
-    "cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY": OUT_OF_MEMORY,
-    r"libnvrtc|cuda_fp16\.h|Failure finding|CUDA headers": (
-        "CuPy cannot find the CUDA toolkit; install 'cupy-cuda13x[ctk]'"
-    ),
-    "cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS": (
-        "a kernel read or wrote out of bounds; the process has to be started anew"
-    ),
-    "(cudaError|CUDA_ERROR_)(Misaligned|Hardware|Launch(Failure|Timeout)|Assert"
-    "|MISALIGNED|HARDWARE|LAUNCH_(FAILED|TIMEOUT)|ASSERT)": (
-        "a kernel failed, which ended the work on the GPU; the process has to be started anew"
-    ),
-}
 
 
 class CupyBackend(FusedSegments, OnDevice, NumpyLike):
@@ -59,11 +42,11 @@ class CupyBackend(FusedSegments, OnDevice, NumpyLike):
         super().__init__(cupy)
         for name in IN_FLOAT32:
             setattr(self, name, partial(self._in_float32, getattr(cupy, name)))
-        self.device = _present(device)
+        self.device = present_device(device)
         self._in_use.add(self.device)
         if self._fraction is not None:
-            _limit_pool(self.device, self._fraction)
-        self._fork = _fork()
+            limit_pool(self.device, self._fraction)
+        self._fork = fork()
         # Of each thread, while it runs a segment: the conditions that were checked on the device.
         self._pending = threading.local()
 
@@ -75,7 +58,7 @@ class CupyBackend(FusedSegments, OnDevice, NumpyLike):
     def asarray(self, x: Any, **options: Any) -> Any:
         if isinstance(x, np.ndarray):
             self.dtype(x.dtype)
-        return _uploaded(x, **options)
+        return uploaded(x, **options)
 
     def unstack(self, x: Any, *, axis: int = 0) -> Any:
         return tuple(cupy.moveaxis(x, axis, 0))
@@ -219,8 +202,8 @@ class CupyBackend(FusedSegments, OnDevice, NumpyLike):
         Asking for the memory of a device takes some of it, so unused devices are not asked.
         """
         cls._fraction = fraction
-        for device in cls._in_use | {_present(None)}:
-            _limit_pool(device, fraction)
+        for device in cls._in_use | {present_device(None)}:
+            limit_pool(device, fraction)
 
     def reserved(self) -> tuple[int, int]:
         with self.scope():
@@ -231,8 +214,8 @@ class CupyBackend(FusedSegments, OnDevice, NumpyLike):
     def device_for(cls, kind: str | None, index: int | None) -> int:
         if kind not in (None, "gpu"):
             raise BackendUnavailable(f"CuPy runs only on NVIDIA GPUs, not on a {kind!r}")
-        _fork().refuse()
-        return _present(index)
+        fork().refuse()
+        return present_device(index)
 
     @classmethod
     def device_of(cls, value: Any) -> int:
@@ -245,7 +228,7 @@ class CupyBackend(FusedSegments, OnDevice, NumpyLike):
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         self.dtype(value.dtype)
         with self.scope():
-            return _uploaded(value)
+            return uploaded(value)
 
     def fetch(self, value: Any) -> Any:
         with self.scope():
@@ -253,7 +236,7 @@ class CupyBackend(FusedSegments, OnDevice, NumpyLike):
 
     def adopt(self, value: Any) -> Any:
         """Arrays of this device are shared, those of others and of the host copied to it."""
-        if not _is_on_cuda(value):
+        if not is_on_cuda(value):
             has_only_dlpack = not hasattr(value, "__array__")
             return self.put(np.from_dlpack(value) if has_only_dlpack else np.asarray(value))
         with self.scope():
@@ -270,18 +253,7 @@ class CupyBackend(FusedSegments, OnDevice, NumpyLike):
             return value.copy()
 
     def explain(self, error: Exception) -> str | None:
-        if isinstance(error, cupy.cuda.memory.OutOfMemoryError):
-            return OUT_OF_MEMORY
-        text = str(error)
-        return next(
-            (why for pattern, why in EXPLANATIONS.items() if re.search(pattern, text)), None
-        )
-
-
-@cache
-def _fork() -> Fork:
-    """Since its first use of CuPy the process holds a CUDA context, which no child inherits."""
-    return Fork("CUDA", lambda: True)
+        return explained(error)
 
 
 # The row of an element from its row by the axes before; -1, the last row, if it is out of range.
@@ -297,48 +269,6 @@ _row = cupy.ElementwiseKernel(
 def _nearest(indices: Any, size: int) -> Any:
     """The indices, those out of range moved to the nearest element."""
     return cupy.clip(indices.astype(np.int64, copy=False), -size, max(size - 1, 0))
-
-
-def _present(device: int | None) -> int:
-    """The index of this device, or of the current one for None, if it exists."""
-    try:
-        count = cupy.cuda.runtime.getDeviceCount()
-        current = cupy.cuda.runtime.getDevice()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise BackendUnavailable(
-            f"CuPy finds no NVIDIA GPU ({error}); install NVIDIA's driver, or run the model on "
-            "JAX or NumPy"
-        ) from error
-    if device is None:
-        return int(current)
-    if not 0 <= device < count:
-        raise BackendUnavailable(
-            f"there is no CUDA device {device}; this machine has {count}, counted from 0"
-        )
-    return device
-
-
-def _limit_pool(device: int, fraction: float) -> None:
-    with cupy.cuda.Device(device):
-        cupy.get_default_memory_pool().set_limit(fraction=fraction)
-
-
-def _uploaded(value: Any, **options: Any) -> Any:
-    """A copy on the device. Of an array without axes CuPy would lose the sign of zero."""
-    if isinstance(value, cupy.ndarray) or np.ndim(value) > 0:
-        return cupy.asarray(value, **options)
-    return cupy.asarray(np.asarray(value)[None], **options).reshape(())
-
-
-def _is_on_cuda(value: Any) -> bool:
-    if not hasattr(value, "__dlpack_device__"):
-        return False
-    try:
-        memory, _ = value.__dlpack_device__()
-    except Exception:
-        # An array of JAX that was deleted has no device; reading it raises an error that says so.
-        return False
-    return memory in CUDA_MEMORY
 
 
 def _is_bfloat16(value: Any) -> bool:
