@@ -36,6 +36,10 @@ class Entry:
         return f"{self.name}, {self.exporter}"
 
     @property
+    def key(self) -> tuple[str, str]:
+        return self.name, self.exporter
+
+    @property
     def stem(self) -> str:
         """The name of its files."""
         return f"{self.name}-{self.exporter}".replace(" ", "_")

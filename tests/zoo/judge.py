@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.zoo.entry import Call, Entry
 BACKENDS = ("jax", "numpy")
 # A source computes with other kernels than onnxruntime, and sums in another order.
 SOURCE = 2e-3
+# Of a message, in characters.
+LONGEST = 200
 
 
 @dataclass
@@ -30,30 +33,36 @@ class Verdict:
     # "" if the exporter wrote a file and onnxruntime runs it, else what it says.
     not_exported: str = ""
     not_in_onnxruntime: str = ""
+    # What is said here of a file that onnxruntime does not run either.
+    not_here: str = ""
     problem: str = ""
     worst: float = 0.0
     # Over the source's own results: None where the source gave none.
     worst_of_source: float | None = None
-    operators: Sequence[str] = ()
+    # Why onnxruntime's results are not those to compare with, where they are not.
+    onnxruntime_differs: str = ""
+    operators: int = 0
     backends: Sequence[str] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def judged(
     entry: Entry, path: Path, backends: Sequence[str] = BACKENDS
 ) -> tuple[Verdict, Sequence[Call]]:
     """Export a model and compare all of its calls."""
-    verdict = Verdict(entry.name, entry.exporter, backends=backends)
+    verdict = Verdict(
+        entry.name,
+        entry.exporter,
+        onnxruntime_differs=entry.onnxruntime_differs,
+        backends=list(backends),
+    )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             calls = entry.write(path)
     except Exception as error:  # Exporters have exceptions of their own for what they cannot do.
-        verdict.not_exported = first_line(_cause(error))
+        verdict.not_exported = first_line(_cause(error), path)
         return verdict, ()
-    verdict.operators = operators_of(path)
+    verdict.operators = len(operators_of(path))
     compare(verdict, entry, path, calls)
     return verdict, calls
 
@@ -64,16 +73,17 @@ def compare(verdict: Verdict, entry: Entry, path: Path, calls: Sequence[Call]) -
         plain = in_onnxruntime(path, calls, Level.ORT_DISABLE_ALL)
         fused = in_onnxruntime(path, calls, Level.ORT_ENABLE_ALL)
     except Exception as error:  # Likewise.
-        verdict.not_in_onnxruntime = first_line(error)
+        verdict.not_in_onnxruntime = first_line(error, path)
         plain = fused = None
     for backend in verdict.backends:
         try:
             ours = in_sardonyx(path, calls, backend)
-        except sardonyx.SardonyxError as error:
-            if plain is None:  # The exporter wrote a file that nothing runs.
-                verdict.not_in_onnxruntime += f"; here: {first_line(error)}"
-                return
-            verdict.problem = f"{backend}: {first_line(error)}"
+        except Exception as error:  # Whatever a library raises is a verdict on this model alone.
+            said = f"{backend}: {first_line(error, path)}"
+            if plain is None and isinstance(error, sardonyx.SardonyxError):
+                verdict.not_here = said  # The exporter wrote a file that nothing runs.
+            else:
+                verdict.problem = said
             return
         if plain is not None and fused is not None:
             agreed = of_all(plain, fused, ours, COARSE if entry.coarse else EXACT)
@@ -141,6 +151,10 @@ def _cause(error: BaseException) -> BaseException:
     return error
 
 
-def first_line(error: BaseException) -> str:
-    lines = f"{type(error).__name__}: {error}".splitlines()
-    return lines[0][:300]
+def first_line(error: BaseException, path: Path) -> str:
+    """Return what an error says, without what differs from machine to machine."""
+    line = f"{type(error).__name__}: {error}".splitlines()[0]
+    line = line.replace(str(path), "the file").replace(str(path.parent), "the folder")
+    line = re.sub(r"0x[0-9a-f]{6,}", "0x...", line)
+    line = re.sub(r"/\S*/site-packages/", "", line)
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."

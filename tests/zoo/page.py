@@ -2,67 +2,97 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.zoo.judge import Verdict
+from tests.zoo.stored_verdicts import Family
 
 # What stands before it in the page is written by hand.
 MARK = "<!-- Written by `python -m tests.zoo --page`: -->\n"
 
 
-def renew(page: Path, verdicts: Mapping[str, Sequence[Verdict]]) -> None:
-    """Write the table and every model by name into the page, below the mark."""
+def renew(page: Path, families: Mapping[str, Family]) -> None:
+    """Write the table, and each model that is not compared as all others, below the mark."""
     prose = page.read_text().partition(MARK)[0]
-    parts = [prose, MARK, "\n", table_of(verdicts)]
-    for family, models in verdicts.items():
-        parts.append(f"\n## {family.capitalize()}\n\n")
-        parts += [f"- {_sentence(each)}\n" for each in models]
+    parts = [prose, MARK, "\n", table_of(families), "\n", _runs(families)]
+    for family, found in families.items():
+        if sentences := _apart(found.ordered):
+            parts.append(f"\n## {family.capitalize()}\n\n{sentences}")
     page.write_text("".join(parts))
 
 
-def table_of(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
+def table_of(families: Mapping[str, Family]) -> str:
     """Return a line for each family and exporter."""
     lines = [
-        "| family | exporter | models | as onnxruntime | as the source | worst error | on |",
+        "| family | exporter | exported | as onnxruntime | as the source | worst error | on |",
         "|---|---|---|---|---|---|---|",
     ]
     everything: list[Verdict] = []
-    for family, models in verdicts.items():
+    for family, found in families.items():
         by_exporter: dict[str, list[Verdict]] = defaultdict(list)
-        for each in models:
+        for each in found.ordered:
             by_exporter[each.exporter].append(each)
         lines += [_row(family, name, group) for name, group in by_exporter.items()]
-        everything += models
+        everything += found.ordered
     return "\n".join([*lines, _row("all", "", everything)]) + "\n"
 
 
 def _row(family: str, exporter: str, models: Sequence[Verdict]) -> str:
     exported = [each for each in models if not each.not_exported]
-    there = [each for each in exported if not each.not_in_onnxruntime]
+    there = [e for e in exported if not (e.not_in_onnxruntime or e.onnxruntime_differs)]
     sourced = [each for each in exported if each.worst_of_source is not None]
     agree = sum(not each.problem for each in there)
     with_source = sum(not each.problem for each in sourced)
     worst = max((each.worst for each in there if not each.problem), default=0.0)
+    counts = Counter(name for each in exported for name in each.backends)
     cells = (
         family,
         exporter,
-        str(len(exported)),
+        f"{len(exported)} of {len(models)}",
         f"{agree} of {len(there)}",
         f"{with_source} of {len(sourced)}",
         f"{worst:.1g}",
-        ", ".join(sorted({name for each in exported for name in each.backends})),
+        ", ".join(f"{name} {count}" for name, count in sorted(counts.items())),
     )
     return f"| {' | '.join(cells)} |"
 
 
-def _sentence(each: Verdict) -> str:
-    name = f"`{each.name}`, {each.exporter}"
+def _runs(families: Mapping[str, Family]) -> str:
+    """Say when each family ran with what, and which has not run as a whole."""
+    lines = ["| family | models | run | with |", "|---|---|---|---|"]
+    for family, found in families.items():
+        versions = ", ".join(f"{name} {number}" for name, number in found.versions.items())
+        whole = str(found.models)
+        if len(found.verdicts) < found.models or not found.models:
+            whole = f"**{len(found.verdicts)} of {found.models or '?'}**"
+        lines.append(f"| {family} | {whole} | {found.date or '**never**'} | {versions} |")
+    return "\n".join(lines) + "\n"
+
+
+def _apart(models: Sequence[Verdict]) -> str:
+    """List the models with something to be said, those of which the same is said in one line."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for each in models:
+        if said := _said(each):
+            alike[f"{each.exporter}: {said}"].append(f"`{each.name}`")
+    return "".join(f"- {', '.join(names)}, {said}\n" for said, names in alike.items())
+
+
+def _said(each: Verdict) -> str:
     if each.not_exported:
-        return f"{name}: not exported ({each.not_exported})"
+        return f"not exported ({each.not_exported})"
     if each.problem:
-        return f"{name}: **{each.problem}**"
+        return f"**{each.problem}**"
+    if each.not_here:
+        return f"run neither by onnxruntime ({each.not_in_onnxruntime}) nor here ({each.not_here})"
     if each.not_in_onnxruntime:
-        return f"{name}: not run by onnxruntime ({each.not_in_onnxruntime})"
-    return f"{name}: {each.worst:.1g}, {len(each.operators)} operators"
+        return f"not run by onnxruntime ({each.not_in_onnxruntime}){_beside(each)}"
+    if each.onnxruntime_differs:
+        return f"not as onnxruntime ({each.onnxruntime_differs}){_beside(each)}"
+    return ""
+
+
+def _beside(each: Verdict) -> str:
+    return "" if each.worst_of_source is None else "; as the source"
