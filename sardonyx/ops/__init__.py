@@ -71,6 +71,7 @@ _MODULES = (
     "microsoft.paged_attention",
     "microsoft.selected_attention",
     "microsoft.sparse_indexer",
+    "microsoft.packed_indexer",
     "microsoft.position_bias",
     "microsoft.rotary",
     "microsoft.layout",

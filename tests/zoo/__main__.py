@@ -108,8 +108,8 @@ def _judge(family: str, entry: Entry, found: stored.Family, arguments: argparse.
     stored.write(family, found)
     said = verdict.problem or verdict.not_exported or verdict.not_in_onnxruntime or "ok"
     print(f"{family}: {entry.label}: {said}", file=sys.stderr, flush=True)
-    agrees = said == "ok"
-    if arguments.record and agrees and not entry.onnxruntime_differs:
+    differs = entry.onnxruntime_differs or entry.standard_differs
+    if arguments.record and said == "ok" and not differs:
         record(family, entry, path, calls)
 
 

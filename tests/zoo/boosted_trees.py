@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ class Boosted:
     opset: int | None = None
     unseen: tuple[float, ...] = ()
     onnxruntime_differs: str = ""
+    standard_differs: str = ""
 
     @property
     def calls(self) -> list[np.ndarray]:
@@ -80,6 +81,7 @@ class Boosted:
             exporter,
             partial(self._write, export),
             onnxruntime_differs=self.onnxruntime_differs,
+            standard_differs=self.standard_differs,
         )
 
     def _write(self, export: Callable[[Any, Path, int | None], None], path: Path) -> Sequence[Call]:
@@ -186,6 +188,16 @@ def xgboost_models() -> Iterator[Boosted]:
     yield Boosted("XGBoost deep tree", regressor(n_estimators=1, max_depth=12), Y)
     yield Boosted("XGBoost stump", classifier(n_estimators=1, max_depth=1), TWO)
     yield Boosted("XGBoost single leaf", regressor(gamma=1e9), Y)
+    unsplit = {"gamma": 1e9, "n_estimators": 5}
+    yield Boosted("XGBoost single leaf of three classes", classifier(**unsplit), THREE)
+    rare = (THREE == 2).astype(int)
+    yield Boosted("XGBoost single leaf of a rare class", classifier(**unsplit), rare)
+    base = (
+        "for classes of equal size onnxmltools writes the probability 0.5 in place of the score 0, "
+        "so that all probabilities of the file are wrong; onnxruntime's label contradicts them"
+    )
+    single = Boosted("XGBoost single leaf of two classes", classifier(**unsplit), TWO)
+    yield replace(single, standard_differs=base)
     yield Boosted("XGBoost lossguide", regressor(grow_policy="lossguide", max_leaves=5), Y)
     stopping = {"eval_set": [(ROWS[:40], Y[40:80])], "verbose": False}
     early = regressor(n_estimators=20, early_stopping_rounds=1)

@@ -30,6 +30,8 @@ class Entry:
     coarse: bool = False
     # Why results may part from onnxruntime's; then the source alone is the judge.
     onnxruntime_differs: str = ""
+    # Why the standard asks for other results than onnxruntime's and the source's.
+    standard_differs: str = ""
 
     @property
     def label(self) -> str:

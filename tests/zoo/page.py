@@ -41,8 +41,9 @@ def table_of(families: Mapping[str, Family]) -> str:
 
 def _row(family: str, exporter: str, models: Sequence[Verdict]) -> str:
     exported = [each for each in models if not each.not_exported]
-    there = [e for e in exported if not (e.not_in_onnxruntime or e.onnxruntime_differs)]
-    sourced = [each for each in exported if each.worst_of_source is not None]
+    comparable = [each for each in exported if not each.standard_differs]
+    there = [e for e in comparable if not (e.not_in_onnxruntime or e.onnxruntime_differs)]
+    sourced = [each for each in comparable if each.worst_of_source is not None]
     agree = sum(not each.problem for each in there)
     with_source = sum(not each.problem for each in sourced)
     worst = max((each.worst for each in there if not each.problem), default=0.0)
@@ -81,18 +82,18 @@ def _apart(models: Sequence[Verdict]) -> str:
 
 
 def _said(each: Verdict) -> str:
-    if each.not_exported:
-        return f"not exported ({each.not_exported})"
-    if each.problem:
-        return f"**{each.problem}**"
-    if each.not_here:
-        return f"run neither by onnxruntime ({each.not_in_onnxruntime}) nor here ({each.not_here})"
-    if each.not_in_onnxruntime:
-        return f"not run by onnxruntime ({each.not_in_onnxruntime}){_beside(each)}"
-    if each.onnxruntime_differs:
-        return f"not as onnxruntime ({each.onnxruntime_differs}){_beside(each)}"
-    return ""
-
-
-def _beside(each: Verdict) -> str:
-    return "" if each.worst_of_source is None else "; as the source"
+    """Return what is to be said of a model; nothing if it is compared as most are."""
+    beside = "" if each.worst_of_source is None else "; as the source"
+    there = each.not_in_onnxruntime
+    cases = (
+        (each.not_exported, f"not exported ({each.not_exported})"),
+        (each.problem, f"**{each.problem}**"),
+        (
+            each.standard_differs,
+            f"neither as onnxruntime nor as the source ({each.standard_differs})",
+        ),
+        (each.not_here, f"run neither by onnxruntime ({there}) nor here ({each.not_here})"),
+        (there, f"not run by onnxruntime ({there}){beside}"),
+        (each.onnxruntime_differs, f"not as onnxruntime ({each.onnxruntime_differs}){beside}"),
+    )
+    return next((said for applies, said in cases if applies), "")

@@ -116,9 +116,8 @@ class Continued(nn.Module):
     def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor]:
         if isinstance(self.layer, nn.LSTM):
             y, (h, c) = self.layer(x, (h, c))
-        else:
-            y, h = self.layer(x, h + c)
-        return [y, h, c]
+            return [y, h, c]
+        return list(self.layer(x, h + c))
 
 
 def _states() -> Iterator[Network]:

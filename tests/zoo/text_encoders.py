@@ -81,7 +81,7 @@ def _embedding(name: str, kind: type[hf.PreTrainedModel], config: hf.PreTrainedC
     inputs = ("input_ids", "attention_mask")
     calls = [_call(shape, inputs) for shape in SHAPES]
     build = builder(kind, config, Embedding)
-    return Network(name, build, calls, ("embedding",), dict.fromkeys(inputs, AXES))
+    return Network(name, build, calls, ("sentence",), dict.fromkeys(inputs, AXES))
 
 
 def _bert() -> Iterator[Network]:

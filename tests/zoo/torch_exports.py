@@ -43,7 +43,8 @@ def function(
         name,
         lambda: _Function(computation),
         calls,
-        outputs=("result",),
+        # A name that exporters do not use for values inside.
+        outputs=("returned",),
         axes=changing_axes(calls),
         exporters=exporters,
         opset=opset,

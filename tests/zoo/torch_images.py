@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -17,11 +18,19 @@ SIZES: dict[str, dict[str, Any]] = {
     "by two factors": {"scale_factor": (1.5, 0.6)},
     "by a factor": {"scale_factor": 2.0},
 }
+ALIGNED_FRACTION = (
+    "torch writes factors that give a fractional size; onnxruntime aligns the last element of the "
+    "rounded size, the standard's own test resize_downsample_scales_linear_align_corners that of "
+    "the fractional size"
+)
 
 
 def entries() -> Iterator[Entry]:
     torch.manual_seed(0)
-    yield from exports_of([*_grids(), *_interpolations(), *_windows(), *_pools(), *_moves()])
+    networks = [*_grids(), *_interpolations(), *_windows(), *_pools(), *_moves()]
+    for entry in exports_of(networks):
+        aligns = "aligned by two factors" in entry.name
+        yield replace(entry, standard_differs=ALIGNED_FRACTION) if aligns else entry
 
 
 def _images(*sizes: tuple[int, ...]) -> list[dict[str, torch.Tensor]]:

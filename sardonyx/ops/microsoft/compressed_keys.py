@@ -56,8 +56,7 @@ class Windows(NamedTuple):
         The first half of the elements is that of the window before.
         """
         _, batch, _, width = self.projections.shape
-        size, ratio, count = width // 2, self.ratio, self.complete
-        require_shape("position_bias", position_bias, (ratio, width))
+        ratio, count = self.ratio, self.complete
         wide = xp.dtype(FLOAT32)
         rows = xp.astype(self.projections, wide)
         end = self.overlap + count * ratio
@@ -69,16 +68,27 @@ class Windows(NamedTuple):
             ]
             before = xp.concat([xp.concat(nothing), before], axis=2)
         before = xp.reshape(before, (2, batch, count, ratio, width))
-        bias = xp.astype(position_bias, wide)
-        slots = xp.concat([before[..., :size], own[..., size:]], axis=3)
-        bias = xp.concat([bias[:, :size], bias[:, size:]], axis=0)
-        return _mean(xp, slots[0, ...], slots[1, ...] + bias)
+        return mean_of_windows(xp, before, own, position_bias)
+
+
+def mean_of_windows(xp: Backend, before: Array, own: Array, position_bias: Array) -> Array:
+    """Return the mean of two windows by gates, from keys and gates (2, ..., ratio, 2 * size).
+
+    Of the window before it takes the first half of the elements.
+    """
+    ratio, width = own.shape[-2:]
+    size = width // 2
+    require_shape("position_bias", position_bias, (ratio, width))
+    bias = xp.astype(position_bias, own.dtype)
+    slots = xp.concat([before[..., :size], own[..., size:]], axis=-2)
+    bias = xp.concat([bias[:, :size], bias[:, size:]], axis=0)
+    return _mean(xp, slots[0, ...], slots[1, ...] + bias)
 
 
 def _mean(xp: Backend, values: Array, gates: Array) -> Array:
     """Return the means of the last axis but one; zeros where the gates have no finite sum."""
     if not values.size:
-        return values[:, :, 0, :]
+        return values[..., 0, :]
     top = xp.max(gates, axis=-2, keepdims=True)
     finite = xp.isfinite(top)
     weights = xp.exp(xp.where(finite, gates - xp.where(finite, top, 0.0), -math.inf))

@@ -70,6 +70,15 @@ class Angles(NamedTuple):
         cos, sin = (xp.astype(xp.gather(x, places), xp.dtype(FLOAT32)) for x in self)
         return cos, sin
 
+    def of_requests(self, xp: Backend, request: Array, positions: Array) -> tuple[Angles, Array]:
+        """Return angles for all requests, and in these the place of each request's position."""
+        if self.cos.ndim == 2:
+            return self, positions
+        count, width = self.cos.shape[-2:]
+        place = xp.minimum(xp.maximum(positions, xp.zeros_like(positions)), count - 1)
+        flat = Angles(*(xp.reshape(x, (-1, width)) for x in self))
+        return flat, request * count + place
+
     def turned_halves(self, xp: Backend, x: Array, positions: Array) -> Array:
         """Rotate the first elements of (batch, count, ..., size): one of each half is a pair."""
         cos, sin = (_beside(xp, a, x) for a in self.at(xp, positions))

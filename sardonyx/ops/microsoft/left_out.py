@@ -8,9 +8,6 @@ from collections.abc import Mapping
 LEFT_OUT: Mapping[str, str] = {
     "DequantizeBFP": "no kernel of onnxruntime defines its bytes",
     "EPContext": "it holds the compiled code of another execution provider",
-    "PackedSparseAttentionIndexer": (
-        "it is not supported yet; SparseAttentionIndexer, which takes a batch, is"
-    ),
     "QOrderedAttention": "its CUDA kernel alone defines how it rounds",
     "QOrderedLongformerAttention": "its CUDA kernel alone defines how it rounds",
     "QuantizeBFP": "no kernel of onnxruntime defines its bytes",

@@ -1,8 +1,9 @@
 """The operators of com.microsoft.nchwc: convolution and pooling in onnxruntime's blocked layout.
 
 An array (N, C, H, W) in that layout has the memory of an array (N, C / block, H, W, block). The
-filters are in blocks too. The block is the width of the processor's vectors: onnxruntime reads such
-a file only on processors like the one that wrote it, and so does sardonyx.
+filters are in blocks too. The block is the width of the processor's vectors, and onnxruntime reads
+such a file only on processors like the one that wrote it. So does sardonyx: the file does not say
+the width. Where all channels are multiples of 16, its shapes fit both; others are refused.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def ReorderOutput(xp: Backend, X: Array, *, channels: int = 0, channels_last: in
     """Return the first `channels` of an array in blocks as (N, C, H, W), or as (N, H, W, C)."""
     if not 0 < channels <= X.shape[1]:
         raise ValueError(f"channels is {channels}, but must be 1 to {X.shape[1]}, those of X")
+    if X.shape[1] != channels + -channels % block_size():
+        raise ValueError(_of_another_processor(X.shape[1]))
     Y = without_blocks(xp, X, block_size())[:, :channels, ...]
     return xp.moveaxis(Y, 1, -1) if channels_last else Y
 
@@ -69,10 +72,14 @@ def _require_image(X: Array) -> None:
 
 def _require_blocks(channels: int, block: int) -> None:
     if channels % block:
-        raise ValueError(
-            f"an array has {channels} channels, but this processor's blocks have {block}: another "
-            "processor wrote the file. Take the file from before onnxruntime's optimizer"
-        )
+        raise ValueError(_of_another_processor(channels))
+
+
+def _of_another_processor(channels: int) -> str:
+    return (
+        f"an array has {channels} channels, but this processor's blocks have {block_size()}: "
+        "another processor wrote the file. Take the file from before onnxruntime's optimizer"
+    )
 
 
 @cache

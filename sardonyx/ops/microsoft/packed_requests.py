@@ -25,20 +25,28 @@ class Requests:
     past: int
 
     @classmethod
-    def of(cls, xp: Backend, total: int, bounds: Array, past: int) -> Requests:
-        """Return the requests between `bounds`, the input `cumulative_sequence_length`."""
-        name = "cumulative_sequence_length"
+    def of(
+        cls,
+        xp: Backend,
+        total: int,
+        bounds: Array,
+        past: int,
+        *,
+        name: str = "cumulative_sequence_length",
+        least: int = 1,
+    ) -> Requests:
+        """Return the requests between `bounds`, the input `name`, of at least so many tokens."""
         if bounds.ndim != 1 or bounds.shape[0] < 2:
             raise ValueError(
                 f"{name} has shape {bounds.shape}, but must be a vector of at least 2 elements"
             )
         count = bounds.shape[0] - 1
-        if total < count:
+        if total < least * count:
             raise ValueError(
                 f"{total} tokens are too few for {count} requests, as each must have one"
             )
         xp.require(bounds, Within(name, 0, 0, part=slice(0, 1)))
-        xp.require(bounds, Within(name, 1, total, part=slice(1, None)))
+        xp.require(bounds, Within(name, least, total, part=slice(1, None)))
         xp.require(bounds, Within(name, total, total, part=slice(-1, None)))
         bounds = xp.astype(bounds, xp.dtype(INT64))
         return cls(bounds[:-1], bounds[1:] - bounds[:-1], total, past)

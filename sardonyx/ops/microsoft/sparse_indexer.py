@@ -148,25 +148,34 @@ def _best_tokens(
     scores = xp.permute_dims(queries, (0, 2, 1, 3))
     scores = xp.sum(head_scores(xp, scores, keys, indexer.scale), axis=1)
     block_counts = counts // ratio
-    is_there = xp.arange(blocks, dtype=counts.dtype) < block_counts[:, :, None]
-    scores = xp.where(is_there, scores, xp.asarray(-math.inf, dtype=scores.dtype))
-    most = min(budget // ratio, blocks)
-    best = xp.top_k(scores, most, axis=2, largest=True)
-
-    # First the tokens of the blocks, then those after the last complete block.
-    slot = xp.arange(budget + ratio - 1, dtype=counts.dtype)
-    from_blocks = xp.minimum(block_counts, xp.full_like(counts, most))[:, :, None] * ratio
-    after = block_counts[:, :, None] * ratio + slot - from_blocks
-    index = after
-    if most:
-        chosen = xp.minimum(slot // ratio, xp.asarray(most - 1, dtype=slot.dtype))
-        block = xp.take(best, chosen, axis=2)
-        index = xp.where(slot < from_blocks, block * ratio + slot % ratio, after)
-    is_used = (slot < from_blocks) | (after < counts[:, :, None])
+    index, is_used = tokens_of_blocks(xp, scores, block_counts, counts, budget, ratio)
     index = xp.minimum(index, xp.full_like(index, max(present.shape[1] - 1, 0)))
     found = xp.gather(tokens, [xp.broadcast_to(sample, index.shape), index])
     found = xp.where(is_used, found, xp.full_like(found, -1))
     return xp.astype(found, xp.dtype(INT32)), present
+
+
+def tokens_of_blocks(
+    xp: Backend, scores: Array, block_counts: Array, counts: Array, budget: int, ratio: int
+) -> tuple[Array, Array]:
+    """Return the tokens of the best blocks, then those after the last block, and which are used.
+
+    Each query (..., 1) sees its first `block_counts` blocks and `counts` tokens.
+    """
+    blocks = scores.shape[-1]
+    most = min(budget // ratio, blocks)
+    is_there = xp.arange(blocks, dtype=counts.dtype) < block_counts[..., None]
+    scores = xp.where(is_there, scores, xp.asarray(-math.inf, dtype=scores.dtype))
+    slot = xp.arange(budget + ratio - 1, dtype=counts.dtype)
+    from_blocks = xp.minimum(block_counts, xp.full_like(counts, most))[..., None] * ratio
+    after = block_counts[..., None] * ratio + slot - from_blocks
+    index = after
+    if most:
+        best = xp.top_k(scores, most, axis=scores.ndim - 1, largest=True)
+        chosen = xp.minimum(slot // ratio, xp.asarray(most - 1, dtype=slot.dtype))
+        block = xp.take(best, chosen, axis=scores.ndim - 1)
+        index = xp.where(slot < from_blocks, block * ratio + slot % ratio, after)
+    return index, (slot < from_blocks) | (after < counts[..., None])
 
 
 def _visible(xp: Backend, mask: Array | None, rows: int, positions: Array) -> tuple[Array, Array]:
@@ -208,12 +217,16 @@ def _best_entries(
     by_head = xp.permute_dims(queries, (0, 2, 1, 3))
     scores = head_scores(xp, by_head, entries.with_rows(xp, new), indexer.scale)
     scores = xp.sum(scores * xp.permute_dims(head_weights, (0, 2, 1))[..., None], axis=1)
-    rows = present.shape[1]
-    row = xp.arange(rows, dtype=positions.dtype)
-    end = xp.minimum((positions + 1) // indexer.ratio, indexer.cache.past + count)[:, :, None]
+    end = xp.minimum((positions + 1) // indexer.ratio, indexer.cache.past + count)
+    return best_of_first(xp, scores, end, most), present
+
+
+def best_of_first(xp: Backend, scores: Array, end: Array, most: int) -> Array:
+    """Return the places of the best of each query's first `end` scores; -1 for the rest."""
+    rows, end = scores.shape[-1], end[..., None]
+    row = xp.arange(rows, dtype=end.dtype)
     scores = xp.where(row < end, scores, xp.asarray(-math.inf, dtype=scores.dtype))
-    best = xp.top_k(scores, min(most, rows), axis=2, largest=True)
+    best = xp.top_k(scores, min(most, rows), axis=scores.ndim - 1, largest=True)
     best = xp.where(best < end, best, xp.full_like(best, -1))
-    missing = most - best.shape[2]
-    best = xp.pad(best, [(0, 0), (0, 0), (0, missing)], -1) if missing else best
-    return xp.astype(best, xp.dtype(INT32)), present
+    missing = [(0, 0)] * (scores.ndim - 1) + [(0, most - best.shape[-1])]
+    return xp.astype(xp.pad(best, missing, -1), xp.dtype(INT32))

@@ -145,6 +145,10 @@ _ROWS: Mapping[str, str] = {
     "NhwcMaxPool": "T -> T, T=bytes",
     "PackedAttention": "T T T int32 int32 T -> T, T=float|float16",
     "PackedMultiHeadAttention": "T T T T int32 int32 T -> T, T=float|float16",
+    "PackedSparseAttentionIndexer": (
+        "T T T T T T int32 int32 T T T int64 T T T int32 int32 int32 -> int32 int32 T T T int32 T, "
+        "T=float|halves"
+    ),
     "Pad": "T int64 T -> T, T=float|float16|double",
     "PagedAttention": (
         "T T T T_CACHE T_CACHE int32 int32 int32 T T int32 T T T float float int32 -> T "

@@ -187,3 +187,7 @@ def test_blocks_of_another_processor_are_refused(xp: Backend) -> None:
     x = np.zeros((1, nchwc.block_size() + 4, 2, 2), np.float32)
     with pytest.raises(ValueError, match="another processor wrote the file"):
         run(xp, nchwc.GlobalMaxPool, x)
+    # The few channels of the result would have filled a single block.
+    x = np.zeros((1, 2 * nchwc.block_size(), 2, 2), np.float32)
+    with pytest.raises(ValueError, match="another processor wrote the file"):
+        run(xp, nchwc.ReorderOutput, x, channels=nchwc.block_size() - 3)
