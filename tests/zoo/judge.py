@@ -30,6 +30,8 @@ class Verdict:
 
     name: str
     exporter: str
+    # Whether it computes with fewer than 32 bits.
+    coarse: bool = False
     # "" if the exporter wrote a file and onnxruntime runs it, else what it says.
     not_exported: str = ""
     not_in_onnxruntime: str = ""
@@ -54,6 +56,7 @@ def judged(
     verdict = Verdict(
         entry.name,
         entry.exporter,
+        entry.coarse,
         onnxruntime_differs=entry.onnxruntime_differs,
         standard_differs=entry.standard_differs,
         backends=list(backends),

@@ -26,8 +26,9 @@ def renew(page: Path, families: Mapping[str, Family]) -> None:
 def table_of(families: Mapping[str, Family]) -> str:
     """Return a line for each family and exporter."""
     lines = [
-        "| family | exporter | exported | as onnxruntime | as the source | worst error | on |",
-        "|---|---|---|---|---|---|---|",
+        "| family | exporter | exported | as onnxruntime | as the source "
+        "| worst error | of few bits | on |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     everything: list[Verdict] = []
     for family, found in families.items():
@@ -46,7 +47,6 @@ def _row(family: str, exporter: str, models: Sequence[Verdict]) -> str:
     sourced = [each for each in comparable if each.worst_of_source is not None]
     agree = sum(not each.problem for each in there)
     with_source = sum(not each.problem for each in sourced)
-    worst = max((each.worst for each in there if not each.problem), default=0.0)
     counts = Counter(name for each in exported for name in each.backends)
     cells = (
         family,
@@ -54,10 +54,16 @@ def _row(family: str, exporter: str, models: Sequence[Verdict]) -> str:
         f"{len(exported)} of {len(models)}",
         f"{agree} of {len(there)}",
         f"{with_source} of {len(sourced)}",
-        f"{worst:.1g}",
+        _worst(there, coarse=False),
+        _worst(there, coarse=True),
         ", ".join(f"{name} {count}" for name, count in sorted(counts.items())),
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _worst(models: Sequence[Verdict], *, coarse: bool) -> str:
+    errors = [each.worst for each in models if each.coarse == coarse and not each.problem]
+    return f"{max(errors):.1g}" if errors else ""
 
 
 def _runs(families: Mapping[str, Family]) -> str:

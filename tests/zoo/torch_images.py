@@ -210,7 +210,8 @@ def _moves() -> Iterator[Network]:
     )
     yield function("rot90", lambda x: torch.rot90(x, 1, (2, 3)), *_images(*sizes))
     yield function("instance_norm", lambda x: functional.instance_norm(x), *_images(*sizes))
-    yield function("prelu", lambda x: functional.prelu(x, torch.rand(4)), *_images(*sizes))
+    slopes = torch.rand(4)
+    yield function("prelu", lambda x: functional.prelu(x, slopes), *_images(*sizes))
     yield function("patches", _patches, *_images((8, 8)))
     yield function("windows and back", _windowed, *_images((8, 8)))
 
