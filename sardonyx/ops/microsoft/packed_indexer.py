@@ -67,65 +67,69 @@ def PackedSparseAttentionIndexer(
         query, key = query[:, :-size], query[:, -size:]
     if key is None or query.shape[1] % size or not query.shape[1]:
         raise ValueError(f"query has shape {query.shape}, but needs heads of {size}, and a key")
-    requests = Requests.of(
+    require_shape("key_norm_weight", key_norm_weight, (size,))
+    blocks = _blocks(
         xp,
         query.shape[0],
         cumulative_sequence_lengths,
-        past=0,
-        name="cumulative_sequence_lengths",
-        least=0,
-    )
-    require_shape("key_norm_weight", key_norm_weight, (size,))
-    require_shape("past_sequence_lengths", past_sequence_lengths, (requests.count,))
-    require_shape("past_state_lengths", past_state_lengths, (requests.count, 2))
-    require_shape("past_key_state", past_key_state, (requests.count, state_capacity, size))
-    blocks = Blocks.of(
-        xp,
-        requests,
         past_state_lengths,
         past_sequence_lengths,
         compress_ratio,
         state_capacity,
         keeps_last=not is_qsa,
     )
+    count = blocks.requests.count
+    require_shape("past_key_state", past_key_state, (count, state_capacity, size))
     blocks.require_projections("key", key, past_kv_buffer, size if is_qsa else 2 * size)
     indexer = _Indexer(
         blocks,
-        Angles.of(cos_cache, sin_cache, requests.count),
+        Angles.of(cos_cache, sin_cache, count),
         is_qsa,
         query_norm_weight,
         key_norm_weight,
         epsilon,
         1 / math.sqrt(size) if scale is None else scale,
     )
-    buffer = blocks.buffer(xp, past_kv_buffer, key)
-    lengths = blocks.lengths(xp, past_state_lengths)
-    gates = (gate, past_gate_buffer, position_bias)
+    beside = (gate, position_bias, head_weights, position_ids, past_gate_buffer)
     if is_qsa:
-        if any(each is not None for each in (*gates, head_weights, position_ids)):
+        if any(each is not None for each in beside):
             raise ValueError(f"'qsa' has none of the inputs {_ONLY_OF_CSA}")
         keys = indexer.keys(xp, past_key_state, blocks.means(xp, past_kv_buffer, key))
         budget = _budget(token_budget, compress_ratio, index_topk)
         chosen = _best_tokens(xp, indexer, query, keys, past_sequence_lengths, budget)
-        captured = requests.first_places(xp, state_update_capture_count, state_update_capacity)
+        captured = blocks.requests.first_places(
+            xp, state_update_capture_count, state_update_capacity
+        )
         updates = _updates(xp, blocks, key, keys, captured, state_update_active)
-        return *chosen, keys, buffer, xp.zeros((0,), dtype=key.dtype), lengths, updates
-    if gate is None or past_gate_buffer is None or position_bias is None:
-        raise ValueError(f"'csa' needs the inputs {_ONLY_OF_CSA}")
-    if head_weights is None or position_ids is None:
-        raise ValueError(f"'csa' needs the inputs {_ONLY_OF_CSA}")
-    most = _most_entries(index_topk, token_budget, state_update_capacity)
-    blocks.require_projections("gate", gate, past_gate_buffer, 2 * size)
-    means = blocks.gated_means(xp, (past_kv_buffer, past_gate_buffer), (key, gate), position_bias)
-    keys = indexer.keys(xp, past_key_state, means)
-    heads = query.shape[1] // size
-    require_shape("head_weights", head_weights, (requests.total, heads))
-    require_shape("position_ids", position_ids, (requests.total,))
-    head_scale = 1 / math.sqrt(heads) if head_weight_scale is None else head_weight_scale
-    weights = xp.astype(head_weights, xp.dtype(FLOAT32)) * head_scale
-    chosen = _best_entries(xp, indexer, query, keys, weights, position_ids, most)
-    updates = xp.zeros((requests.count, 0, size), dtype=key.dtype)
-    return *chosen, keys, buffer, blocks.buffer(xp, past_gate_buffer, gate), lengths, updates
+        gates = xp.zeros((0,), dtype=key.dtype)
+    else:
+        most = _most_entries(index_topk, token_budget, state_update_capacity)
+        inputs = _OfEntries.of(blocks, *beside)
+        keys = indexer.keys(xp, past_key_state, inputs.means(xp, blocks, key, past_kv_buffer))
+        weights = inputs.weights(xp, query.shape[1] // size, head_weight_scale)
+        chosen = _best_entries(xp, indexer, query, keys, weights, inputs.positions, most)
+        updates = xp.zeros((count, 0, size), dtype=key.dtype)
+        gates = blocks.buffer(xp, inputs.gate_buffer, inputs.gate)
+    buffer = blocks.buffer(xp, past_kv_buffer, key)
+    return *chosen, keys, buffer, gates, blocks.lengths(xp, past_state_lengths), updates
+
+
+def _blocks(
+    xp: Backend,
+    total: int,
+    bounds: Array,
+    lengths: Array,
+    past: Array,
+    ratio: int,
+    capacity: int,
+    *,
+    keeps_last: bool,
+) -> Blocks:
+    name = "cumulative_sequence_lengths"
+    requests = Requests.of(xp, total, bounds, past=0, name=name, least=0)
+    require_shape("past_sequence_lengths", past, (requests.count,))
+    require_shape("past_state_lengths", lengths, (requests.count, 2))
+    return Blocks.of(xp, requests, lengths, past, ratio, capacity, keeps_last=keeps_last)
 
 
 _ONLY_OF_CSA = "gate, position_bias, head_weights, position_ids and past_gate_buffer"
@@ -148,6 +152,38 @@ def _most_entries(index_topk: int | None, token_budget: int | None, updates: int
             f"{updates}, but 'csa' needs a positive index_topk, and neither of the others"
         )
     return index_topk
+
+
+@dataclass(frozen=True, slots=True)
+class _OfEntries:
+    """The inputs that only 'csa' has."""
+
+    gate: Array
+    position_bias: Array
+    head_weights: Array
+    positions: Array
+    gate_buffer: Array
+
+    @classmethod
+    def of(cls, blocks: Blocks, *inputs: Array | None) -> _OfEntries:
+        present = [each for each in inputs if each is not None]
+        if len(present) < len(inputs):
+            raise ValueError(f"'csa' needs the inputs {_ONLY_OF_CSA}")
+        found = cls(*present)
+        require_shape("position_ids", found.positions, (blocks.requests.total,))
+        width = found.gate.shape[-1] if found.gate.ndim else 0
+        blocks.require_projections("gate", found.gate, found.gate_buffer, width)
+        return found
+
+    def means(self, xp: Backend, blocks: Blocks, key: Array, buffer: Array) -> Array:
+        require_shape("gate", self.gate, key.shape)
+        buffers, new = (buffer, self.gate_buffer), (key, self.gate)
+        return blocks.gated_means(xp, buffers, new, self.position_bias)
+
+    def weights(self, xp: Backend, heads: int, scale: float | None) -> Array:
+        require_shape("head_weights", self.head_weights, (self.positions.shape[0], heads))
+        scale = 1 / math.sqrt(heads) if scale is None else scale
+        return xp.astype(self.head_weights, xp.dtype(FLOAT32)) * scale
 
 
 @dataclass(frozen=True, slots=True)
