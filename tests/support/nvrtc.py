@@ -15,7 +15,7 @@ import tempfile
 import unittest
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -51,8 +51,8 @@ def main() -> None:
     arguments = parser.parse_args()
     sources = generated(arguments.one_in)
     jobs = [(each, sm) for each in sources.values() for sm in arguments.architectures]
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        outcomes = list(pool.map(_compiled, jobs, chunksize=8))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        outcomes = list(pool.map(_compiled, jobs))
     for each in outcomes:
         if each.failure or each.warnings:
             print(f"{each.name}, {each.architecture}: {each.failure or each.warnings}")
