@@ -105,12 +105,11 @@ def test_refused_integers_are_multiplied_as_floats(
     device: CupyBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     from sardonyx.backends.cupy.cublas import CublasError  # noqa: PLC0415
-    from sardonyx.backends.cupy.products import key_of  # noqa: PLC0415
     from sardonyx.backends.cupy.refusals import note  # noqa: PLC0415
 
     a, b = integers((5, 64), BYTES[0], 0), integers((80, 64), BYTES[0], 1)
     x, y = cupy.asarray(a), cupy.asarray(b).T
-    note(CublasError("cublasLtMatmul", 15), key_of(x, y), "This product", "floats")
+    note(CublasError("cublasLtMatmul", 15), x, y)
     assert "cublasLtMatmul returned NOT_SUPPORTED" in caplog.text
     counts = device_counts()
     with counts.counted() as cost:
@@ -188,17 +187,27 @@ def test_refused_epilogues_are_computed_step_by_step(
     dtype: np.dtype[Any],
 ) -> None:
     from sardonyx.backends.cupy.cublas import CublasError  # noqa: PLC0415
-    from sardonyx.backends.cupy.products import key_of  # noqa: PLC0415
     from sardonyx.backends.cupy.refusals import note  # noqa: PLC0415
 
     a, b, bias = drawn((7, 4), dtype, 0), drawn((4, 6), dtype, 1), drawn((6,), dtype, 2)
     x, y, z = map(cupy.asarray, (a, b, bias))
-    note(CublasError("cublasLtMatmul", 15), key_of(x, y, function or "none", True), "It", "others")
+    note(CublasError("cublasLtMatmul", 15), x, y, function or "none", True)
     assert caplog.records
     found = device.matmul_and_more(x, y, z, epilogue=epilogue_of(function))
     unit = float(ml_dtypes.finfo(dtype).eps)
     expected = FUNCTIONS[function](a.astype("d") @ b.astype("d") + bias.astype("d"))
     np.testing.assert_allclose(cupy.asnumpy(found).astype("d"), expected, 8 * unit, 8 * unit)
+
+
+def test_epilogues_into_an_array(xp: CupyBackend) -> None:
+    dtype = np.dtype(np.float32)
+    a, b, bias = drawn((4, 4), dtype, 0), drawn((4, 4), dtype, 1), drawn((4,), dtype, 2)
+    x, y, z = map(cupy.asarray, (a, b, bias))
+    for out in (cupy.full((4, 4), np.nan, dtype), x):
+        assert xp.matmul_and_more(x, y, z, epilogue=epilogue_of("relu"), out=out) is out
+        assert_follows(out, a, b, bias, "relu")
+    with pytest.raises(ValueError, match="`out` is"):
+        xp.matmul_and_more(x, y, z, epilogue=epilogue_of("relu"), out=cupy.empty(3))
 
 
 def test_epilogues_in_a_graph(xp: CupyBackend) -> None:

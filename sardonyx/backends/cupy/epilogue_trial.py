@@ -20,7 +20,7 @@ from sardonyx.backends.cupy.refusals import LOG
 SIZE = 32
 # How far a GELU may be off: in units of the last place, and below 1 in those of 1.
 UNITS = 2
-_CODES = {"none": 0, "relu": cublaslt.RELU, "gelu_tanh": cublaslt.GELU}
+CODES = {"none": 0, "relu": cublaslt.RELU, "gelu_tanh": cublaslt.GELU}
 
 
 @cache
@@ -28,15 +28,15 @@ def epilogues_of(dtype: np.dtype[Any], device: int) -> frozenset[str]:
     """The activations, "none" included, that follow a product and bias of this dtype exactly."""
     found = set()
     with cupy.cuda.Device(device):
-        for activation in _CODES:
+        for activation in CODES:
             try:
                 if _is_right(dtype, activation):
                     found.add(activation)
                 else:
-                    LOG.warning("cuBLASLt's %s of %s differs from the graph's", activation, dtype)
+                    LOG.info("cuBLASLt's %s of %s differs from the graph's", activation, dtype)
             except Exception as error:
                 # Whatever the reason is, CuPy's own kernels compute the epilogue.
-                LOG.warning("cuBLASLt computes no %s of %s: %s", activation, dtype, error)
+                LOG.info("cuBLASLt computes no %s of %s: %s", activation, dtype, error)
     return frozenset(found)
 
 
@@ -51,7 +51,7 @@ def _is_right(dtype: np.dtype[Any], activation: str) -> bool:
     matrix, call = Matrix(False, SIZE), Call((0, 0, 0), (0, 0, 0), 1)
     plan = Plan(SIZE, SIZE, SIZE, matrix, matrix, matrix, (call,))
     addresses = (unit.data.ptr, operands[0].data.ptr, result.data.ptr)
-    code = _CODES[activation] | cublaslt.BIAS
+    code = CODES[activation] | cublaslt.BIAS
     cublaslt.multiply(dtype, plan, addresses, code, operands[1].data.ptr)
     expected = _activated(x.astype(np.float64) + bias.astype(np.float64), activation)
     found = cupy.asnumpy(result).astype(np.float64)

@@ -11,20 +11,21 @@ import cupy
 import numpy as np
 
 from sardonyx.backends.cupy import cublaslt
-from sardonyx.backends.cupy.epilogue_trial import epilogues_of
+from sardonyx.backends.cupy.epilogue_trial import CODES, epilogues_of
 from sardonyx.backends.cupy.product_plans import Call, Copied, Plan, Strides
 from sardonyx.backends.cupy.products import (
     FAILURES,
     MatrixProducts,
-    key_of,
+    into,
     laid_out,
     plan_of,
     product,
     result_shape,
+    target_of,
 )
 from sardonyx.backends.cupy.refusals import is_refused, note
 from sardonyx.backends.fused_epilogue import Epilogue
-from sardonyx.backends.fusion.library_products import IntegerProducts, takes_epilogue
+from sardonyx.backends.fusion.library_products import FLOATS, IntegerProducts, takes_epilogue
 from sardonyx.backends.standard import Shape
 
 FLOAT32 = np.dtype(np.float32)
@@ -40,43 +41,48 @@ class LibraryProducts(IntegerProducts, MatrixProducts):
     @property
     def fuses(self) -> bool:  # type: ignore[override]
         """Whether cuBLASLt computes the epilogues of float32 exactly here."""
-        return epilogues_of(FLOAT32, self.device) >= {"none", "relu"}
+        # All are tried out now, since there may be no trial during a capture.
+        exact = {dtype: epilogues_of(dtype, self.device) for dtype in FLOATS}
+        return exact[FLOAT32] >= {"none", "relu"}
 
     def multiplies_with(self, a: Any, b: Any, others: Any, epilogue: Epilogue) -> bool:
         return takes_epilogue(a, b, others, epilogue)
 
-    def matmul_and_more(self, a: Any, b: Any, *others: Any, epilogue: Epilogue) -> Any:
+    def matmul_and_more(
+        self, a: Any, b: Any, *others: Any, epilogue: Epilogue, out: Any = None
+    ) -> Any:
+        """The product and its epilogue, in a row-major array `out` if one is passed."""
         activation = "none" if epilogue.activation is None else epilogue.activation.function
         bias = others[0] if others else None
-        key = key_of(a, b, activation, bias is not None)
-        if activation in epilogues_of(a.dtype, self.device) and not is_refused(key):
+        options = (activation, bias is not None)
+        if activation in epilogues_of(a.dtype, self.device) and not is_refused(a, b, *options):
             try:
-                return _with_epilogue(a, b, bias, activation)
+                return _with_epilogue(a, b, bias, activation, out)
             except FAILURES as error:
-                work = f"A product of {a.dtype} of shapes {a.shape} and {b.shape} with an epilogue"
-                note(error, key, work, "cuBLAS and CuPy's kernels")
-        return _step_by_step(a, b, bias, activation)
+                instead = "cuBLAS and CuPy's kernels"
+                note(error, a, b, *options, work="A product with an epilogue", instead=instead)
+        return into(out, _step_by_step(a, b, bias, activation))
 
     def int8_product(self, a: Any, b: Any) -> Any:
         a, columns = (cupy.ascontiguousarray(x) for x in (a, b))
         b = columns.swapaxes(-1, -2)
-        key = key_of(a, b)
-        if not is_refused(key):
+        if not is_refused(a, b):
+            result = cupy.empty(result_shape(a.shape, b.shape), np.int32)
             try:
-                return _multiplied(a, b, np.dtype(np.int32), cublaslt.NO_EPILOGUE, None)
+                _multiply(a, b, result)
             except FAILURES as error:
-                work = f"A product of 8-bit integers of shapes {a.shape} and {b.shape}"
-                note(error, key, work, "products of floats")
+                note(error, a, b, instead="products of floats")
+            else:
+                return result
         return super(IntegerProducts, self).integer_matmul(a, b)
 
 
-CODES = {"none": 0, "relu": cublaslt.RELU, "gelu_tanh": cublaslt.GELU}
-
-
-def _with_epilogue(a: Any, b: Any, bias: Any, activation: str) -> Any:
+def _with_epilogue(a: Any, b: Any, bias: Any, activation: str, out: Any) -> Any:
+    shape = result_shape(a.shape, b.shape)
+    result = cupy.empty(shape, a.dtype) if out is None else target_of(out, shape, a, b)
     code = CODES[activation] | (0 if bias is None else cublaslt.BIAS)
-    vector = None if bias is None else cupy.ascontiguousarray(bias)
-    return _multiplied(a, b, a.dtype, code, vector)
+    _multiply(a, b, result, code, None if bias is None else cupy.ascontiguousarray(bias))
+    return result if out is None or result is out else into(out, result)
 
 
 def _step_by_step(a: Any, b: Any, bias: Any, activation: str) -> Any:
@@ -94,8 +100,9 @@ def gelu_by_tanh(x: Any) -> Any:
     return (np.float32(0.5) * wide * (1 + cupy.tanh(inner))).astype(x.dtype)
 
 
-def _multiplied(a: Any, b: Any, dtype: np.dtype[Any], epilogue: int, bias: Any) -> Any:
-    result = cupy.empty(result_shape(a.shape, b.shape), dtype)
+def _multiply(
+    a: Any, b: Any, result: Any, epilogue: int = cublaslt.NO_EPILOGUE, bias: Any = None
+) -> None:
     a, b, parts = laid_out(a, b, _parts)
     for plan, starts in parts:
         addresses = tuple(
@@ -104,7 +111,6 @@ def _multiplied(a: Any, b: Any, dtype: np.dtype[Any], epilogue: int, bias: Any) 
         )
         at_bias = None if bias is None else bias.data.ptr
         cublaslt.multiply(a.dtype, plan, addresses, epilogue, at_bias)
-    return result
 
 
 @lru_cache(4096)

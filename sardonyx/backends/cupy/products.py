@@ -32,7 +32,7 @@ class MatrixProducts(NumpyLike):
             dtype = np.promote_types(a.dtype, b.dtype)
             a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if a.dtype not in KINDS or not min(a.ndim, b.ndim):
-            return _into(out, by_cupy(a, b))
+            return into(out, by_cupy(a, b))
         return product(a, b, out)
 
     def tensordot(self, a: Any, b: Any, *, axes: Any = 2) -> Any:
@@ -54,14 +54,14 @@ class MatrixProducts(NumpyLike):
 def product(a: Any, b: Any, out: Any = None) -> Any:
     """Multiply arrays of one dtype of `KINDS`, of one or more axes each."""
     shape = result_shape(a.shape, b.shape)
-    result = cupy.empty(shape, a.dtype) if out is None else _target(out, shape, a, b)
+    result = cupy.empty(shape, a.dtype) if out is None else target_of(out, shape, a, b)
     if not result.size:
         return result
     if not a.size:
         result.data.memset_async(0, result.nbytes)
     elif not _multiplied(a, b, result):
-        return _into(out, by_cupy(a, b))
-    return result if out is None or result is out else _into(out, result)
+        return into(out, by_cupy(a, b))
+    return result if out is None or result is out else into(out, result)
 
 
 def by_cupy(a: Any, b: Any) -> Any:
@@ -78,15 +78,9 @@ def result_shape(a: Shape, b: Shape) -> Shape:
     return (*batch, *left[-2:-1][: len(a) - 1], *right[-1:][: len(b) - 1])
 
 
-def key_of(a: Any, b: Any, *others: Any) -> tuple[Any, ...]:
-    """What decides whether a library takes a product."""
-    return (a.data.device_id, a.dtype, a.shape, a.strides, b.shape, b.strides, *others)
-
-
 def _multiplied(a: Any, b: Any, result: Any) -> bool:
     """Multiply into a row-major array, unless cuBLAS refuses."""
-    key = key_of(a, b)
-    if is_refused(key):
+    if is_refused(a, b):
         return False
     try:
         # A vector is a matrix of one row, or of one column.
@@ -94,7 +88,7 @@ def _multiplied(a: Any, b: Any, result: Any) -> bool:
         left, right, gemm = laid_out(left, right, _gemm)
         gemm.run(left.data.ptr, right.data.ptr, result.data.ptr)
     except FAILURES as error:
-        note(error, key, f"A product of {a.dtype} of shapes {a.shape} and {b.shape}", "CuPy")
+        note(error, a, b)
         return False
     return True
 
@@ -148,7 +142,7 @@ def _copied(x: Any, batch: Shape | None) -> Any:
     return whole.copy(order="C")
 
 
-def _target(out: Any, shape: Shape, a: Any, b: Any) -> Any:
+def target_of(out: Any, shape: Shape, a: Any, b: Any) -> Any:
     """The array to write to: `out`, or another one if `out` overlaps an operand."""
     if out.shape != shape or out.dtype != a.dtype or not out.flags.c_contiguous:
         raise ValueError(
@@ -159,7 +153,7 @@ def _target(out: Any, shape: Shape, a: Any, b: Any) -> Any:
     return cupy.empty(shape, a.dtype) if overlaps else out
 
 
-def _into(out: Any, value: Any) -> Any:
+def into(out: Any, value: Any) -> Any:
     if out is None:
         return value
     out[...] = value
