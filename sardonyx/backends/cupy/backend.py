@@ -18,6 +18,7 @@ from sardonyx.backends.conditions import BadData, Condition
 from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
 from sardonyx.backends.cupy.exchange import is_on_cuda, uploaded
 from sardonyx.backends.cupy.fused_segments import FusedSegments
+from sardonyx.backends.cupy.library_products import LibraryProducts
 from sardonyx.backends.cupy.messages import explained
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.numpy import HOST, NumpyLike
@@ -27,10 +28,10 @@ from sardonyx.errors import BackendUnavailable
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16}
 # The functions that CuPy lacks for bfloat16 and that need nothing but a wider type.
-IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tensordot", "tril", "triu")
+IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tril", "triu")
 
 
-class CupyBackend(FusedSegments, OnDevice, NumpyLike):
+class CupyBackend(FusedSegments, LibraryProducts, OnDevice, NumpyLike):
     """One CUDA device. Matrix products of float32 are exact unless CUPY_TF32 says otherwise."""
 
     name: ClassVar[str] = "cupy"
