@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.backends import column_bands
+from sardonyx.backends.column_bands import column_bytes
 from sardonyx.backends.fusion.index_rules import Windows
 from sardonyx.backends.fusion.nodes import DTYPES, Indexed, Reduction
 from sardonyx.backends.fusion.products import Products
@@ -15,8 +17,12 @@ from sardonyx.backends.shape_arrays import shape_array
 from sardonyx.backends.shape_backend import SHAPES
 
 FLOAT32 = np.dtype(np.float32)
-# One thread goes over a window of up to so many elements.
+# One thread goes over a window of up to so many elements, and over more of them with a filter:
+# the columns of so large a filter would take as many times the memory of the input.
 LARGEST_WINDOW = 64
+LARGEST_FILTER = 1024
+# A product of matrices is faster for more filters of each channel.
+MOST_FILTERS = 4
 
 
 class WindowFunctions(Products):
@@ -35,26 +41,42 @@ class WindowFunctions(Products):
     def convolution(
         self, x: Any, weight: Any, *, strides: Any, pads: Any, dilations: Any, groups: int
     ) -> Any:
-        """One kernel if each channel has a filter of its own, else columns and a product."""
+        """One kernel if each channel has filters of its own, else columns and a product.
+
+        The library itself limits the memory of more columns.
+        """
         options = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
         result = SHAPES.convolution(x.blank, weight.blank, **options)
         if not {x.dtype, weight.dtype} <= DTYPES or not result.size or not x.size:
             return self.opaque("convolution", x, weight, **options)
         kernel = weight.shape[2:]
+        is_by_channel = groups == x.shape[1] and weight.shape[0] <= MOST_FILTERS * groups
+        is_by_channel &= math.prod(kernel) <= LARGEST_FILTER and x.dtype.kind in "fV"
+        columns = math.prod((x.shape[0], *result.shape[2:]))
+        each = column_bytes(x.shape[1], kernel, x.dtype)
+        is_copied = math.prod(kernel) > 1 or max(strides) > 1
+        if is_copied and not is_by_channel and columns * each > column_bands.LARGEST_COLUMNS:
+            return self.opaque("convolution", x, weight, **options)
         padded = self.pad(x, [(0, 0), (0, 0), *pads], 0) if any(map(any, pads)) else x
-        is_small = math.prod(kernel) <= LARGEST_WINDOW and x.dtype.kind in "fV"
-        if groups == x.shape[1] == weight.shape[0] and is_small:
-            return self._by_channel(padded, weight, strides, dilations)
-        columns = self._windows(padded, kernel, strides, dilations, is_kernel_first=True)
-        return self.product_of_columns(columns, weight, groups)
+        if is_by_channel:
+            by_channel = self._by_channel(padded, weight, strides, dilations)
+            return self.reshape(by_channel, result.shape)
+        windows = self._windows(padded, kernel, strides, dilations, is_kernel_first=True)
+        return self.product_of_columns(windows, weight, groups)
 
     def _by_channel(self, x: Any, weight: Any, strides: Any, dilations: Any) -> Any:
-        """Multiply in float32 or wider, and round once."""
-        channels, _, *kernel = weight.shape
+        """Multiply in float32 or wider, and round once.
+
+        The results of one channel's filters are neighbours: (N, C, filters, *sizes).
+        """
+        filters, _, *kernel = weight.shape
+        batch, channels = x.shape[:2]
+        ones = (1,) * len(kernel)
         wide = np.result_type(x.dtype, FLOAT32)
         view = self._windows(x, kernel, strides, dilations, is_kernel_first=False)
-        filters = self.reshape(weight, (channels, *(1,) * len(kernel), *kernel))
-        products = self.astype(view, wide) * self.astype(filters, wide)
+        view = self.reshape(view, (batch, channels, 1, *view.shape[2:]))
+        weight = self.reshape(weight, (channels, filters // channels, *ones, *kernel))
+        products = self.astype(view, wide) * self.astype(weight, wide)
         return self.astype(self._along_windows("sum", products, len(kernel)), x.dtype)
 
     def _over_windows(self, name: str, x: Any, kernel: Any, strides: Any, dilations: Any) -> Any:
