@@ -15,10 +15,9 @@ from cupyx.scipy.special import erf
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import BadData, Condition
-from sardonyx.backends.cupy.convolution import Convolutions
+from sardonyx.backends.cupy.cudnn.operations import CudnnOperations
 from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
 from sardonyx.backends.cupy.exchange import is_on_cuda, uploaded
-from sardonyx.backends.cupy.fused_segments import FusedSegments
 from sardonyx.backends.cupy.messages import explained
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.numpy import HOST
@@ -31,7 +30,7 @@ DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16}
 IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tensordot", "tril", "triu")
 
 
-class CupyBackend(FusedSegments, OnDevice, Convolutions):
+class CupyBackend(CudnnOperations, OnDevice):
     """One CUDA device. Matrix products of float32 are exact unless CUPY_TF32 says otherwise."""
 
     name: ClassVar[str] = "cupy"

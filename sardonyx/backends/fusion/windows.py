@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends import column_bands
-from sardonyx.backends.column_bands import column_bytes
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.fusion.index_rules import Windows
+from sardonyx.backends.fusion.native import current_calls
 from sardonyx.backends.fusion.nodes import DTYPES, Indexed, Reduction
 from sardonyx.backends.fusion.products import Products
 from sardonyx.backends.shape_arrays import shape_array
 from sardonyx.backends.shape_backend import SHAPES
+from sardonyx.backends.standard import Shape
 
 FLOAT32 = np.dtype(np.float32)
 # One thread goes over a window of up to so many elements, and over more of them with a filter:
@@ -52,15 +54,15 @@ class WindowFunctions(Products):
         kernel = weight.shape[2:]
         is_by_channel = groups == x.shape[1] and weight.shape[0] <= MOST_FILTERS * groups
         is_by_channel &= math.prod(kernel) <= LARGEST_FILTER and x.dtype.kind in "fV"
-        columns = math.prod((x.shape[0], *result.shape[2:]))
-        each = column_bytes(x.shape[1], kernel, x.dtype)
-        is_copied = math.prod(kernel) > 1 or max(strides) > 1
-        if is_copied and not is_by_channel and columns * each > column_bands.LARGEST_COLUMNS:
-            return self.opaque("convolution", x, weight, **options)
         padded = self.pad(x, [(0, 0), (0, 0), *pads], 0) if any(map(any, pads)) else x
         if is_by_channel:
             by_channel = self._by_channel(padded, weight, strides, dilations)
             return self.reshape(by_channel, result.shape)
+        if _is_native(padded, weight, strides=strides, dilations=dilations, groups=groups):
+            none = ((0, 0),) * len(kernel)
+            return self.opaque("convolution", padded, weight, **{**options, "pads": none})
+        if _needs_bands(x, kernel, strides, result.shape):
+            return self.opaque("convolution", x, weight, **options)
         windows = self._windows(padded, kernel, strides, dilations, is_kernel_first=True)
         return self.product_of_columns(windows, weight, groups)
 
@@ -109,3 +111,19 @@ class WindowFunctions(Products):
             return self.reshape(x, (*lead, *axes))
         rule = Windows(tuple(strides), tuple(dilations), is_kernel_first)
         return self._like(shape_array((*lead, *axes), x.dtype), Indexed, x.node, rule=rule)
+
+
+def _is_native(x: Any, weight: Any, *, strides: Any, dilations: Any, groups: int) -> bool:
+    """Whether the library computes this convolution with kernels of its own."""
+    calls = current_calls()
+    layout: dict[str, Any] = {"strides": tuple(strides), "dilations": tuple(dilations)}
+    specs = [Spec(array.shape, array.dtype) for array in (x, weight)]
+    return calls is not None and calls.has_convolution(*specs, groups=groups, **layout)
+
+
+def _needs_bands(x: Any, kernel: Any, strides: Any, result: Shape) -> bool:
+    """Whether all columns of a convolution would take too much memory at once."""
+    is_view = math.prod(kernel) == 1 and set(strides) == {1}
+    columns = math.prod((result[0], *result[2:]))
+    each = column_bands.column_bytes(x.shape[1], kernel, x.dtype)
+    return not is_view and columns * each > column_bands.LARGEST_COLUMNS
