@@ -14,9 +14,15 @@ void finish_tensor(Descriptor& descriptor) {
   tensor.is_by_value = descriptor.one_or<char>(TENSOR_IS_BY_VALUE, 0) != 0;
 }
 
+// Of type double where the convolution is computed in it.
+double scale_of(const Descriptor& descriptor, int name) {
+  const bool is_double = descriptor.all<char>(name).size() == sizeof(double);
+  return is_double ? descriptor.one<double>(name) : descriptor.one<float>(name);
+}
+
 void finish_convolution(const Descriptor& descriptor, Operation& operation) {
   const Descriptor& form = descriptor.part(FORWARD_CONVOLUTION);
-  require(descriptor.one<float>(FORWARD_ALPHA) == 1 && descriptor.one<float>(FORWARD_BETA) == 0,
+  require(scale_of(descriptor, FORWARD_ALPHA) == 1 && scale_of(descriptor, FORWARD_BETA) == 0,
           NOT_SUPPORTED, "scaled convolutions are not emulated");
   operation.inputs = {descriptor.part(FORWARD_X).tensor, descriptor.part(FORWARD_W).tensor};
   operation.output = descriptor.part(FORWARD_Y).tensor;
