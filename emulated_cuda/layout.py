@@ -52,7 +52,7 @@ class Layout:
 
     @property
     def cudnn_frontend(self) -> Path:
-        """cuDNN's Python frontend, apart from the environment: without it CuPy runs without cuDNN."""
+        """cuDNN's Python frontend, apart from the environment, so that CuPy runs without it too."""
         return self.folder / "cudnn_frontend"
 
     @property

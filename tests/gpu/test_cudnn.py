@@ -215,6 +215,22 @@ def test_heads_that_cudnn_does_not_take(cupy_backend: CupyBackend, size: int) ->
     assert (reasons, plans(cupy_backend)) == ([], {})
 
 
+def test_many_queries_and_large_scores(cupy_backend: CupyBackend) -> None:
+    """Scores of 16 bits round so much that the plain result is no measure for cuDNN's."""
+    rng = np.random.default_rng(0)
+    q, k, v = (4 * rng.standard_normal((1, 2, 100, 8)).astype(BFLOAT16) for _ in range(3))
+    bias = rng.standard_normal((100, 100)).astype(BFLOAT16)
+    q, k, v = (array.astype(BFLOAT16) for array in (q, k, v))
+
+    def attended(xp: Any, *arrays: Any) -> Any:
+        return [xp.attention(*arrays, scale=1.0)]
+
+    found, reasons = fused(cupy_backend, attended, q, k, v, bias)
+    assert (reasons, trusted(cupy_backend)) == ([], [True])
+    expected = on_host(attended, q, k, v, bias)
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=0.05, atol=0.1)
+
+
 def test_guarded_rows_without_keys_are_zeros(cupy_backend: CupyBackend) -> None:
     q = np.ones((1, 1, 2, 8), HALF)
     bias = np.array([[[[0, 0], [-np.inf, -np.inf]]]], HALF)

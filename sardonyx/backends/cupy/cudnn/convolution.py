@@ -82,7 +82,8 @@ def convolution_key(
         dilations=(*first, *(int(n) for n in dilations)),
     )
     sizes = [math.prod(shape) for shape in (key.x, key.weight, key.result)]
-    return key if min(sizes) > 0 and max(sizes) <= MOST_ELEMENTS else None
+    is_empty = min(*key.x, *key.weight, *key.result) < 1
+    return key if not is_empty and max(sizes) <= MOST_ELEMENTS else None
 
 
 def row_major(shape: Shape) -> list[int]:

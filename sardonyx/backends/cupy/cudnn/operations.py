@@ -14,10 +14,13 @@ from sardonyx.backends.cupy.cudnn import attention, convolution
 from sardonyx.backends.cupy.cudnn.attention import attention_key
 from sardonyx.backends.cupy.cudnn.convolution import convolution_key
 from sardonyx.backends.cupy.cudnn.frontend import frontend
-from sardonyx.backends.cupy.cudnn.plans import Key, Refusal, aligned, plans_of, run_or_else
+from sardonyx.backends.cupy.cudnn.plans import Call, Key, Refusal, aligned, plans_of
 from sardonyx.backends.cupy.fused_segments import FusedSegments
 from sardonyx.backends.executable import Executable, Spec
 from sardonyx.backends.fusion.native import native_calls
+
+# A plan's first result is compared for so many queries: all scores may need too much memory.
+FIRST_QUERIES = 64
 
 
 @dataclass(eq=False)
@@ -70,46 +73,54 @@ class CudnnOperations(FusedSegments, Convolutions):
     ) -> Any:
         """Zeros of the padding are multiplied as elsewhere: cuDNN may leave them out."""
         layout = {"strides": strides, "dilations": dilations, "groups": groups}
-        has_pads = any(map(any, pads))
-        padded = tuple(
-            n + sum(pair) for n, pair in zip(x.shape, [(0, 0), (0, 0), *pads], strict=True)
-        )
-        key = self._has_cudnn and convolution_key(
-            Spec(padded, x.dtype), Spec(weight.shape, weight.dtype), **_hashable(layout)
-        )
+        widths, none = [(0, 0), (0, 0), *pads], ((0, 0),) * len(pads)
+        padded = tuple(n + sum(pair) for n, pair in zip(x.shape, widths, strict=True))
+        specs = Spec(padded, x.dtype), Spec(weight.shape, weight.dtype)
+        key = self._has_cudnn and convolution_key(*specs, **_hashable(layout))
         if not key:
             return super().convolution(x, weight, pads=pads, **layout)
-        x = self.pad(x, [(0, 0), (0, 0), *pads], 0) if has_pads else x
-        otherwise = partial(super().convolution, x, weight, pads=[(0, 0)] * len(pads), **layout)
-        plans = plans_of(self.device)
-        if isinstance(plans.find(key), Refusal):
-            return otherwise()
-        sizes = key.result[len(key.result) - len(pads) :]
-        arrays = {
-            convolution.X: aligned(x),
-            convolution.WEIGHT: aligned(weight),
-            convolution.RESULT: cupy.empty((*key.result[:2], *sizes), x.dtype),
-        }
-        return run_or_else(key, plans, arrays, convolution.RESULT, otherwise)
+        x = self.pad(x, widths, 0) if any(map(any, pads)) else x
+        otherwise = partial(super().convolution, x, weight, pads=none, **layout)
+        shape = (*key.result[:2], *key.result[len(key.result) - len(pads) :])
+
+        def arrays() -> dict[int, Any]:
+            result = cupy.empty(shape, x.dtype)
+            operands = {convolution.X: aligned(x), convolution.WEIGHT: aligned(weight)}
+            return {**operands, convolution.RESULT: result}
+
+        call = Call(key, arrays, convolution.RESULT, otherwise, expected=otherwise)
+        return call.run(plans_of(self.device))
 
     def attention(
         self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False
     ) -> Any:
         """Without a plan for a bias and a guard: which of cuDNN's results are zeros is unknown."""
-        otherwise = partial(super().attention, q, k, v, bias, scale=scale, is_guarded=is_guarded)
-        arrays = [q, k, v] if bias is None else [q, k, v, bias]
-        specs = [Spec(array.shape, array.dtype) for array in arrays]
+        plain = partial(super().attention, scale=scale, is_guarded=is_guarded)
+        operands = [q, k, v] if bias is None else [q, k, v, bias]
+        specs = [Spec(array.shape, array.dtype) for array in operands]
         is_clear = not is_guarded or bias is None
         key = self._has_cudnn and is_clear and attention_key(*specs, scale=scale)
-        plans = plans_of(self.device)
-        if not key or isinstance(plans.find(key), Refusal):
-            return otherwise()
-        if key.bias is not None:
-            arrays[3] = cupy.broadcast_to(bias, (*bias.shape[:-2], *key.bias[2:]))
-        numbers = (attention.QUERIES, attention.KEYS, attention.VALUES, attention.BIAS)
-        operands = dict(zip(numbers, map(aligned, arrays), strict=False))
-        operands[attention.RESULT] = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
-        return run_or_else(key, plans, operands, attention.RESULT, otherwise)
+        if not key:
+            return plain(*operands)
+
+        def arrays() -> dict[int, Any]:
+            whole = operands[:3]
+            if key.bias is not None:
+                whole.append(cupy.broadcast_to(bias, (*bias.shape[:-2], *key.bias[2:])))
+            result = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
+            numbers = (attention.QUERIES, attention.KEYS, attention.VALUES, attention.BIAS)
+            named = dict(zip(numbers, map(aligned, whole), strict=False))
+            return {**named, attention.RESULT: result}
+
+        def expected() -> Any:
+            """The first queries' results, by scores of 32 bits as cuDNN's, not of 16."""
+            first = [q[..., :FIRST_QUERIES, :], k, v]
+            if bias is not None:
+                first.append(bias[..., :FIRST_QUERIES, :] if bias.ndim > 1 else bias)
+            return plain(*(array.astype(cupy.float32) for array in first))
+
+        call = Call(key, arrays, attention.RESULT, partial(plain, *operands), expected)
+        return call.run(plans_of(self.device))
 
 
 def _hashable(layout: dict[str, Any]) -> dict[str, Any]:

@@ -132,35 +132,43 @@ def aligned(array: Any) -> Any:
     return array if is_aligned else array.copy(order="C")
 
 
-def run_or_else(
-    key: Key, plans: Plans, arrays: Mapping[int, Any], result: int, otherwise: Callable[[], Any]
-) -> Any:
-    """Return the result of the plan for a key, or of `otherwise` if there is none.
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that cuDNN may compute."""
 
-    A plan's first result is compared: a wrong one is never returned, and ends the plan.
-    """
-    plan = plans.find(key)
-    if isinstance(plan, Refusal) or (not plan.is_trusted and is_capturing()):
-        return otherwise()
-    try:
-        plans.run(plan, arrays)
-    except cupy.cuda.memory.OutOfMemoryError:
-        return otherwise()
-    except Exception as error:
-        plans.refuse(key, f"{type(error).__name__}: {error}")
-        return otherwise()
-    if plan.is_trusted:
-        return arrays[result]
-    expected = otherwise()
-    agrees = _agrees(arrays[result], expected)
-    if agrees is False:
-        plans.refuse(key, "its first result is not the expected one")
-    plan.is_trusted = bool(agrees)
-    return arrays[result] if agrees else expected
+    key: Key
+    # The arrays by their numbers in the plan's graph, and the number of the result.
+    arrays: Callable[[], Mapping[int, Any]]
+    result: int
+    # The result without cuDNN; and what a plan's first one, or its beginning, should be.
+    otherwise: Callable[[], Any]
+    expected: Callable[[], Any]
+
+    def run(self, plans: Plans) -> Any:
+        """Return the plan's result, or that without cuDNN if there is no plan, or a wrong one."""
+        plan = plans.find(self.key)
+        if isinstance(plan, Refusal) or (not plan.is_trusted and is_capturing()):
+            return self.otherwise()
+        try:
+            arrays = self.arrays()
+            plans.run(plan, arrays)
+        except cupy.cuda.memory.OutOfMemoryError:
+            return self.otherwise()
+        except Exception as error:
+            plans.refuse(self.key, f"{type(error).__name__}: {error}")
+            return self.otherwise()
+        if plan.is_trusted:
+            return arrays[self.result]
+        agrees = _agrees(arrays[self.result], self.expected())
+        if agrees is False:
+            plans.refuse(self.key, "its first result is not the expected one")
+        plan.is_trusted = bool(agrees)
+        return arrays[self.result] if agrees else self.otherwise()
 
 
 def _agrees(found: Any, expected: Any) -> bool | None:
     """Whether two arrays agree where both are finite; None if they are nowhere."""
+    found = found[tuple(slice(0, size) for size in expected.shape)]
     found, expected = (array.astype(cupy.float64) for array in (found, expected))
     both = cupy.isfinite(found) & cupy.isfinite(expected)
     largest = cupy.where(both, cupy.abs(expected), 0).max()
