@@ -13,7 +13,7 @@ from emulated_cuda.compiling import compiler, libraries
 from emulated_cuda.cupy_package import download_source, install, modules
 from emulated_cuda.layout import HERE, Layout
 
-CUDNN_FRONTEND = "nvidia-cudnn-frontend==1.32.0"
+CUDNN_FRONTEND = "nvidia-cudnn-frontend==1.27.0"
 
 HOW_TO_USE = """
 The emulated device is in {folder}. Run commands with it, from the root of the repository:
