@@ -27,6 +27,7 @@ def main() -> None:
         "by default a new one is made in the folder",
     )
     running = actions.add_parser("run", help="run a command with the emulated device")
+    running.add_argument("--cudnn", action="store_true", help="with cuDNN's Python frontend")
     running.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
 
@@ -36,15 +37,15 @@ def main() -> None:
     elif not arguments.command:
         running.error("name a command, such as: pytest -m gpu")
     else:
-        run(layout, arguments.command)
+        run(layout, arguments.command, with_cudnn=arguments.cudnn)
 
 
-def run(layout: Layout, command: list[str]) -> None:
+def run(layout: Layout, command: list[str], *, with_cudnn: bool) -> None:
     if not layout.is_complete():
         raise SystemExit(
             f"There is no emulated device in {layout.folder}; run: python -m emulated_cuda build"
         )
-    variables = layout.variables(os.environ)
+    variables = layout.variables(os.environ, with_cudnn=with_cudnn)
     os.execvpe(command[0], command, variables)
 
 

@@ -13,6 +13,8 @@ from emulated_cuda.compiling import compiler, libraries
 from emulated_cuda.cupy_package import download_source, install, modules
 from emulated_cuda.layout import HERE, Layout
 
+CUDNN_FRONTEND = "nvidia-cudnn-frontend==1.27.0"
+
 HOW_TO_USE = """
 The emulated device is in {folder}. Run commands with it, from the root of the repository:
 
@@ -35,6 +37,7 @@ def build(layout: Layout, environment: Path | None) -> None:
     make_environment(layout, environment)
     install(layout)
     download_source(layout)
+    install_frontend(layout)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         libraries(layout, pool)
         modules(layout, pool)
@@ -66,6 +69,13 @@ def make_environment(layout: Layout, existing: Path | None) -> None:
         subprocess.run([sys.executable, "-m", "venv", layout.environment], check=True)
     sardonyx = f"{HERE.parent}[test]"
     subprocess.run([layout.python, "-m", "pip", "install", "-q", "-e", sardonyx], check=True)
+
+
+def install_frontend(layout: Layout) -> None:
+    """Install cuDNN's Python frontend alone: what it needs on a GPU are NVIDIA's libraries."""
+    shutil.rmtree(layout.cudnn_frontend, ignore_errors=True)
+    command = [layout.python, "-m", "pip", "install", "-q", "--no-deps"]
+    subprocess.run([*command, "--target", layout.cudnn_frontend, CUDNN_FRONTEND], check=True)
 
 
 def try_out(layout: Layout) -> None:

@@ -37,6 +37,11 @@ MATHEMATICS = (
         needs="libcublasLt.so.13",
     ),
     Library("libcusolver.so.12", ("libraries/solver.cpp",), 9),
+    Library(
+        "libcudnn.so.9",
+        tuple(f"libraries/cudnn/{name}.cpp" for name in ("compute", "descriptors", "library")),
+        3000,
+    ),
     Library("libcufft.so.12", ("libraries/fft.cpp",), 16),
     Library("libcusparse.so.12", ("libraries/unsupported.cpp",), 10),
     Library("libcurand.so.10", ("libraries/unsupported.cpp",), 999),  # its internal error

@@ -51,6 +51,11 @@ class Layout:
         return self.folder / "source"
 
     @property
+    def cudnn_frontend(self) -> Path:
+        """cuDNN's Python frontend, apart from the environment, so that CuPy runs without it too."""
+        return self.folder / "cudnn_frontend"
+
+    @property
     def finished(self) -> Path:
         """A file that the build writes at its end."""
         return self.folder / "finished"
@@ -58,13 +63,14 @@ class Layout:
     def is_complete(self) -> bool:
         return self.finished.exists()
 
-    def variables(self, others: Mapping[str, str]) -> dict[str, str]:
+    def variables(self, others: Mapping[str, str], *, with_cudnn: bool = False) -> dict[str, str]:
         """An environment for a process: `others`, and what makes CuPy use the emulated device."""
+        searched = _joined(self.import_hook, others.get("PYTHONPATH"))
         return {
             **others,
             "PATH": _joined(self.environment / "bin", others.get("PATH")),
             "LD_LIBRARY_PATH": _joined(self.libraries, others.get("LD_LIBRARY_PATH")),
-            "PYTHONPATH": _joined(self.import_hook, others.get("PYTHONPATH")),
+            "PYTHONPATH": _joined(self.cudnn_frontend, searched) if with_cudnn else searched,
             "CUDA_PATH": str(self.toolkit),
             # CuPy's own cache would give these kernels to a GPU.
             "CUPY_CACHE_DIR": str(self.folder / "kernel_cache"),

@@ -93,14 +93,21 @@ class NumpyLike(Backend):
         self, x: Any, weight: Any, *, strides: Any, pads: Any, dilations: Any, groups: int
     ) -> Any:
         """One strided view of all windows, so that gathering them is a single copy."""
+        kernel = weight.shape[2:]
+        columns = self.windows_of(x, kernel, strides=strides, pads=pads, dilations=dilations)
+        return self.product_of_columns(columns, weight, groups)
+
+    def windows_of(
+        self, x: Any, kernel: Sequence[int], *, strides: Any, pads: Any, dilations: Any
+    ) -> Any:
+        """A view (N, C, *kernel, *sizes) of the padded array."""
         spatial = tuple(range(2, x.ndim))
         inner = tuple(range(x.ndim, 2 * x.ndim - 2))
-        kernel = [d * (k - 1) + 1 for d, k in zip(dilations, weight.shape[2:], strict=True)]
+        extents = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
         x = self.pad(x, [(0, 0), (0, 0), *pads], 0) if any(map(any, pads)) else x
-        view = self._windows(x, kernel)
         steps = (slice(None, None, step) for step in (1, 1, *strides, *dilations))
-        columns = view[tuple(steps)].transpose((0, 1, *inner, *spatial))
-        return self.product_of_columns(columns, weight, groups)
+        view = self._windows(x, extents)[tuple(steps)]
+        return view.transpose((0, 1, *inner, *spatial))
 
     def _windows(self, x: Any, sizes: Sequence[int]) -> Any:
         """All windows over the spatial axes: a view, whose last axes are those of a window."""

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sardonyx.backends.fusion.attention import AttentionFunctions
 from sardonyx.backends.fusion.expressions import FUNCTIONS
 from sardonyx.backends.fusion.nodes import DTYPES, Iota, Reduction
 from sardonyx.backends.fusion.recording import BOOL
-from sardonyx.backends.fusion.windows import WindowFunctions
 from sardonyx.backends.shape_backend import SHAPES
 
 INT64 = np.dtype(np.int64)
@@ -41,7 +41,7 @@ class Namespace:
         return call
 
 
-class TracingBackend(WindowFunctions):
+class TracingBackend(AttentionFunctions):
     """Ops on symbols: creation and reductions here, the rest in the classes below."""
 
     name: ClassVar[str] = "fusion"

@@ -24,7 +24,8 @@ class Stats:
     compile_seconds: float
     # Runs of segments step by step, before they were compiled.
     interpreted: int
-    # Why segments run step by step on CuPy, which fuses the others, and how many.
+    # Why segments run step by step on CuPy, or calls without cuDNN where it is installed, and how
+    # many.
     unfused: Mapping[str, int]
     # Bytes on the device: weights, prepared weights, and constants.
     bytes_held: int

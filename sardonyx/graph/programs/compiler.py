@@ -55,7 +55,8 @@ class Compiler:
     shared: int = 0
     # Runs of segments that were not compiled yet.
     interpreted: int = 0
-    # Why segments run step by step on a backend that fuses steps, and how many.
+    # Why segments run step by step on a backend that fuses steps, or which of its libraries refuse
+    # a call, and how many.
     unfused: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     _executables: WeakValueDictionary[Any, Executable | Interpretation] = field(

@@ -1,0 +1,1 @@
+"""cuDNN through its Python frontend, where both are installed."""

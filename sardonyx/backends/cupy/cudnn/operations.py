@@ -1,0 +1,127 @@
+"""Convolution and attention by cuDNN, where it is installed and has a plan for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import cupy
+
+from sardonyx.backends.cupy.convolution import Convolutions
+from sardonyx.backends.cupy.cudnn import attention, convolution
+from sardonyx.backends.cupy.cudnn.attention import attention_key
+from sardonyx.backends.cupy.cudnn.convolution import convolution_key
+from sardonyx.backends.cupy.cudnn.frontend import frontend
+from sardonyx.backends.cupy.cudnn.plans import Call, Key, Refusal, aligned, plans_of
+from sardonyx.backends.cupy.fused_segments import FusedSegments
+from sardonyx.backends.executable import Executable, Spec
+from sardonyx.backends.fusion.native import native_calls
+
+# A plan's first result is compared for so many queries: all scores may need too much memory.
+FIRST_QUERIES = 64
+
+
+@dataclass(eq=False)
+class CudnnCalls:
+    """The calls of a segment that cuDNN has plans for, and why it has none for others."""
+
+    device: int
+    refusals: list[str] = field(default_factory=list)
+
+    def has_convolution(self, x: Spec, weight: Spec, **layout: Any) -> bool:
+        return self._has_plan(convolution_key(x, weight, **layout), "a convolution")
+
+    def has_attention(self, *arrays: Spec, scale: float) -> bool:
+        return self._has_plan(attention_key(*arrays, scale=scale), "an attention")
+
+    def _has_plan(self, key: Key | None, title: str) -> bool:
+        if key is None:
+            return False
+        plan = plans_of(self.device).find(key)
+        if isinstance(plan, Refusal):
+            self.refusals.append(f"cuDNN does not compute {title} of {key.dtype}: {plan.reason}")
+        return not isinstance(plan, Refusal)
+
+
+class CudnnOperations(FusedSegments, Convolutions):
+    """What cuDNN does not compute is computed as without it."""
+
+    device: int
+    # Whether cuDNN is used at all.
+    uses_cudnn: bool = True
+
+    @property
+    def _has_cudnn(self) -> bool:
+        return self.uses_cudnn and frontend() is not None
+
+    def bind(
+        self, replay: Callable[..., Sequence[Any]], arguments: Sequence[Any], note: Any
+    ) -> Executable:
+        if not self._has_cudnn:
+            return super().bind(replay, arguments, note)
+        calls = CudnnCalls(self.device)
+        with native_calls(calls):
+            executable = super().bind(replay, arguments, note)
+        for reason in dict.fromkeys(calls.refusals):
+            note(reason)
+        return executable
+
+    def convolution(
+        self, x: Any, weight: Any, *, strides: Any, pads: Any, dilations: Any, groups: int
+    ) -> Any:
+        """Zeros of the padding are multiplied as elsewhere: cuDNN may leave them out."""
+        layout = {"strides": strides, "dilations": dilations, "groups": groups}
+        widths, none = [(0, 0), (0, 0), *pads], ((0, 0),) * len(pads)
+        padded = tuple(n + sum(pair) for n, pair in zip(x.shape, widths, strict=True))
+        specs = Spec(padded, x.dtype), Spec(weight.shape, weight.dtype)
+        key = self._has_cudnn and convolution_key(*specs, **_hashable(layout))
+        if not key:
+            return super().convolution(x, weight, pads=pads, **layout)
+        x = self.pad(x, widths, 0) if any(map(any, pads)) else x
+        otherwise = partial(super().convolution, x, weight, pads=none, **layout)
+        shape = (*key.result[:2], *key.result[len(key.result) - len(pads) :])
+
+        def arrays() -> dict[int, Any]:
+            result = cupy.empty(shape, x.dtype)
+            operands = {convolution.X: aligned(x), convolution.WEIGHT: aligned(weight)}
+            return {**operands, convolution.RESULT: result}
+
+        call = Call(key, arrays, convolution.RESULT, otherwise, expected=otherwise)
+        return call.run(plans_of(self.device))
+
+    def attention(
+        self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False
+    ) -> Any:
+        """Without a plan for a bias and a guard: which of cuDNN's results are zeros is unknown."""
+        plain = partial(super().attention, scale=scale, is_guarded=is_guarded)
+        operands = [q, k, v] if bias is None else [q, k, v, bias]
+        specs = [Spec(array.shape, array.dtype) for array in operands]
+        is_clear = not is_guarded or bias is None
+        key = self._has_cudnn and is_clear and attention_key(*specs, scale=scale)
+        if not key:
+            return plain(*operands)
+
+        def arrays() -> dict[int, Any]:
+            whole = operands[:3]
+            if key.bias is not None:
+                whole.append(cupy.broadcast_to(bias, (*bias.shape[:-2], *key.bias[2:])))
+            result = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
+            numbers = (attention.QUERIES, attention.KEYS, attention.VALUES, attention.BIAS)
+            named = dict(zip(numbers, map(aligned, whole), strict=False))
+            return {**named, attention.RESULT: result}
+
+        def expected() -> Any:
+            """The first queries' results, by scores of 32 bits as cuDNN's, not of 16."""
+            first = [q[..., :FIRST_QUERIES, :], k, v]
+            if bias is not None:
+                first.append(bias[..., :FIRST_QUERIES, :] if bias.ndim > 1 else bias)
+            return plain(*(array.astype(cupy.float32) for array in first))
+
+        call = Call(key, arrays, attention.RESULT, partial(plain, *operands), expected)
+        return call.run(plans_of(self.device))
+
+
+def _hashable(layout: dict[str, Any]) -> dict[str, Any]:
+    return {k: v if isinstance(v, int) else tuple(v) for k, v in layout.items()}

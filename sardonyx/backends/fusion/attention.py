@@ -1,0 +1,24 @@
+"""Attention: a call of the library, if it has kernels for it, and else its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sardonyx.backends.executable import Spec
+from sardonyx.backends.fusion.native import current_calls
+from sardonyx.backends.fusion.windows import WindowFunctions
+
+
+class AttentionFunctions(WindowFunctions):
+    """Of the parts, products are calls, and what lies between them is a kernel."""
+
+    def attention(
+        self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False
+    ) -> Any:
+        arrays = [self.asarray(x) for x in (q, k, v, bias) if x is not None]
+        options: dict[str, Any] = {"scale": scale, "is_guarded": is_guarded}
+        calls, is_clear = current_calls(), bias is None or not is_guarded
+        specs = [Spec(array.shape, array.dtype) for array in arrays]
+        if calls is not None and is_clear and calls.has_attention(*specs, scale=scale):
+            return self.opaque("attention", *arrays, **options)
+        return super().attention(*arrays, **options)
