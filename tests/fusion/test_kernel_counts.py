@@ -10,7 +10,8 @@ import pytest
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fusion.kernel_source import KernelSource
-from sardonyx.backends.fusion.program import Launch, Program, fused
+from sardonyx.backends.fusion.program import Program, fused
+from sardonyx.backends.fusion.steps import Launch
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.activation import Gelu, Relu, Softmax
 from sardonyx.ops.convolution import Conv
@@ -35,6 +36,17 @@ class Sources:
 
     def blank(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return np.zeros(shape, dtype)
+
+    writes_into = frozenset[str]()
+
+    def placed(self, block: Any, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return block[offset:].view(dtype).reshape(shape)
+
+    def apart(self, array: Any, block: Any) -> Any:
+        return array
+
+    def current_stream(self) -> None:
+        return None
 
     def launcher(self, source: KernelSource) -> Launch:
         self.sources.append(source)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any
 
 import cupy
 import numpy as np
+from cupy.cuda import runtime
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.kernel_source import KernelSource
-from sardonyx.backends.fusion.program import Launch, NotFused, Program, fused
+from sardonyx.backends.fusion.program import Program, fused
+from sardonyx.backends.fusion.steps import Launch, NotFused
 from sardonyx.backends.standard import Shape
 
 # Without fused multiply-add a chain of steps gives the same in one kernel as in several.
@@ -24,6 +26,8 @@ class FusedSegments(Backend):
 
     # Whether segments are fused at all.
     fuses_segments: bool = True
+    # The functions that write to an array `out`.
+    writes_into: frozenset[str] = frozenset()
 
     def bind(
         self,
@@ -44,6 +48,20 @@ class FusedSegments(Backend):
 
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
         return cupy.empty(shape, dtype)
+
+    def placed(self, block: Any, offset: int, shape: Shape, dtype: np.dtype[Any]) -> Any:
+        return cupy.ndarray(shape, dtype, block.data + offset)
+
+    def apart(self, array: Any, block: Any) -> Any:
+        return array.copy() if array.data.mem is block.data.mem else array
+
+    def current_stream(self) -> Hashable:
+        pointer: int = cupy.cuda.get_current_stream().ptr
+        if pointer in (0, runtime.streamLegacy):
+            return pointer
+        # Each thread has a stream of its own under this pointer.
+        is_of_thread = pointer == runtime.streamPerThread
+        return None if is_of_thread or runtime.streamIsCapturing(pointer) else pointer
 
     def contiguous(self, array: Any) -> Any:
         return array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
