@@ -12,8 +12,8 @@ from sardonyx.backends.executable import Replay
 from sardonyx.backends.fusion.arenas import Arena, Arenas
 from sardonyx.backends.fusion.kernels import Kernel
 from sardonyx.backends.fusion.nodes import Argument, Constant, Node, Part, sorted_nodes
-from sardonyx.backends.fusion.partition import Partition, partition
 from sardonyx.backends.fusion.outer_results import outer_results
+from sardonyx.backends.fusion.partition import Partition, partition
 from sardonyx.backends.fusion.placement import Placement
 from sardonyx.backends.fusion.steps import Library, NotFused, Step, read_by, step_of
 from sardonyx.backends.fusion.symbols import Symbol

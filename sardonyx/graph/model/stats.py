@@ -26,6 +26,8 @@ class Stats:
     interpreted: int
     # Why segments run step by step on CuPy, which fuses the others, and how many.
     unfused: Mapping[str, int]
+    # Why fused segments run as one kernel after the other and not as a CUDA graph, and how many.
+    uncaptured: Mapping[str, int]
     # Bytes on the device: weights, prepared weights, and constants.
     bytes_held: int
 
