@@ -13,3 +13,8 @@ __attribute__((visibility("default"))) int call_library(cudaStream_t stream,
                                                         std::function<void()> work);
 
 }  // namespace emulated
+
+extern "C" {
+int cudaMalloc(void** pointer, size_t size);
+int cudaFree(void* pointer);
+}

@@ -10,6 +10,7 @@ namespace emulated {
 
 enum BlasStatus {
   NOT_INITIALIZED = 1,
+  ALLOC_FAILED = 3,
   INVALID_VALUE = 7,
   EXECUTION_FAILED = 13,
   NOT_SUPPORTED = 15
@@ -20,6 +21,7 @@ enum PointerMode { SCALARS_ON_HOST, SCALARS_ON_DEVICE };
 struct Handle {
   cudaStream_t stream = nullptr;
   int pointer_mode = SCALARS_ON_HOST, math_mode = 0;
+  void* memory = nullptr;  // which cuBLAS allocates with the handle
 };
 
 template <class Work>

@@ -88,13 +88,27 @@ int multiply_each(Handle* handle, const Product& product, const T* alpha, const 
 
 }  // namespace
 
+// A handle has memory of the device, so that none can be created or destroyed during a capture.
 API cublasCreate_v2(Handle** handle) {
+  void* memory;
+  *handle = nullptr;
+  if (cudaMalloc(&memory, 1024)) return ALLOC_FAILED;
   *handle = new Handle;
+  (*handle)->memory = memory;
   return 0;
 }
 
 API cublasDestroy_v2(Handle* handle) {
+  if (!handle) return NOT_INITIALIZED;
+  const int code = cudaFree(handle->memory);
   delete handle;
+  return code ? EXECUTION_FAILED : 0;
+}
+
+// No product here needs it; what the library refuses is refused.
+API cublasSetWorkspace_v2(Handle* handle, void* memory, size_t size) {
+  if (!handle) return NOT_INITIALIZED;
+  if (uintptr_t(memory) % 256 || (!memory && size)) return INVALID_VALUE;
   return 0;
 }
 

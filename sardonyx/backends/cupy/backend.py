@@ -19,6 +19,7 @@ from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
 from sardonyx.backends.cupy.exchange import is_on_cuda, uploaded
 from sardonyx.backends.cupy.fused_segments import FusedSegments
 from sardonyx.backends.cupy.messages import explained
+from sardonyx.backends.cupy.products import MatrixProducts
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.numpy import HOST, NumpyLike
 from sardonyx.backends.on_device import OnDevice
@@ -27,10 +28,10 @@ from sardonyx.errors import BackendUnavailable
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16}
 # The functions that CuPy lacks for bfloat16 and that need nothing but a wider type.
-IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tensordot", "tril", "triu")
+IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tril", "triu")
 
 
-class CupyBackend(FusedSegments, OnDevice, NumpyLike):
+class CupyBackend(FusedSegments, MatrixProducts, OnDevice, NumpyLike):
     """One CUDA device. Matrix products of float32 are exact unless CUPY_TF32 says otherwise."""
 
     name: ClassVar[str] = "cupy"

@@ -1,0 +1,150 @@
+"""Products of matrices by cuBLAS, so that graphs can hold them; by CuPy where cuBLAS refuses."""
+
+from __future__ import annotations
+
+import logging
+import math
+from functools import lru_cache
+from typing import Any
+
+import cupy
+import numpy as np
+
+from sardonyx.backends.cupy.cublas import REFUSALS, CublasError, Unavailable
+from sardonyx.backends.cupy.gemm import KINDS, Gemm
+from sardonyx.backends.cupy.product_plans import Copied, Strides, TooLarge, planned
+from sardonyx.backends.numpy import NumpyLike
+from sardonyx.backends.standard import Shape
+
+LOG = logging.getLogger("sardonyx.cupy")
+# What cuBLAS refused, by device, dtype, shapes and strides: CuPy multiplies it from then on.
+_refused: set[tuple[Any, ...]] = set()
+
+
+class MatrixProducts(NumpyLike):
+    """Products into new arrays, or into one that is passed."""
+
+    def matmul(self, a: Any, b: Any, *, out: Any = None) -> Any:
+        """Multiply matrices, into a row-major array `out` if one is passed."""
+        a, b = (x if isinstance(x, cupy.ndarray) else cupy.asarray(x) for x in (a, b))
+        if a.dtype != b.dtype:
+            dtype = np.promote_types(a.dtype, b.dtype)
+            a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+        if a.dtype not in KINDS or not min(a.ndim, b.ndim):
+            return _into(out, by_cupy(a, b))
+        return product(a, b, out)
+
+    def tensordot(self, a: Any, b: Any, *, axes: Any = 2) -> Any:
+        if isinstance(axes, int):
+            axes = range(a.ndim - axes, a.ndim), range(axes)
+        arrays = (a, b)
+        summed = [[axis % x.ndim for axis in side] for x, side in zip(arrays, axes, strict=True)]
+        kept = [
+            [axis for axis in range(x.ndim) if axis not in side]
+            for x, side in zip(arrays, summed, strict=True)
+        ]
+        inner = math.prod(a.shape[axis] for axis in summed[0])
+        rows, columns = ([x.shape[i] for i in side] for x, side in zip(arrays, kept, strict=True))
+        left = a.transpose(*kept[0], *summed[0]).reshape(math.prod(rows), inner)
+        right = b.transpose(*summed[1], *kept[1]).reshape(inner, math.prod(columns))
+        return self.matmul(left, right).reshape(*rows, *columns)
+
+
+def product(a: Any, b: Any, out: Any = None) -> Any:
+    """Multiply arrays of one dtype of `KINDS`, of one or more axes each."""
+    shape = result_shape(a.shape, b.shape)
+    result = cupy.empty(shape, a.dtype) if out is None else _target(out, shape, a, b)
+    if not result.size:
+        return result
+    if a.size:
+        key = (a.data.device_id, a.dtype, a.shape, a.strides, b.shape, b.strides)
+        if key in _refused:
+            return _into(out, by_cupy(a, b))
+        try:
+            _multiply(a, b, result)
+        except (CublasError, Unavailable, TooLarge, cupy.cuda.memory.OutOfMemoryError) as error:
+            _note(error, key)
+            return _into(out, by_cupy(a, b))
+    else:
+        result.data.memset_async(0, result.nbytes)
+    return result if out is None or result is out else _into(out, result)
+
+
+def by_cupy(a: Any, b: Any) -> Any:
+    """CuPy's own product, which a capture refuses."""
+    return NumpyLike._in_float32(cupy.matmul, a, b)
+
+
+@lru_cache(4096)
+def result_shape(a: Shape, b: Shape) -> Shape:
+    left, right = a if len(a) > 1 else (1, *a), b if len(b) > 1 else (*b, 1)
+    if left[-1] != right[-2]:
+        raise ValueError(f"the inner sizes of matrices of shapes {a} and {b} differ")
+    batch = np.broadcast_shapes(left[:-2], right[:-2])
+    return (*batch, *left[-2:-1][: len(a) - 1], *right[-1:][: len(b) - 1])
+
+
+def _multiply(a: Any, b: Any, result: Any) -> None:
+    """Multiply into a row-major array; a vector is a matrix of one row, or of one column."""
+    left, right = _aligned(a), _aligned(b)
+    left = left[None] if a.ndim == 1 else left
+    right = right[:, None] if b.ndim == 1 else right
+    batch = result.shape[: result.ndim - (a.ndim > 1) - (b.ndim > 1)]
+    gemm = _gemm(left.dtype, left.shape, left.strides, right.shape, right.strides)
+    # At most twice: to lie as cuBLAS reads it, and to be repeated for each matrix of the other.
+    while isinstance(gemm, Copied):
+        stack = batch if gemm.is_repeated else None
+        left = _copied(left, stack) if gemm.a else left
+        right = _copied(right, stack) if gemm.b else right
+        gemm = _gemm(left.dtype, left.shape, left.strides, right.shape, right.strides)
+    gemm.run(left.data.ptr, right.data.ptr, result.data.ptr)
+
+
+@lru_cache(4096)
+def _gemm(
+    dtype: np.dtype[Any], a: Shape, a_steps: Strides, b: Shape, b_steps: Strides
+) -> Gemm | Copied:
+    a_steps, b_steps = (
+        tuple([step // dtype.itemsize for step in steps]) for steps in (a_steps, b_steps)
+    )
+    plan = planned((a, b), (a_steps, b_steps))
+    return plan if isinstance(plan, Copied) else Gemm(dtype, plan)
+
+
+def _aligned(x: Any) -> Any:
+    """The array, or a copy whose elements lie at multiples of their size."""
+    size = x.itemsize
+    if x.data.ptr % size == 0 and not any(step % size for step in x.strides):
+        return x
+    as_bytes = cupy.ndarray((*x.shape, size), np.uint8, x.data, (*x.strides, 1))
+    return cupy.ascontiguousarray(as_bytes).view(x.dtype)[..., 0]
+
+
+def _copied(x: Any, batch: Shape | None) -> Any:
+    whole = x if batch is None else cupy.broadcast_to(x, (*batch, *x.shape[-2:]))
+    return whole.copy(order="C")
+
+
+def _target(out: Any, shape: Shape, a: Any, b: Any) -> Any:
+    """The array to write to: `out`, or another one if `out` overlaps an operand."""
+    if out.shape != shape or out.dtype != a.dtype or not out.flags.c_contiguous:
+        raise ValueError(
+            f"the product is a row-major {a.dtype}{list(shape)}; `out` is {out.dtype}"
+            f"{list(out.shape)} with strides {out.strides}"
+        )
+    overlaps = cupy.may_share_memory(out, a) or cupy.may_share_memory(out, b)
+    return cupy.empty(shape, a.dtype) if overlaps else out
+
+
+def _into(out: Any, value: Any) -> Any:
+    if out is None:
+        return value
+    out[...] = value
+    return out
+
+
+def _note(error: Exception, key: tuple[Any, ...]) -> None:
+    if not isinstance(error, CublasError) or error.status in REFUSALS:
+        _refused.add(key)
+    _, dtype, a, _, b, _ = key
+    LOG.warning("CuPy multiplies %s of shapes %s and %s, because %s", dtype, a, b, error)
