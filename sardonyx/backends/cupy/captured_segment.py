@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from operator import is_
 from typing import Any
 
 import cupy
 from cupy.cuda import runtime
 
+from sardonyx.backends.cupy.cublas_handles import workspace_of_capture
+from sardonyx.backends.cupy.graph_memory import GraphMemory
 from sardonyx.backends.fusion.arenas import Arena
 from sardonyx.backends.fusion.program import Program
 from sardonyx.backends.fusion.steps import UnexpectedArray
@@ -30,9 +33,8 @@ class CapturedSegment:
         self.used = 0
         self._program = program
         self._weights = tuple(arrays[inputs:])
-        # The memory of the graph. What its calls allocate goes back there, to no one else.
-        self._pool = cupy.cuda.MemoryPool(_allocator_of_this_stream())
-        with cupy.cuda.using_allocator(self._pool.malloc):
+        self._memory = _memory_of_this_stream()
+        with cupy.cuda.using_allocator(self._memory.allocate), _workspace(program) as workspace:
             self._buffers = {
                 i: cupy.empty(arrays[i].shape, arrays[i].dtype)
                 for i in program.positions_read
@@ -40,6 +42,7 @@ class CapturedSegment:
             }
             taken = [self._buffers.get(i, array) for i, array in enumerate(arrays)]
             self._arena = program.new_arena()
+            self._workspace = workspace
             self._graph, values = _recorded(program, taken, self._arena)
         self._results = {number: values[number] for number in program.computed}
 
@@ -70,18 +73,17 @@ def _copy(array: Any, buffer: Any) -> None:
         cupy.copyto(buffer, array)
 
 
-def _allocator_of_this_stream() -> Callable[[int], Any]:
-    """Return the current allocator, for the current stream whichever is current later."""
-    allocator, stream = cupy.cuda.get_allocator(), cupy.cuda.get_current_stream()
+def _workspace(program: Program) -> AbstractContextManager[Any]:
+    """Enter to give the program's products memory of the graph's own."""
+    return workspace_of_capture() if "matmul" in program.called else nullcontext()
+
+
+def _memory_of_this_stream() -> GraphMemory:
+    allocator = cupy.cuda.get_allocator()
     if not isinstance(getattr(allocator, "__self__", None), cupy.cuda.MemoryPool):
         # Memory that is allocated in the order of a stream would become a part of the graph.
         raise NotCaptured("CuPy's allocator is not a MemoryPool")
-
-    def allocate(size: int) -> Any:
-        with stream:
-            return allocator(size)
-
-    return allocate
+    return GraphMemory(allocator, cupy.cuda.get_current_stream())
 
 
 def _recorded(program: Program, arrays: Sequence[Any], arena: Arena) -> tuple[Any, list[Any]]:

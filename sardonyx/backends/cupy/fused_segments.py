@@ -32,7 +32,7 @@ class FusedSegments(Backend):
     # Whether those that are fused are captured as CUDA graphs.
     captures_segments: bool = True
     # The functions that write to an array `out`.
-    writes_into: frozenset[str] = frozenset()
+    writes_into: frozenset[str] = frozenset({"matmul"})
 
     def bind(
         self,
