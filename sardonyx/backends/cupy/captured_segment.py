@@ -56,21 +56,30 @@ class CapturedSegment:
             _copy(arrays[i], buffer)
         self._graph.launch()
         values = self._program.outer_values(arrays)
-        values.update({number: array.copy() for number, array in self._results.items()})
+        for number, array in self._results.items():
+            values[number] = _copy_of(array)
         return self._program.results_of(values)
 
 
 def _copy(array: Any, buffer: Any) -> None:
-    if array.data.ptr == buffer.data.ptr and array.flags.c_contiguous:
-        return
+    """Copy an array, unless it lies in the buffer already."""
     if array.shape != buffer.shape or array.dtype != buffer.dtype:
         raise UnexpectedArray(
             f"{array.dtype}{list(array.shape)}, not {buffer.dtype}{list(buffer.shape)}"
         )
-    if array.flags.c_contiguous:
-        buffer.data.copy_from_device_async(array.data, buffer.nbytes)
-    else:
+    if not array.flags.c_contiguous:
         cupy.copyto(buffer, array)
+    elif array.data.ptr != buffer.data.ptr:
+        buffer.data.copy_from_device_async(array.data, buffer.nbytes)
+
+
+def _copy_of(array: Any) -> Any:
+    """Return a copy in memory of the current stream; CuPy's own would start a kernel."""
+    if not array.flags.c_contiguous:
+        return array.copy()
+    result = cupy.empty(array.shape, array.dtype)
+    result.data.copy_from_device_async(array.data, array.nbytes)
+    return result
 
 
 def _workspace(program: Program) -> AbstractContextManager[Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 # As CUDA aligns allocations, for which kernels and libraries are made.
 ALIGNMENT = 256
@@ -33,12 +34,22 @@ class Layout:
 def layout(lifetimes: Sequence[Lifetime]) -> Layout:
     """Return offsets at which no two arrays overlap that are needed at the same time.
 
-    The largest arrays come first; each takes the narrowest gap between those that were placed.
+    The best order is not known ahead, so several are tried: the largest arrays first, those that
+    are needed longest, and those that are needed first.
     """
+    orders: list[Callable[[Lifetime], Any]] = [
+        lambda one: (-one.size, one.first),
+        lambda one: (one.first - one.last, -one.size),
+        lambda one: (one.first, -one.size),
+    ]
+    return min((_placed(lifetimes, order) for order in orders), key=lambda found: found.size)
+
+
+def _placed(lifetimes: Sequence[Lifetime], order: Callable[[Lifetime], Any]) -> Layout:
+    """Place one array after the other, each in the narrowest gap between those before."""
     offsets = [0] * len(lifetimes)
     placed: list[tuple[int, int, int]] = []
-    order = sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].size, lifetimes[i].first))
-    for i in order:
+    for i in sorted(range(len(lifetimes)), key=lambda i: order(lifetimes[i])):
         size = _aligned(lifetimes[i].size)
         taken = [(start, end) for start, end, j in placed if lifetimes[i].overlaps(lifetimes[j])]
         offsets[i] = _narrowest_gap(taken, size)
