@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import count
 from threading import Lock
-from typing import Protocol
-from weakref import WeakSet
+from typing import Any, Protocol, TypeVar
+from weakref import WeakSet, WeakValueDictionary
 
-# A model holds at most so many graphs; beyond, the least recently used one goes.
+# A model holds at most so many graphs. Beyond, the least recently used one goes, unless one of the
+# last so many replays was its own: more segments than graphs would else be captured at each call.
 MOST_GRAPHS = 16
+RECENT = 4 * MOST_GRAPHS
+
+
+Kept = TypeVar("Kept")
 
 
 class Holder(Protocol):
@@ -30,6 +35,7 @@ class Captures:
         # The reasons, and for how many segments each holds.
         self.refused: dict[str, int] = {}
         self._holders: WeakSet[Holder] = WeakSet()
+        self._shared: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
         self._turns = count(1)
         self._lock = Lock()
 
@@ -45,13 +51,25 @@ class Captures:
         with self._lock:
             self._holders.add(holder)
 
-    def make_room(self) -> None:
-        """Drop graphs until the model may have one more."""
+    def shared(self, name: Hashable, new: Callable[[], Kept]) -> Kept:
+        """Return what segments share under a name as long as one of them holds it."""
+        with self._lock:
+            kept: Kept | None = self._shared.get(name)
+            if kept is None:
+                self._shared[name] = kept = new()
+            return kept
+
+    def make_room(self) -> bool:
+        """Whether the model may have one more graph, for which another one may go."""
         with self._lock:
             used = [(turn, h, name) for h in list(self._holders) for turn, name in h.last_used()]
-            used.sort(key=lambda one: one[0])
-            for _, holder, name in used[: max(len(used) + 1 - MOST_GRAPHS, 0)]:
-                holder.drop(name)
+            if len(used) < MOST_GRAPHS:
+                return True
+            turn, holder, name = min(used, key=lambda one: one[0])
+            if self.turn() - turn <= RECENT:
+                return False
+            holder.drop(name)
+            return True
 
     def release(self) -> None:
         """Free all memory that segments keep for their next calls."""

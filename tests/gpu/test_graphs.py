@@ -14,7 +14,7 @@ import pytest
 from onnx import parser
 
 import sardonyx
-from sardonyx.backends.captures import MOST_GRAPHS, Captures
+from sardonyx.backends.captures import MOST_GRAPHS, RECENT, Captures
 
 if TYPE_CHECKING:
     from sardonyx.backends.cupy.backend import CupyBackend
@@ -290,7 +290,7 @@ def test_threads(device: CupyBackend, own_streams: bool) -> None:
 def test_a_second_thread_does_not_wait_for_a_replay(bound: Bound) -> None:
     (known,) = bound.segment.graphs._on.values()
     x = drawn(4)
-    with known.lock:
+    with known.memory.lock:
         assert_right(bound.run(cupy.asarray(x), bound.placed[1])[0], x)
 
 
@@ -443,22 +443,68 @@ def test_the_option(device: CupyBackend, monkeypatch: Any) -> None:
 # -- memory ---------------------------------------------------------------------------------------
 
 
+def has_graph(run: Any) -> bool:
+    return any(known.graph is not None for known in run.graphs._on.values())
+
+
 def test_a_model_has_a_bounded_number_of_graphs(device: CupyBackend) -> None:
     captures = Captures()
-    bounds = [Bound(device, several_kernels, drawn(0), WEIGHT, inputs=1) for _ in range(3)]
-    total = MOST_GRAPHS + 3
-    functions = [
-        device.bind(several_kernels, bounds[0].placed, print, inputs=1, captures=captures).run
-        for _ in range(total)
+    placed = [device.put(drawn(0)), device.put(WEIGHT)]
+    segments: list[Any] = [
+        device.bind(several_kernels, placed, print, inputs=1, captures=captures).run
+        for _ in range(MOST_GRAPHS + 3)
     ]
-    for function in functions:
+    for _ in range(3):
+        for segment in segments:
+            assert_right(segment(*placed)[0], drawn(0))
+    # Those in use stay, whatever else is called.
+    assert [has_graph(one) for one in segments] == [True] * MOST_GRAPHS + [False] * 3
+    for _ in range(RECENT):
+        segments[1](*placed)
+    for _ in range(3):
+        assert_right(segments[-1](*placed)[0], drawn(0))
+    assert [i for i, one in enumerate(segments) if not has_graph(one)] == [0, 16, 17]
+    assert captures.refused == {}
+
+
+def test_the_graphs_of_a_model_share_memory(device: CupyBackend) -> None:
+    pool, captures = cupy.get_default_memory_pool(), Captures()
+    big = drawn(0, (512, 700))
+    placed = [device.put(big), device.put(np.ones_like(big))]
+    runs = [
+        device.bind(several_kernels, placed, print, inputs=1, captures=captures).run
+        for _ in range(3)
+    ]
+    used = []
+    for run in runs:
         for _ in range(2):
-            function(*bounds[0].placed)
-    segments: list[Any] = list(functions)
-    held = [sum(known.graph is not None for known in s.graphs._on.values()) for s in segments]
-    assert held == [0] * 3 + [1] * MOST_GRAPHS
-    for _ in range(2):
-        assert_right(functions[0](*bounds[0].placed)[0], drawn(0))
+            run(*placed)
+        used.append(pool.used_bytes())
+    assert used[0] == used[1] == used[2]
+    for seed in range(6):
+        x = drawn(seed, big.shape)
+        assert_right(runs[seed % 3](cupy.asarray(x), placed[1])[0], x, np.ones_like(big))
+
+
+def test_a_dropped_graph_leaves_the_memory_of_others_alone(device: CupyBackend) -> None:
+    captures = Captures()
+    placed = [device.put(drawn(0)), device.put(WEIGHT)]
+
+    def bound() -> Any:
+        run = device.bind(several_kernels, placed, print, inputs=1, captures=captures).run
+        for _ in range(2):
+            run(*placed)
+        return run
+
+    first, second = bound(), bound()
+    for _ in range(3):
+        first = bound()
+        gc.collect()
+        cupy.get_default_memory_pool().free_all_blocks()
+        for seed in range(2):
+            x = cupy.asarray(drawn(seed))
+            for run in (first, second):
+                assert_right(run(x, placed[1])[0], drawn(seed))
 
 
 def test_memory_is_given_back(device: CupyBackend) -> None:

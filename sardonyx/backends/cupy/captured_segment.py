@@ -11,7 +11,7 @@ import cupy
 from cupy.cuda import runtime
 
 from sardonyx.backends.cupy.cublas_handles import workspace_of_capture
-from sardonyx.backends.cupy.graph_memory import GraphMemory
+from sardonyx.backends.cupy.graph_memory import Allocation, GraphMemory
 from sardonyx.backends.fusion.arenas import Arena
 from sardonyx.backends.fusion.program import Program
 from sardonyx.backends.fusion.steps import UnexpectedArray
@@ -28,13 +28,16 @@ class CapturedSegment:
     the caller may do with both what it likes. Weights are read where they are.
     """
 
-    def __init__(self, program: Program, arrays: Sequence[Any], inputs: int) -> None:
+    def __init__(
+        self, program: Program, arrays: Sequence[Any], inputs: int, memory: GraphMemory
+    ) -> None:
         """Capture the program for arrays like these; those after the inputs are weights."""
         self.used = 0
         self._program = program
         self._weights = tuple(arrays[inputs:])
-        self._memory = _memory_of_this_stream()
-        with cupy.cuda.using_allocator(self._memory.allocate), _workspace(program) as workspace:
+        self._memory = memory
+        allocate = Allocation(memory, _allocator()).allocate
+        with cupy.cuda.using_allocator(allocate), _workspace(program) as workspace:
             self._buffers = {
                 i: cupy.empty(arrays[i].shape, arrays[i].dtype)
                 for i in program.positions_read
@@ -87,12 +90,12 @@ def _workspace(program: Program) -> AbstractContextManager[Any]:
     return workspace_of_capture() if "matmul" in program.called else nullcontext()
 
 
-def _memory_of_this_stream() -> GraphMemory:
+def _allocator() -> Any:
     allocator = cupy.cuda.get_allocator()
     if not isinstance(getattr(allocator, "__self__", None), cupy.cuda.MemoryPool):
         # Memory that is allocated in the order of a stream would become a part of the graph.
         raise NotCaptured("CuPy's allocator is not a MemoryPool")
-    return GraphMemory(allocator, cupy.cuda.get_current_stream())
+    return allocator
 
 
 def _recorded(program: Program, arrays: Sequence[Any], arena: Arena) -> tuple[Any, list[Any]]:

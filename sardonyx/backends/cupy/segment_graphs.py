@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-from threading import Lock
+from dataclasses import dataclass
 from typing import Any
+
+import cupy
 
 from sardonyx.backends.captures import Captures
 from sardonyx.backends.cupy.captured_segment import CapturedSegment, NotCaptured
+from sardonyx.backends.cupy.graph_memory import GraphMemory
 from sardonyx.backends.fusion.program import Program
 
 # The library's functions that only launch kernels. Others may read from the device, or copy from
@@ -24,8 +26,7 @@ MOST_STREAMS = 8
 class _OnStream:
     """What is known of a segment's calls on one stream."""
 
-    # Held while a call copies its inputs, launches the graph and copies the results.
-    lock: Lock = field(default_factory=Lock)
+    memory: GraphMemory
     # The identities of the weights of the last call without a graph.
     weights: tuple[int, ...] | None = None
     graph: CapturedSegment | None = None
@@ -55,7 +56,8 @@ class SegmentGraphs:
         known = self._on.get(stream)
         if known is None:
             known = self._added(stream)
-        if not known.lock.acquire(blocking=False):
+        lock = known.memory.lock
+        if not lock.acquire(blocking=False):
             return None
         try:
             graph = self._graph(known, arrays)
@@ -64,12 +66,13 @@ class SegmentGraphs:
             graph.used = self._captures.turn()
             return graph.replay(arrays)
         finally:
-            known.lock.release()
+            lock.release()
 
     def _added(self, stream: Hashable) -> _OnStream:
         while len(self._on) >= MOST_STREAMS:
             self._on.pop(next(iter(self._on), None), None)
-        return self._on.setdefault(stream, _OnStream())
+        memory = self._captures.shared(stream, new_memory)
+        return self._on.setdefault(stream, _OnStream(memory))
 
     def _graph(self, known: _OnStream, arrays: Sequence[Any]) -> CapturedSegment | None:
         weights, graph = arrays[self._inputs :], known.graph
@@ -80,13 +83,15 @@ class SegmentGraphs:
         if known.weights != identities:
             known.weights = identities
             return None
-        known.graph = graph = self._captured(arrays)
+        if not self._captures.make_room():
+            known.weights = None
+            return None
+        known.graph = graph = self._captured(arrays, known.memory)
         return graph
 
-    def _captured(self, arrays: Sequence[Any]) -> CapturedSegment | None:
-        self._captures.make_room()
+    def _captured(self, arrays: Sequence[Any], memory: GraphMemory) -> CapturedSegment | None:
         try:
-            graph = CapturedSegment(self._program, arrays, self._inputs)
+            graph = CapturedSegment(self._program, arrays, self._inputs, memory)
         except Exception as error:
             # Whatever the reason is, the kernels one by one are right.
             is_signal = isinstance(error, NotCaptured)
@@ -118,6 +123,11 @@ class SegmentGraphs:
     def release(self) -> None:
         self._on.clear()
         self._program.release()
+
+
+def new_memory() -> GraphMemory:
+    """Return memory for graphs on the current stream."""
+    return GraphMemory(cupy.cuda.get_current_stream())
 
 
 def refusal(program: Program, inputs: int) -> str | None:
