@@ -80,7 +80,7 @@ class Recorder:
     def shield(self, value: Any) -> Any:
         return value.copy()
 
-    def contiguous(self, array: Any) -> Any:
+    def contiguous(self, array: Any, alignment: int) -> Any:
         return array
 
     def blank(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

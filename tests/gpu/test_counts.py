@@ -84,7 +84,7 @@ def test_a_network_is_one_graph(cupy_backend: CupyBackend, inputs: Any, name: st
     cost = cost_of(loaded, arrays)
     assert loaded.stats().uncaptured == {}
     # The inputs and the result are copied, and nothing else.
-    moved = sum(array.nbytes for array in [*arrays.values(), *expected])
+    moved = sum(array.nbytes for array in [*arrays.values(), *expected.values()])
     assert (cost.graph_launches, cost.bytes_on_device) == (1, moved)
 
 

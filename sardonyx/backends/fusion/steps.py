@@ -35,8 +35,8 @@ class Library(Protocol):
     def apart(self, array: Any, block: Any) -> Any:
         """Return the array, or a copy if it lies in the block."""
 
-    def contiguous(self, array: Any) -> Any:
-        """Return the array, or a copy whose elements lie in row-major order."""
+    def contiguous(self, array: Any, alignment: int) -> Any:
+        """Return the array, or a copy that is aligned and whose elements lie in row-major order."""
 
     def launcher(self, source: KernelSource) -> Launch:
         """Compile a kernel; the function launches it on arrays."""
@@ -99,7 +99,7 @@ def _launching(source: KernelSource, xp: Library) -> Any:
             xp.blank(*spec) if target is None else target
             for spec, target in zip(specs, into, strict=True)
         ]
-        launch([*map(xp.contiguous, arrays), *results])
+        launch([*[xp.contiguous(array, source.alignment) for array in arrays], *results])
         return results
 
     return run
