@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from threading import Event, Thread
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -246,3 +248,33 @@ def test_memory_is_given_back(device: CupyBackend) -> None:
     del bound
     gc.collect()
     assert pool.used_bytes() < used
+
+
+def test_memory_is_released_while_threads_call(device: CupyBackend) -> None:
+    bound = Bound(device, several_kernels, drawn(0), WEIGHT, inputs=1)
+    ends, wrong, errors = Event(), [], []
+
+    def work(number: int) -> None:
+        x = drawn(number)
+        want = expected(x, WEIGHT)
+        try:
+            with device.scope(), cupy.cuda.Stream(non_blocking=True):
+                array = cupy.asarray(x)
+                while not ends.is_set():
+                    (result,) = bound.run(array, bound.placed[1])
+                    if not np.allclose(result.get(), want, rtol=1e-5):
+                        wrong.append(number)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(60):
+        bound.captures.release()
+        cupy.get_default_memory_pool().free_all_blocks()
+        sleep(0.01)
+    ends.set()
+    for thread in threads:
+        thread.join()
+    assert (wrong, errors, bound.unfused) == ([], [], [])
