@@ -200,6 +200,72 @@ def test_a_view_keeps_its_base() -> None:
     assert lasts[0][1] == max(last for _, last in lasts)
 
 
+SQUARE = np.zeros((8, 8), np.float32)
+
+
+def taken_over(function: Any, *arrays: Any) -> int:
+    """How many results of kernels lie where an operand of theirs was."""
+    program = fused(function, arrays or [SQUARE], Recorder())
+    arena, placement = program.new_arena(), program.placement
+    assert arena.block.nbytes == placement.layout.size
+    return len(placement.places)
+
+
+def test_an_elementwise_kernel_writes_over_what_it_alone_still_reads() -> None:
+    def function(xp: Any, x: Any) -> Any:
+        for _ in range(3):
+            x = xp.tanh(xp.matmul(x, x))
+        return [xp.matmul(x, x)]
+
+    assert taken_over(function) == 3
+
+
+def test_a_chain_of_kernels_has_one_place() -> None:
+    def function(xp: Any, x: Any) -> Any:
+        y = xp.matmul(x, x)
+        for _ in range(400):
+            y = y * 1.5 + 1
+        return [xp.matmul(y, y)]
+
+    program = fused(function, [SQUARE], Recorder())
+    assert len(program.kernels) > 3
+    assert program.placement.layout.size == SQUARE.nbytes
+
+
+NOT_TAKEN_OVER: dict[str, Any] = {
+    "read elsewhere": lambda xp, x, y: y + xp.permute_dims(y, (1, 0)),
+    "read backwards": lambda xp, x, y: xp.exp(y)[::-1] * 2,
+    "read later": lambda xp, x, y: xp.matmul(xp.exp(y), y),
+    "a row of reductions": lambda xp, x, y: y / xp.sum(y * y, axis=1, keepdims=True),
+    "another type": lambda xp, x, y: xp.astype(xp.astype(y, np.dtype(np.int32)), y.dtype),
+    "an argument": lambda xp, x, y: xp.matmul(xp.exp(x), y),
+    "a view of it": lambda xp, x, y: xp.exp(y[:, ::-1]),
+}
+
+
+@pytest.mark.parametrize("name", NOT_TAKEN_OVER)
+def test_no_other_kernel_does(name: str) -> None:
+    def function(xp: Any, x: Any) -> Any:
+        y = xp.matmul(x, x)
+        z = NOT_TAKEN_OVER[name](xp, x, y)
+        bits = xp.bitcast(z, np.dtype(np.int32)) if name == "another type" else z
+        return [xp.matmul(bits, bits)]
+
+    assert taken_over(function) == 0
+
+
+def test_two_results_of_a_kernel_take_no_place() -> None:
+    def function(xp: Any, x: Any) -> Any:
+        y = xp.matmul(x, x)
+        a = xp.exp(y)
+        return [xp.matmul(a, xp.sin(a))]
+
+    program = fused(function, [SQUARE], Recorder())
+    sizes = [len(kernel.stores) for kernel in program.kernels]
+    assert sizes == [2]
+    assert program.placement.places == {}
+
+
 # -- arenas ---------------------------------------------------------------------------------------
 
 

@@ -154,6 +154,33 @@ def test_scalars_and_empty_arrays(device: CupyBackend) -> None:
     assert len(bound.graphs) == 1
 
 
+def chains(xp: Any, x: Any) -> Any:
+    """Kernels that could write over what others, or other threads, still read."""
+    y = xp.matmul(x, x)
+    turned = xp.exp(y * 0.1) + xp.permute_dims(y, (1, 0))
+    back = xp.matmul(turned, x)
+    back = back[::-1] - back
+    z = xp.tanh(xp.matmul(back, y))
+    for _ in range(150):
+        z = z * 0.99 + 0.01
+    rows = xp.matmul(z, z)
+    rows = rows / (1 + xp.sum(xp.abs(rows), axis=1, keepdims=True))
+    return [xp.matmul(rows, x), xp.matmul(rows, rows) + rows]
+
+
+@pytest.mark.parametrize("size", [5, 64, 300])
+def test_kernels_that_write_over_their_inputs(device: CupyBackend, size: int) -> None:
+    x = drawn(0, (size, size)) / np.float32(size**0.5)
+    bound = Bound(device, chains, x)
+    assert len(bound.segment.program.placement.places) >= 3
+    with np.errstate(over="ignore"):
+        want = chains(np, x.astype(np.float64))
+    for _ in range(4):
+        for found, right in zip(bound.run(*bound.placed), want, strict=True):
+            np.testing.assert_allclose(found.get(), right, rtol=1e-3, atol=1e-3)
+    assert len(bound.graphs) == 1
+
+
 # -- weights --------------------------------------------------------------------------------------
 
 

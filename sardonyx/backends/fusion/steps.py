@@ -66,6 +66,8 @@ class Step:
     is_view: bool = False
     # Whether it writes to the arrays that it gets.
     writes_into: bool = False
+    # The nodes that it reads whose array its only result may take.
+    overwritable: Sequence[Node] = ()
     # The library's function that it calls, if it does; "" for a step of several calls.
     called: str | None = None
 
@@ -81,7 +83,13 @@ def step_of(unit: Unit, parts: Mapping[Any, Sequence[Part]], xp: Library) -> Ste
     """Return the step of a unit; `parts` has the results that are read of each opaque call."""
     if isinstance(unit, Kernel):
         source = source_of(unit)
-        return Step(_launching(source, xp), source.reads, source.writes, writes_into=True)
+        return Step(
+            _launching(source, xp),
+            source.reads,
+            source.writes,
+            writes_into=True,
+            overwritable=source.overwritable,
+        )
     if isinstance(unit, Indexed):
         return Step(_viewing(unit, xp), unit.operands[:1], (unit,), is_view=True)
     assert isinstance(unit, Opaque)
