@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sardonyx.backends.captures import Captures
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.folder import Folder
 from sardonyx.backends.operations import Operations
@@ -157,11 +158,15 @@ class Backend(Operations):
         replay: Callable[..., Sequence[Any]],
         arguments: Sequence[Any],
         note: Callable[[str], None],
+        *,
+        inputs: int | None = None,
+        captures: Captures | None = None,
     ) -> Executable:
         """Return a function of arrays from one of a backend and of arrays like `arguments`.
 
         For backends that do not compile. One that fuses steps passes `note` the reason if it runs
-        them one by one.
+        them one by one. Arguments after the first `inputs` are the same at most calls. `captures`
+        bounds the graphs of a backend that captures its work.
         """
         return self.compile(partial(replay, self), arguments)
 

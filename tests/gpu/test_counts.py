@@ -49,8 +49,11 @@ def inputs(cupy_backend: CupyBackend) -> Iterator[Any]:
 
 
 def cost_of(loaded: sardonyx.Model, inputs: dict[str, Any]) -> Any:
-    """The counts of a replay, with arrays that lie on the device."""
-    for _ in range(2):
+    """The counts of a replay, with arrays that lie on the device.
+
+    The calls before are recorded, run by kernels, and captured.
+    """
+    for _ in range(4):
         loaded(**inputs)
     with counts.counted() as cost:
         loaded(**inputs)
@@ -67,6 +70,22 @@ def test_a_segment_never_waits_for_the_device(
     assert cost.kernels + cost.library_calls > 0
     assert (cost.synchronizations, cost.copies_to_host) == (0, 0)
     assert cost.allocations == 0, "memory that CuPy's pool had not kept"
+    # What has no graph is not worth one.
+    reasons = loaded.stats().uncaptured
+    assert cost.graph_launches == (not reasons)
+    assert all("no more than" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("name", ["cnn_dynamo", "encoder_dynamo"])
+def test_a_network_is_one_graph(cupy_backend: CupyBackend, inputs: Any, name: str) -> None:
+    loaded = sardonyx.load(FOLDER / f"{name}.onnx", backend=cupy_backend)
+    feeds, expected = recorded_calls(name)[0]
+    arrays = inputs(feeds)
+    cost = cost_of(loaded, arrays)
+    assert loaded.stats().uncaptured == {}
+    # The inputs and the result are copied, and nothing else.
+    moved = sum(array.nbytes for array in [*arrays.values(), *expected.values()])
+    assert (cost.graph_launches, cost.bytes_on_device) == (1, moved)
 
 
 IDENTITY = model([node("Identity", ["x"], ["h"]), node("Identity", ["h"], ["y"])], ["x"], ["y"])

@@ -9,12 +9,15 @@ import numpy as np
 
 from sardonyx.backends.executable import Executable, Spec
 from sardonyx.backends.fusion.kernel_source import KernelSource
-from sardonyx.backends.fusion.program import Launch, fused
+from sardonyx.backends.fusion.program import fused
+from sardonyx.backends.fusion.steps import Launch
 from sardonyx.backends.numpy import HOST, NumpyBackend
 
 
 class Sources:
     """A library that compiles nothing, and keeps the kernels that it is asked for."""
+
+    writes_into = frozenset[str]()
 
     def __init__(self) -> None:
         self.sources: list[KernelSource] = []
@@ -29,6 +32,15 @@ class Sources:
 
     def blank(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return np.zeros(shape, dtype)
+
+    def placed(self, block: Any, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return block[offset:].view(dtype).reshape(shape)
+
+    def apart(self, array: Any, block: Any) -> Any:
+        return array
+
+    def current_stream(self) -> None:
+        return None
 
     def launcher(self, source: KernelSource) -> Launch:
         self.sources.append(source)
@@ -47,9 +59,10 @@ class SourcesBackend(NumpyBackend):
         replay: Callable[..., Sequence[Any]],
         arguments: Sequence[Any],
         note: Callable[[str], None],
+        **options: Any,
     ) -> Executable:
         try:
             fused(replay, arguments, self.library)
         except Exception as error:
             note(f"{type(error).__name__}: {error}")
-        return super().bind(replay, arguments, note)
+        return super().bind(replay, arguments, note, **options)

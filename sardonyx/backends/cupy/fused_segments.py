@@ -1,18 +1,23 @@
-"""Segments on CuPy as fused kernels: compiled by NVRTC, launched on the current stream."""
+"""Segments on CuPy as fused kernels, compiled by NVRTC, on the current stream or in a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any
 
 import cupy
 import numpy as np
+from cupy.cuda import runtime
+from cupy.cuda.memory import OutOfMemoryError
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.captures import Captures
+from sardonyx.backends.cupy.segment_graphs import SegmentGraphs
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.kernel_source import KernelSource
-from sardonyx.backends.fusion.program import Launch, NotFused, Program, fused
+from sardonyx.backends.fusion.program import Program, fused
+from sardonyx.backends.fusion.steps import Launch, NotFused
 from sardonyx.backends.standard import Shape
 
 # Without fused multiply-add a chain of steps gives the same in one kernel as in several.
@@ -24,12 +29,19 @@ class FusedSegments(Backend):
 
     # Whether segments are fused at all.
     fuses_segments: bool = True
+    # Whether those that are fused are captured as CUDA graphs.
+    captures_segments: bool = True
+    # The functions that write to an array `out`.
+    writes_into: frozenset[str] = frozenset({"matmul"})
 
     def bind(
         self,
         replay: Callable[..., Sequence[Any]],
         arguments: Sequence[Any],
         note: Callable[[str], None],
+        *,
+        inputs: int | None = None,
+        captures: Captures | None = None,
     ) -> Executable:
         plain = super().bind(replay, arguments, note)
         if not self.fuses_segments or getattr(self, "checked", False):
@@ -40,10 +52,23 @@ class FusedSegments(Backend):
             # Whatever the reason is, the steps one by one are right, and name the node at fault.
             note(f"{type(error).__name__}: {error}")
             return plain
-        return Executable(FusedOrPlain(program, plain.run, note))
+        graphs = None
+        if self.captures_segments and captures is not None and program.launches:
+            count = len(arguments) if inputs is None else inputs
+            graphs = SegmentGraphs(program, count, captures)
+        return Executable(FusedSegment(program, graphs, plain.run, note))
 
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
         return cupy.empty(shape, dtype)
+
+    def placed(self, block: Any, offset: int, shape: Shape, dtype: np.dtype[Any]) -> Any:
+        return cupy.ndarray(shape, dtype, block.data + offset)
+
+    def apart(self, array: Any, block: Any) -> Any:
+        return array.copy() if array.data.mem is block.data.mem else array
+
+    def current_stream(self) -> Hashable:
+        return current_stream()
 
     def contiguous(self, array: Any, alignment: int) -> Any:
         if not array.flags.c_contiguous:
@@ -61,27 +86,49 @@ class FusedSegments(Backend):
         return launch
 
 
-class FusedOrPlain:
-    """A fused program, until it meets what it was not compiled for."""
+class FusedSegment:
+    """Runs a segment as a graph, as one kernel after the other, or step by step."""
 
-    def __init__(self, program: Program, plain: Replay, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        graphs: SegmentGraphs | None,
+        plain: Replay,
+        note: Callable[[str], None],
+    ) -> None:
         self.program: Program | None = program
+        self.graphs = graphs
         self.plain = plain
         self.note = note
 
     def __call__(self, *arrays: Any) -> Sequence[Any]:
-        program = self.program
+        program, graphs = self.program, self.graphs
         if program is None:
             return self.plain(*arrays)
         try:
-            return program(*arrays)
+            results = None if graphs is None else graphs.replay(arrays, current_stream())
+            return program(*arrays) if results is None else results
         except NotFused as error:
-            self.program = None
+            self.program = self.graphs = None
             self.note(str(error))
-            return self.plain(*arrays)
+        except OutOfMemoryError:
+            program.release()
+            if graphs is not None:
+                graphs.release_all()
         except Exception:
             # The steps one by one raise the same, and name the node.
-            return self.plain(*arrays)
+            pass
+        return self.plain(*arrays)
+
+
+def current_stream() -> Hashable:
+    """Return the pointer of the current stream; None if its memory is not this stream's alone."""
+    pointer: int = cupy.cuda.get_current_stream().ptr
+    if pointer in (0, runtime.streamLegacy):
+        return pointer
+    # Each thread has a stream of its own under this pointer.
+    is_of_thread = pointer == runtime.streamPerThread
+    return None if is_of_thread or runtime.streamIsCapturing(pointer) else pointer
 
 
 @cache

@@ -30,6 +30,8 @@ class KernelSource:
     writes: tuple[Node, ...]
     # The bytes to which arrays have to be aligned; 1 for those of their elements.
     alignment: int
+    # The arrays of `reads` over which the kernel's only result may be written.
+    overwritable: tuple[Node, ...]
 
 
 def source_of(kernel: Kernel) -> KernelSource:
@@ -43,8 +45,16 @@ def source_of(kernel: Kernel) -> KernelSource:
         rows = Rows(kernel, arrays, results)
         body, blocks, threads = rows.body(), rows.blocks, rows.threads
     name = f"fused_{_title(kernel)}"
-    parameters = [f"const {memory_type(n.dtype)}* __restrict__ {a}" for n, a in arrays.items()]
-    parameters += [f"{memory_type(n.dtype)}* __restrict__ {r}" for n, r in results.items()]
+    overwritable = tuple([node for node in reads if _is_overwritable(node, kernel)])
+    # Compilers read memory behind a restricted pointer whenever they like, also after a write.
+    alone = " __restrict__"
+    parameters = [
+        f"const {memory_type(n.dtype)}*{'' if n in overwritable else alone} {a}"
+        for n, a in arrays.items()
+    ]
+    parameters += [
+        f"{memory_type(n.dtype)}*{'' if overwritable else alone} {r}" for n, r in results.items()
+    ]
     joined = ",\n    ".join(parameters)
     index = "int" if _largest(kernel) < LARGEST_INT else "long long"
     text = f"typedef {index} index_t;\n\n"
@@ -52,7 +62,17 @@ def source_of(kernel: Kernel) -> KernelSource:
     text += f'extern "C" __launch_bounds__({threads}) __global__ void {name}('
     text += f"\n    {joined}) {{\n{body}\n}}\n"
     alignment = BYTES if "Vector<" in body else 1
-    return KernelSource(name, with_helpers(text), blocks, threads, reads, writes, alignment)
+    text = with_helpers(text)
+    return KernelSource(name, text, blocks, threads, reads, writes, alignment, overwritable)
+
+
+def _is_overwritable(node: Node, kernel: Kernel) -> bool:
+    """Whether each thread reads of the node only the elements at whose places it writes later."""
+    space = kernel.space
+    if space.columns is not None or len(kernel.stores) != 1:
+        return False
+    is_same_size = node.size == space.size and node.dtype == kernel.stores[0].dtype
+    return is_same_size and kernel.needs[node] == {space.whole}
 
 
 def _by_element(

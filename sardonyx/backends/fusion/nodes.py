@@ -98,8 +98,10 @@ class Opaque(Node):
     `call` takes the backend and the operands' arrays, and returns an array for each of `results`.
     """
 
-    call: Callable[[Any, Sequence[Any]], Sequence[Any]]
+    call: Callable[..., Sequence[Any]]
     results: int
+    # The backend's function that it calls, which may take options; "" for a step of several.
+    name: str = ""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

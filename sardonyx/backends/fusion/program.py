@@ -2,109 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from sardonyx.backends.executable import Replay
-from sardonyx.backends.fusion.kernel_source import KernelSource, source_of
+from sardonyx.backends.fusion.arenas import Arena, Arenas
 from sardonyx.backends.fusion.kernels import Kernel
-from sardonyx.backends.fusion.nodes import (
-    Argument,
-    Constant,
-    Indexed,
-    Node,
-    Opaque,
-    Part,
-    sorted_nodes,
-)
-from sardonyx.backends.fusion.partition import Partition, Unit, partition
+from sardonyx.backends.fusion.nodes import Argument, Constant, Node, Part, sorted_nodes
+from sardonyx.backends.fusion.outer_results import outer_results
+from sardonyx.backends.fusion.partition import Partition, partition
+from sardonyx.backends.fusion.placement import Placement
+from sardonyx.backends.fusion.steps import Library, NotFused, Step, read_by, step_of
 from sardonyx.backends.fusion.symbols import Symbol
 from sardonyx.backends.fusion.tracing import TRACING
 from sardonyx.backends.shape_arrays import NoShapeRule
 from sardonyx.backends.shape_backend import SHAPES
-from sardonyx.backends.standard import Shape
 
-Launch = Callable[[Sequence[Any]], None]
-
-
-class Library(Protocol):
-    """What a program asks of the array library that runs it."""
-
-    def put(self, value: np.ndarray[Any, Any]) -> Any: ...
-    def shield(self, value: Any) -> Any: ...
-    def spec(self, value: Any) -> Any: ...
-    def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
-        """Return an array that holds anything."""
-
-    def contiguous(self, array: Any, alignment: int) -> Any:
-        """Return the array, or a copy that is aligned and whose elements lie in row-major order."""
-
-    def launcher(self, source: KernelSource) -> Launch:
-        """Compile a kernel; the function launches it on arrays."""
-
-
-class NotFused(Exception):  # noqa: N818  (a signal, not an error)
-    """A segment has to run step by step; the text is the reason."""
-
-
-class UnexpectedArray(NotFused):
-    """The library returned an array of another shape or dtype than NumPy would."""
+BYTE = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One unit, with the numbers of its arrays among the program's values."""
+    """One step, with the numbers of its arrays among the program's values."""
 
-    run: Callable[[Sequence[Any]], Sequence[Any]]
+    run: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     # The values that nothing reads any more.
     releases: tuple[int, ...]
+    called: str | None
 
 
 class Program:
-    """The function of a segment. It has no state, so threads may run it at the same time."""
+    """The function of a segment. Threads may run it at the same time: each call has an arena."""
 
     def __init__(self, divided: Partition, arguments: int, xp: Library) -> None:
         self.kernels = [unit for unit in divided.units if isinstance(unit, Kernel)]
-        self._shield = xp.shield
+        self._xp = xp
         self._numbers: dict[Node, int] = {}
         self._arguments = arguments
         self._constants: list[Any] = []
-        self._actions: list[Action] = []
-        reads = [node for unit in divided.units for node in _reads(unit)] + list(divided.results)
-        self._add_inputs(reads, xp)
+        self.actions: list[Action] = []
+        reads = [node for unit in divided.units for node in read_by(unit)] + list(divided.results)
+        self._add_inputs(reads)
         parts: dict[Any, list[Part]] = {unit: [] for unit in divided.units}
         for node in dict.fromkeys(reads):
             if isinstance(node, Part):
                 parts[node.operands[0]].append(node)
-        steps = [_step(unit, parts, xp) for unit in divided.units]
-        for _, taken, writes in steps:
-            for node in (*taken, *writes):
+        steps = [step_of(unit, parts, xp) for unit in divided.units]
+        for step in steps:
+            for node in (*step.reads, *step.writes):
                 self._number(node)
         self.results = [self._number(node) for node in divided.results]
-        self._copied = {i for i, n in enumerate(divided.results) if isinstance(n, Constant)}
+        self.placement = Placement(steps, divided.results)
         self._add_actions(steps)
+        self._outer = outer_results(self.placement, divided.results, self._numbers)
+        bases = [self.placement.base(node) for node in divided.results]
+        self._result_bases = list(zip(self.results, bases, strict=True))
+        self._copied = {i for i, node in enumerate(bases) if isinstance(node, Constant)}
+        self._no_arena = Arena(None, (None,) * (len(self._numbers) - self._inputs))
+        self._arenas = Arenas(self.new_arena, xp.current_stream)
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        values = [*arrays, *self._constants]
-        values += [None] * (len(self._numbers) - len(values))
-        for action in self._actions:
-            results = action.run([values[i] for i in action.reads])
+        arena = self._arenas.take() if self.placement.lifetimes else self._no_arena
+        try:
+            values = self.run(arrays, arena)
+        finally:
+            self._arenas.give_back(arena)
+        return self.results_of(values)
+
+    def run(self, arrays: Sequence[Any], arena: Arena) -> list[Any]:
+        """Run all steps, and return the values; those that no result needs are None."""
+        values = [*arrays, *self._constants, *arena.arrays]
+        for action in self.actions:
+            into = [values[i] for i in action.writes]
+            results = action.run([values[i] for i in action.reads], into)
+            if action.called is not None and arena.block is not None:
+                # A call may return a view of its operand, whose place others use later.
+                results = [
+                    result if result is target else self._xp.apart(result, arena.block)
+                    for result, target in zip(results, into, strict=True)
+                ]
             for number, result in zip(action.writes, results, strict=True):
                 values[number] = result
             for number in action.releases:
                 values[number] = None
-        found = [values[number] for number in self.results]
-        return [self._shield(x) if i in self._copied else x for i, x in enumerate(found)]
+        return values
+
+    def results_of(self, values: Sequence[Any] | Mapping[int, Any]) -> list[Any]:
+        """Return the results, from their arrays by number."""
+        shield, copied = self._xp.shield, self._copied
+        return [shield(values[n]) if i in copied else values[n] for i, n in enumerate(self.results)]
+
+    def new_arena(self) -> Arena:
+        """Allocate an arena, whose arrays hold anything."""
+        stream = self._xp.current_stream()
+        block = self._xp.blank((self.placement.layout.size,), BYTE)
+        arrays = list(self._no_arena.arrays)
+        for node, offset in self.placement.offsets.items():
+            place = self._numbers[node] - self._inputs
+            arrays[place] = self._xp.placed(block, offset, node.shape, node.dtype)
+        return Arena(block, tuple(arrays), stream)
+
+    def release(self) -> None:
+        """Free the memory that is kept for the next calls."""
+        self._arenas.release()
+
+    # -- for a graph, which holds the steps alone ---------------------------------------------
+
+    def outer_values(self, arrays: Sequence[Any]) -> dict[int, Any]:
+        """Return the results that no step computes, by number, for these arguments."""
+        return self._outer.of([*arrays, *self._constants])
+
+    @property
+    def computed(self) -> list[int]:
+        """The numbers of the results that steps compute, each once."""
+        inner = [n for n, node in self._result_bases if not isinstance(node, (Argument, Constant))]
+        return list(dict.fromkeys(inner))
+
+    @property
+    def positions_read(self) -> list[int]:
+        """The arguments whose elements steps read."""
+        read = [node for step in self.placement.steps if not step.is_view for node in step.reads]
+        bases = dict.fromkeys(map(self.placement.base, read))
+        return sorted(node.position for node in bases if isinstance(node, Argument))
+
+    @property
+    def launches(self) -> int:
+        """How many steps are kernels or calls."""
+        return sum(not step.is_view for step in self.placement.steps)
+
+    @property
+    def called(self) -> list[str]:
+        """The names of the library's functions that steps call; "" for steps of several calls."""
+        return [step.called for step in self.placement.steps if step.called is not None]
+
+    # -- construction ---------------------------------------------------------------------------
+
+    @property
+    def _inputs(self) -> int:
+        return self._arguments + len(self._constants)
 
     def _number(self, node: Node) -> int:
         return self._numbers.setdefault(node, len(self._numbers))
 
-    def _add_inputs(self, reads: Sequence[Node], xp: Library) -> None:
+    def _add_inputs(self, reads: Sequence[Node]) -> None:
         """Number the arguments first, and then the constants, which are uploaded now."""
         by_position = {node.position: node for node in reads if isinstance(node, Argument)}
         for position in range(self._arguments):
@@ -113,70 +158,17 @@ class Program:
         for node in reads:
             if isinstance(node, Constant) and node not in self._numbers:
                 self._number(node)
-                self._constants.append(xp.put(node.value))
+                self._constants.append(self._xp.put(node.value))
 
-    def _add_actions(self, steps: Sequence[_Step]) -> None:
-        needed = {*self.results, *range(self._arguments + len(self._constants))}
-        for run, read_nodes, written in reversed(steps):
-            reads = tuple([self._number(node) for node in read_nodes])
-            writes = tuple([self._number(node) for node in written])
+    def _add_actions(self, steps: Sequence[Step]) -> None:
+        needed = {*self.results, *range(self._inputs)}
+        for step in reversed(steps):
+            reads = tuple([self._number(node) for node in step.reads])
+            writes = tuple([self._number(node) for node in step.writes])
             releases = tuple({*reads, *writes} - needed)
             needed.update(releases)
-            self._actions.append(Action(run, reads, writes, releases))
-        self._actions.reverse()
-
-
-_Step = tuple[Callable[[Sequence[Any]], Sequence[Any]], Sequence[Node], Sequence[Node]]
-
-
-def _reads(unit: Unit) -> Iterable[Node]:
-    if isinstance(unit, Kernel):
-        return unit.leaves
-    return unit.operands[:1] if isinstance(unit, Indexed) else unit.operands
-
-
-def _step(unit: Unit, parts: Mapping[Any, Sequence[Part]], xp: Library) -> _Step:
-    """Return a unit's function of arrays, the nodes that it reads and those that it writes."""
-    if isinstance(unit, Kernel):
-        source = source_of(unit)
-        return _launching(source, xp), source.reads, source.writes
-    if isinstance(unit, Indexed):
-        return _viewing(unit, xp), unit.operands[:1], (unit,)
-    assert isinstance(unit, Opaque)
-    return _calling(unit, parts[unit], xp), unit.operands, parts[unit]
-
-
-def _launching(source: KernelSource, xp: Library) -> Any:
-    launch = xp.launcher(source)
-    specs = [(node.shape, node.dtype) for node in source.writes]
-
-    def run(arrays: Sequence[Any]) -> Sequence[Any]:
-        results = [xp.blank(shape, dtype) for shape, dtype in specs]
-        launch([*[xp.contiguous(array, source.alignment) for array in arrays], *results])
-        return results
-
-    return run
-
-
-def _viewing(node: Indexed, xp: Library) -> Any:
-    def run(arrays: Sequence[Any]) -> Sequence[Any]:
-        return (node.rule.view(xp, arrays[0], node.shape),)
-
-    return run
-
-
-def _calling(node: Opaque, parts: Sequence[Part], xp: Library) -> Any:
-    def run(arrays: Sequence[Any]) -> Sequence[Any]:
-        results = node.call(xp, arrays)
-        if len(results) != node.results:
-            raise UnexpectedArray(f"{len(results)} arrays instead of {node.results}")
-        for part in parts:
-            shape, dtype = xp.spec(results[part.index])
-            if (shape, dtype) != (part.shape, part.dtype) and not part.is_unsized:
-                raise UnexpectedArray(f"{dtype}{list(shape)}, not {part.dtype}{list(part.shape)}")
-        return [results[part.index] for part in parts]
-
-    return run
+            self.actions.append(Action(step.run, reads, writes, releases, step.called))
+        self.actions.reverse()
 
 
 def fused(function: Replay, arguments: Sequence[Any], xp: Any) -> Program:

@@ -83,10 +83,10 @@ class Recording(OnDevice):
             raise NoShapeRule
         symbols = list(_symbols(arguments)) + list(_symbols(options))
 
-        def call(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
+        def call(xp: Any, arrays: Sequence[Any], **more: Any) -> Sequence[Any]:
             rest = iter(arrays)
             filled, named = _filled(arguments, rest), _filled(options, rest)
-            found = getattr(xp, name)(*filled, **named)
+            found = getattr(xp, name)(*filled, **named, **more)
             return tuple(found) if several else (found,)
 
         node = Opaque(
@@ -95,6 +95,7 @@ class Recording(OnDevice):
             operands=tuple([symbol.node for symbol in symbols]),
             call=call,
             results=len(results),
+            name=name,
         )
         parts = [self._part(node, i, one.shape, one.dtype) for i, one in enumerate(results)]
         return parts if several else parts[0]

@@ -100,6 +100,7 @@ class CompiledModel(LoadedModel):
             compile_seconds=self._seconds,
             interpreted=0,
             unfused={},
+            uncaptured={},
             bytes_held=self._bytes_held(),
         )
 

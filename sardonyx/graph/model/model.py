@@ -146,6 +146,7 @@ class Model(OnnxModel):
             compile_seconds=shared.compiler.seconds,
             interpreted=shared.compiler.interpreted,
             unfused=dict(shared.compiler.unfused),
+            uncaptured=dict(shared.compiler.captures.refused),
             bytes_held=shared.weights.bytes_held + shared.constants.bytes_held,
         )
 
@@ -153,6 +154,7 @@ class Model(OnnxModel):
         """Free the programs and the arrays on the device. The model can still be called."""
         for form in self._forms:
             form.release()
+        self._shared.compiler.captures.release()
         self._shared.inferred.clear()
         self._shared.constants.clear()
         self._shared.weights.release()

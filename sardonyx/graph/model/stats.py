@@ -27,6 +27,8 @@ class Stats:
     # Why segments run step by step on CuPy, or calls without cuDNN where it is installed, and how
     # many.
     unfused: Mapping[str, int]
+    # Why fused segments run as one kernel after the other and not as a CUDA graph, and how many.
+    uncaptured: Mapping[str, int]
     # Bytes on the device: weights, prepared weights, and constants.
     bytes_held: int
 

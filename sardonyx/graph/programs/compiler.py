@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.captures import Captures
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.graph.programs.interpretation import Interpretation, can_be_interpreted
 from sardonyx.graph.programs.stable_keys import name_of
@@ -58,6 +59,8 @@ class Compiler:
     # Why segments run step by step on a backend that fuses steps, or which of its libraries refuse
     # a call, and how many.
     unfused: dict[str, int] = field(default_factory=dict)
+    # The graphs that such a backend holds.
+    captures: Captures = field(default_factory=Captures)
     seconds: float = 0.0
     _executables: WeakValueDictionary[Any, Executable | Interpretation] = field(
         default_factory=WeakValueDictionary
@@ -96,7 +99,13 @@ class Compiler:
     def _bound(self, unit: Unit) -> Executable:
         """Return the unit's function on a backend that does not compile whole segments."""
         with self.backend.scope():
-            return self.backend.bind(unit.replay, unit.arguments, self._note_unfused)
+            return self.backend.bind(
+                unit.replay,
+                unit.arguments,
+                self._note_unfused,
+                inputs=len(unit.segment.inputs),
+                captures=self.captures,
+            )
 
     def _note_unfused(self, reason: str) -> None:
         with self._lock:

@@ -57,13 +57,17 @@ class CudnnOperations(FusedSegments, Convolutions):
         return self.uses_cudnn and frontend() is not None
 
     def bind(
-        self, replay: Callable[..., Sequence[Any]], arguments: Sequence[Any], note: Any
+        self,
+        replay: Callable[..., Sequence[Any]],
+        arguments: Sequence[Any],
+        note: Any,
+        **options: Any,
     ) -> Executable:
         if not self._has_cudnn:
-            return super().bind(replay, arguments, note)
+            return super().bind(replay, arguments, note, **options)
         calls = CudnnCalls(self.device)
         with native_calls(calls):
-            executable = super().bind(replay, arguments, note)
+            executable = super().bind(replay, arguments, note, **options)
         for reason in dict.fromkeys(calls.refusals):
             note(reason)
         return executable

@@ -1,0 +1,73 @@
+"""The memory of a model's graphs on one stream, which nobody else gets while there are any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import cupy
+
+# As CuPy's pool rounds sizes.
+UNIT = 512
+# No array gets a block that is larger by more than this.
+MOST_TIMES = 4
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class GraphMemory:
+    """Blocks that all graphs of a model share on a stream, where only one of them runs at a time.
+
+    A call copies its inputs in, launches a graph, and copies the results out, under the lock. So
+    nothing that one call left there is needed by the next.
+    """
+
+    stream: Any
+    lock: Lock = field(default_factory=Lock)
+    blocks: list[Any] = field(default_factory=list)
+
+
+class Allocation:
+    """Allocates for one capture: blocks of earlier graphs, and new ones of an allocator.
+
+    What an array of the capture frees may become another array of it, since a graph does its work
+    in the order of the capture. A pool of CuPy's own would leak the parts of blocks that it has
+    divided if it went before its arrays, as it may after an error.
+    """
+
+    def __init__(self, memory: GraphMemory, allocator: Any) -> None:
+        self._memory = memory
+        self._allocator = allocator
+        self._free = list(memory.blocks)
+
+    def allocate(self, size: int) -> Any:
+        if size == 0:
+            return self._allocator(0)
+        size = -(-size // UNIT) * UNIT
+        loan = _Loan(self._block(size), self._free)
+        memory = cupy.cuda.UnownedMemory(loan.block.ptr, size, loan, loan.block.device_id)
+        return cupy.cuda.MemoryPointer(memory, 0)
+
+    def _block(self, size: int) -> Any:
+        """Return the smallest free block that is large enough, or a new one."""
+        sizes = range(size, size * MOST_TIMES + 1)
+        fitting = [block for block in self._free if block.mem.size in sizes]
+        if fitting:
+            block = min(fitting, key=lambda one: one.mem.size)
+            self._free.remove(block)
+            return block
+        with self._memory.stream:
+            block = self._allocator(size)
+        self._memory.blocks.append(block)
+        return block
+
+
+class _Loan:
+    """A block as long as an array of a capture has it."""
+
+    def __init__(self, block: Any, free: list[Any]) -> None:
+        self.block = block
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free.append(self.block)
