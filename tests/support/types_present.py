@@ -10,16 +10,12 @@ import pytest
 
 from sardonyx.backends.base import Backend
 
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-
 
 def lacks(xp: Backend, dtype: Any) -> bool:
     """Whether the library has no arrays of the type."""
     dtype = np.dtype(dtype)
     is_narrow = dtype == np.float16 or hasattr(ml_dtypes, dtype.name)
-    if xp.name == "strict":
-        return is_narrow
-    return xp.name == "cupy" and is_narrow and dtype not in (np.float16, BFLOAT16)
+    return xp.name == "strict" and is_narrow
 
 
 def needs(xp: Backend, *dtypes: Any) -> None:

@@ -10,8 +10,10 @@ import cupy
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.cupy.bits import Bits
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.kernel_source import KernelSource
+from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.fusion.program import Launch, NotFused, Program, fused
 from sardonyx.backends.standard import Shape
 
@@ -43,10 +45,14 @@ class FusedSegments(Backend):
         return Executable(FusedOrPlain(program, plain.run, note))
 
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
+        if dtype in NARROW:
+            return Bits(cupy.empty(shape, np.uint8), dtype)
         return cupy.empty(shape, dtype)
 
     def contiguous(self, array: Any) -> Any:
-        return array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
+        if array.flags.c_contiguous:
+            return array
+        return array.copy() if isinstance(array, Bits) else cupy.ascontiguousarray(array)
 
     def launcher(self, source: KernelSource) -> Launch:
         kernel = compiled_kernel(source.source, source.name)
@@ -54,7 +60,7 @@ class FusedSegments(Backend):
         grid, block = (source.blocks,), (source.threads,)
 
         def launch(arrays: Sequence[Any]) -> None:
-            kernel(grid, block, tuple(arrays))
+            kernel(grid, block, tuple([a.bits if isinstance(a, Bits) else a for a in arrays]))
 
         return launch
 

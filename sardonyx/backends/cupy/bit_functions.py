@@ -1,0 +1,250 @@
+"""CuPy's functions on `Bits`: on their bytes if elements only move, otherwise on their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeAlias
+
+import cupy
+import numpy as np
+
+from sardonyx.backends.cupy.bits import Bits, bytes_of, cast, widened
+from sardonyx.backends.fusion.narrow_types import NARROW, number_dtype
+from sardonyx.backends.numpy import HOST, NumpyLike
+from sardonyx.backends.shape_arrays import NoShapeRule, shape_array
+from sardonyx.backends.shape_backend import SHAPES
+from sardonyx.backends.standard import Standard
+
+UINT8 = np.dtype(np.uint8)
+Function: TypeAlias = Callable[..., Any]
+
+
+def carrying(form: Function) -> Callable[[Function], Function]:
+    """Return a decorator: `form` computes a method's calls with `Bits`.
+
+    It gets the method, bound, as its first argument.
+    """
+
+    def decorate(method: Function) -> Function:
+        @wraps(method)
+        def call(self: Any, *arguments: Any, **options: Any) -> Any:
+            if not _holds_bits(arguments):
+                return method(self, *arguments, **options)
+            return form(method.__get__(self), *arguments, **options)
+
+        return call
+
+    return decorate
+
+
+def _holds_bits(arguments: Sequence[Any]) -> bool:
+    for argument in arguments:
+        if isinstance(argument, Bits):
+            return True
+        if isinstance(argument, (tuple, list)) and _holds_bits(argument):
+            return True
+    return False
+
+
+# -- forms ----------------------------------------------------------------------------------------
+
+
+def moved(function: Function, x: Bits, *others: Any, **options: Any) -> Any:
+    """Move the bytes of the first argument."""
+    found = function(x.bits, *others, **options)
+    if isinstance(found, (tuple, list)):
+        return type(found)([Bits(one, x.dtype) for one in found])
+    return Bits(found, x.dtype)
+
+
+def computed(name: str) -> Function:
+    """Return the form of a function that computes with numbers; results have NumPy's dtypes."""
+
+    def form(function: Function, *arguments: Any, **options: Any) -> Any:
+        found = function(*map(_numbers, arguments), **options)
+        try:
+            result = getattr(SHAPES, name)(*map(_blank, arguments), **options)
+        except NoShapeRule:
+            return found
+        return cast(found, result.dtype) if isinstance(found, cupy.ndarray) else found
+
+    return form
+
+
+def joined(function: Function, arrays: Sequence[Any], **options: Any) -> Any:
+    """Join arrays, in the dtype to which NumPy promotes all of them."""
+    dtype = np.result_type(*(array.dtype for array in arrays))
+    return _of_bytes(function, dtype, [cast(array, dtype) for array in arrays], **options)
+
+
+def chosen(function: Function, condition: Any, x: Any, y: Any) -> Any:
+    """Choose between arrays or numbers."""
+    dtype = np.result_type(*(getattr(value, "dtype", value) for value in (x, y)))
+    x, y = (cast(v, dtype) if isinstance(v, (Bits, cupy.ndarray)) else v for v in (x, y))
+    condition = cast(condition, np.dtype(bool)) if isinstance(condition, Bits) else condition
+    if dtype not in NARROW:
+        return function(condition, x, y)
+    return Bits(function(condition, bytes_of(x, dtype), bytes_of(y, dtype)), dtype)
+
+
+def padded(function: Function, x: Any, widths: Any, value: Any) -> Any:
+    if not isinstance(x, Bits):
+        return function(x, widths, cast(value, x.dtype))
+    return Bits(function(x.bits, widths, _byte_or_mode(value, x.dtype)), x.dtype)
+
+
+def scattered(
+    function: Function, x: Any, places: Any, updates: Any, combine: str | None = None
+) -> Any:
+    if not isinstance(x, Bits):
+        return function(x, places, cast(updates, x.dtype), combine)
+    if combine is None:
+        return Bits(function(x.bits, places, bytes_of(updates, x.dtype)), x.dtype)
+    # NumPy rounds after each update, and in an order that a device does not have.
+    on_host = x.get(), tuple(map(cupy.asnumpy, places)), np.asarray(_on_host(updates))
+    return Bits.of(HOST.scatter(*on_host, combine))
+
+
+def broadcast(function: Function, *arrays: Any) -> Any:
+    same = function(*(a.bits if isinstance(a, Bits) else a for a in arrays))
+    pairs = zip(same, arrays, strict=True)
+    return [Bits(new, old.dtype) if isinstance(old, Bits) else new for new, old in pairs]
+
+
+def _of_bytes(function: Function, dtype: np.dtype[Any], arrays: Any, **options: Any) -> Any:
+    if dtype not in NARROW:
+        return function(arrays, **options)
+    return Bits(function([array.bits for array in arrays], **options), dtype)
+
+
+def _byte_or_mode(value: Any, dtype: np.dtype[Any]) -> Any:
+    return value if isinstance(value, str) else bytes_of(value, dtype)
+
+
+def _on_host(value: Any) -> Any:
+    return value.get() if isinstance(value, (Bits, cupy.ndarray)) else value
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_numbers, value))
+    return widened(value)
+
+
+def _blank(value: Any) -> Any:
+    """Return an array without data in place of each array, for shape inference."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_blank, value))
+    is_array = isinstance(value, (Bits, cupy.ndarray))
+    return shape_array(value.shape, value.dtype) if is_array else value
+
+
+# -- creation -------------------------------------------------------------------------------------
+
+
+def _created(function: Function, *arguments: Any, dtype: Any = None, **options: Any) -> Any:
+    """Create an array of a narrow dtype, which is an option or that of an argument."""
+    if dtype is None:
+        narrow = (getattr(argument, "dtype", None) for argument in reversed(arguments))
+        dtype = next((one for one in narrow if one in NARROW), None)
+    if dtype is None or np.dtype(dtype) not in NARROW:
+        return function(*map(_numbers, arguments), dtype=dtype, **options)
+    found = function(*map(_numbers, arguments), dtype=number_dtype(np.dtype(dtype)), **options)
+    return cast(found, np.dtype(dtype))
+
+
+def _blanked(function: Function, *arguments: Any, dtype: Any = None, **options: Any) -> Any:
+    """Create an array whose bytes are zero: of the number 0, but of float8e8m0 another one."""
+    first = arguments[0]
+    if isinstance(first, Bits):
+        arguments, dtype = (first.bits, *arguments[1:]), first.dtype if dtype is None else dtype
+    if dtype is None or np.dtype(dtype) not in NARROW:
+        return function(*arguments, dtype=dtype, **options)
+    return Bits(function(*arguments, dtype=UINT8, **options), np.dtype(dtype))
+
+
+_CREATED = frozenset(("arange", "eye", "full", "full_like", "linspace", "ones", "ones_like"))
+_BLANKED = frozenset(("empty", "zeros", "zeros_like"))
+_MOVED = frozenset(
+    (
+        *("broadcast_to", "expand_dims", "flip", "matrix_transpose", "moveaxis", "permute_dims"),
+        *("repeat", "reshape", "roll", "squeeze", "take", "take_along_axis", "tile", "tril"),
+        *("triu", "unstack"),
+    )
+)
+_FORMS = {
+    **{name: computed(name) for name in Standard.__annotations__},
+    **dict.fromkeys(_MOVED, moved),
+    **dict.fromkeys(("concat", "stack"), joined),
+    "broadcast_arrays": broadcast,
+    "where": chosen,
+}
+
+
+class Library:
+    """CuPy's functions, which also take and return `Bits`."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(cupy, name)
+        if name in _CREATED or name in _BLANKED:
+            found = _creating(found, _CREATED_FORMS[name])
+        elif name in _FORMS:
+            found = _taking(found, _FORMS[name])
+        setattr(self, name, found)
+        return found
+
+
+_CREATED_FORMS = {**dict.fromkeys(_CREATED, _created), **dict.fromkeys(_BLANKED, _blanked)}
+LIBRARY = Library()
+
+
+def _taking(function: Any, form: Any) -> Function:
+    def call(*arguments: Any, **options: Any) -> Any:
+        if not _holds_bits(arguments):
+            return function(*arguments, **options)
+        return form(function, *arguments, **options)
+
+    return call
+
+
+def _creating(function: Function, form: Function) -> Function:
+    def call(*arguments: Any, **options: Any) -> Any:
+        return form(function, *arguments, **options)
+
+    return call
+
+
+class BitFunctions(NumpyLike):
+    """What `NumpyLike` does with CuPy's arrays, for `Bits` too."""
+
+    def astype(self, x: Any, dtype: Any) -> Any:
+        if isinstance(x, Bits) or np.dtype(dtype) in NARROW:
+            return cast(x, np.dtype(dtype))
+        return super().astype(x, dtype)
+
+    def bitcast(self, x: Any, dtype: Any) -> Any:
+        data = x.bits if isinstance(x, Bits) else x
+        if np.dtype(dtype) in NARROW:
+            return Bits(super().bitcast(data, UINT8), np.dtype(dtype))
+        return super().bitcast(data, dtype)
+
+    elements_at = carrying(moved)(NumpyLike.elements_at)
+    with_strides = carrying(moved)(NumpyLike.with_strides)
+    fmod = carrying(computed("fmod"))(NumpyLike.fmod)
+
+    def write(self, out: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+        if not isinstance(out, Bits):
+            return super().write(out, function, *arguments)
+        value = function(self, *arguments)
+        if value is not out:
+            out[...] = value.copy()
+        return out
+
+    @staticmethod
+    def _in_float32(function: Function, *arrays: Any, **options: Any) -> Any:
+        if not _holds_bits(arrays):
+            return NumpyLike._in_float32(function, *arrays, **options)
+        dtype = arrays[0].dtype
+        found = function(*map(widened, arrays), **options)
+        return cast(found, dtype) if number_dtype(dtype).kind == "f" else found
