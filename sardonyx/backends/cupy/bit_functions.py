@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
 from typing import Any, TypeAlias
 
 import cupy
@@ -143,42 +143,63 @@ def _blank(value: Any) -> Any:
 # -- creation -------------------------------------------------------------------------------------
 
 
-def _created(function: Function, *arguments: Any, dtype: Any = None, **options: Any) -> Any:
-    """Create an array of a narrow dtype, which is an option or that of an argument."""
-    if dtype is None:
-        narrow = (getattr(argument, "dtype", None) for argument in reversed(arguments))
-        dtype = next((one for one in narrow if one in NARROW), None)
-    if dtype is None or np.dtype(dtype) not in NARROW:
-        return function(*map(_numbers, arguments), dtype=dtype, **options)
-    found = function(*map(_numbers, arguments), dtype=number_dtype(np.dtype(dtype)), **options)
-    return cast(found, np.dtype(dtype))
+def _created(function: Function, *arguments: Any, **options: Any) -> Any:
+    """Create an array, of numbers that are converted if the option asks for a narrow dtype."""
+    arguments = tuple(map(_numbers, arguments))
+    if (dtype := _narrow_option(options)) is None:
+        return function(*arguments, **options)
+    return cast(function(*arguments, **{**options, "dtype": number_dtype(dtype)}), dtype)
 
 
-def _blanked(function: Function, *arguments: Any, dtype: Any = None, **options: Any) -> Any:
-    """Create an array whose bytes are zero: of the number 0, but of float8e8m0 another one."""
-    first = arguments[0]
-    if isinstance(first, Bits):
-        arguments, dtype = (first.bits, *arguments[1:]), first.dtype if dtype is None else dtype
-    if dtype is None or np.dtype(dtype) not in NARROW:
-        return function(*arguments, dtype=dtype, **options)
-    return Bits(function(*arguments, dtype=UINT8, **options), np.dtype(dtype))
+def _filled(function: Function, shape: Any, value: Any, *, dtype: Any = None) -> Any:
+    dtype = getattr(value, "dtype", None) if dtype is None else dtype
+    return _created(function, shape, value, dtype=dtype)
 
 
-_CREATED = frozenset(("arange", "eye", "full", "full_like", "linspace", "ones", "ones_like"))
-_BLANKED = frozenset(("empty", "zeros", "zeros_like"))
-_MOVED = frozenset(
-    (
-        *("broadcast_to", "expand_dims", "flip", "matrix_transpose", "moveaxis", "permute_dims"),
-        *("repeat", "reshape", "roll", "squeeze", "take", "take_along_axis", "tile", "tril"),
-        *("triu", "unstack"),
-    )
+def _blanked(function: Function, *arguments: Any, **options: Any) -> Any:
+    """Create an array whose bytes are zero, which stand for a number other than 0 in float8e8m0."""
+    if (dtype := _narrow_option(options)) is None:
+        return function(*arguments, **options)
+    return Bits(function(*arguments, **{**options, "dtype": UINT8}), dtype)
+
+
+def _like(form: Function) -> Function:
+    """Return the form of a function whose first argument says shape and dtype."""
+
+    def like(function: Function, x: Any, *others: Any, dtype: Any = None, **options: Any) -> Any:
+        array = x.bits if isinstance(x, Bits) else x
+        dtype = x.dtype if dtype is None else dtype
+        return form(function, array, *others, dtype=dtype, **options)
+
+    return like
+
+
+def _narrow_option(options: Mapping[str, Any]) -> np.dtype[Any] | None:
+    dtype = options.get("dtype")
+    return np.dtype(dtype) if dtype is not None and np.dtype(dtype) in NARROW else None
+
+
+# -- the library ----------------------------------------------------------------------------------
+
+_MOVED = (
+    *("broadcast_to", "expand_dims", "flip", "matrix_transpose", "moveaxis", "permute_dims"),
+    *("repeat", "reshape", "roll", "squeeze", "take", "take_along_axis", "tile", "unstack"),
 )
-_FORMS = {
+# The forms of calls with `Bits`.
+_TAKING = {
     **{name: computed(name) for name in Standard.__annotations__},
     **dict.fromkeys(_MOVED, moved),
     **dict.fromkeys(("concat", "stack"), joined),
     "broadcast_arrays": broadcast,
     "where": chosen,
+}
+# The forms of calls that may ask for `Bits`.
+_CREATING = {
+    **dict.fromkeys(("arange", "eye", "linspace", "ones"), _created),
+    **dict.fromkeys(("full_like", "ones_like"), _like(_created)),
+    **dict.fromkeys(("empty", "zeros"), _blanked),
+    "full": _filled,
+    "zeros_like": _like(_blanked),
 }
 
 
@@ -187,15 +208,14 @@ class Library:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(cupy, name)
-        if name in _CREATED or name in _BLANKED:
-            found = _creating(found, _CREATED_FORMS[name])
-        elif name in _FORMS:
-            found = _taking(found, _FORMS[name])
+        if name in _CREATING:
+            found = partial(_CREATING[name], found)
+        elif name in _TAKING:
+            found = _taking(found, _TAKING[name])
         setattr(self, name, found)
         return found
 
 
-_CREATED_FORMS = {**dict.fromkeys(_CREATED, _created), **dict.fromkeys(_BLANKED, _blanked)}
 LIBRARY = Library()
 
 
@@ -203,13 +223,6 @@ def _taking(function: Any, form: Any) -> Function:
     def call(*arguments: Any, **options: Any) -> Any:
         if not _holds_bits(arguments):
             return function(*arguments, **options)
-        return form(function, *arguments, **options)
-
-    return call
-
-
-def _creating(function: Function, form: Function) -> Function:
-    def call(*arguments: Any, **options: Any) -> Any:
         return form(function, *arguments, **options)
 
     return call
