@@ -173,6 +173,11 @@ def widened(x: Any) -> Any:
     return numbers(x.bits, x.dtype) if isinstance(x, Bits) else x
 
 
+def data_of(array: Any) -> Any:
+    """Return the CuPy array that holds the elements: for `Bits` that of their bytes."""
+    return array.bits if isinstance(array, Bits) else array
+
+
 def bytes_of(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return the bytes of an array, or of a number, as elements of a narrow dtype."""
     if isinstance(value, (Bits, cupy.ndarray)):

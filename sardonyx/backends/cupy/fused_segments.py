@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.cupy.bits import Bits
+from sardonyx.backends.cupy.bits import Bits, data_of
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.kernel_source import KernelSource
 from sardonyx.backends.fusion.narrow_types import NARROW
@@ -49,10 +49,11 @@ class FusedSegments(Backend):
             return Bits(cupy.empty(shape, np.uint8), dtype)
         return cupy.empty(shape, dtype)
 
-    def contiguous(self, array: Any) -> Any:
-        if array.flags.c_contiguous:
-            return array
-        return array.copy() if isinstance(array, Bits) else cupy.ascontiguousarray(array)
+    def contiguous(self, array: Any, alignment: int) -> Any:
+        data = data_of(array)
+        if not data.flags.c_contiguous:
+            return cupy.ascontiguousarray(data)
+        return data if data.data.ptr % alignment == 0 else data.copy()
 
     def launcher(self, source: KernelSource) -> Launch:
         kernel = compiled_kernel(source.source, source.name)
@@ -60,7 +61,7 @@ class FusedSegments(Backend):
         grid, block = (source.blocks,), (source.threads,)
 
         def launch(arrays: Sequence[Any]) -> None:
-            kernel(grid, block, tuple([a.bits if isinstance(a, Bits) else a for a in arrays]))
+            kernel(grid, block, tuple(map(data_of, arrays)))
 
         return launch
 

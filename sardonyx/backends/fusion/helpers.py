@@ -8,6 +8,9 @@ from sardonyx.backends.fusion import narrow_types
 
 _HELPERS = {
     **narrow_types.HELPERS,
+    "Vector": """
+template <class T, int count> struct alignas(sizeof(T) * count) Vector { T element[count]; };
+""",
     "from_bfloat16": """
 __device__ inline float from_bfloat16(unsigned short bits) {
     return __uint_as_float((unsigned int)bits << 16);
