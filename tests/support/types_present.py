@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sardonyx.backends.base import Backend
+from tests.conftest import as_parameter, backends_present
 
 
 def lacks(xp: Backend, dtype: Any) -> bool:
@@ -23,3 +24,9 @@ def needs(xp: Backend, *dtypes: Any) -> None:
     missing = [np.dtype(dtype).name for dtype in dtypes if lacks(xp, dtype)]
     if missing:
         pytest.xfail(f"{xp.name} has no arrays of {', '.join(missing)}")
+
+
+def with_narrow_types() -> list[object]:
+    """Every array library that has floats of 8 bits, as parameters of a test."""
+    present = backends_present()
+    return [as_parameter(xp) for xp in present if not lacks(xp, ml_dtypes.float8_e4m3fn)]
