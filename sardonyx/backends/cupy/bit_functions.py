@@ -39,12 +39,8 @@ def carrying(form: Function) -> Callable[[Function], Function]:
 
 
 def _holds_bits(arguments: Sequence[Any]) -> bool:
-    for argument in arguments:
-        if isinstance(argument, Bits):
-            return True
-        if isinstance(argument, (tuple, list)) and _holds_bits(argument):
-            return True
-    return False
+    # Every call of a function asks this, and most take little longer than it would take to loop.
+    return Bits in map(type, arguments)
 
 
 # -- forms ----------------------------------------------------------------------------------------
@@ -62,7 +58,7 @@ def computed(name: str) -> Function:
     """Return the form of a function that computes with numbers; results have NumPy's dtypes."""
 
     def form(function: Function, *arguments: Any, **options: Any) -> Any:
-        found = function(*map(_numbers, arguments), **options)
+        found = function(*map(widened, arguments), **options)
         try:
             result = getattr(SHAPES, name)(*map(_blank, arguments), **options)
         except NoShapeRule:
@@ -74,8 +70,13 @@ def computed(name: str) -> Function:
 
 def joined(function: Function, arrays: Sequence[Any], **options: Any) -> Any:
     """Join arrays, in the dtype to which NumPy promotes all of them."""
+    if not _holds_bits(arrays):
+        return function(arrays, **options)
     dtype = np.result_type(*(array.dtype for array in arrays))
-    return _of_bytes(function, dtype, [cast(array, dtype) for array in arrays], **options)
+    same = [cast(array, dtype) for array in arrays]
+    if dtype not in NARROW:
+        return function(same, **options)
+    return Bits(function([array.bits for array in same], **options), dtype)
 
 
 def chosen(function: Function, condition: Any, x: Any, y: Any) -> Any:
@@ -91,7 +92,7 @@ def chosen(function: Function, condition: Any, x: Any, y: Any) -> Any:
 def padded(function: Function, x: Any, widths: Any, value: Any) -> Any:
     if not isinstance(x, Bits):
         return function(x, widths, cast(value, x.dtype))
-    return Bits(function(x.bits, widths, _byte_or_mode(value, x.dtype)), x.dtype)
+    return Bits(function(x.bits, widths, bytes_of(value, x.dtype)), x.dtype)
 
 
 def scattered(
@@ -112,30 +113,12 @@ def broadcast(function: Function, *arrays: Any) -> Any:
     return [Bits(new, old.dtype) if isinstance(old, Bits) else new for new, old in pairs]
 
 
-def _of_bytes(function: Function, dtype: np.dtype[Any], arrays: Any, **options: Any) -> Any:
-    if dtype not in NARROW:
-        return function(arrays, **options)
-    return Bits(function([array.bits for array in arrays], **options), dtype)
-
-
-def _byte_or_mode(value: Any, dtype: np.dtype[Any]) -> Any:
-    return value if isinstance(value, str) else bytes_of(value, dtype)
-
-
 def _on_host(value: Any) -> Any:
     return value.get() if isinstance(value, (Bits, cupy.ndarray)) else value
 
 
-def _numbers(value: Any) -> Any:
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(_numbers, value))
-    return widened(value)
-
-
 def _blank(value: Any) -> Any:
-    """Return an array without data in place of each array, for shape inference."""
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(_blank, value))
+    """Return an array without data in place of an array, for shape inference."""
     is_array = isinstance(value, (Bits, cupy.ndarray))
     return shape_array(value.shape, value.dtype) if is_array else value
 
@@ -145,7 +128,7 @@ def _blank(value: Any) -> Any:
 
 def _created(function: Function, *arguments: Any, **options: Any) -> Any:
     """Create an array, of numbers that are converted if the option asks for a narrow dtype."""
-    arguments = tuple(map(_numbers, arguments))
+    arguments = tuple(map(widened, arguments))
     if (dtype := _narrow_option(options)) is None:
         return function(*arguments, **options)
     return cast(function(*arguments, **{**options, "dtype": number_dtype(dtype)}), dtype)
@@ -186,21 +169,38 @@ _MOVED = (
     *("repeat", "reshape", "roll", "squeeze", "take", "take_along_axis", "tile", "unstack"),
 )
 # The forms of calls with `Bits`.
-_TAKING = {
+_TAKING: dict[str, Function] = {
     **{name: computed(name) for name in Standard.__annotations__},
     **dict.fromkeys(_MOVED, moved),
-    **dict.fromkeys(("concat", "stack"), joined),
     "broadcast_arrays": broadcast,
     "where": chosen,
 }
-# The forms of calls that may ask for `Bits`.
-_CREATING = {
+# The forms of all calls, which may ask for `Bits`, or hold them in a sequence.
+_ALWAYS: dict[str, Function] = {
     **dict.fromkeys(("arange", "eye", "linspace", "ones"), _created),
     **dict.fromkeys(("full_like", "ones_like"), _like(_created)),
     **dict.fromkeys(("empty", "zeros"), _blanked),
+    **dict.fromkeys(("concat", "stack"), joined),
     "full": _filled,
     "zeros_like": _like(_blanked),
 }
+
+
+class Taking:
+    """A function of CuPy, and the form of its calls with `Bits`."""
+
+    def __init__(self, function: Any, form: Function) -> None:
+        self.function, self.form = function, form
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if not _holds_bits(arguments):
+            return self.function(*arguments, **options)
+        return self.form(self.function, *arguments, **options)
+
+    @property
+    def at(self) -> Any:
+        """What combines elements in place, of a function of two arrays."""
+        return self.function.at
 
 
 class Library:
@@ -208,24 +208,15 @@ class Library:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(cupy, name)
-        if name in _CREATING:
-            found = partial(_CREATING[name], found)
+        if name in _ALWAYS:
+            found = partial(_ALWAYS[name], found)
         elif name in _TAKING:
-            found = _taking(found, _TAKING[name])
+            found = Taking(found, _TAKING[name])
         setattr(self, name, found)
         return found
 
 
 LIBRARY = Library()
-
-
-def _taking(function: Any, form: Any) -> Function:
-    def call(*arguments: Any, **options: Any) -> Any:
-        if not _holds_bits(arguments):
-            return function(*arguments, **options)
-        return form(function, *arguments, **options)
-
-    return call
 
 
 class BitFunctions(NumpyLike):

@@ -110,6 +110,10 @@ class Bits:
             raise ValueError("an array of a CUDA device cannot be a NumPy array without a copy")
         return self.get() if dtype is None else self.get().astype(dtype)
 
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """CuPy, whose arrays go with this one; its functions do not take it, but models do."""
+        return cupy
+
     def copy(self) -> Bits:
         return Bits(self.bits.copy(order="C"), self.dtype)
 
