@@ -299,9 +299,22 @@ def test_reductions_and_orders(cupy_backend: CupyBackend, form: str) -> None:
 
     def compute(xp: Any, x: Any) -> Any:
         ordered = [xp.argsort(x, axis=1), xp.argmax(x, axis=0), xp.sort(x, axis=0)]
-        return [xp.max(x, axis=1), xp.min(x), xp.sum(x, axis=0), *ordered]
+        total = [xp.sum(x, axis=0), xp.mean(x, axis=1), xp.round(x), xp.any(x, axis=0)]
+        return [xp.max(x, axis=1), xp.min(x), *total, *ordered, *_rectangular(xp, x)]
 
     assert_same(cupy_backend, form, compute, x)
+
+
+def _rectangular(xp: Any, x: Any) -> list[Any]:
+    wide = xp.astype(x, FLOAT32)
+    return [xp.tril(x), xp.triu(x, k=1), xp.where(x > wide, x, wide), xp.concat([x, wide])]
+
+
+def test_places_of_nonzero_elements(cupy_backend: CupyBackend) -> None:
+    def find(xp: Any, x: Any) -> Any:
+        return xp.nonzero(x)
+
+    assert_same(cupy_backend, "plain", find, every(FLOAT8).reshape(2, -1))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -17,7 +17,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import BadData, Condition
 from sardonyx.backends.cupy import bit_functions
 from sardonyx.backends.cupy.bit_functions import LIBRARY, BitFunctions, carrying, computed, moved
-from sardonyx.backends.cupy.bits import Bits
+from sardonyx.backends.cupy.bits import Bits, fetched
 from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
 from sardonyx.backends.cupy.exchange import is_on_cuda, on_device, uploaded
 from sardonyx.backends.cupy.fused_segments import FusedSegments
@@ -258,7 +258,7 @@ class CupyBackend(FusedSegments, BitFunctions, OnDevice):
 
     def fetch(self, value: Any) -> Any:
         with self.scope():
-            return value.get() if isinstance(value, Bits) else cupy.asnumpy(value)
+            return fetched(value)
 
     def adopt(self, value: Any) -> Any:
         """Arrays of this device are shared, those of others and of the host copied to it."""

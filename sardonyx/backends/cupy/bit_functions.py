@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import cupy
 import numpy as np
 
-from sardonyx.backends.cupy.bits import Bits, bytes_of, cast, widened
+from sardonyx.backends.cupy.bits import Bits, bytes_of, cast, fetched, widened
 from sardonyx.backends.fusion.narrow_types import NARROW, number_dtype
 from sardonyx.backends.numpy import HOST, NumpyLike
-from sardonyx.backends.shape_arrays import NoShapeRule, shape_array
+from sardonyx.backends.shape_arrays import shape_array
 from sardonyx.backends.shape_backend import SHAPES
 from sardonyx.backends.standard import Standard
 
@@ -39,7 +39,7 @@ def carrying(form: Function) -> Callable[[Function], Function]:
 
 
 def _holds_bits(arguments: Sequence[Any]) -> bool:
-    # Every call of a function asks this, and most take little longer than it would take to loop.
+    # Without a loop: each call of each function asks this.
     return Bits in map(type, arguments)
 
 
@@ -59,13 +59,15 @@ def computed(name: str) -> Function:
 
     def form(function: Function, *arguments: Any, **options: Any) -> Any:
         found = function(*map(widened, arguments), **options)
-        try:
-            result = getattr(SHAPES, name)(*map(_blank, arguments), **options)
-        except NoShapeRule:
-            return found
-        return cast(found, result.dtype) if isinstance(found, cupy.ndarray) else found
+        result = getattr(SHAPES, name)(*map(_blank, arguments), **options)
+        return cast(found, result.dtype)
 
     return form
+
+
+def _counted(function: Function, x: Bits) -> Any:
+    """Return places, which are integers."""
+    return function(widened(x))
 
 
 def joined(function: Function, arrays: Sequence[Any], **options: Any) -> Any:
@@ -103,7 +105,7 @@ def scattered(
     if combine is None:
         return Bits(function(x.bits, places, bytes_of(updates, x.dtype)), x.dtype)
     # NumPy rounds after each update, and in an order that a device does not have.
-    on_host = x.get(), tuple(map(cupy.asnumpy, places)), np.asarray(_on_host(updates))
+    on_host = x.get(), tuple(map(cupy.asnumpy, places)), fetched(updates)
     return Bits.of(HOST.scatter(*on_host, combine))
 
 
@@ -111,10 +113,6 @@ def broadcast(function: Function, *arrays: Any) -> Any:
     same = function(*(a.bits if isinstance(a, Bits) else a for a in arrays))
     pairs = zip(same, arrays, strict=True)
     return [Bits(new, old.dtype) if isinstance(old, Bits) else new for new, old in pairs]
-
-
-def _on_host(value: Any) -> Any:
-    return value.get() if isinstance(value, (Bits, cupy.ndarray)) else value
 
 
 def _blank(value: Any) -> Any:
@@ -173,6 +171,7 @@ _TAKING: dict[str, Function] = {
     **{name: computed(name) for name in Standard.__annotations__},
     **dict.fromkeys(_MOVED, moved),
     "broadcast_arrays": broadcast,
+    "nonzero": _counted,
     "where": chosen,
 }
 # The forms of all calls, which may ask for `Bits`, or hold them in a sequence.
@@ -203,7 +202,7 @@ class Taking:
         return self.function.at
 
 
-class Library:
+class CupyFunctions:
     """CuPy's functions, which also take and return `Bits`."""
 
     def __getattr__(self, name: str) -> Any:
@@ -216,7 +215,7 @@ class Library:
         return found
 
 
-LIBRARY = Library()
+LIBRARY = CupyFunctions()
 
 
 class BitFunctions(NumpyLike):

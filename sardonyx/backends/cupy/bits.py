@@ -177,6 +177,11 @@ def widened(x: Any) -> Any:
     return numbers(x.bits, x.dtype) if isinstance(x, Bits) else x
 
 
+def fetched(array: Any) -> Any:
+    """Return a copy on the host."""
+    return array.get() if isinstance(array, Bits) else cupy.asnumpy(array)
+
+
 def data_of(array: Any) -> Any:
     """Return the CuPy array that holds the elements: for `Bits` that of their bytes."""
     return array.bits if isinstance(array, Bits) else array
@@ -187,7 +192,7 @@ def bytes_of(value: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(value, (Bits, cupy.ndarray)):
         return cast(value, dtype).bits
     host = np.asarray(value).astype(dtype)
-    return byte_of(host) if host.size == 1 else cupy.asarray(host.view(np.uint8))
+    return byte_of(host) if host.ndim == 0 else Bits.of(host).bits
 
 
 def _element(operand: Any) -> Any:
