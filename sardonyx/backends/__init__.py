@@ -33,6 +33,8 @@ _INSTALL = {
     "cupy": "pip install 'sardonyx[cuda]'",
     "numpy": "pip install numpy",
 }
+# Where the arrays are whose types CuPy lacks.
+_CUPYS_OTHER_TYPES = "sardonyx.backends.cupy.bits"
 _KINDS = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "tpu": "tpu"}
 _CHOICE = {"cpu": ("jax", "numpy"), "gpu": ("jax", "cupy"), "tpu": ("jax",)}
 
@@ -99,10 +101,11 @@ def backend_of(array: Any) -> Backend:
 @functools.cache
 def _library(kind: Any) -> str | None:
     """Tell JAX from CuPy by the modules of an array type's bases, without an import."""
-    modules = {base.__module__.partition(".")[0] for base in kind.__mro__}
-    if modules & {"jax", "jaxlib"}:
+    modules = {base.__module__ for base in kind.__mro__}
+    libraries = {module.partition(".")[0] for module in modules}
+    if libraries & {"jax", "jaxlib"}:
         return "jax"
-    return "cupy" if "cupy" in modules else None
+    return "cupy" if "cupy" in libraries or _CUPYS_OTHER_TYPES in modules else None
 
 
 def _best() -> str:

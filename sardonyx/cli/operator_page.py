@@ -25,7 +25,7 @@ The last two columns say where an operator runs if its inputs are not static:
 - *subgraph*: on the device, if the operator's branches or iterations keep all shapes the same;
   otherwise step by step.
 
-CuPy has no types of fewer than 16 bits, except int8, uint8 and bool.
+On CuPy, an element of fewer than 8 bits takes a byte ([gpu.md](gpu.md#types-that-cupy-lacks)).
 """
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")

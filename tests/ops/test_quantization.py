@@ -11,7 +11,6 @@ from onnx.reference import ReferenceEvaluator
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dtypes import isdtype
-from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.standard.types import number_of
 from sardonyx.ops.quantization import (
@@ -24,16 +23,15 @@ from sardonyx.ops.quantization import (
     QLinearMatMul,
     QuantizeLinear,
 )
+from tests.conftest import as_parameter, backends_present
 from tests.ops.oracle import assert_same, onnxruntime_run, run
+from tests.support.types_present import lacks, with_narrow_types
 
 FLOAT32 = np.dtype(np.float32)
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT8E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 BYTES = [np.dtype(np.uint8), np.dtype(np.int8)]
-# array_api_strict and CuPy lack the low-precision types.
-WITH_NARROW = pytest.mark.parametrize(
-    "backend", [HOST, JaxBackend()], ids=lambda backend: backend.name
-)
+WITH_NARROW = pytest.mark.parametrize("backend", with_narrow_types())
 
 
 def drawn(*shape: int, seed: int = 0) -> np.ndarray:
@@ -126,16 +124,17 @@ def test_scales_are_spread_as_in_onnxruntime(xp: Backend, case: tuple[Any, ...])
 
 
 @pytest.mark.parametrize(
-    ("backend", "dtype"),
+    ("dtype", "backend"),
     [
-        pytest.param(backend, dtype, id=f"{dtype}-{backend.name}")
-        for backend in (HOST, JaxBackend())
+        as_parameter(backend, dtype, name=str(dtype))
+        for backend in backends_present()
         for dtype in sorted(QUANTIZED_TYPES, key=str)
         # XLA computes in no floats of six bits.
-        if backend is HOST or not dtype.name.startswith("float6")
+        if not lacks(backend, dtype)
+        and not (backend.name == "jax" and dtype.name.startswith("float6"))
     ],
 )
-def test_every_type_is_quantized_to_and_back(backend: Backend, dtype: Any) -> None:
+def test_every_type_is_quantized_to_and_back(dtype: Any, backend: Backend) -> None:
     x = np.concatenate([drawn(200) * 4, [0, 1e-9, 500, -500, 6e4, -6e4, np.inf, -np.inf]])
     x, scale = x.astype(np.float32), scales() * 8
     zero = np.array(1 if isdtype(dtype, "integral") else 0, dtype)

@@ -49,7 +49,6 @@ LOW_PRECISION = {
 }
 # The element types that a library has no arrays of, so that cases of these cannot run on it.
 LACKING = {
-    "cupy": LOW_PRECISION,
     "strict": LOW_PRECISION | {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16},
 }
 

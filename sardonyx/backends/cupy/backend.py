@@ -15,23 +15,28 @@ from cupyx.scipy.special import erf
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import BadData, Condition
+from sardonyx.backends.cupy import bit_functions
+from sardonyx.backends.cupy.bit_functions import LIBRARY, BitFunctions, carrying, computed, moved
+from sardonyx.backends.cupy.bits import Bits, fetched
 from sardonyx.backends.cupy.cudnn.operations import CudnnOperations
 from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
-from sardonyx.backends.cupy.exchange import is_on_cuda, uploaded
+from sardonyx.backends.cupy.exchange import is_on_cuda, on_device, uploaded
 from sardonyx.backends.cupy.library_products import LibraryProducts
 from sardonyx.backends.cupy.messages import explained
 from sardonyx.backends.executable import Executable, Replay
+from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.numpy import HOST
 from sardonyx.backends.on_device import OnDevice
 from sardonyx.errors import BackendUnavailable
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16}
+DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16} | NARROW
+ARRAYS = (cupy.ndarray, Bits)
 # The functions that CuPy lacks for bfloat16 and that need nothing but a wider type.
-IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tril", "triu")
+IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round")
 
 
-class CupyBackend(CudnnOperations, LibraryProducts, OnDevice):
+class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
     """One CUDA device. Matrix products of float32 are exact unless CUPY_TF32 says otherwise."""
 
     name: ClassVar[str] = "cupy"
@@ -40,7 +45,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, OnDevice):
     _in_use: ClassVar[set[int]] = set()
 
     def __init__(self, device: int | None = None) -> None:
-        super().__init__(cupy)
+        super().__init__(LIBRARY)
         for name in IN_FLOAT32:
             setattr(self, name, partial(self._in_float32, getattr(cupy, name)))
         self.device = present_device(device)
@@ -61,31 +66,46 @@ class CupyBackend(CudnnOperations, LibraryProducts, OnDevice):
             self.dtype(x.dtype)
         return uploaded(x, **options)
 
+    @carrying(moved)
     def unstack(self, x: Any, *, axis: int = 0) -> Any:
         return tuple(cupy.moveaxis(x, axis, 0))
 
+    @carrying(computed("vecdot"))
     def vecdot(self, a: Any, b: Any, *, axis: int = -1) -> Any:
         a, b = cupy.moveaxis(a, axis, -1), cupy.moveaxis(b, axis, -1)
         return self.matmul(cupy.conj(a)[..., None, :], b[..., None])[..., 0, 0]
 
     # CuPy computes in bfloat16 element by element, but lacks it in these and IN_FLOAT32.
 
+    @carrying(bit_functions.chosen)
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         if _is_bfloat16(x) or _is_bfloat16(y):
             return cupy.where(condition, _widened(x), _widened(y)).astype(BFLOAT16)
         return cupy.where(condition, x, y)
 
+    @carrying(moved)
+    def tril(self, x: Any, **options: Any) -> Any:
+        return self._in_float32(cupy.tril, x, **options)
+
+    @carrying(moved)
+    def triu(self, x: Any, **options: Any) -> Any:
+        return self._in_float32(cupy.triu, x, **options)
+
+    @carrying(computed("argmax"))
     def argmax(self, x: Any, **options: Any) -> Any:
         return cupy.argmax(_widened(x), **options)
 
+    @carrying(computed("argmin"))
     def argmin(self, x: Any, **options: Any) -> Any:
         return cupy.argmin(_widened(x), **options)
 
     # And it orders NaN by its sign.
 
+    @carrying(computed("sort"))
     def sort(self, x: Any, **options: Any) -> Any:
         return self._in_float32(super().sort, _with_plain_nans(x), **options)
 
+    @carrying(computed("argsort"))
     def argsort(self, x: Any, **options: Any) -> Any:
         return super().argsort(_with_plain_nans(_widened(x)), **options)
 
@@ -99,6 +119,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, OnDevice):
             )
         return dtype
 
+    @carrying(bit_functions.padded)
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
         if isinstance(value, cupy.ndarray):
             return Backend.pad(self, x, widths, value)
@@ -114,15 +135,19 @@ class CupyBackend(CudnnOperations, LibraryProducts, OnDevice):
 
     # CuPy wraps indices that are out of range. Here they read the nearest element, and write none.
 
+    @carrying(moved)
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
         return cupy.take(x, _nearest(indices, x.shape[axis]), axis=axis)
 
+    @carrying(moved)
     def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
         return cupy.take_along_axis(x, _nearest(indices, x.shape[axis]), axis=axis)
 
+    @carrying(moved)
     def gather(self, x: Any, places: Any) -> Any:
         return x[tuple(map(_nearest, places, x.shape))]
 
+    @carrying(bit_functions.scattered)
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
         """Writes to one row more than `x` has, which takes the updates that are out of range."""
         sizes, rest = x.shape[: len(places)], x.shape[len(places) :]
@@ -151,6 +176,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, OnDevice):
     def solve_lower(self, a: Any, b: Any) -> Any:
         return cupy.linalg.solve(a, b)
 
+    @carrying(computed("erf"))
     def erf(self, x: Any) -> Any:
         # CuPy has it for float32 and float64, and would give float64 for float16.
         return erf(x.astype(np.float32)).astype(x.dtype) if x.dtype.itemsize == 2 else erf(x)
@@ -224,7 +250,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, OnDevice):
 
     def owns(self, value: object) -> bool:
         """Only arrays of this very device: those of others are adopted, which brings them here."""
-        return isinstance(value, cupy.ndarray) and value.data.device_id == self.device
+        return isinstance(value, ARRAYS) and value.data.device_id == self.device
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         self.dtype(value.dtype)
@@ -233,10 +259,13 @@ class CupyBackend(CudnnOperations, LibraryProducts, OnDevice):
 
     def fetch(self, value: Any) -> Any:
         with self.scope():
-            return cupy.asnumpy(value)
+            return fetched(value)
 
     def adopt(self, value: Any) -> Any:
         """Arrays of this device are shared, those of others and of the host copied to it."""
+        if isinstance(value, Bits):
+            with self.scope():
+                return on_device(value)
         if not is_on_cuda(value):
             has_only_dlpack = not hasattr(value, "__array__")
             return self.put(np.from_dlpack(value) if has_only_dlpack else np.asarray(value))

@@ -13,9 +13,11 @@ from cupy.cuda.memory import OutOfMemoryError
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
+from sardonyx.backends.cupy.bits import Bits, data_of
 from sardonyx.backends.cupy.segment_graphs import SegmentGraphs
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.kernel_source import KernelSource
+from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.fusion.program import Program, fused
 from sardonyx.backends.fusion.steps import Launch, NotFused
 from sardonyx.backends.standard import Shape
@@ -59,6 +61,8 @@ class FusedSegments(Backend):
         return Executable(FusedSegment(program, graphs, plain.run, note))
 
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
+        if dtype in NARROW:
+            return Bits(cupy.empty(shape, np.uint8), dtype)
         return cupy.empty(shape, dtype)
 
     def placed(self, block: Any, offset: int, shape: Shape, dtype: np.dtype[Any]) -> Any:
@@ -71,9 +75,10 @@ class FusedSegments(Backend):
         return current_stream()
 
     def contiguous(self, array: Any, alignment: int) -> Any:
-        if not array.flags.c_contiguous:
-            return cupy.ascontiguousarray(array)
-        return array if array.data.ptr % alignment == 0 else array.copy()
+        data = data_of(array)
+        if not data.flags.c_contiguous:
+            return cupy.ascontiguousarray(data)
+        return data if data.data.ptr % alignment == 0 else data.copy()
 
     def launcher(self, source: KernelSource) -> Launch:
         kernel = compiled_kernel(source.source, source.name)
@@ -81,7 +86,7 @@ class FusedSegments(Backend):
         grid, block = (source.blocks,), (source.threads,)
 
         def launch(arrays: Sequence[Any]) -> None:
-            kernel(grid, block, tuple(arrays))
+            kernel(grid, block, tuple(map(data_of, arrays)))
 
         return launch
 

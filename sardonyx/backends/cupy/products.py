@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import cupy
 import numpy as np
 
+from sardonyx.backends.cupy.bit_functions import carrying, computed
 from sardonyx.backends.cupy.cublas import CublasError, Unavailable
 from sardonyx.backends.cupy.gemm import KINDS, Gemm
 from sardonyx.backends.cupy.product_plans import Copied, Plan, Strides, TooLarge, planned
@@ -22,9 +23,15 @@ FAILURES = (CublasError, Unavailable, TooLarge, cupy.cuda.memory.OutOfMemoryErro
 T = TypeVar("T")
 
 
+def _with_numbers(function: Callable[..., Any], a: Any, b: Any, **options: Any) -> Any:
+    """Multiply the numbers of `Bits`, which nothing writes into a passed array."""
+    return computed("matmul")(function, a, b)
+
+
 class MatrixProducts(NumpyLike):
     """Products into new arrays, or into one that is passed."""
 
+    @carrying(_with_numbers)
     def matmul(self, a: Any, b: Any, *, out: Any = None) -> Any:
         """Multiply matrices, into a row-major array `out` if one is passed."""
         a, b = (x if isinstance(x, cupy.ndarray) else cupy.asarray(x) for x in (a, b))
@@ -35,6 +42,7 @@ class MatrixProducts(NumpyLike):
             return into(out, by_cupy(a, b))
         return product(a, b, out)
 
+    @carrying(computed("tensordot"))
     def tensordot(self, a: Any, b: Any, *, axes: Any = 2) -> Any:
         if isinstance(axes, int):
             axes = range(a.ndim - axes, a.ndim), range(axes)

@@ -7,6 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.backends.fusion.narrow_types import (
+    FLOAT8E8M0,
+    FLOAT32,
+    NARROW,
+    byte,
+    byte_of,
+    number,
+    number_dtype,
+)
+
+FLOAT64 = np.dtype(np.float64)
 # By dtype: the type of an element in memory, and the type in which kernels compute.
 _TYPES = {
     "bool": ("bool", "bool"),
@@ -22,6 +33,7 @@ _TYPES = {
     "bfloat16": ("unsigned short", "float"),
     "float32": ("float", "float"),
     "float64": ("double", "double"),
+    **{dtype.name: ("unsigned char", "unsigned char") for dtype in NARROW},
 }
 _UNSIGNED = {4: "unsigned int", 8: "unsigned long long"}
 
@@ -62,22 +74,58 @@ def rounded(text: str, dtype: np.dtype[Any]) -> str:
 
 
 def converted(text: str, source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
-    """Convert a register's number to another dtype, rounding once."""
+    """Convert a register's element to another dtype, rounding once."""
     if source == dtype:
         return text
+    if source in NARROW:
+        return _from_narrow(text, source, dtype)
+    if dtype in NARROW:
+        return byte(_to_number(text, source, dtype), dtype)
     if dtype.kind == "b":
         return f"{text} != 0"
     if dtype.name not in ("float16", "bfloat16"):
         return f"({register_type(dtype)})({text})"
+    return _to_half(text, source, dtype)
+
+
+def _to_half(text: str, source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
     if source.kind in "iu" and source.itemsize >= 4:
-        text, source = f"(double)({text})", np.dtype(np.float64)
-    if source.kind == "f" and source.itemsize == 8:
+        text, source = f"(double)({text})", FLOAT64
+    if source == FLOAT64:
         text = f"to_odd({text})"
     elif source.kind in "biu":
         text = f"(float)({text})"
-    elif source.itemsize < 4 and source.name == dtype.name:
-        return text
     return rounded(text, dtype)
+
+
+def _from_narrow(text: str, source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
+    if source == FLOAT8E8M0 and dtype.kind == "b":
+        # None of its numbers is zero, but the kernel would flush the least one.
+        return "true"
+    if source == FLOAT8E8M0 and dtype == FLOAT64:
+        return f"from_power_of_two_to_double({text})"
+    text, source = number(text, source), number_dtype(source)
+    if source == FLOAT32 and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        ends = f"{_integer(limits.min, dtype)}, {_integer(limits.max, dtype)}"
+        return f"to_integer<{register_type(dtype)}>({text}, {ends})"
+    return converted(text, source, dtype)
+
+
+def _to_number(text: str, source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
+    """Convert to what a narrow type's bytes are computed from: a float32, or any integer."""
+    if number_dtype(dtype) != FLOAT32:
+        return text if source.kind in "biu" else f"(int)({text})"
+    if source == FLOAT64 and dtype != FLOAT8E8M0:
+        return f"to_odd({text})"
+    return converted(text, source, FLOAT32)
+
+
+def literal_of(value: np.ndarray[Any, Any]) -> str:
+    """Return an array's only element as C writes it, in the register's type."""
+    if value.dtype in NARROW:
+        return str(byte_of(value))
+    return literal(value.reshape(()).item(), value.dtype)
 
 
 def literal(value: Any, dtype: np.dtype[Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sardonyx.backends.fusion.c_types import literal, loaded, register_type
+from sardonyx.backends.fusion.c_types import literal_of, loaded, register_type
 from sardonyx.backends.fusion.expressions import expression
 from sardonyx.backends.fusion.index_text import Digits, broadcast_digits, digits_of, place_of
 from sardonyx.backends.fusion.kernels import Kernel, is_literal, is_row_of, joined_places
@@ -40,7 +40,7 @@ class Elements:
     def value(self, node: Node, digits: Digits) -> str:
         """Return a variable, or a literal, with the node's element at these digits."""
         if isinstance(node, Constant) and is_literal(node):
-            return literal(node.value.reshape(()).item(), node.dtype)
+            return literal_of(node.value)
         if isinstance(node, Reduction) and self._is_of_row(node, digits):
             return self.by_row[node]
         key = (node, digits)

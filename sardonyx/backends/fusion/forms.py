@@ -9,7 +9,7 @@ import numpy as np
 
 from sardonyx.backends.fusion import index_rules
 from sardonyx.backends.fusion.element_functions import ElementFunctions
-from sardonyx.backends.fusion.nodes import DTYPES, Indexed, Joined
+from sardonyx.backends.fusion.nodes import CARRIED, Indexed, Joined
 from sardonyx.backends.fusion.symbols import Symbol
 from sardonyx.backends.shape_arrays import NoShapeRule
 from sardonyx.backends.shape_backend import SHAPES
@@ -100,7 +100,7 @@ class Forms(ElementFunctions):
             raise NoShapeRule
         arrays = [self.asarray(array) for array in arrays]
         result = SHAPES.concat([array.blank for array in arrays], axis=axis)
-        if result.dtype not in DTYPES or not result.size or len(arrays) > MOST_JOINED:
+        if result.dtype not in CARRIED or not result.size or len(arrays) > MOST_JOINED:
             return self.opaque("concat", arrays, axis=axis)
         cast = [self.astype(array, result.dtype) for array in arrays if array.size]
         if len(cast) == 1:
@@ -143,7 +143,7 @@ class Forms(ElementFunctions):
         return self._copied(self.reshape(x, result.shape))
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
-        if x.dtype not in DTYPES or isinstance(value, str) or _any_negative(widths):
+        if x.dtype not in CARRIED or isinstance(value, str) or _any_negative(widths):
             return self.opaque("pad", x, widths, value)
         padded = super().pad(x, widths, value)
         return self._copied(x) if padded is x else padded
@@ -153,7 +153,7 @@ class Forms(ElementFunctions):
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
         indices = self.asarray(indices)
         result = SHAPES.take(x.blank, indices.blank, axis=axis)
-        if not _is_integer(indices) or x.dtype not in DTYPES:
+        if not _is_integer(indices) or x.dtype not in CARRIED:
             return self.opaque("take", x, indices, axis=axis)
         return self._indexed(result, index_rules.Take(axis % x.ndim, indices.ndim), x, indices)
 
@@ -163,7 +163,7 @@ class Forms(ElementFunctions):
     def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
         indices = self.asarray(indices)
         result = SHAPES.take_along_axis(x.blank, indices.blank, axis=axis)
-        if not _is_integer(indices) or x.dtype not in DTYPES or not x.size:
+        if not _is_integer(indices) or x.dtype not in CARRIED or not x.size:
             return self.opaque("take_along_axis", x, indices, axis=axis)
         place = axis % x.ndim
         indices = self.broadcast_to(indices, result.shape)
@@ -175,7 +175,7 @@ class Forms(ElementFunctions):
     def gather(self, x: Any, places: Any) -> Any:
         places = [self.asarray(place) for place in places]
         result = SHAPES.gather(x.blank, [place.blank for place in places])
-        if not all(map(_is_integer, places)) or x.dtype not in DTYPES or not x.size:
+        if not all(map(_is_integer, places)) or x.dtype not in CARRIED or not x.size:
             return self.opaque("gather", x, places)
         rank = len(result.shape) - x.ndim + len(places)
         shape = result.shape[:rank]

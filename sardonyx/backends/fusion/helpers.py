@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+from sardonyx.backends.fusion import narrow_types
+
 _HELPERS = {
+    **narrow_types.HELPERS,
     "Vector": """
 template <class T, int count> struct alignas(sizeof(T) * count) Vector { T element[count]; };
 """,
@@ -103,11 +106,16 @@ template <class T> __device__ inline T shifted_right(T a, T count) {
 
 def with_helpers(source: str) -> str:
     """Put the helpers that a source names in front of it."""
+    body = helpers_of(source) + source
+    return "#include <cuda_fp16.h>\n" + body if "__half" in body else body
+
+
+def helpers_of(source: str) -> str:
+    """Return the helpers that a source names, each before those that call it."""
     named: list[str] = []
     waiting = source
     for name in reversed(_HELPERS):
         if re.search(rf"\b{name}\b", waiting):
             named.append(name)
             waiting += _HELPERS[name]
-    body = "".join(_HELPERS[name] for name in _HELPERS if name in named) + source
-    return "#include <cuda_fp16.h>\n" + body if "__half" in body else body
+    return "".join(_HELPERS[name] for name in _HELPERS if name in named)

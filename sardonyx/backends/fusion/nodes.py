@@ -12,11 +12,15 @@ import ml_dtypes
 import numpy as np
 
 from sardonyx.backends.fusion.index_rules import Rule
+from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.standard import Shape
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 # The dtypes that generated kernels compute with.
 DTYPES = frozenset(map(np.dtype, "?bhilBHILefd")) | {BFLOAT16}
+
+# Those whose elements they read, move and write; of narrow types these are bytes.
+CARRIED = DTYPES | NARROW
 
 _numbers = count()
 

@@ -18,7 +18,7 @@ from sardonyx.backends.fusion.kernels import (
     is_slow,
 )
 from sardonyx.backends.fusion.nodes import (
-    DTYPES,
+    CARRIED,
     Indexed,
     Node,
     Opaque,
@@ -168,7 +168,7 @@ class _Partitioner:
     def _host(self, node: Node, users: set[Unit]) -> Kernel | None:
         """Return a kernel that computes each element of the node once anyway, if there is one."""
         for kernel in self.kernels:
-            if node not in kernel.needs or kernel.is_full or node.dtype not in DTYPES:
+            if node not in kernel.needs or kernel.is_full or node.dtype not in CARRIED:
                 continue
             hosting: Kernel | None = kernel
             if isinstance(node, Reduction):

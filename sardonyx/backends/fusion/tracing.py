@@ -10,7 +10,7 @@ import numpy as np
 
 from sardonyx.backends.fusion.attention import AttentionFunctions
 from sardonyx.backends.fusion.expressions import FUNCTIONS
-from sardonyx.backends.fusion.nodes import DTYPES, Iota, Reduction
+from sardonyx.backends.fusion.nodes import CARRIED, DTYPES, Iota, Reduction
 from sardonyx.backends.fusion.recording import BOOL
 from sardonyx.backends.shape_backend import SHAPES
 
@@ -55,12 +55,13 @@ class TracingBackend(AttentionFunctions):
     def full(self, shape: Any, value: Any, *, dtype: Any = None) -> Any:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         filling = self.asarray(value, dtype=dtype)
-        if filling.dtype not in DTYPES:
+        if filling.dtype not in CARRIED:
             return self.opaque("full", shape, value, dtype=filling.dtype)
         return self.broadcast_to(filling, shape)
 
     def zeros(self, shape: Any, *, dtype: Any = None) -> Any:
-        return self.full(shape, 0, dtype=dtype or np.float64)
+        # Not the number 0, which float8e8m0 lacks.
+        return self.full(shape, np.zeros((), dtype or np.float64))
 
     empty = zeros
 

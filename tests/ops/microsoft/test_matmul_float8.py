@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.microsoft.matmul_float8 import (
     GemmFloat8,
@@ -20,13 +19,11 @@ from sardonyx.ops.microsoft.matmul_nbits import MatMulNBits
 from sardonyx.ops.microsoft.matmul_nbits_fused import MatMulNBitsMlp, MatMulNBitsQkv
 from tests.ops.microsoft.few_bits import normal, numbers, packed, scales
 from tests.ops.oracle import run
+from tests.support.types_present import with_narrow_types
 
 FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
 FLOAT4 = np.dtype(ml_dtypes.float4_e2m1fn)
-# array_api_strict lacks the types of few bits.
-WITH_NARROW = pytest.mark.parametrize(
-    "backend", [HOST, JaxBackend()], ids=lambda backend: backend.name
-)
+WITH_NARROW = pytest.mark.parametrize("backend", with_narrow_types())
 
 
 @WITH_NARROW
