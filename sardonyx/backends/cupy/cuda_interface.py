@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from cupy.cuda import runtime
 
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 
 
 def described_array(value: Any) -> Any:
