@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sardonyx.backends.captures import Captures
-from sardonyx.backends.executable import Executable, Replay, Spec
+from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.folder import Folder
 from sardonyx.backends.operations import Operations
 from sardonyx.backends.padding.protocols import Padding
@@ -124,9 +124,24 @@ class Backend(Operations):
         """Convert an array of another library (anything with `__dlpack__`) to this library."""
         raise NotImplementedError
 
+    def to_donate(self, value: Array) -> Array:
+        """Return an adopted array, or a copy if its memory is not the library's to donate."""
+        return value
+
     def shield(self, value: Array) -> Array:
         """Return `value` or a copy, so that writing to the result does not change the original."""
         return value
+
+    def creating_shared(self) -> AbstractContextManager[object]:
+        """Return the context in which arrays are created that calls on any stream will read."""
+        return nullcontext()
+
+    def place(self, value: Any) -> Array:
+        """Return an array that calls on any stream may read, from NumPy's or one of this library.
+
+        One of this library was created in `creating_shared`, or comes from a caller.
+        """
+        return value if self.owns(value) else self.put(value)
 
     def uncompiled(self) -> Backend:
         """The same without compiling: each step runs as soon as it is recorded."""
@@ -204,8 +219,17 @@ class Backend(Operations):
 
     @property
     def interprets(self) -> bool:
-        """Whether NumPy can run programs of this backend step by step, until they are compiled."""
+        """Whether another library can run programs step by step, until they are compiled."""
         return False
+
+    @property
+    def reason_to_wait(self) -> str | None:
+        """Why no library runs programs before they are compiled, if that could be otherwise."""
+        return None
+
+    def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
+        """Return that library; a run of it ends when the function says so."""
+        raise NotImplementedError
 
     @property
     def reads_host_memory(self) -> bool:

@@ -158,7 +158,7 @@ class Program:
         for node in reads:
             if isinstance(node, Constant) and node not in self._numbers:
                 self._number(node)
-                self._constants.append(self._xp.put(node.value))
+                self._constants.append(self._xp.place(node.value))
 
     def _add_actions(self, steps: Sequence[Step]) -> None:
         needed = {*self.results, *range(self._inputs)}

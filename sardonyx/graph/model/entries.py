@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from threading import Lock
@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.graph.calls.array_interop import Convert, check_input, exporter, importer, leaf_of
+from sardonyx.graph.calls.array_interop import (
+    Convert,
+    Described,
+    check_input,
+    exporter,
+    importer,
+    leaf_of,
+)
 from sardonyx.graph.calls.nested_values import as_dicts, map_arrays
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.compiler import Compiler
@@ -41,6 +48,7 @@ class Entry:
         infos: Sequence[ValueInfo],
         compiler: Compiler,
         weights: Weights,
+        donated: Collection[str] = (),
     ) -> Entry:
         """Check the arrays of a call against the model; return the entry for such calls."""
         backend = compiler.backend
@@ -51,7 +59,10 @@ class Entry:
         ]
         arrays = [array for array, _ in pairs]
         is_numpy = all(isinstance(array, np.ndarray) for array in arrays)
-        importers = [importer(array, info, backend, copies=not is_numpy) for array, info in pairs]
+        importers = [
+            importer(array, info, backend, copies=not is_numpy, is_donated=info.name in donated)
+            for array, info in pairs
+        ]
         sizes: dict[str, int] = {}
         with backend.scope():
             for (array, info), convert in zip(pairs, importers, strict=True):
@@ -102,7 +113,9 @@ class Entry:
                 value = array.value
                 return value if self.to_numpy else self.exporter(constants.for_output(value))
             original = originals.get(id(array))
-            return self.exporter(array) if original is None else original
+            if original is None:
+                return self.exporter(array)
+            return original.original if isinstance(original, Described) else original
 
         return [
             as_dicts(map_arrays(convert, output)) if type(output) in _NESTED else convert(output)
