@@ -14,6 +14,7 @@ import numpy as np
 from sardonyx.backends.cupy.bit_conversions import encoded, numbers
 from sardonyx.backends.fusion.narrow_types import NARROW, byte_of
 from sardonyx.backends.shape_arrays import element
+from sardonyx.backends.standard import Shape
 
 
 def _operator(name: str) -> Callable[..., Any]:
@@ -185,6 +186,13 @@ def fetched(array: Any) -> Any:
 def data_of(array: Any) -> Any:
     """Return the CuPy array that holds the elements: for `Bits` that of their bytes."""
     return array.bits if isinstance(array, Bits) else array
+
+
+def empty(shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """Return an array of any dtype that holds anything."""
+    if dtype in NARROW:
+        return Bits(cupy.empty(shape, np.uint8), dtype)
+    return cupy.empty(shape, dtype)
 
 
 def bytes_of(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -10,11 +10,16 @@ from typing import Any
 import cupy
 from cupy.cuda import runtime
 
+from sardonyx.backends.cupy.bits import data_of, empty
 from sardonyx.backends.cupy.cublas_handles import workspace_of_capture
+from sardonyx.backends.cupy.devices import CAPTURING
 from sardonyx.backends.cupy.graph_memory import Allocation, GraphMemory
 from sardonyx.backends.fusion.arenas import Arena
 from sardonyx.backends.fusion.program import Program
 from sardonyx.backends.fusion.steps import UnexpectedArray
+
+# The functions that call cuBLAS or cuBLASLt, perhaps on their way.
+MULTIPLYING = frozenset({"attention", "convolution", "int8_product", "matmul", "matmul_and_more"})
 
 
 class NotCaptured(Exception):  # noqa: N818  (a signal, not an error)
@@ -39,7 +44,7 @@ class CapturedSegment:
         allocate = Allocation(memory, _allocator()).allocate
         with cupy.cuda.using_allocator(allocate), _workspace(program) as workspace:
             self._buffers = {
-                i: cupy.empty(arrays[i].shape, arrays[i].dtype)
+                i: empty(arrays[i].shape, arrays[i].dtype)
                 for i in program.positions_read
                 if i < inputs
             }
@@ -71,7 +76,7 @@ def _copy(array: Any, buffer: Any) -> None:
             f"{array.dtype}{list(array.shape)}, not {buffer.dtype}{list(buffer.shape)}"
         )
     if not array.flags.c_contiguous:
-        cupy.copyto(buffer, array)
+        cupy.copyto(data_of(buffer), data_of(array))
     elif array.data.ptr != buffer.data.ptr:
         buffer.data.copy_from_device_async(array.data, buffer.nbytes)
 
@@ -80,14 +85,14 @@ def _copy_of(array: Any) -> Any:
     """Return a copy in memory of the current stream; CuPy's own would start a kernel."""
     if not array.flags.c_contiguous:
         return array.copy()
-    result = cupy.empty(array.shape, array.dtype)
+    result = empty(array.shape, array.dtype)
     result.data.copy_from_device_async(array.data, array.nbytes)
     return result
 
 
 def _workspace(program: Program) -> AbstractContextManager[Any]:
     """Enter to give the program's products memory of the graph's own."""
-    return workspace_of_capture() if "matmul" in program.called else nullcontext()
+    return nullcontext() if MULTIPLYING.isdisjoint(program.called) else workspace_of_capture()
 
 
 def _allocator() -> Any:
@@ -101,7 +106,7 @@ def _allocator() -> Any:
 def _recorded(program: Program, arrays: Sequence[Any], arena: Arena) -> tuple[Any, list[Any]]:
     """Return the graph of a program's work, and the program's values."""
     stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
+    with CAPTURING, stream:
         # In the mode in which this thread and others may allocate memory.
         stream.begin_capture(runtime.streamCaptureModeRelaxed)
         try:

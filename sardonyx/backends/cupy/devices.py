@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from threading import RLock
 
 import cupy
 
 from sardonyx.backends.forks import Fork
 from sardonyx.errors import BackendUnavailable
+
+# Held while a stream is captured. Meanwhile CUDA refuses to wait for a whole device.
+CAPTURING = RLock()
 
 
 @cache

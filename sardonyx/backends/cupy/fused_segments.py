@@ -13,7 +13,7 @@ from cupy.cuda.memory import OutOfMemoryError
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
-from sardonyx.backends.cupy.bits import Bits, data_of
+from sardonyx.backends.cupy.bits import Bits, data_of, empty
 from sardonyx.backends.cupy.segment_graphs import SegmentGraphs
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.kernel_source import KernelSource
@@ -34,7 +34,7 @@ class FusedSegments(Backend):
     # Whether those that are fused are captured as CUDA graphs.
     captures_segments: bool = True
     # The functions that write to an array `out`.
-    writes_into: frozenset[str] = frozenset({"matmul"})
+    writes_into: frozenset[str] = frozenset({"matmul", "matmul_and_more"})
 
     def bind(
         self,
@@ -61,11 +61,11 @@ class FusedSegments(Backend):
         return Executable(FusedSegment(program, graphs, plain.run, note))
 
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
-        if dtype in NARROW:
-            return Bits(cupy.empty(shape, np.uint8), dtype)
-        return cupy.empty(shape, dtype)
+        return empty(shape, dtype)
 
     def placed(self, block: Any, offset: int, shape: Shape, dtype: np.dtype[Any]) -> Any:
+        if dtype in NARROW:
+            return Bits(cupy.ndarray(shape, np.uint8, block.data + offset), dtype)
         return cupy.ndarray(shape, dtype, block.data + offset)
 
     def apart(self, array: Any, block: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 import cupy
 
 from sardonyx.backends.cupy.bits import Bits
+from sardonyx.backends.cupy.devices import CAPTURING
 
 
 class Residents:
@@ -49,7 +50,7 @@ class Residents:
                 self._end()
 
     def _begin(self) -> None:
-        with self._lock:
+        with CAPTURING, self._lock:
             if self._has_freed:
                 cupy.cuda.runtime.deviceSynchronize()
                 self._has_freed = False

@@ -9,15 +9,14 @@ from typing import Any
 import cupy
 
 from sardonyx.backends.captures import Captures
-from sardonyx.backends.cupy.captured_segment import CapturedSegment, NotCaptured
+from sardonyx.backends.cupy.captured_segment import MULTIPLYING, CapturedSegment, NotCaptured
 from sardonyx.backends.cupy.graph_memory import GraphMemory
 from sardonyx.backends.fusion.program import Program
 
 # The library's functions that only launch kernels. Others may read from the device, or copy from
 # memory of the host that is reused before a replay; CUDA does not report that in every case.
-LAUNCHING = frozenset(
-    {"all", "any", "argmax", "argmin", "matmul", "max", "mean", "min", "prod", "sum"}
-)
+REDUCING = frozenset({"all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "sum"})
+LAUNCHING = REDUCING | MULTIPLYING
 # A segment is captured on so many streams.
 MOST_STREAMS = 8
 
