@@ -231,15 +231,28 @@ def test_many_queries_and_large_scores(cupy_backend: CupyBackend) -> None:
     np.testing.assert_allclose(found.astype(np.float64), expected, rtol=0.05, atol=0.1)
 
 
-def test_guarded_rows_without_keys_are_zeros(cupy_backend: CupyBackend) -> None:
-    q = np.ones((1, 1, 2, 8), HALF)
-    bias = np.array([[[[0, 0], [-np.inf, -np.inf]]]], HALF)
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_guarded_queries_without_weights_get_zeros(
+    cupy_backend: CupyBackend, has_bias: bool, dtype: np.dtype[Any]
+) -> None:
+    """The second query sees no key, and the third is NaN."""
+    q, k = np.ones((1, 1, 4, 8), dtype), np.ones((1, 1, 2, 8), dtype)
+    q[..., 2, :] = np.nan
+    bias = np.array([[[[0, 1], [-np.inf, -np.inf], [0, 0], [0, -np.inf]]]], dtype)
+    arrays = (q, k, k, bias) if has_bias else (q, k, k)
 
-    def attended(xp: Any, q: Any, bias: Any) -> Any:
-        return [xp.attention(q, q, q, bias, scale=1.0, is_guarded=True)]
+    def attended(xp: Any, *arrays: Any) -> Any:
+        return [xp.attention(*arrays, scale=1.0, is_guarded=True)]
 
-    found, _ = fused(cupy_backend, attended, q, bias)
-    np.testing.assert_array_equal(found[0, 0], [np.ones(8), np.zeros(8)])
+    found, reasons = fused(cupy_backend, attended, *arrays)
+    expected = np.ones((4, 8))
+    expected[[1, 2] if has_bias else [2]] = 0
+    np.testing.assert_array_equal(found[0, 0].astype(np.float64), expected)
+    assert (reasons, trusted(cupy_backend)) == ([], [True])
+    with cupy_backend.scope():
+        (plain,) = attended(cupy_backend, *map(cupy_backend.put, arrays))
+    np.testing.assert_array_equal(cupy_backend.fetch(plain), found)
 
 
 # -- plans that fail ------------------------------------------------------------------------------
