@@ -277,8 +277,8 @@ def test_a_plan_whose_first_result_is_wrong_is_dropped(
 
     run = Plans.run
 
-    def mixed_up(self: Plans, plan: Any, arrays: Any) -> None:
-        run(self, plan, {1: arrays[2], 2: arrays[1], 3: arrays[3]})
+    def mixed_up(self: Plans, plan: Any, arrays: Any, workspace: Any) -> None:
+        run(self, plan, {1: arrays[2], 2: arrays[1], 3: arrays[3]}, workspace)
 
     monkeypatch.setattr(Plans, "run", mixed_up)
     rng = np.random.default_rng(0)
@@ -288,6 +288,16 @@ def test_a_plan_whose_first_result_is_wrong_is_dropped(
     (plan,) = plans(cupy_backend).values()
     assert isinstance(plan, Refusal)
     assert "first result" in plan.reason
+
+
+def test_plans_may_not_take_much_memory(cupy_backend: CupyBackend, monkeypatch: Any) -> None:
+    from sardonyx.backends.cupy.cudnn import plans as module  # noqa: PLC0415
+
+    monkeypatch.setattr(module, "LARGEST_WORKSPACE", 1)
+    x, weight = np.ones((1, 2, 6), np.float32), np.ones((3, 2, 3), np.float32)
+    found, (reason,) = fused(cupy_backend, convolution_of_one_axis, x, weight)
+    np.testing.assert_array_equal(found, on_host(convolution_of_one_axis, x, weight))
+    assert "a convolution of float32" in reason
 
 
 def test_reasons_are_in_the_stats(cupy_backend: CupyBackend, monkeypatch: Any) -> None:
