@@ -255,6 +255,33 @@ def test_guarded_queries_without_weights_get_zeros(
     np.testing.assert_array_equal(cupy_backend.fetch(plain), found)
 
 
+WRITTEN_OUT = """<ir_version: 8, opset_import: ["" : 21]>
+g (float16[1,4,6,16] q, float16[1,4,6,16] k, float16[1,4,6,16] v, float16[1,1,6,6] mask) =>
+    (float16[1,4,6,16] y) {
+    quarter = Constant<value_float=0.25>()
+    scale = Cast<to=10>(quarter)
+    t = Transpose<perm=[0,1,3,2]>(k)
+    product = MatMul(q, t)
+    scaled = Mul(product, scale)
+    scores = Add(scaled, mask)
+    weights = Softmax<axis=-1>(scores)
+    y = MatMul(weights, v)
+}"""
+
+
+def test_attention_that_a_model_writes_out(cupy_backend: CupyBackend) -> None:
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal((1, 4, 6, 16)).astype(HALF) for name in "qkv"}
+    feeds["mask"] = np.triu(np.full((1, 1, 6, 6), -np.inf, HALF), 1)
+    model = sardonyx.load(parser.parse_model(WRITTEN_OUT), backend=cupy_backend)
+    for _ in range(3):
+        found = model(**feeds)
+    assert (trusted(cupy_backend), model.stats().unfused) == ([True], {})
+    arrays = [feeds[name] for name in ("q", "k", "v", "mask")]
+    expected = on_host(lambda xp, *arrays: [xp.attention(*arrays, scale=0.25)], *arrays)
+    np.testing.assert_allclose(np.asarray(found).astype(np.float64), expected, atol=4e-3)
+
+
 # -- plans that fail ------------------------------------------------------------------------------
 
 OPTIONS: dict[str, Any] = {
