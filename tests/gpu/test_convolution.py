@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 gpu = pytest.mark.gpu
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-FLOATS = [np.dtype(d) for d in ("float16", "float32", "float64", BFLOAT16)]
+DTYPES = [np.dtype(d) for d in ("float16", "float32", "float64", BFLOAT16, "int32")]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ RUNS = [step_by_step, fused]
 @gpu
 @pytest.mark.parametrize("largest", [column_bands.LARGEST_COLUMNS, 256], ids=["whole", "bands"])
 @pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("seed", range(6))
 def test_drawn_convolutions(
     cupy_backend: CupyBackend,
@@ -94,7 +94,7 @@ def test_drawn_convolutions(
     largest: int,
 ) -> None:
     monkeypatch.setattr(column_bands, "LARGEST_COLUMNS", largest)
-    case = Case.drawn(FLOATS.index(dtype) * 100 + seed, dtype)
+    case = Case.drawn(DTYPES.index(dtype) * 100 + seed, dtype)
     found = run(cupy_backend, case)
     assert found.dtype == dtype
     np.testing.assert_array_equal(found.astype(np.float64), case.expected())

@@ -231,15 +231,55 @@ def test_many_queries_and_large_scores(cupy_backend: CupyBackend) -> None:
     np.testing.assert_allclose(found.astype(np.float64), expected, rtol=0.05, atol=0.1)
 
 
-def test_guarded_rows_without_keys_are_zeros(cupy_backend: CupyBackend) -> None:
-    q = np.ones((1, 1, 2, 8), HALF)
-    bias = np.array([[[[0, 0], [-np.inf, -np.inf]]]], HALF)
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_guarded_queries_without_weights_get_zeros(
+    cupy_backend: CupyBackend, has_bias: bool, dtype: np.dtype[Any]
+) -> None:
+    """The second query sees no key, and the third is NaN."""
+    q, k = np.ones((1, 1, 4, 8), dtype), np.ones((1, 1, 2, 8), dtype)
+    q[..., 2, :] = np.nan
+    bias = np.array([[[[0, 1], [-np.inf, -np.inf], [0, 0], [0, -np.inf]]]], dtype)
+    arrays = (q, k, k, bias) if has_bias else (q, k, k)
 
-    def attended(xp: Any, q: Any, bias: Any) -> Any:
-        return [xp.attention(q, q, q, bias, scale=1.0, is_guarded=True)]
+    def attended(xp: Any, *arrays: Any) -> Any:
+        return [xp.attention(*arrays, scale=1.0, is_guarded=True)]
 
-    found, _ = fused(cupy_backend, attended, q, bias)
-    np.testing.assert_array_equal(found[0, 0], [np.ones(8), np.zeros(8)])
+    found, reasons = fused(cupy_backend, attended, *arrays)
+    expected = np.ones((4, 8))
+    expected[[1, 2] if has_bias else [2]] = 0
+    np.testing.assert_array_equal(found[0, 0].astype(np.float64), expected)
+    assert (reasons, trusted(cupy_backend)) == ([], [True])
+    with cupy_backend.scope():
+        (plain,) = attended(cupy_backend, *map(cupy_backend.put, arrays))
+    np.testing.assert_array_equal(cupy_backend.fetch(plain), found)
+
+
+WRITTEN_OUT = """<ir_version: 8, opset_import: ["" : 21]>
+g (float16[1,4,6,16] q, float16[1,4,6,16] k, float16[1,4,6,16] v, float16[1,1,6,6] mask) =>
+    (float16[1,4,6,16] y) {
+    quarter = Constant<value_float=0.25>()
+    scale = Cast<to=10>(quarter)
+    t = Transpose<perm=[0,1,3,2]>(k)
+    product = MatMul(q, t)
+    scaled = Mul(product, scale)
+    scores = Add(scaled, mask)
+    weights = Softmax<axis=-1>(scores)
+    y = MatMul(weights, v)
+}"""
+
+
+def test_attention_that_a_model_writes_out(cupy_backend: CupyBackend) -> None:
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal((1, 4, 6, 16)).astype(HALF) for name in "qkv"}
+    feeds["mask"] = np.triu(np.full((1, 1, 6, 6), -np.inf, HALF), 1)
+    model = sardonyx.load(parser.parse_model(WRITTEN_OUT), backend=cupy_backend)
+    for _ in range(3):
+        found = model(**feeds)
+    assert (trusted(cupy_backend), model.stats().unfused) == ([True], {})
+    arrays = [feeds[name] for name in ("q", "k", "v", "mask")]
+    expected = on_host(lambda xp, *arrays: [xp.attention(*arrays, scale=0.25)], *arrays)
+    np.testing.assert_allclose(np.asarray(found).astype(np.float64), expected, atol=4e-3)
 
 
 # -- plans that fail ------------------------------------------------------------------------------
@@ -264,8 +304,8 @@ def test_a_plan_whose_first_result_is_wrong_is_dropped(
 
     run = Plans.run
 
-    def mixed_up(self: Plans, plan: Any, arrays: Any) -> None:
-        run(self, plan, {1: arrays[2], 2: arrays[1], 3: arrays[3]})
+    def mixed_up(self: Plans, plan: Any, arrays: Any, workspace: Any) -> None:
+        run(self, plan, {1: arrays[2], 2: arrays[1], 3: arrays[3]}, workspace)
 
     monkeypatch.setattr(Plans, "run", mixed_up)
     rng = np.random.default_rng(0)
@@ -275,6 +315,16 @@ def test_a_plan_whose_first_result_is_wrong_is_dropped(
     (plan,) = plans(cupy_backend).values()
     assert isinstance(plan, Refusal)
     assert "first result" in plan.reason
+
+
+def test_plans_may_not_take_much_memory(cupy_backend: CupyBackend, monkeypatch: Any) -> None:
+    from sardonyx.backends.cupy.cudnn import plans as module  # noqa: PLC0415
+
+    monkeypatch.setattr(module, "LARGEST_WORKSPACE", 1)
+    x, weight = np.ones((1, 2, 6), np.float32), np.ones((3, 2, 3), np.float32)
+    found, (reason,) = fused(cupy_backend, convolution_of_one_axis, x, weight)
+    np.testing.assert_array_equal(found, on_host(convolution_of_one_axis, x, weight))
+    assert "a convolution of float32" in reason
 
 
 def test_reasons_are_in_the_stats(cupy_backend: CupyBackend, monkeypatch: Any) -> None:

@@ -176,8 +176,8 @@ class Evaluation {
       case IDENTITY: return x;
       case RECIPROCAL: return 1 / x;
       case RELU: {
-        const double low = x < operation.low ? operation.low + operation.slope * (x - operation.low) : x;
-        return low > operation.high ? operation.high : low;
+        const double below = operation.low + operation.slope * (x - operation.low);
+        return x < operation.low ? below : x > operation.high ? operation.high : x;
       }
       case TANH: return std::tanh(x);
       case SIGMOID: return 1 / (1 + std::exp(-x));

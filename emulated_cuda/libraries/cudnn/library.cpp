@@ -162,7 +162,8 @@ API const char* cudnnGetErrorString(int status) {
     case SUCCESS: return "CUDNN_STATUS_SUCCESS";
     case NOT_SUPPORTED: return "CUDNN_STATUS_NOT_SUPPORTED";
     case EXECUTION_FAILED: return "CUDNN_STATUS_EXECUTION_FAILED";
-    default: return status < NOT_SUPPORTED ? "CUDNN_STATUS_BAD_PARAM" : "CUDNN_STATUS_INTERNAL_ERROR";
+    case INTERNAL_ERROR: return "CUDNN_STATUS_INTERNAL_ERROR";
+    default: return "CUDNN_STATUS_BAD_PARAM";
   }
 }
 

@@ -148,6 +148,6 @@ enum Function {
   SELECT = 601
 };
 
-enum ReductionOperator { REDUCE_ADD = 0, REDUCE_MULTIPLY = 1, REDUCE_MINIMUM = 2, REDUCE_MAXIMUM = 3 };
+enum ReductionOperator { REDUCE_ADD = 0, REDUCE_MAXIMUM = 3 };
 
 }  // namespace emulated::cudnn

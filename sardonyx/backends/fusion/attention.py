@@ -16,9 +16,8 @@ class AttentionFunctions(WindowFunctions):
         self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False
     ) -> Any:
         arrays = [self.asarray(x) for x in (q, k, v, bias) if x is not None]
-        options: dict[str, Any] = {"scale": scale, "is_guarded": is_guarded}
-        calls, is_clear = current_calls(), bias is None or not is_guarded
-        specs = [Spec(array.shape, array.dtype) for array in arrays]
-        if calls is not None and is_clear and calls.has_attention(*specs, scale=scale):
-            return self.opaque("attention", *arrays, **options)
-        return super().attention(*arrays, **options)
+        calls, specs = current_calls(), [Spec(array.shape, array.dtype) for array in arrays]
+        if calls is None or not calls.has_attention(*specs, scale=scale):
+            return super().attention(*arrays, scale=scale, is_guarded=is_guarded)
+        mixed = self.opaque("attention", *arrays, scale=scale)
+        return self.with_zeros_for_nan(mixed, bias) if is_guarded else mixed

@@ -39,6 +39,17 @@ class Attention(Numbers):
             weights = self.where(self.isnan(weights), self.zeros_like(weights), weights)
         return self.attention_mix(self.astype(weights, q.dtype), v)
 
+    def with_zeros_for_nan(self, mixed: Array, bias: Array | None) -> Array:
+        """The result of a guarded attention, from that of one without a guard.
+
+        Zeros for the queries that may see no key, and for those whose weights are NaN.
+        """
+        is_zero = self.all(self.isnan(mixed), axis=-1, keepdims=True)
+        if bias is not None:
+            sees_any = self.any(bias > -math.inf, axis=-1, keepdims=True)
+            is_zero = self.logical_or(is_zero, self.logical_not(sees_any))
+        return self.where(is_zero, self.zeros_like(mixed), mixed)
+
     def attention_scores(self, q: Array, k: Array, scale: float) -> Array:
         """`scale * q @ k^T`: how much each query looks at each key.
 

@@ -98,14 +98,15 @@ class CudnnOperations(FusedSegments, Convolutions):
     def attention(
         self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False
     ) -> Any:
-        """Without a plan for a bias and a guard: which of cuDNN's results are zeros is unknown."""
-        plain = partial(super().attention, scale=scale, is_guarded=is_guarded)
+        """A guard comes after the call: which of cuDNN's results are zeros is unknown."""
         operands = [q, k, v] if bias is None else [q, k, v, bias]
         specs = [Spec(array.shape, array.dtype) for array in operands]
-        is_clear = not is_guarded or bias is None
-        key = self._has_cudnn and is_clear and attention_key(*specs, scale=scale)
+        key = self._has_cudnn and attention_key(*specs, scale=scale)
         if not key:
-            return plain(*operands)
+            return super().attention(*operands, scale=scale, is_guarded=is_guarded)
+        if is_guarded:
+            return self.with_zeros_for_nan(self.attention(*operands, scale=scale), bias)
+        plain = partial(super().attention, scale=scale)
 
         def arrays() -> dict[int, Any]:
             whole = operands[:3]

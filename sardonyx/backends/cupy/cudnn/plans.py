@@ -15,6 +15,8 @@ from sardonyx.backends.cupy.cudnn.frontend import excluded_notes, frontend
 
 # Plans of shapes that were used long ago are dropped.
 MOST_PLANS = 1024
+# The maximum bytes that a plan may take besides its arrays.
+LARGEST_WORKSPACE = 2**28
 # cuDNN's kernels read several elements at once.
 ALIGNMENT = 16
 # A first result may differ from the expected one by so much of its largest element.
@@ -81,10 +83,9 @@ class Plans:
         with self._lock:
             self._known[key] = Refusal(reason)
 
-    def run(self, plan: Plan, arrays: Mapping[int, Any]) -> None:
+    def run(self, plan: Plan, arrays: Mapping[int, Any], workspace: Any) -> None:
         """Run a plan on arrays by their numbers in its graph; the result is one of them."""
         cudnn: Any = frontend()
-        workspace = cupy.empty(max(plan.workspace, 1), cupy.uint8)
         pointers = {number: array.data.ptr for number, array in arrays.items()}
         with self._lock:
             handle = self._on_current_stream(cudnn)
@@ -98,6 +99,7 @@ class Plans:
             graph.build_operation_graph()
             graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
             graph.deselect_numeric_notes(excluded_notes(cudnn, key.dtype))
+            graph.deselect_workspace_greater_than(LARGEST_WORKSPACE)
             graph.check_support()
             graph.build_plans()
             return Plan(graph, int(graph.get_workspace_size()))
@@ -151,9 +153,11 @@ class Call:
             return self.otherwise()
         try:
             arrays = self.arrays()
-            plans.run(plan, arrays)
+            workspace = cupy.empty(max(plan.workspace, 1), cupy.uint8)
         except cupy.cuda.memory.OutOfMemoryError:
             return self.otherwise()
+        try:
+            plans.run(plan, arrays, workspace)
         except Exception as error:
             plans.refuse(self.key, f"{type(error).__name__}: {error}")
             return self.otherwise()
