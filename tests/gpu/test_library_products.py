@@ -199,6 +199,20 @@ def test_refused_epilogues_are_computed_step_by_step(
     np.testing.assert_allclose(cupy.asnumpy(found).astype("d"), expected, 8 * unit, 8 * unit)
 
 
+def test_operands_at_any_address(xp: CupyBackend) -> None:
+    dtype = np.dtype(np.float16)
+    a, b, bias = drawn((4, 4), dtype, 0), drawn((4, 4), dtype, 1), drawn((4,), dtype, 2)
+    for places in ((0, 0, 0), (1, 0, 0), (0, 2, 0), (0, 0, 1), (8, 4, 2)):
+        memory = cupy.empty(256, dtype)
+        moved = []
+        for i, (x, place) in enumerate(zip((a, b, bias), places, strict=True)):
+            view = memory[64 * i + place :][: x.size].reshape(x.shape)
+            view[...] = cupy.asarray(x)
+            moved.append(view)
+        found = xp.matmul_and_more(*moved, epilogue=epilogue_of("relu"))
+        assert_follows(found, a, b, bias, "relu")
+
+
 def test_epilogues_into_an_array(xp: CupyBackend) -> None:
     dtype = np.dtype(np.float32)
     a, b, bias = drawn((4, 4), dtype, 0), drawn((4, 4), dtype, 1), drawn((4,), dtype, 2)

@@ -94,8 +94,8 @@ class Layout(NamedTuple):
     dtype: np.dtype[Any]
     plan: Plan
     epilogue: int
-    # To which the addresses of both operands and of the result are aligned.
-    alignments: tuple[int, int, int]
+    # To which the addresses of both operands, of the result and of the bias are aligned.
+    alignments: tuple[int, int, int, int]
     uses_tf32: bool
 
 
@@ -169,12 +169,13 @@ class LtProduct:
             self._set("MatrixLayout", layout, STACK_STRIDE, c_int64(stride))
         return layout
 
-    def _chosen(self, alignments: tuple[int, int, int]) -> Choice:
+    def _chosen(self, alignments: tuple[int, int, int, int]) -> Choice:
         preference = self._create("MatmulPreference")
         self._set("MatmulPreference", preference, WORKSPACE_BYTES, c_uint64(self._memory))
         self._set("MatmulPreference", preference, REDUCTION_SCHEMES, c_uint32(IN_COMPUTE_TYPE))
-        of_a, of_b, of_c = alignments
-        for i, alignment in enumerate((of_b, of_a, of_c, of_c)):
+        of_a, of_b, of_c, of_bias = alignments
+        # There is no setting for the bias, which kernels read as they write the result.
+        for i, alignment in enumerate((of_b, of_a, of_c, min(of_c, of_bias))):
             self._set("MatmulPreference", preference, FIRST_ALIGNMENT + i, c_uint32(alignment))
         choice, count = Choice(), c_int()
         name = "cublasLtMatmulAlgoGetHeuristic"
@@ -199,7 +200,8 @@ def multiply(
     bias: int | None = None,
 ) -> None:
     """Multiply by a plan of one call, and apply the epilogue; `bias` is an address."""
-    layout = Layout(dtype, plan, epilogue, _alignments(addresses), allows_tf32(dtype))
+    alignments = _alignments(*addresses, bias or 0)
+    layout = Layout(dtype, plan, epilogue, alignments, allows_tf32(dtype))
     products = handle().described
     product = products.get(layout)
     if product is None:
@@ -209,6 +211,6 @@ def multiply(
     product.run(*addresses, bias)
 
 
-def _alignments(addresses: tuple[int, int, int]) -> tuple[int, int, int]:
-    a, b, c = (next(size for size in (256, 16, 4, 2, 1) if not at % size) for at in addresses)
-    return a, b, c
+def _alignments(*addresses: int) -> tuple[int, int, int, int]:
+    a, b, c, bias = (next(size for size in (256, 16, 4, 2, 1) if not at % size) for at in addresses)
+    return a, b, c, bias
