@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_family_is_read_as_it_was_written(folder: Path) -> None:
     found = stored.Family(models=3)
-    found.add(Verdict("b", "torch dynamo", worst=1.25e-7, operators=3, backends=["numpy"]))
+    found.add(Verdict("b", "torch dynamo", worst=1e-7, operators=3, backends=["numpy"]))
     found.add(Verdict("a", "skl2onnx", coarse=True, worst=float("inf"), problem="other strings"))
     found.add(Verdict("b", "torch dynamo", worst=1e-6, worst_of_source=0.0, backends=["jax"]))
     found.date_today()
