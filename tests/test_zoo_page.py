@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_family_is_read_as_it_was_written(folder: Path) -> None:
     found = stored.Family(models=3)
-    found.add(Verdict("b", "torch dynamo", worst=1.25e-7, operators=3, backends=["numpy"]))
+    found.add(Verdict("b", "torch dynamo", worst=1e-7, operators=3, backends=["numpy"]))
     found.add(Verdict("a", "skl2onnx", coarse=True, worst=float("inf"), problem="other strings"))
     found.add(Verdict("b", "torch dynamo", worst=1e-6, worst_of_source=0.0, backends=["jax"]))
     found.date_today()
@@ -67,21 +67,25 @@ def test_models_that_are_gone_lose_their_verdicts(folder: Path) -> None:
 
 
 def test_the_page_counts_what_agrees_and_names_what_does_not(tmp_path: Path) -> None:
-    found = stored.Family(models=5, date="2026-01-02")
+    found = stored.Family(models=6, date="2026-01-02")
     found.add(Verdict("good", "spox", worst=2e-7, worst_of_source=1e-7, backends=["jax", "numpy"]))
     found.add(Verdict("half", "spox", coarse=True, worst=3e-3, backends=["numpy"]))
     found.add(Verdict("wrong", "spox", problem="numpy: off by 1", worst=1.0, backends=["numpy"]))
+    found.add(Verdict("drawn", "spox", worst_of_source=0.5, backends=["numpy"]))
     found.add(Verdict("other", "spox", onnxruntime_differs="it truncates", backends=["numpy"]))
     page = tmp_path / "page.md"
     page.write_text("By hand.\n")
     renew(page, {"some": found, "none": stored.Family()})
     text = page.read_text()
     assert text.startswith("By hand.\n")
-    assert "| some | spox | 4 of 4 | 2 of 3 | 1 of 1 | 2e-07 | 0.003 | jax 1, numpy 4 |" in text
-    assert "| some | **4 of 5** | 2026-01-02 |" in text
+    assert "| some | spox | 5 of 5 | 3 of 4 | 1 of 2 | 2e-07 | 0.003 | jax 1, numpy 5 |" in text
+    assert "| some | **5 of 6** | 2026-01-02 |" in text
     assert "| none | **0 of ?** | **never** |" in text
     assert "- `wrong`, spox: **numpy: off by 1**\n" in text
     assert "- `other`, spox: not as onnxruntime (it truncates)\n" in text
+    assert (
+        "- `drawn`, spox: the file parts from its source by 0.5 of the largest, in both\n" in text
+    )
     assert "`good`" not in text
 
 

@@ -48,6 +48,12 @@ class Verdict:
     operators: int = 0
     backends: Sequence[str] = ()
 
+    @property
+    def is_as_source(self) -> bool:
+        """Whether results are the source's; where a file parts from it, so does onnxruntime."""
+        allowed = COARSE if self.coarse else SOURCE
+        return self.worst_of_source is not None and self.worst_of_source <= allowed
+
 
 def judged(
     entry: Entry, path: Path, backends: Sequence[str] = BACKENDS

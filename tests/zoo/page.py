@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 
 from tests.zoo.judge import Verdict
@@ -46,7 +47,7 @@ def _row(family: str, exporter: str, models: Sequence[Verdict]) -> str:
     there = [e for e in comparable if not (e.not_in_onnxruntime or e.onnxruntime_differs)]
     sourced = [each for each in comparable if each.worst_of_source is not None]
     agree = sum(not each.problem for each in there)
-    with_source = sum(not each.problem for each in sourced)
+    with_source = sum(each.is_as_source for each in sourced)
     counts = Counter(name for each in exported for name in each.backends)
     cells = (
         family,
@@ -91,6 +92,8 @@ def _said(each: Verdict) -> str:
     """Return what is to be said of a model; nothing if it is compared as most are."""
     beside = "" if each.worst_of_source is None else "; as the source"
     there = each.not_in_onnxruntime
+    by = each.worst_of_source or 0.0
+    away = f"by {by:.1g} of the largest" if isfinite(by) else "in types, shapes or strings"
     cases = (
         (each.not_exported, f"not exported ({each.not_exported})"),
         (each.problem, f"**{each.problem}**"),
@@ -101,5 +104,6 @@ def _said(each: Verdict) -> str:
         (each.not_here, f"run neither by onnxruntime ({there}) nor here ({each.not_here})"),
         (there, f"not run by onnxruntime ({there}){beside}"),
         (each.onnxruntime_differs, f"not as onnxruntime ({each.onnxruntime_differs}){beside}"),
+        (beside and not each.is_as_source, f"the file parts from its source {away}, in both"),
     )
     return next((said for applies, said in cases if applies), "")

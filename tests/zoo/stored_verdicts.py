@@ -89,5 +89,5 @@ def _row(verdict: Verdict) -> dict[str, Any]:
     row = asdict(verdict)
     for name in ("worst", "worst_of_source"):
         if row[name] is not None:
-            row[name] = float(f"{row[name]:.2g}")
+            row[name] = float(f"{row[name]:.1g}")
     return {name: value for name, value in row.items() if value != defaults.get(name, MISSING)}
