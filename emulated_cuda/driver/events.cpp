@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include "counts.h"
+#include "log.h"
 #include "streams.h"
 
 namespace emulated {
@@ -78,6 +79,7 @@ API cudaEventRecord(cudaEvent_t handle, cudaStream_t on) {
   event->stream = on;
   event->recorded = stream->recorded;
   if (!stream->capture) event->recorded_at = milliseconds_now();
+  log(RECORD_LOGGED, on, event);
   return 0;
 }
 
@@ -85,6 +87,7 @@ API cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t awaited, unsigned) {
   ENTER;
   FIND_EVENT(event, awaited);
   FIND_STREAM(stream, handle);
+  log(WAIT_LOGGED, handle, event);
   if (is_open(event->capture)) return reported(wait_in_capture(handle, *stream, *event));
   if (stream->capture && event->recorded_at >= 0) {
     stream->capture->invalid = true;
@@ -104,7 +107,9 @@ API cudaEventQuery(cudaEvent_t handle) {
 }
 
 API cudaEventSynchronize(cudaEvent_t handle) {
+  ENTER;
   count(SYNCHRONIZATIONS);
+  log(EVENT_AWAITED, nullptr, handle);
   return cudaEventQuery(handle);
 }
 

@@ -8,6 +8,7 @@
 #include "faults.h"
 #include "fibers.h"
 #include "kernels.h"
+#include "log.h"
 #include "settings.h"
 #include "streams.h"
 
@@ -88,6 +89,7 @@ API cuLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, unsigned grid
   Stream* stream = stream_of(on);
   if (!stream) return cudaErrorInvalidResourceHandle;
   if (captures.empty()) {
+    log(WORK_LOGGED, on);
     run(*function, shape, parameters);
     return 0;  // the next call returns a fault
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "counts.h"
+#include "log.h"
 #include "memory.h"
 #include "settings.h"
 #include "streams.h"
@@ -23,6 +24,7 @@ template <class Call>
 int synchronously(Call call) {
   ENTER;
   if (int code = refusal_of_synchronous_call()) return reported(code);
+  log(WORK_LOGGED, nullptr);
   return reported(call());
 }
 

@@ -3,6 +3,7 @@
 #include "counts.h"
 #include "enqueue.h"
 #include "faults.h"
+#include "log.h"
 
 namespace emulated {
 
@@ -69,6 +70,7 @@ int enqueue(cudaStream_t handle, Work work) {
     if (int code = refusal_of_default_stream()) return reported(code);
   }
   if (stream->capture) return reported(record(*stream, handle, std::move(work)));
+  log(WORK_LOGGED, handle);
   int code = work();
   return context_fault ? 0 : reported(code);
 }
@@ -142,13 +144,16 @@ API cudaStreamQuery(cudaStream_t handle) {
 }
 
 API cudaStreamSynchronize(cudaStream_t handle) {
+  ENTER;
   count(SYNCHRONIZATIONS);
+  log(STREAM_AWAITED, handle);
   return cudaStreamQuery(handle);
 }
 
 API cudaDeviceSynchronize() {
   ENTER;
   count(SYNCHRONIZATIONS);
+  log(DEVICE_AWAITED, nullptr);
   for (auto& capture : captures) capture->invalid = true;  // in every mode
   return captures.empty() ? 0 : reported(cudaErrorStreamCaptureUnsupported);
 }

@@ -127,6 +127,17 @@ class Backend(Operations):
         """Return `value` or a copy, so that writing to the result does not change the original."""
         return value
 
+    def creating_shared(self) -> AbstractContextManager[object]:
+        """Return the context in which arrays are created that calls on any stream will read."""
+        return nullcontext()
+
+    def place(self, value: Any) -> Array:
+        """Return an array that calls on any stream may read, from NumPy's or one of this library.
+
+        One of this library was created in `creating_shared`, or comes from a caller.
+        """
+        return value if self.owns(value) else self.put(value)
+
     def uncompiled(self) -> Backend:
         """The same without compiling: each step runs as soon as it is recorded."""
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,9 +17,10 @@ from cupyx.scipy.special import erf
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import BadData, Condition
 from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
-from sardonyx.backends.cupy.exchange import is_on_cuda, uploaded
+from sardonyx.backends.cupy.exchange import from_host, imported, uploaded
 from sardonyx.backends.cupy.fused_segments import FusedSegments
 from sardonyx.backends.cupy.messages import explained
+from sardonyx.backends.cupy.residents import residents_of
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.numpy import HOST, NumpyLike
 from sardonyx.backends.on_device import OnDevice
@@ -230,22 +232,31 @@ class CupyBackend(FusedSegments, OnDevice, NumpyLike):
         with self.scope():
             return uploaded(value)
 
+    def creating_shared(self) -> AbstractContextManager[object]:
+        return residents_of(self.device).creating()
+
+    def place(self, value: Any) -> Any:
+        residents = residents_of(self.device)
+        with residents.creating():
+            array = value if self.owns(value) else self.put(value)
+        return residents.lease(array)
+
+    def release(self) -> None:
+        """Give the blocks that CuPy's pools retain back to the device, and to the host."""
+        with self.scope():
+            residents_of(self.device).free_retired()
+            cupy.get_default_memory_pool().free_all_blocks()
+            cupy.get_default_pinned_memory_pool().free_all_blocks()
+
     def fetch(self, value: Any) -> Any:
         with self.scope():
             return cupy.asnumpy(value)
 
     def adopt(self, value: Any) -> Any:
         """Arrays of this device are shared, those of others and of the host copied to it."""
-        if not is_on_cuda(value):
-            has_only_dlpack = not hasattr(value, "__array__")
-            return self.put(np.from_dlpack(value) if has_only_dlpack else np.asarray(value))
         with self.scope():
-            try:
-                array = value if isinstance(value, cupy.ndarray) else cupy.from_dlpack(value)
-            except (BufferError, NotImplementedError, TypeError):
-                # CuPy takes no bfloat16 from DLPack, so it goes through the host.
-                return self.put(np.asarray(value))
-            return array if self.owns(array) else array.copy()
+            array = imported(value, self.device)
+            return self.put(from_host(value)) if array is None else array
 
     def shield(self, value: Any) -> Any:
         """A copy: CuPy has no read-only arrays."""

@@ -1,4 +1,4 @@
-"""Arrays on their way to the device, and those of other libraries that are on one."""
+"""Arrays on their way to the device: the host's, and those of other libraries that are on one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import cupy
 import numpy as np
+
+from sardonyx.backends.cupy.cuda_interface import described_array
 
 # DLPack's numbers for CUDA's memory: a device's own, and memory that host and device share.
 CUDA_MEMORY = (2, 13)
@@ -19,6 +21,7 @@ def uploaded(value: Any, **options: Any) -> Any:
 
 
 def is_on_cuda(value: Any) -> bool:
+    """Whether the array says through DLPack that a device can read it in place."""
     if not hasattr(value, "__dlpack_device__"):
         return False
     try:
@@ -27,3 +30,62 @@ def is_on_cuda(value: Any) -> bool:
         # An array of JAX that was deleted has no device; reading it raises an error that says so.
         return False
     return memory in CUDA_MEMORY
+
+
+def imported(value: Any, device: int) -> Any:
+    """Return an array of the current device, sharing the value's memory if it lies there.
+
+    None if the value is the host's. The current stream waits for the work of its producer.
+    """
+    array = _shared(value)
+    if array is None:
+        return None
+    array = _aligned(array)
+    return array if array.data.device_id == device else _moved(array)
+
+
+def from_host(value: Any) -> np.ndarray[Any, Any]:
+    """Return a NumPy array of a value that is the host's, or that its library brings there."""
+    has_only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+    return np.from_dlpack(value) if has_only_dlpack else np.asarray(value)
+
+
+def _shared(value: Any) -> Any:
+    if isinstance(value, cupy.ndarray):
+        return value
+    has_interface = hasattr(value, "__cuda_array_interface__")
+    if is_on_cuda(value):
+        try:
+            # CuPy passes its current stream, and the producer lets that wait.
+            return cupy.from_dlpack(value)
+        except (BufferError, NotImplementedError, TypeError):
+            # A type that one of the two libraries does not exchange.
+            return described_array(value) if has_interface else None
+    return described_array(value) if has_interface else None
+
+
+def _aligned(array: Any) -> Any:
+    """Return the array, or a copy if a kernel could not read its elements where they are."""
+    size = array.itemsize
+    steps = (step for step, n in zip(array.strides, array.shape, strict=True) if n > 1)
+    if not array.size or not (array.data.ptr % size or any(step % size for step in steps)):
+        return array
+    memory = cupy.cuda.MemoryPointer(
+        cupy.cuda.UnownedMemory(array.data.ptr, array.nbytes, array, array.data.device_id), 0
+    )
+    shape, strides = (*array.shape, size), (*array.strides, 1)
+    in_bytes = cupy.ndarray(shape, np.uint8, memory, strides)
+    with cupy.cuda.Device(array.data.device_id):
+        return in_bytes.copy(order="C").view(array.dtype).reshape(array.shape)
+
+
+def _moved(array: Any) -> Any:
+    """Return a copy on the current device, and wait for it: nobody else knows of its reads."""
+    with cupy.cuda.Device(array.data.device_id):
+        whole = cupy.ascontiguousarray(array)
+        written = cupy.cuda.get_current_stream().record()
+    stream = cupy.cuda.get_current_stream()
+    stream.wait_event(written)
+    copy = whole.copy()
+    stream.synchronize()
+    return copy.reshape(array.shape)

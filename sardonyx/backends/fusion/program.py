@@ -33,7 +33,7 @@ Launch = Callable[[Sequence[Any]], None]
 class Library(Protocol):
     """What a program asks of the array library that runs it."""
 
-    def put(self, value: np.ndarray[Any, Any]) -> Any: ...
+    def place(self, value: np.ndarray[Any, Any]) -> Any: ...
     def shield(self, value: Any) -> Any: ...
     def spec(self, value: Any) -> Any: ...
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
@@ -113,7 +113,7 @@ class Program:
         for node in reads:
             if isinstance(node, Constant) and node not in self._numbers:
                 self._number(node)
-                self._constants.append(xp.put(node.value))
+                self._constants.append(xp.place(node.value))
 
     def _add_actions(self, steps: Sequence[_Step]) -> None:
         needed = {*self.results, *range(self._arguments + len(self._constants))}

@@ -25,6 +25,10 @@ from sardonyx.ops.definition import Map
 from sardonyx.printable import first_line
 
 Convert = Callable[[Any], Any]
+# By which other libraries share their arrays.
+_PROTOCOLS = ("__dlpack__", "__array__", "__cuda_array_interface__")
+# DLPack's numbers for memory that a CUDA device can read.
+_CUDA_MEMORY = (2, 13)
 MOST_AXES = 64  # NumPy's limit
 
 
@@ -42,6 +46,8 @@ def normalised(value: Any, info: ValueInfo) -> Any:
         raise InvalidInput(f"The input '{info.name}' ({info}) is None: pass an array.")
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return _checked_array(value, info)
+    if hasattr(value, "__cuda_array_interface__"):
+        return _checked_array(_described(value, info), info)
     return _array_of(value, info)
 
 
@@ -82,6 +88,30 @@ def _checked_array(value: Any, info: ValueInfo) -> Any:
             f"({first_line(error)}): pass an array."
         ) from None
     return value
+
+
+class Described:
+    """A caller's array that has `__cuda_array_interface__` and no attributes of an array."""
+
+    def __init__(self, original: Any) -> None:
+        interface = original.__cuda_array_interface__
+        self.original = original
+        self.shape = tuple(interface["shape"])
+        self.dtype = np.dtype(interface["typestr"])
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.original.__cuda_array_interface__
+
+
+def _described(value: Any, info: ValueInfo) -> Described:
+    try:
+        return Described(value)
+    except Exception as error:
+        raise InvalidInput(
+            f"The input '{info.name}', a {type(value).__name__}, has a `__cuda_array_interface__` "
+            f"that cannot be read ({first_line(error)}): pass an array."
+        ) from None
 
 
 def _array_of(value: Any, info: ValueInfo) -> Any:
@@ -153,11 +183,13 @@ def importer(
     if backend.owns(array) and not isinstance(array, np.ndarray):
         return _widening(array, info, backend)
     if not isinstance(array, np.ndarray):
-        if not (hasattr(array, "__dlpack__") or hasattr(array, "__array__")):
+        if not any(hasattr(array, protocol) for protocol in _PROTOCOLS):
             raise InvalidInput(
                 f"The input '{info.name}' is a {type(array).__name__}, which is not a readable "
                 "array: pass NumPy, JAX or CuPy arrays, or any with __dlpack__."
             )
+        if isinstance(array, Described):
+            return partial(_convert, backend, lambda each: backend.adopt(each.original), info)
         return partial(_convert, backend, backend.adopt, info)
     # Asked of subclasses alone, because NumPy imports its masked arrays when they are first named.
     if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
@@ -186,7 +218,8 @@ def _convert(backend: Backend, conversion: Convert, info: ValueInfo, array: Any)
     try:
         return conversion(array)
     except Exception as error:
-        kind = f"{type(array).__module__}.{type(array).__name__}"
+        original = type(array.original if isinstance(array, Described) else array)
+        kind = f"{original.__module__}.{original.__name__}"
         summary = f"The input '{info.name}', a {kind}, cannot be read"
         if backend.explain(error):
             raise translated(error, summary, backend) from error
@@ -210,6 +243,8 @@ def exporter(arguments: Sequence[Any], backend: Backend) -> Convert:
     if backend.owns(foreign) or backend.is_abstract(foreign):
         return lambda array: _as_native(array, backend)
     library = _library_of(foreign)
+    if not hasattr(library, "from_dlpack") and _is_on_cuda(foreign):
+        return lambda array: _as_native(array, backend)
     return lambda array: _in_library(array, type(foreign), library, backend)
 
 
@@ -241,13 +276,21 @@ def _library_of(foreign: Any) -> Any:
     return sys.modules[type(foreign).__module__.partition(".")[0]]
 
 
+def _is_on_cuda(foreign: Any) -> bool:
+    if hasattr(foreign, "__dlpack_device__"):
+        return foreign.__dlpack_device__()[0] in _CUDA_MEMORY
+    return hasattr(foreign, "__cuda_array_interface__")
+
+
 def _in_library(array: Any, kind: type, library: Any, backend: Backend) -> Any:
     if isinstance(array, kind) or _holds_strings(array):
         return array
     read_only = isinstance(array, np.ndarray) and not array.flags.writeable
     try:
-        # DLPack cannot express that an array is read-only.
-        return library.from_dlpack(array.copy() if read_only else array)
+        # In the scope of the device, whose current stream the library's stream waits for. DLPack
+        # cannot express that an array is read-only.
+        with backend.scope():
+            return library.from_dlpack(array.copy() if read_only else array)
     except (AttributeError, BufferError, TypeError, RuntimeError, ValueError, AssertionError):
         # Not every library exchanges every dtype through DLPack; all accept NumPy arrays.
         host = fetched(array, backend) if backend.owns(array) else array

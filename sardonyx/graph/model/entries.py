@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.graph.calls.array_interop import Convert, check_input, exporter, importer, leaf_of
+from sardonyx.graph.calls.array_interop import (
+    Convert,
+    Described,
+    check_input,
+    exporter,
+    importer,
+    leaf_of,
+)
 from sardonyx.graph.calls.nested_values import as_dicts, map_arrays
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.compiler import Compiler
@@ -102,7 +109,9 @@ class Entry:
                 value = array.value
                 return value if self.to_numpy else self.exporter(constants.for_output(value))
             original = originals.get(id(array))
-            return self.exporter(array) if original is None else original
+            if original is None:
+                return self.exporter(array)
+            return original.original if isinstance(original, Described) else original
 
         return [
             as_dicts(map_arrays(convert, output)) if type(output) in _NESTED else convert(output)

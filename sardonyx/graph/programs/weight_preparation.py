@@ -159,7 +159,7 @@ class Binding:
         backend = weights.backend
         xp = HOST if backend.compiled else backend
         # A custom operator can use the backend's library, with the backend's dtypes.
-        with backend.scope(), xp.scope():
+        with backend.scope(), xp.scope(), backend.creating_shared():
             frame: Frame = {}
             for step, releases in zip(steps.steps, steps.releases, strict=True):
                 # Each is read just before its first use, and freed after the last one.
@@ -228,7 +228,7 @@ class Binding:
             for register in (r for pack in self.packs for r in pack.registers):
                 if register not in frame:
                     frame[register] = self._host(register, weights)
-            return loose + [backend.put(pack.packed(frame)) for pack in self.packs]
+            return loose + [backend.place(pack.packed(frame)) for pack in self.packs]
 
     def _host(self, register: int, weights: Weights) -> np.ndarray[Any, Any]:
         if register in self.weights:

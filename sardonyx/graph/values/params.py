@@ -76,10 +76,10 @@ class Params(MutableMapping[str, Any]):
         with backend.scope():
             if backend.owns(value) and not isinstance(value, np.ndarray):
                 _refuse_other(name, backend.spec(value), old)
-                return value
+                return backend.place(value)
             host = _readable(name, value)
             _refuse_other(name, Spec(host.shape, host.dtype), old)
-            return host if host.dtype == object else backend.put(host)
+            return host if host.dtype == object else backend.place(host)
 
 
 class WeightStore:
@@ -164,16 +164,14 @@ class WeightStore:
     def placed(self, value: Any) -> Any:
         """Place an array prepared from weights on the device, once for equal contents."""
         backend = self.backend
-        if backend.owns(value):
-            return value
-        if not backend.compiled or value.nbytes < SMALLEST_SHARED:
-            return backend.put(value)
+        if backend.owns(value) or not backend.compiled or value.nbytes < SMALLEST_SHARED:
+            return backend.place(value)
         flat = value.reshape(-1)
         key = value.dtype.name, value.shape, flat[:: flat.size // SAMPLE + 1].tobytes()
         cached = self._placed.get(key)
         if cached is not None and np.array_equal(backend.fetch(cached), value):
             return cached
-        self._placed[key] = array = backend.put(value)
+        self._placed[key] = array = backend.place(value)
         drop_pages(value)
         return array
 
@@ -208,7 +206,7 @@ class WeightStore:
             if cell.device is None:
                 assert cell.host is not None
                 with self.backend.scope():
-                    cell.device = self.backend.put(content(cell.host))
+                    cell.device = self.backend.place(content(cell.host))
                 if cell.device is not cell.host:
                     drop_pages(cell.host)
             return cell.device
@@ -347,7 +345,7 @@ class Constants:
             with self._lock, self._backend.scope():
                 array = self._arrays.get(key)
                 if array is None:
-                    array = self._arrays[key] = self._backend.put(value)
+                    array = self._arrays[key] = self._backend.place(value)
         return array
 
     def for_output(self, value: np.ndarray[Any, Any]) -> Any:

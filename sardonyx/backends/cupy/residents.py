@@ -1,0 +1,104 @@
+"""Arrays that calls on all streams read: weights, constants, and what was prepared from them.
+
+CuPy orders the work of one stream, and lends freed memory to the stream that allocated it. Neither
+is enough here. So these arrays have a stream of their own. Nobody gets one before that stream is
+done, and its memory goes only to later arrays of this kind, which first wait for all readers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import cupy
+
+
+class Residents:
+    """The arrays of one device that outlive calls."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        with cupy.cuda.Device(device):
+            self._stream = cupy.cuda.Stream(non_blocking=True)
+        # Python may collect an array, and so call `_retire`, anywhere: that never waits for it.
+        self._lock = Lock()
+        # How many threads create such arrays now.
+        self._open = 0
+        # Whether memory was freed that a stream may still read.
+        self._has_freed = False
+        # Arrays that nobody holds any more, freed when nobody creates others.
+        self._retired: deque[Any] = deque()
+
+    @contextmanager
+    def creating(self) -> Iterator[None]:
+        """Make the arrays' stream the current one; at the end every stream may read them."""
+        with cupy.cuda.Device(self._device):
+            self._begin()
+            try:
+                self._stream.wait_event(cupy.cuda.get_current_stream().record())
+                with self._stream:
+                    yield
+                self._stream.synchronize()
+            finally:
+                self._end()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._has_freed:
+                cupy.cuda.runtime.deviceSynchronize()
+                self._has_freed = False
+            self._open += 1
+
+    def _end(self) -> None:
+        retired = []
+        with self._lock:
+            self._open -= 1
+            while self._retired and not self._open:
+                self._has_freed = True
+                retired.append(self._retired.popleft())
+        # Freed here, without the lock.
+        retired.clear()
+
+    def free_retired(self) -> None:
+        with self.creating():
+            pass
+
+    def lease(self, array: Any) -> Any:
+        """Return the same array, such that its memory is freed with care."""
+        if not array.size:
+            return array
+        lease = Lease(array, self)
+        memory = cupy.cuda.UnownedMemory(array.data.ptr, array.nbytes, lease, self._device)
+        pointer = cupy.cuda.MemoryPointer(memory, 0)
+        return cupy.ndarray(array.shape, array.dtype, pointer, array.strides)
+
+    def retire(self, array: Any) -> None:
+        """Free the array's memory, or let it wait until no other array is being created."""
+        if not self._lock.acquire(blocking=False):
+            self._retired.append(array)
+            return
+        if self._open:
+            self._retired.append(array)
+        else:
+            self._has_freed = True
+        self._lock.release()
+
+
+class Lease:
+    """The owner of an array's memory, in CuPy's eyes."""
+
+    def __init__(self, array: Any, residents: Residents) -> None:
+        self._array = array
+        self._residents = residents
+
+    def __del__(self) -> None:
+        self._residents.retire(self._array)
+
+
+@cache
+def residents_of(device: int) -> Residents:
+    return Residents(device)
