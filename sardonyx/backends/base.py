@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sardonyx.backends.executable import Executable, Replay, Spec
+from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.folder import Folder
 from sardonyx.backends.operations import Operations
 from sardonyx.backends.padding.protocols import Padding
@@ -210,8 +210,17 @@ class Backend(Operations):
 
     @property
     def interprets(self) -> bool:
-        """Whether NumPy can run programs of this backend step by step, until they are compiled."""
+        """Whether another library can run programs step by step, until they are compiled."""
         return False
+
+    @property
+    def reason_to_wait(self) -> str | None:
+        """Why no library runs programs before they are compiled, if that could be otherwise."""
+        return None
+
+    def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
+        """Return that library; a run of it ends when the function says so."""
+        raise NotImplementedError
 
     @property
     def reads_host_memory(self) -> bool:

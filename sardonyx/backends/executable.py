@@ -1,10 +1,10 @@
-"""Compiled functions, and the shapes and dtypes that they are compiled for."""
+"""Compiled functions, what runs before they are ready, and the shapes that they are for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -39,3 +39,13 @@ class Executable:
 
     run: Replay
     costs: Callable[[], Costs] | None = None
+
+
+class FirstTier(Protocol):
+    """Runs the steps of a segment for another backend, until its compiled function is ready."""
+
+    def run(self, replay: Replay, arrays: Sequence[Any], expected: Sequence[Spec]) -> list[Any]:
+        """Return the results as arrays of the other backend; raise if it has to compute them."""
+
+    def close(self) -> None:
+        """Free what later runs would have used; the compiled function is ready."""

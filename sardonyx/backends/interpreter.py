@@ -1,12 +1,19 @@
-"""NumPy for the steps of a program that is being compiled."""
+"""The steps of a program that is being compiled, on a library that needs no compiler.
+
+That is NumPy for the CPU, and CuPy for a CUDA device (`backends/cupy/interpreter.py`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from sardonyx.backends import windows
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Replay, Spec
 from sardonyx.backends.numpy import NumpyBackend
 
 # NumPy copies all windows of a convolution. For more bytes than these, the compiler is waited for.
@@ -19,15 +26,13 @@ FEWEST_ROWS = 8
 
 
 class Overtaken(Exception):  # noqa: N818  (a signal, not an error)
-    """The compiled program is ready, or NumPy would take longer than to wait for it."""
+    """The compiled program is ready, or has to be waited for."""
 
 
-class Interpreter(NumpyBackend):
-    """NumPy, until a function says that the compiled program is ready; then it raises."""
+class Overtakable(Backend):
+    """A library whose steps end when a function says that the compiled program is ready."""
 
-    def __init__(self, is_overtaken: Callable[[], bool]) -> None:
-        super().__init__()
-        self._is_overtaken = is_overtaken
+    _is_overtaken: Callable[[], bool]
 
     def begin_step(self) -> None:
         self._stop_if_overtaken()
@@ -50,6 +55,14 @@ class Interpreter(NumpyBackend):
 
         return super().scan(checked, *arguments, **options)
 
+
+class Interpreter(Overtakable, NumpyBackend):
+    """NumPy, until the compiled program is ready."""
+
+    def __init__(self, is_overtaken: Callable[[], bool]) -> None:
+        super().__init__()
+        self._is_overtaken = is_overtaken
+
     def matmul(self, a: Any, b: Any) -> Any:
         if min(a.ndim, b.ndim) < 2 or a.ndim == b.ndim == 2 or not b.size:
             return super().matmul(a, b)
@@ -69,3 +82,26 @@ class Interpreter(NumpyBackend):
         if math.prod((*x.shape[:2], *kernel, *sizes)) * x.itemsize > MOST_COLUMNS:
             raise Overtaken
         return super().convolution(x, weight, **options)
+
+
+class NumpyTier:
+    """NumPy for a backend on the CPU, which reads NumPy's arrays in place."""
+
+    def __init__(self, backend: Backend, is_overtaken: Callable[[], bool]) -> None:
+        self._backend = backend
+        self._xp = Interpreter(is_overtaken)
+
+    def run(self, replay: Replay, arrays: Sequence[Any], expected: Sequence[Spec]) -> list[Any]:
+        backend, xp = self._backend, self._xp
+        fetched = [backend.fetch(array) if backend.owns(array) else array for array in arrays]
+        with xp.scope():
+            results = list(map(np.asarray, replay(xp, *fetched)))
+        if [xp.spec(result) for result in results] != list(expected):
+            raise Overtaken
+        # The backend may share the memory of an array that is put, and callers write to theirs.
+        passed = set(map(id, fetched))
+        own = [r if r.base is None and id(r) not in passed else r.copy() for r in results]
+        return list(map(backend.put, own))
+
+    def close(self) -> None:
+        """Do nothing: NumPy retains no memory."""

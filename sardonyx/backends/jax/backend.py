@@ -18,10 +18,10 @@ from jax.sharding import SingleDeviceSharding
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
-from sardonyx.backends.executable import Executable, Replay, Spec
+from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
-from sardonyx.backends.jax import inline, memory, messages, nans, onednn, processes
+from sardonyx.backends.jax import first_tier, inline, memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import CompiledFolder
 from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
@@ -222,7 +222,14 @@ class JaxBackend(JaxOperations):
     @property
     def interprets(self) -> bool:
         is_exact = self.precision != "bfloat16" and not self.checked
-        return self.compiled and self._is_on_cpu and is_exact
+        return self.compiled and is_exact and self.reason_to_wait is None
+
+    @cached_property
+    def reason_to_wait(self) -> str | None:  # type: ignore[override]  # a property of the base
+        return first_tier.reason_to_wait(self._actual_device)
+
+    def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
+        return first_tier.first_tier(self, self._actual_device, is_overtaken)
 
     @property
     def watches_values(self) -> bool:

@@ -99,6 +99,7 @@ class CompiledModel(LoadedModel):
             shared=0,
             compile_seconds=self._seconds,
             interpreted=0,
+            uninterpreted={},
             unfused={},
             bytes_held=self._bytes_held(),
         )

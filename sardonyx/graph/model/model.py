@@ -145,6 +145,7 @@ class Model(OnnxModel):
             shared=shared.compiler.shared,
             compile_seconds=shared.compiler.seconds,
             interpreted=shared.compiler.interpreted,
+            uninterpreted=dict(shared.compiler.uninterpreted),
             unfused=dict(shared.compiler.unfused),
             bytes_held=shared.weights.bytes_held + shared.constants.bytes_held,
         )

@@ -24,6 +24,8 @@ class Stats:
     compile_seconds: float
     # Runs of segments step by step, before they were compiled.
     interpreted: int
+    # Why segments waited for the compiler in place of that, and how many.
+    uninterpreted: Mapping[str, int]
     # Why segments run step by step on CuPy, which fuses the others, and how many.
     unfused: Mapping[str, int]
     # Bytes on the device: weights, prepared weights, and constants.

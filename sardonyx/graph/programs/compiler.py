@@ -55,6 +55,8 @@ class Compiler:
     shared: int = 0
     # Runs of segments that were not compiled yet.
     interpreted: int = 0
+    # Why segments waited for the compiler, though calls were to go on, and how many.
+    uninterpreted: dict[str, int] = field(default_factory=dict)
     # Why segments run step by step on a backend that fuses steps, and how many.
     unfused: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -115,6 +117,8 @@ class Compiler:
         backend = self.backend
         name = None if key is None or backend.folder is None else name_of(key)
         if not self.interprets_segment(unit.segment):
+            if self.mode != NOW and backend.reason_to_wait is not None:
+                self._note_uninterpreted(backend.reason_to_wait)
             return self._compiled(unit, name, self.watch)
         stored = backend.stored(
             partial(unit.replay, backend), unit.arguments, donated=unit.donated, name=name
@@ -131,7 +135,13 @@ class Compiler:
             return executable
 
         interpretation = Interpretation(
-            backend, unit.replay, unit.results, unit.donated, compiled, self._note_interpreted
+            backend,
+            unit.replay,
+            unit.results,
+            unit.donated,
+            compiled,
+            note_run=self._note_interpreted,
+            note_wait=self._note_uninterpreted,
         )
         interpretation.compiles_by_itself = self.mode == BACKGROUND
         return interpretation
@@ -139,6 +149,10 @@ class Compiler:
     def _note_interpreted(self) -> None:
         with self._lock:
             self.interpreted += 1
+
+    def _note_uninterpreted(self, reason: str) -> None:
+        with self._lock:
+            self.uninterpreted[reason] = self.uninterpreted.get(reason, 0) + 1
 
     def _compiled(self, unit: Unit, name: str | None, watch: Watch) -> Executable:
         start = time.perf_counter()

@@ -1,26 +1,26 @@
-"""A segment runs step by step on NumPy until its compiled function is ready."""
+"""A segment runs step by step on another library until its compiled function is ready."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import Event, Lock
 from typing import Any
 from weakref import ref
 
-import numpy as np
-
 from sardonyx.backends.base import Backend
-from sardonyx.backends.executable import Executable, Replay, Spec
-from sardonyx.backends.interpreter import Interpreter, Overtaken
+from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
+from sardonyx.backends.interpreter import Overtaken
 from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Segment, Step
 from sardonyx.graph.tracing.subgraphs import BodyCall
 from sardonyx.ops.definition import OnBackend
+from sardonyx.printable import first_line
 
 # Seconds that the first run may take before the compiler starts. A second run starts it at once, so
 # that nothing is compiled for shapes that come only once.
@@ -37,7 +37,9 @@ class Interpretation:
         results: Sequence[Spec],
         donated: Sequence[int],
         compile_segment: Callable[[bool], Executable],
+        *,
         note_run: Callable[[], None],
+        note_wait: Callable[[str], None],
     ) -> None:
         self._backend = backend
         self._replay = replay
@@ -45,10 +47,11 @@ class Interpretation:
         self._donated = donated
         self._compile_segment = compile_segment
         self._note_run = note_run
+        self._note_wait = note_wait
         # Set when the compiled function is ready, or must be waited for.
         self._is_over = Event()
-        # Through a weak reference: a compile that waits for its turn is dropped with its model.
-        self._interpreter = Interpreter(partial(_is_overtaken, ref(self)))
+        # Created by the first run, which waits for the compiled function if that fails.
+        self._tier: FirstTier | None = None
         # False if only `compiled` compiles it.
         self.compiles_by_itself = True
         # What another process is to find is compiled even if it runs only once.
@@ -69,6 +72,7 @@ class Interpretation:
         with self._compiling:
             if self._executable is None:
                 self._executable = self._compile_segment(is_awaited)
+                self._close_tier()
             self._is_over.set()
             return self._executable
 
@@ -87,32 +91,38 @@ class Interpretation:
         self._has_run = True
         try:
             results = self._stepped(arrays)
-        except Exception:  # The compiled function says what is wrong, if anything is.
+        except Exception as error:  # The compiled function says what is wrong, if anything is.
+            if not isinstance(error, Overtaken):
+                self._note_wait(f"{type(error).__name__}: {first_line(error)}")
             self.give_up()
-            return None
-        self._submit_if_late()
-        self._note_run()
-        return results
+        else:
+            self._submit_if_late()
+            self._note_run()
+            return results
+        # Without the error, whose frames hold arrays.
+        self._close_tier()
+        return None
 
     def _stepped(self, arrays: Sequence[Any]) -> list[Any]:
-        backend, xp = self._backend, self._interpreter
+        backend = self._backend
         donated = [arrays[i] for i in self._donated]
         # The compiled function refuses a donated array that is passed twice, and other devices.
         is_twice = len(set(map(id, donated))) < len(donated)
         if is_twice or backend.watches_values or not all(map(backend.is_here, arrays)):
             raise Overtaken
-        fetched = [backend.fetch(array) if backend.owns(array) else array for array in arrays]
-        with xp.scope():
-            results = list(map(np.asarray, self._replay(xp, *fetched)))
-        if [xp.spec(result) for result in results] != self._results:
-            raise Overtaken
-        # The backend may share the memory of an array that is put, and callers write to theirs.
-        passed = set(map(id, fetched))
-        own = [r if r.base is None and id(r) not in passed else r.copy() for r in results]
-        placed = list(map(backend.put, own))
+        if self._tier is None:
+            # Through a weak reference: a compile that waits for its turn is dropped with its model.
+            self._tier = backend.first_tier(partial(_is_overtaken, ref(self)))
+        results = self._tier.run(self._replay, arrays, self._results)
         for array in donated:
             backend.discard(array)
-        return placed
+        return results
+
+    def _close_tier(self) -> None:
+        if self._tier is not None:
+            # After a fault of the device this fails too, and the compiled function says so.
+            with suppress(Exception):
+                self._tier.close()
 
     def is_overtaken(self) -> bool:
         """Whether a run ends here; asked before each step."""
@@ -152,7 +162,7 @@ def _compile(reference: ref[Interpretation]) -> None:
 
 
 def can_be_interpreted(segment: Segment) -> bool:
-    """Whether NumPy can run the steps; padded ones and users' own are for the backend alone."""
+    """Whether another library can run the steps; padded ones and users' own it cannot."""
     return not segment.host and all(map(_is_for_any_backend, segment.steps))
 
 
