@@ -123,6 +123,10 @@ class Backend(Operations):
         """Convert an array of another library (anything with `__dlpack__`) to this library."""
         raise NotImplementedError
 
+    def to_donate(self, value: Array) -> Array:
+        """Return an adopted array, or a copy if its memory is not the library's to donate."""
+        return value
+
     def shield(self, value: Array) -> Array:
         """Return `value` or a copy, so that writing to the result does not change the original."""
         return value

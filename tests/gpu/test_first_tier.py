@@ -144,7 +144,9 @@ def test_a_loop_with_a_random_draw_is_the_same(tiers: list[Any]) -> None:
 
 
 def test_writing_to_an_input_or_a_result_changes_nothing_else(tiers: list[Any]) -> None:
-    proto = model([node("Flatten", ["x"], ["y"], axis=0), node("Neg", ["x"], ["z"])], ["x"], ["y", "z"])
+    proto = model(
+        [node("Flatten", ["x"], ["y"], axis=0), node("Neg", ["x"], ["z"])], ["x"], ["y", "z"]
+    )
     loaded = sardonyx.load(proto, backend="jax", compile="never")
     x = X.copy()
     y, z = loaded(x)
@@ -395,6 +397,25 @@ def test_a_copy_for_jax_shares_no_memory() -> None:
     np.testing.assert_array_equal(copy, np.arange(4096))
     donated = jax.jit(lambda x: x + 1, donate_argnums=0)(copy)
     np.testing.assert_array_equal(donated, np.arange(1, 4097))
+
+
+def test_foreign_arrays_are_copied_before_jax_donates_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JaxBackend, "interprets", False)
+    copied = []
+    monkeypatch.setattr(JaxBackend, "to_donate", lambda self, array: copied.append(1) or array)
+
+    class Foreign:
+        def __init__(self, array: np.ndarray[Any, Any]) -> None:
+            self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return self.array
+
+    loaded = sardonyx.load(doubled(), backend="jax", compile="now")
+    loaded(Foreign(X))
+    assert not copied
+    loaded.bind(donate="x")(Foreign(X))
+    assert copied
 
 
 # -- JAX on CUDA ----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 
 import cupy
 
-OUT_OF_MEMORY = "the device is out of memory; use smaller inputs or another device"
+OUT_OF_MEMORY = "the device is out of memory"
 # What the messages of CUDA's driver, of its runtime and of CuPy's loader mean.
 EXPLANATIONS = {
     "cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY": OUT_OF_MEMORY,

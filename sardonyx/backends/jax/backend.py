@@ -157,6 +157,10 @@ class JaxBackend(JaxOperations):
         except (AttributeError, BufferError, TypeError, RuntimeError, ValueError):
             return self.put(np.asarray(value))
 
+    def to_donate(self, value: Any) -> Any:
+        # XLA ends the process if another library's memory is donated on a GPU.
+        return value if self._is_on_cpu else first_tier.own_copy(value)
+
     def uncompiled(self) -> Backend:
         return JaxBackend(self.device, jit=False, settings=self.settings)
 
@@ -225,7 +229,7 @@ class JaxBackend(JaxOperations):
         return self.compiled and is_exact and self.reason_to_wait is None
 
     @cached_property
-    def reason_to_wait(self) -> str | None:  # type: ignore[override]  # a property of the base
+    def reason_to_wait(self) -> str | None:
         return first_tier.reason_to_wait(self._actual_device)
 
     def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:

@@ -47,10 +47,13 @@ def copy_of(array: Any) -> jax.Array:
 
     XLA ends the process if memory that is not its own is donated.
     """
-    shared = jax.dlpack.from_dlpack(array)
-    (device,) = shared.devices()
-    copy: jax.Array = jax.device_put(shared, device, may_alias=False)
-    return copy.block_until_ready()
+    return own_copy(jax.dlpack.from_dlpack(array)).block_until_ready()
+
+
+def own_copy(array: jax.Array) -> jax.Array:
+    (device,) = array.devices()
+    copy: jax.Array = jax.device_put(array, device, may_alias=False)
+    return copy
 
 
 def _cupy(module: str) -> Any:

@@ -173,7 +173,12 @@ def _is_shape(value: Any) -> bool:
 
 
 def importer(
-    array: Any, info: ValueInfo, backend: Backend, *, copies: bool = False
+    array: Any,
+    info: ValueInfo,
+    backend: Backend,
+    *,
+    copies: bool = False,
+    is_donated: bool = False,
 ) -> Convert | None:
     """Return the conversion of a caller's array to an array of `backend`; None if not needed.
 
@@ -190,7 +195,8 @@ def importer(
             )
         if isinstance(array, Described):
             return partial(_convert, backend, lambda each: backend.adopt(each.original), info)
-        return partial(_convert, backend, backend.adopt, info)
+        adopt = partial(_adopted_to_donate, backend) if is_donated else backend.adopt
+        return partial(_convert, backend, adopt, info)
     # Asked of subclasses alone, because NumPy imports its masked arrays when they are first named.
     if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
         raise InvalidInput(
@@ -212,6 +218,10 @@ def importer(
     if backend.takes_numpy:
         return None if is_plain and not copies else plain
     return partial(_convert, backend, lambda a: backend.put(plain(a)), info)
+
+
+def _adopted_to_donate(backend: Backend, array: Any) -> Any:
+    return backend.to_donate(backend.adopt(array))
 
 
 def _convert(backend: Backend, conversion: Convert, info: ValueInfo, array: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from threading import Lock
@@ -48,6 +48,7 @@ class Entry:
         infos: Sequence[ValueInfo],
         compiler: Compiler,
         weights: Weights,
+        donated: Collection[str] = (),
     ) -> Entry:
         """Check the arrays of a call against the model; return the entry for such calls."""
         backend = compiler.backend
@@ -58,7 +59,10 @@ class Entry:
         ]
         arrays = [array for array, _ in pairs]
         is_numpy = all(isinstance(array, np.ndarray) for array in arrays)
-        importers = [importer(array, info, backend, copies=not is_numpy) for array, info in pairs]
+        importers = [
+            importer(array, info, backend, copies=not is_numpy, is_donated=info.name in donated)
+            for array, info in pairs
+        ]
         sizes: dict[str, int] = {}
         with backend.scope():
             for (array, info), convert in zip(pairs, importers, strict=True):

@@ -197,7 +197,7 @@ class Form:
         *,
         learns: bool,
     ) -> Entry:
-        entry = Entry.of(arguments, self._infos, self._shared.compiler, weights)
+        entry = Entry.of(arguments, self._infos, self._shared.compiler, weights, options.donated)
         padded = self._padded_calls
         if padded is None or (isinstance(padded, AutomaticCalls) and not learns):
             return entry
