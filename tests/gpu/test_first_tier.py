@@ -1,7 +1,7 @@
 """CuPy runs what XLA has not compiled yet, and everything else is as with NumPy on the CPU.
 
-JAX needs no CUDA here: arrays of its CPU enter and leave by copies through the host, or in place
-where the device's memory is the host's. On a GPU the last tests run CuPy beside JAX on CUDA.
+JAX needs no CUDA here: arrays of its CPU enter and leave by copies through the host. On a machine
+with a GPU, JAX runs there, and the last tests share arrays as calls do.
 """
 
 from __future__ import annotations
@@ -50,10 +50,8 @@ NETWORKS = [
 
 
 @pytest.fixture(autouse=True)
-def _cpu(cupy_backend: CupyBackend) -> Any:
-    """JAX on the CPU, also on a machine with a GPU."""
-    with jax.default_device(jax.devices("cpu")[0]):
-        yield
+def _device(cupy_backend: CupyBackend) -> None:
+    """These tests need a device."""
 
 
 @pytest.fixture
