@@ -8,37 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sardonyx.backends.executable import Spec
 from sardonyx.backends.fusion.kernel_source import KernelSource
-from sardonyx.backends.fusion.program import Launch, Program, fused
-from sardonyx.backends.numpy import HOST
+from sardonyx.backends.fusion.program import Program, fused
 from sardonyx.ops.activation import Gelu, Relu, Softmax
 from sardonyx.ops.convolution import Conv
 from sardonyx.ops.normalization import GroupNormalization, LayerNormalization, RMSNormalization
 from sardonyx.ops.pooling import MaxPool
 from sardonyx.ops.quantization import DequantizeLinear
+from tests.support.cuda_sources import Sources
 
 FLOAT = np.dtype(np.float32)
 Function = Callable[..., Sequence[Any]]
-
-
-class Sources:
-    """A library that compiles nothing, and lists the kernels that it is asked for."""
-
-    def __init__(self) -> None:
-        self.sources: list[KernelSource] = []
-
-    def spec(self, value: Any) -> Spec:
-        return HOST.spec(value)
-
-    put = shield = contiguous = staticmethod(HOST.put)
-
-    def blank(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        return np.zeros(shape, dtype)
-
-    def launcher(self, source: KernelSource) -> Launch:
-        self.sources.append(source)
-        return lambda arrays: None
 
 
 def sources_of(function: Function, *shapes: Any, dtype: Any = FLOAT) -> list[KernelSource]:

@@ -420,3 +420,36 @@ def test_what_cannot_be_traced_runs_step_by_step(cupy_backend: CupyBackend) -> N
     executable = cupy_backend.bind(function, [x], reasons.append)
     np.testing.assert_array_equal(cupy_backend.fetch(executable.run(x)[0]), [4.0, 6.0])
     assert reasons == ["NotFused: the shape of an array is unknown"]
+
+
+NEAR = {
+    "float32": ((512, 513), np.float32),
+    "float16": ((2**18,), np.float16),
+    "bfloat16": ((4, 2**17), BFLOAT16),
+    "float64": ((2**18,), np.float64),
+    "two to a thread": ((2**18 + 2,), np.float32),
+    "odd": ((2**18 + 1,), np.float32),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_neighbours_are_read_together(cupy_backend: CupyBackend, name: str) -> None:
+    shape, dtype = NEAR[name]
+    generator = np.random.default_rng(3)
+    x, y = (generator.normal(size=shape).astype(dtype) for _ in range(2))
+
+    def function(xp: Any, x: Any, y: Any) -> Any:
+        row = y[..., :1]
+        return [xp.abs(x) + y, x > y, xp.astype(x * row, np.dtype(np.int8))]
+
+    assert_same(cupy_backend, function, x, y)
+
+
+def test_arrays_at_any_address_are_read_together(cupy_backend: CupyBackend) -> None:
+    size = 2**18
+    values = np.arange(size + 1, dtype=np.float32)
+    with cupy_backend.scope():
+        view = cupy_backend.put(values)[1:]
+        executable = cupy_backend.bind(lambda xp, x: [x * 2], [view], lambda reason: None)
+        (result,) = executable.run(view)
+    np.testing.assert_array_equal(cupy_backend.fetch(result), values[1:] * 2)

@@ -45,8 +45,10 @@ class FusedSegments(Backend):
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
         return cupy.empty(shape, dtype)
 
-    def contiguous(self, array: Any) -> Any:
-        return array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
+    def contiguous(self, array: Any, alignment: int) -> Any:
+        if not array.flags.c_contiguous:
+            return cupy.ascontiguousarray(array)
+        return array if array.data.ptr % alignment == 0 else array.copy()
 
     def launcher(self, source: KernelSource) -> Launch:
         kernel = compiled_kernel(source.source, source.name)

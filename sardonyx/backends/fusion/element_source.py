@@ -33,6 +33,8 @@ class Elements:
     lines: Lines = field(default_factory=Lines)
     # Variables of the reductions along the kernel's rows.
     by_row: dict[Node, str] = field(default_factory=dict)
+    # Elements at the thread's own place that were read together with their neighbours.
+    near: dict[Node, str] = field(default_factory=dict)
     rows: Any = None
 
     def value(self, node: Node, digits: Digits) -> str:
@@ -60,8 +62,7 @@ class Elements:
         key = (node, digits)
         kind = register_type(node.dtype)
         if node in self.arrays:
-            place = place_of(digits, self.lines)
-            return self.lines.define(key, kind, loaded(f"{self.arrays[node]}[{place}]", node.dtype))
+            return self.lines.define(key, kind, loaded(self._read(node, digits), node.dtype))
         if isinstance(node, Indexed):
             reader = _Reader(self, node)
             source = node.operands[0]
@@ -80,6 +81,11 @@ class Elements:
             for o in node.operands
         ]
         return self.lines.define(key, kind, expression(node, operands))
+
+    def _read(self, node: Node, digits: Digits) -> str:
+        if node in self.near and digits == self.kernel.space.whole:
+            return self.near[node]
+        return f"{self.arrays[node]}[{place_of(digits, self.lines)}]"
 
     def _joined(self, node: Joined, digits: Digits, kind: str) -> str:
         """Only the part that holds the element is read."""

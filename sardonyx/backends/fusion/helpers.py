@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 
 _HELPERS = {
+    "Vector": """
+template <class T, int count> struct alignas(sizeof(T) * count) Vector { T element[count]; };
+""",
     "from_bfloat16": """
 __device__ inline float from_bfloat16(unsigned short bits) {
     return __uint_as_float((unsigned int)bits << 16);

@@ -39,8 +39,8 @@ class Library(Protocol):
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
         """Return an array that holds anything."""
 
-    def contiguous(self, array: Any) -> Any:
-        """Return the array, or a copy whose elements lie in row-major order."""
+    def contiguous(self, array: Any, alignment: int) -> Any:
+        """Return the array, or a copy that is aligned and whose elements lie in row-major order."""
 
     def launcher(self, source: KernelSource) -> Launch:
         """Compile a kernel; the function launches it on arrays."""
@@ -152,7 +152,7 @@ def _launching(source: KernelSource, xp: Library) -> Any:
 
     def run(arrays: Sequence[Any]) -> Sequence[Any]:
         results = [xp.blank(shape, dtype) for shape, dtype in specs]
-        launch([*map(xp.contiguous, arrays), *results])
+        launch([*[xp.contiguous(array, source.alignment) for array in arrays], *results])
         return results
 
     return run
