@@ -85,8 +85,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     of the two differ by rounding. With "now" each call runs compiled programs, and the first one
     waits; `model.compile(...)` compiles ahead of it. With "never" only `model.compile(...)` does.
     Programs for sizes that change are compiled in the background as well, except with explicit
-    `buckets`, and where each call has a new size. GPUs and TPUs have nothing to run before, so
-    "now" always holds there, as it does with `checked`, and for operators of your own.
+    `buckets`, and where each call has a new size. On CUDA new signatures run on CuPy, if it is
+    installed and `memory_fraction` is not set. TPUs have nothing to run before, so "now" always
+    holds there, as it does with `checked`, and for operators of your own.
 
     By default a file may deviate from the standard as files of real exporters do, in the ways that
     docs/accepted.md lists. `strict=True` refuses all of these. With `strict=False` they are

@@ -84,6 +84,17 @@ def test_views_keep_their_strides(cupy_backend: CupyBackend, producer: Any, view
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_kernels_read_large_arrays_from_any_element_on(
+    cupy_backend: CupyBackend, producer: Any, start: int
+) -> None:
+    whole = cupy.ones(2**18 + 3, np.float32)
+    loaded = sardonyx.load(added(), backend=cupy_backend)
+    for _ in range(3):
+        assert (loaded(producer(whole[start : start + 2**18])) == 2).all()
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
 def test_the_memory_lives_as_long_as_the_array(cupy_backend: CupyBackend, producer: Any) -> None:
     adopted: Any = cupy_backend.adopt(producer(counted((2, 3))))
     others = [counted((2, 3)) * 0 for _ in range(4)]
