@@ -21,8 +21,10 @@ import onnx
 from onnx.backend.test import BackendTest
 from onnx.backend.test.loader import load_model_tests
 
+import sardonyx
 from sardonyx.backends import find
 from sardonyx.backends.base import Backend
+from sardonyx.graph.programs.compiler import NOW
 from sardonyx.onnx_backend import SardonyxBackend
 from tests.conftest import backends_present
 
@@ -241,5 +243,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder, patch.dict("os.environ", ONNX_MODELS=folder):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.dict("os.environ", ONNX_MODELS=folder),
+        # Otherwise each case, which runs once, would run on NumPy or CuPy in place of JAX.
+        patch.dict(sardonyx.load.__kwdefaults__, compile=NOW),
+    ):
         main(sys.argv[1:])
