@@ -19,6 +19,7 @@ import onnx
 import pytest
 
 import sardonyx
+from sardonyx.backends import find
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.interpreter import Overtaken
 from sardonyx.backends.jax import first_tier
@@ -68,8 +69,10 @@ def tiers(cupy_backend: CupyBackend, monkeypatch: pytest.MonkeyPatch) -> list[An
 
     monkeypatch.setattr(JaxBackend, "first_tier", on_cupy)
     # As on CUDA: the kernels of a CPU are not in the program, and host steps upload.
-    monkeypatch.setattr(JaxBackend, "fuses", False)
-    monkeypatch.setattr(JaxBackend, "reads_host_memory", False)
+    for name in ("fuses", "reads_host_memory"):
+        monkeypatch.setattr(JaxBackend, name, False)
+        # Models share this backend, which may have looked before.
+        monkeypatch.setitem(find("jax").__dict__, name, False)
     return created
 
 
