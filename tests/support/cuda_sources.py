@@ -22,7 +22,7 @@ class Sources:
     def spec(self, value: Any) -> Spec:
         return HOST.spec(value)
 
-    put = shield = staticmethod(HOST.put)
+    place = shield = staticmethod(HOST.put)
 
     def contiguous(self, array: Any, alignment: int) -> Any:
         return array
