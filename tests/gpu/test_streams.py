@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -182,6 +185,35 @@ def test_uploading_many_weights_waits_only_for_their_stream(
         for name in loaded.params:
             assert loaded.params[name] is not None
     assert log.DEVICE_AWAITED not in {entry.kind for entry in entries}
+
+
+def test_weights_wait_for_a_capture_of_another_thread(cupy_backend: CupyBackend) -> None:
+    loaded = sardonyx.load(product(), backend=cupy_backend)
+    x = np.ones((2, 4), np.float32)
+    loaded(x)
+    begun, refused = threading.Event(), []
+    stream = new_stream()
+
+    def capture() -> None:
+        stream.begin_capture()
+        begun.set()
+        time.sleep(0.2)
+        try:
+            stream.end_capture()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=capture)
+    for factor in (2, 3):
+        loaded.params["w"] = W * factor
+        loaded(x)
+        gc.collect()  # the former weight is free now
+    thread.start()
+    begun.wait()
+    loaded.params["w"] = W * 4
+    thread.join()
+    np.testing.assert_array_equal(loaded(x), x @ W * 4)
+    assert len(refused) == 1, "nothing waited for the device during the capture"
 
 
 # -- threads --------------------------------------------------------------------------------------

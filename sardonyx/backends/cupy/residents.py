@@ -12,9 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
+from time import monotonic, sleep
 from typing import Any
 
 import cupy
+from cupy.cuda.runtime import CUDARuntimeError
+
+# CUDA's errors for a wait while a thread captures a stream into a graph, which takes milliseconds.
+CAPTURING = (900, 901)
+SECONDS_OF_A_CAPTURE = 10.0
+SECONDS_BETWEEN_TRIALS = 0.01
 
 
 class Residents:
@@ -49,7 +56,7 @@ class Residents:
     def _begin(self) -> None:
         with self._lock:
             if self._has_freed:
-                cupy.cuda.runtime.deviceSynchronize()
+                _wait_for_device()
                 self._has_freed = False
             self._open += 1
 
@@ -97,6 +104,19 @@ class Lease:
 
     def __del__(self) -> None:
         self._residents.retire(self._array)
+
+
+def _wait_for_device() -> None:
+    end = monotonic() + SECONDS_OF_A_CAPTURE
+    while True:
+        try:
+            cupy.cuda.runtime.deviceSynchronize()
+        except CUDARuntimeError as error:
+            if error.status not in CAPTURING or monotonic() > end:
+                raise
+            sleep(SECONDS_BETWEEN_TRIALS)
+        else:
+            return
 
 
 @cache
