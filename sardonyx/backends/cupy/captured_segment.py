@@ -11,14 +11,10 @@ import cupy
 from cupy.cuda import runtime
 
 from sardonyx.backends.cupy.cublas_handles import workspace_of_capture
-from sardonyx.backends.cupy.graph_memory import Allocation, GraphMemory
+from sardonyx.backends.cupy.graph_memory import Allocation, GraphMemory, NotCaptured
 from sardonyx.backends.fusion.arenas import Arena
 from sardonyx.backends.fusion.program import Program
 from sardonyx.backends.fusion.steps import UnexpectedArray
-
-
-class NotCaptured(Exception):  # noqa: N818  (a signal, not an error)
-    """A segment cannot be captured; the text is the reason."""
 
 
 class CapturedSegment:

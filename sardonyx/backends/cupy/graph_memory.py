@@ -14,6 +14,10 @@ UNIT = 512
 MOST_TIMES = 4
 
 
+class NotCaptured(Exception):  # noqa: N818  (a signal, not an error)
+    """A segment cannot be captured; the text is the reason."""
+
+
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class GraphMemory:
     """Blocks that all graphs of a model share on a stream, where only one of them runs at a time.
@@ -71,3 +75,8 @@ class _Loan:
 
     def __del__(self) -> None:
         self._free.append(self.block)
+
+
+def is_capturing() -> bool:
+    """Whether this thread captures a segment, and not a caller something of its own."""
+    return isinstance(getattr(cupy.cuda.get_allocator(), "__self__", None), Allocation)
