@@ -23,13 +23,18 @@ class Library(NamedTuple):
     # For calls that CuPy's modules need to exist and that are not emulated: the library's status
     # "not supported".
     unsupported: int
+    # Another library, through which a program finds its functions too.
+    needs: str | None = None
 
 
 MATHEMATICS = (
+    # Before cuBLAS, which is linked to it.
+    Library("libcublasLt.so.13", ("libraries/blas_lt.cpp", "libraries/blas_lt_products.cpp"), 15),
     Library(
         "libcublas.so.13",
         ("libraries/blas_products.cpp", "libraries/blas_vectors.cpp", "libraries/blas_systems.cpp"),
         15,
+        needs="libcublasLt.so.13",
     ),
     Library("libcusolver.so.12", ("libraries/solver.cpp",), 9),
     Library("libcufft.so.12", ("libraries/fft.cpp",), 16),
@@ -57,7 +62,6 @@ def libraries(layout: Layout, pool: Executor) -> None:
         _link_mathematics(layout, library, _results(parts[library.name]))
     # CuPy's runtime module and its loader look for these under names of their own.
     (layout.libraries / "libcudart.so.13").symlink_to(driver.name)
-    (layout.libraries / "libcublasLt.so.13").symlink_to("libcublas.so.13")
     (layout.libraries / "libnvJitLink.so.13").symlink_to("libcurand.so.10")
 
 
@@ -88,7 +92,9 @@ def _link_mathematics(layout: Layout, library: Library, objects: list[Path]) -> 
     versions.write_text(f"{library.name} {{ global: *; }};\n")
     stubs = layout.folder / "objects" / f"{library.name}.cpp"
     stubs.write_text(_stubs(layout, library, objects))
-    link(target, [*objects, stubs], f"-Wl,--version-script,{versions}", layout.driver)
+    needed = ["-Wl,--no-as-needed", layout.libraries / library.needs] if library.needs else []
+    parts = [*objects, stubs]
+    link(target, parts, f"-Wl,--version-script,{versions}", layout.driver, *needed)
 
 
 def _stubs(layout: Layout, library: Library, objects: list[Path]) -> str:

@@ -1,13 +1,12 @@
 // cuBLAS: its handles, and products of matrices of every type that it takes.
 #include "blas.h"
+#include "blas_types.h"
 #include "dense.h"
 #include "dtypes.h"
 
 using namespace emulated;
 
 namespace {
-
-enum DataType { F32 = 0, F64 = 1, F16 = 2, I8 = 3, C64 = 4, C128 = 5, I32 = 10, BF16 = 14 };
 
 template <class T>
 constexpr DataType TYPE_OF = F32;
@@ -17,6 +16,13 @@ template <>
 constexpr DataType TYPE_OF<Complex64> = C64;
 template <>
 constexpr DataType TYPE_OF<Complex128> = C128;
+
+template <class T>
+constexpr ComputeType COMPUTE_OF = IN_F32;
+template <>
+constexpr ComputeType COMPUTE_OF<double> = IN_F64;
+template <>
+constexpr ComputeType COMPUTE_OF<Complex128> = IN_F64;
 
 // C = alpha op(A) op(B) + beta C, by columns.
 struct Product {
@@ -134,9 +140,12 @@ API cublasGemmStridedBatchedEx(Handle* handle, int opa, int opb, int m, int n, i
                                const void* alpha, const void* a, int type_a, int lda,
                                long long stride_a, const void* b, int type_b, int ldb,
                                long long stride_b, const void* beta, void* c, int type_c, int ldc,
-                               long long stride_c, int count, int, int) {
+                               long long stride_c, int count, int compute, int) {
   const Multiply function = function_for(type_a, type_b, type_c);
-  if (!function) return NOT_SUPPORTED;
+  if (!function || !can_compute(compute, type_a, type_c)) return NOT_SUPPORTED;
+  // 8-bit integers are multiplied in fours.
+  if (type_a == I8 && ((uintptr_t(a) | uintptr_t(b) | lda | ldb | stride_a | stride_b) % 4))
+    return NOT_SUPPORTED;
   const Product product = {opa, opb, m, n, k, lda, ldb, ldc};
   if (!product.is_valid() || count < 0) return INVALID_VALUE;
   return function(handle, product, alpha, beta, {a, b, c, stride_a, stride_b, stride_c, count});
@@ -153,7 +162,7 @@ API cublasSgemmEx(Handle* handle, int opa, int opb, int m, int n, int k, const f
                   const void* a, int type_a, int lda, const void* b, int type_b, int ldb,
                   const float* beta, void* c, int type_c, int ldc) {
   return cublasGemmEx(handle, opa, opb, m, n, k, alpha, a, type_a, lda, b, type_b, ldb, beta, c,
-                      type_c, ldc, 0, 0);
+                      type_c, ldc, IN_F32, 0);
 }
 
 #define GEMM(L, T)                                                                                 \
@@ -161,7 +170,7 @@ API cublasSgemmEx(Handle* handle, int opa, int opb, int m, int n, int k, const f
                          const T* a, int lda, const T* b, int ldb, const T* beta, T* c, int ldc) { \
     const DataType type = TYPE_OF<T>;                                                              \
     return cublasGemmEx(handle, opa, opb, m, n, k, alpha, a, type, lda, b, type, ldb, beta, c,     \
-                        type, ldc, 0, 0);                                                          \
+                        type, ldc, COMPUTE_OF<T>, 0);                                              \
   }                                                                                                \
   API cublas##L##gemmStridedBatched(Handle* handle, int opa, int opb, int m, int n, int k,         \
                                     const T* alpha, const T* a, int lda, long long stride_a,       \
@@ -169,8 +178,8 @@ API cublasSgemmEx(Handle* handle, int opa, int opb, int m, int n, int k, const f
                                     int ldc, long long stride_c, int count) {                      \
     const DataType type = TYPE_OF<T>;                                                              \
     return cublasGemmStridedBatchedEx(handle, opa, opb, m, n, k, alpha, a, type, lda, stride_a, b, \
-                                      type, ldb, stride_b, beta, c, type, ldc, stride_c, count, 0, \
-                                      0);                                                          \
+                                      type, ldb, stride_b, beta, c, type, ldc, stride_c, count,    \
+                                      COMPUTE_OF<T>, 0);                                           \
   }                                                                                                \
   API cublas##L##gemmBatched(Handle* handle, int opa, int opb, int m, int n, int k,                \
                              const T* alpha, const T* const* a, int lda, const T* const* b,        \

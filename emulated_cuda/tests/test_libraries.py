@@ -40,25 +40,38 @@ def test_products_of_transposed_and_strided_matrices() -> None:
     np.testing.assert_allclose(cupy.asnumpy(cupy.outer(x[0], x[1])), np.outer(a[0], a[1]))
 
 
-INT8, INT32, FLOAT16 = 3, 10, 2
+INT8, INT32, FLOAT16, FLOAT32 = 3, 10, 2, 0
+IN_FLOAT32, IN_FLOAT64, IN_INT32 = 68, 70, 72
 
 
-def multiply(type_in: int, type_out: int) -> None:
+def multiply(type_in: int, type_out: int, compute: int, offset: int = 0) -> None:
     """cublasGemmEx of one-element matrices, whatever they hold."""
     memory = cupy.zeros(8, np.int32)
-    one = np.ones(1, np.float32)
+    one = np.ones(1, np.float64)
+    place = memory.data.ptr + offset
     cublas.gemmEx(
         cupy.cuda.device.get_cublas_handle(),
         *(0, 0, 1, 1, 1, one.ctypes.data),
-        *(memory.data.ptr, type_in, 1, memory.data.ptr, type_in, 1, one.ctypes.data),
-        *(memory.data.ptr, type_out, 1, 0, 0),
+        *(place, type_in, 4, place, type_in, 4, one.ctypes.data),
+        *(memory.data.ptr, type_out, 4, compute, 0),
     )
 
 
 def test_types_that_cublas_does_not_multiply_are_refused() -> None:
-    multiply(INT8, INT32)
+    multiply(INT8, INT32, IN_INT32)
+    multiply(FLOAT16, FLOAT16, IN_FLOAT32)
+    for types in (
+        (INT8, FLOAT16, IN_FLOAT32),
+        (INT8, INT32, IN_FLOAT32),
+        (FLOAT32, FLOAT32, IN_FLOAT64),
+    ):
+        with pytest.raises(cublas.CUBLASError, match="NOT_SUPPORTED"):
+            multiply(*types)
+
+
+def test_integers_have_to_lie_in_fours() -> None:
     with pytest.raises(cublas.CUBLASError, match="NOT_SUPPORTED"):
-        multiply(INT8, FLOAT16)
+        multiply(INT8, INT32, IN_INT32, offset=1)
 
 
 def test_sizes_that_do_not_fit_are_refused() -> None:

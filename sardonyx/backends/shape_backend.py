@@ -218,6 +218,12 @@ class ShapeBackend(OnDevice):
     def integer_matmul(self, a: Any, b: Any) -> Any:
         return shape_array(product_shape(a, b), np.int32)
 
+    def int8_product(self, a: Any, b: Any) -> Any:
+        return self.integer_matmul(a, self.matrix_transpose(b))
+
+    def matmul_and_more(self, a: Any, b: Any, *others: Any, epilogue: Any) -> Any:
+        return self.matmul(a, b)
+
     def tensordot(self, a: Any, b: Any, *, axes: Any = 2) -> Any:
         if isinstance(axes, int):
             axes = range(a.ndim - axes, a.ndim), range(axes)

@@ -40,7 +40,10 @@ def product_and_more(
     xp: Backend, A: Array, B: Array, *others: Array, epilogue: Epilogue, is_transposed: bool
 ) -> Array:
     """Multiply rows by a matrix, then apply the epilogue with `others`, its bias and addend."""
-    Y = xp.matmul(A, xp.matrix_transpose(B) if is_transposed else B)
+    B = xp.matrix_transpose(B) if is_transposed else B
+    if xp.multiplies_with(A, B, others, epilogue):
+        return xp.matmul_and_more(A, B, *others, epilogue=epilogue)
+    Y = xp.matmul(A, B)
     return _with_epilogue(xp, Y, epilogue, others, (-1,))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 import pytest
+
+from tests.gpu.test_cupy_faults import said_by
 
 if TYPE_CHECKING:
     from sardonyx.backends.cupy.backend import CupyBackend
@@ -344,3 +347,43 @@ def test_a_thread_takes_the_handle_of_one_that_has_ended(xp: CupyBackend) -> Non
         thread.start()
         thread.join()
     assert pointers[0] == pointers[1] != handle().ready()
+
+
+TWO_DEVICES = """
+import threading
+import cupy, numpy as np
+from sardonyx.backends import find
+if cupy.cuda.runtime.getDeviceCount() > 1:
+    a = np.random.default_rng(0).normal(size=(4, 4)).astype("f")
+    q = np.arange(16, dtype=np.int8).reshape(4, 4)
+
+    def multiply(device):
+        xp = find("cupy", f"cuda:{device}")
+        for _ in range(3):
+            with xp.scope():
+                x, y = cupy.asarray(a), cupy.asarray(q)
+                assert xp.matmul(x, x).device.id == device
+                assert np.allclose(xp.matmul(x, x).get(), a @ a, atol=1e-5)
+                assert (xp.integer_matmul(y, y).get() == q.astype("i") @ q.astype("i")).all()
+        print(device)
+
+    multiply(0)
+    multiply(1)
+    for thread in [threading.Thread(target=multiply, args=(i % 2,)) for i in range(4)]:
+        thread.start()
+        thread.join()
+"""
+
+
+def test_two_devices(cupy_backend: CupyBackend) -> None:
+    said = said_by(TWO_DEVICES, EMULATED_CUDA_DEVICES="2")
+    if not said:
+        pytest.skip("there is one GPU")
+    assert said == ["0", "1", "0", "1", "0", "1"]
+
+
+def test_a_library_without_a_function_is_not_called() -> None:
+    from sardonyx.backends.cupy.cublas import Unavailable, functions_of  # noqa: PLC0415
+
+    with pytest.raises(Unavailable, match="no function cublasOfTomorrow"):
+        functions_of(ctypes.CDLL(None), {"cublasOfTomorrow": ()})

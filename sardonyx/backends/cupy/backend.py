@@ -18,8 +18,8 @@ from sardonyx.backends.conditions import BadData, Condition
 from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
 from sardonyx.backends.cupy.exchange import is_on_cuda, uploaded
 from sardonyx.backends.cupy.fused_segments import FusedSegments
+from sardonyx.backends.cupy.library_products import LibraryProducts
 from sardonyx.backends.cupy.messages import explained
-from sardonyx.backends.cupy.products import MatrixProducts
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.numpy import HOST, NumpyLike
 from sardonyx.backends.on_device import OnDevice
@@ -31,7 +31,7 @@ DTYPES = frozenset(map(np.dtype, "?bhilBHILefdFD")) | {BFLOAT16}
 IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round", "tril", "triu")
 
 
-class CupyBackend(FusedSegments, MatrixProducts, OnDevice, NumpyLike):
+class CupyBackend(FusedSegments, LibraryProducts, OnDevice, NumpyLike):
     """One CUDA device. Matrix products of float32 are exact unless CUPY_TF32 says otherwise."""
 
     name: ClassVar[str] = "cupy"

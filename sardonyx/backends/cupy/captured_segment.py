@@ -82,8 +82,8 @@ def _copy_of(array: Any) -> Any:
 
 
 def _workspace(program: Program) -> AbstractContextManager[Any]:
-    """Enter to give the program's products memory of the graph's own."""
-    return workspace_of_capture() if "matmul" in program.called else nullcontext()
+    """Enter to give products memory of the graph's own; any call of the library may multiply."""
+    return workspace_of_capture() if program.called else nullcontext()
 
 
 def _allocator() -> Any:

@@ -89,12 +89,17 @@ def functions_of(library: ctypes.CDLL, signatures: dict[str, tuple[Any, ...]]) -
 
 
 @cache
-def functions() -> Functions:
-    """The functions of cuBLAS; raises `Unavailable` if there are none."""
+def loaded() -> ctypes.CDLL:
+    """The library that CuPy's own module is linked to; raises `Unavailable` if there is none."""
     if cupy.cuda.runtime.is_hip:
         raise Unavailable("CuPy runs on AMD's ROCm, which has no cuBLAS")
     try:
-        library = ctypes.CDLL(cupys_cublas.__file__)
+        return ctypes.CDLL(cupys_cublas.__file__)
     except OSError as error:
         raise Unavailable(f"cuBLAS cannot be loaded: {error}") from None
-    return functions_of(library, SIGNATURES)
+
+
+@cache
+def functions() -> Functions:
+    """The functions of cuBLAS; raises `Unavailable` if one is missing."""
+    return functions_of(loaded(), SIGNATURES)

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_void_p
+from functools import cache
 from typing import Any, ClassVar
 
 import cupy
@@ -31,7 +32,11 @@ class Handle:
         functions().call("cublasCreate_v2", byref(pointer))
         self.pointer = pointer.value
         functions().call("cublasSetMathMode", self.pointer, NO_REDUCED_PRECISION)
-        self._stream: int | None = None
+        # The stream that the handle is set to, and the memory for it.
+        self.stream: int | None = None
+        self.workspace: Any = None
+        # Products that cuBLASLt has described for this thread.
+        self.described: dict[Any, Any] = {}
         self._workspaces: OrderedDict[int, Any] = OrderedDict()
         # The memory for the graph that this thread captures, if it does.
         self._of_capture: Any = None
@@ -39,7 +44,7 @@ class Handle:
     def ready(self) -> int:
         """Return the pointer, for work on the current stream."""
         stream = cupy.cuda.get_current_stream().ptr
-        if stream != self._stream:
+        if stream != self.stream:
             self._use(stream)
         assert self.pointer is not None
         return self.pointer
@@ -52,29 +57,36 @@ class Handle:
             # What is freed here is used again only in the order of its stream.
             while len(self._workspaces) > MOST_STREAMS:
                 self._workspaces.popitem(last=False)
-        self._stream = None
+        self.stream = None
+        self.workspace = memory
         functions().call("cublasSetStream_v2", self.pointer, stream)
         # After the stream, which takes the memory away.
-        functions().call("cublasSetWorkspace_v2", self.pointer, memory.ptr, memory.mem.size)
-        self._stream = stream
+        size = workspace_bytes(cupy.cuda.runtime.getDevice())
+        functions().call("cublasSetWorkspace_v2", self.pointer, memory.ptr, size)
+        self.stream = stream
 
     @contextmanager
     def with_workspace(self, memory: Any) -> Iterator[None]:
-        self._of_capture, self._stream = memory, None
+        self._of_capture, self.stream = memory, None
         try:
             yield
         finally:
-            self._of_capture = self._stream = None
+            self._of_capture = self.stream = self.workspace = None
 
     def forget_streams(self) -> None:
-        self._stream = None
+        self.stream = self.workspace = None
         self._workspaces.clear()
 
 
 def new_workspace() -> Any:
     """Memory of the current device for one product at a time."""
-    major = int(cupy.cuda.Device().compute_capability[:-1])
-    return cupy.cuda.alloc(WORKSPACE if major >= 9 else OLDER_WORKSPACE)
+    return cupy.cuda.alloc(workspace_bytes(cupy.cuda.runtime.getDevice()))
+
+
+@cache
+def workspace_bytes(device: int) -> int:
+    major = int(cupy.cuda.Device(device).compute_capability[:-1])
+    return WORKSPACE if major >= 9 else OLDER_WORKSPACE
 
 
 class _HandlesOfThread:

@@ -33,7 +33,7 @@ class FusedSegments(Backend):
     # Whether those that are fused are captured as CUDA graphs.
     captures_segments: bool = True
     # The functions that write to an array `out`.
-    writes_into: frozenset[str] = frozenset({"matmul"})
+    writes_into: frozenset[str] = frozenset({"matmul", "matmul_and_more"})
 
     def bind(
         self,

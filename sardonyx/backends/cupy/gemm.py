@@ -45,13 +45,17 @@ KINDS = {
 DEFAULT_ALGORITHM, CUPYS_TF32 = -1, 7
 
 
+def allows_tf32(dtype: np.dtype[Any]) -> bool:
+    """Whether CUPY_TF32, or what CuPy was told in the process, allows sums of TF32's products."""
+    return dtype.char in "fF" and get_compute_type(dtype) == CUPYS_TF32
+
+
 class Gemm:
     """A plan for one dtype. cuBLAS has columns where we have rows, so the operands change sides."""
 
     def __init__(self, dtype: np.dtype[Any], plan: Plan) -> None:
         self.kind = KINDS[dtype]
         self.dtype = dtype
-        self._may_use_tf32 = dtype.char in "fF"
         self._sizes = (int(plan.b.is_transposed), int(plan.a.is_transposed), plan.n, plan.m, plan.k)
         self._leading = (plan.a.leading, plan.b.leading, plan.c.leading)
         size = dtype.itemsize
@@ -61,19 +65,13 @@ class Gemm:
             for call in plan.calls
         ]
 
-    def compute_type(self) -> int:
-        """TF32 if CUPY_TF32 or `cupy`'s own setting allows it."""
-        if self._may_use_tf32 and get_compute_type(self.dtype) == CUPYS_TF32:
-            return IN_TF32
-        return self.kind.compute
-
     def run(self, a: int, b: int, c: int) -> None:
         """Multiply on the current stream; the arguments are addresses."""
         pointer = handle().ready()
         call = functions().call
         data, _, one, zero = self.kind
         to_a, to_b, to_c = self._leading
-        compute = self.compute_type()
+        compute = IN_TF32 if allows_tf32(self.dtype) else self.kind.compute
         for (at_a, at_b, at_c), (step_a, step_b, step_c), count in self._calls:
             if count == 1:
                 left, right, into = (a + at_a, data, to_a), (b + at_b, data, to_b), (c + at_c, data)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import math
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import cupy
 import numpy as np
 
-from sardonyx.backends.cupy.cublas import REFUSALS, CublasError, Unavailable
+from sardonyx.backends.cupy.cublas import CublasError, Unavailable
 from sardonyx.backends.cupy.gemm import KINDS, Gemm
-from sardonyx.backends.cupy.product_plans import Copied, Strides, TooLarge, planned
+from sardonyx.backends.cupy.product_plans import Copied, Plan, Strides, TooLarge, planned
+from sardonyx.backends.cupy.refusals import is_refused, note
 from sardonyx.backends.numpy import NumpyLike
 from sardonyx.backends.standard import Shape
 
-LOG = logging.getLogger("sardonyx.cupy")
-# What cuBLAS refused, by device, dtype, shapes and strides: CuPy multiplies it from then on.
-_refused: set[tuple[Any, ...]] = set()
+# What a library may fail with, where another way is tried.
+FAILURES = (CublasError, Unavailable, TooLarge, cupy.cuda.memory.OutOfMemoryError)
+T = TypeVar("T")
 
 
 class MatrixProducts(NumpyLike):
@@ -31,7 +32,7 @@ class MatrixProducts(NumpyLike):
             dtype = np.promote_types(a.dtype, b.dtype)
             a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if a.dtype not in KINDS or not min(a.ndim, b.ndim):
-            return _into(out, by_cupy(a, b))
+            return into(out, by_cupy(a, b))
         return product(a, b, out)
 
     def tensordot(self, a: Any, b: Any, *, axes: Any = 2) -> Any:
@@ -53,21 +54,14 @@ class MatrixProducts(NumpyLike):
 def product(a: Any, b: Any, out: Any = None) -> Any:
     """Multiply arrays of one dtype of `KINDS`, of one or more axes each."""
     shape = result_shape(a.shape, b.shape)
-    result = cupy.empty(shape, a.dtype) if out is None else _target(out, shape, a, b)
+    result = cupy.empty(shape, a.dtype) if out is None else target_of(out, shape, a, b)
     if not result.size:
         return result
-    if a.size:
-        key = (a.data.device_id, a.dtype, a.shape, a.strides, b.shape, b.strides)
-        if key in _refused:
-            return _into(out, by_cupy(a, b))
-        try:
-            _multiply(a, b, result)
-        except (CublasError, Unavailable, TooLarge, cupy.cuda.memory.OutOfMemoryError) as error:
-            _note(error, key)
-            return _into(out, by_cupy(a, b))
-    else:
+    if not a.size:
         result.data.memset_async(0, result.nbytes)
-    return result if out is None or result is out else _into(out, result)
+    elif not _multiplied(a, b, result):
+        return into(out, by_cupy(a, b))
+    return result if out is None or result is out else into(out, result)
 
 
 def by_cupy(a: Any, b: Any) -> Any:
@@ -84,30 +78,53 @@ def result_shape(a: Shape, b: Shape) -> Shape:
     return (*batch, *left[-2:-1][: len(a) - 1], *right[-1:][: len(b) - 1])
 
 
-def _multiply(a: Any, b: Any, result: Any) -> None:
-    """Multiply into a row-major array; a vector is a matrix of one row, or of one column."""
-    left, right = _aligned(a), _aligned(b)
-    left = left[None] if a.ndim == 1 else left
-    right = right[:, None] if b.ndim == 1 else right
-    batch = result.shape[: result.ndim - (a.ndim > 1) - (b.ndim > 1)]
-    gemm = _gemm(left.dtype, left.shape, left.strides, right.shape, right.strides)
+def _multiplied(a: Any, b: Any, result: Any) -> bool:
+    """Multiply into a row-major array, unless cuBLAS refuses."""
+    if is_refused(a, b):
+        return False
+    try:
+        # A vector is a matrix of one row, or of one column.
+        left, right = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+        left, right, gemm = laid_out(left, right, _gemm)
+        gemm.run(left.data.ptr, right.data.ptr, result.data.ptr)
+    except FAILURES as error:
+        note(error, a, b)
+        return False
+    return True
+
+
+Find = Callable[[np.dtype[Any], Shape, Strides, Shape, Strides], "T | Copied"]
+
+
+def laid_out(a: Any, b: Any, find: Find[T]) -> tuple[Any, Any, T]:
+    """Return matrices as `find` takes them, copied if they have to be, and its result for them."""
+    a, b = _aligned(a), _aligned(b)
+    found = find(a.dtype, a.shape, a.strides, b.shape, b.strides)
     # At most twice: to lie as cuBLAS reads it, and to be repeated for each matrix of the other.
-    while isinstance(gemm, Copied):
-        stack = batch if gemm.is_repeated else None
-        left = _copied(left, stack) if gemm.a else left
-        right = _copied(right, stack) if gemm.b else right
-        gemm = _gemm(left.dtype, left.shape, left.strides, right.shape, right.strides)
-    gemm.run(left.data.ptr, right.data.ptr, result.data.ptr)
+    while isinstance(found, Copied):
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if found.is_repeated else None
+        a = _copied(a, batch) if found.a else a
+        b = _copied(b, batch) if found.b else b
+        found = find(a.dtype, a.shape, a.strides, b.shape, b.strides)
+    return a, b, found
+
+
+@lru_cache(4096)
+def plan_of(
+    dtype: np.dtype[Any], a: Shape, a_strides: Strides, b: Shape, b_strides: Strides
+) -> Plan | Copied:
+    """Plan a product of matrices whose strides are counted in bytes."""
+    a_steps, b_steps = (
+        tuple([step // dtype.itemsize for step in steps]) for steps in (a_strides, b_strides)
+    )
+    return planned((a, b), (a_steps, b_steps))
 
 
 @lru_cache(4096)
 def _gemm(
-    dtype: np.dtype[Any], a: Shape, a_steps: Strides, b: Shape, b_steps: Strides
+    dtype: np.dtype[Any], a: Shape, a_strides: Strides, b: Shape, b_strides: Strides
 ) -> Gemm | Copied:
-    a_steps, b_steps = (
-        tuple([step // dtype.itemsize for step in steps]) for steps in (a_steps, b_steps)
-    )
-    plan = planned((a, b), (a_steps, b_steps))
+    plan = plan_of(dtype, a, a_strides, b, b_strides)
     return plan if isinstance(plan, Copied) else Gemm(dtype, plan)
 
 
@@ -125,7 +142,7 @@ def _copied(x: Any, batch: Shape | None) -> Any:
     return whole.copy(order="C")
 
 
-def _target(out: Any, shape: Shape, a: Any, b: Any) -> Any:
+def target_of(out: Any, shape: Shape, a: Any, b: Any) -> Any:
     """The array to write to: `out`, or another one if `out` overlaps an operand."""
     if out.shape != shape or out.dtype != a.dtype or not out.flags.c_contiguous:
         raise ValueError(
@@ -136,15 +153,8 @@ def _target(out: Any, shape: Shape, a: Any, b: Any) -> Any:
     return cupy.empty(shape, a.dtype) if overlaps else out
 
 
-def _into(out: Any, value: Any) -> Any:
+def into(out: Any, value: Any) -> Any:
     if out is None:
         return value
     out[...] = value
     return out
-
-
-def _note(error: Exception, key: tuple[Any, ...]) -> None:
-    if not isinstance(error, CublasError) or error.status in REFUSALS:
-        _refused.add(key)
-    _, dtype, a, _, b, _ = key
-    LOG.warning("CuPy multiplies %s of shapes %s and %s, because %s", dtype, a, b, error)

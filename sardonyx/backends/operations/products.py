@@ -76,6 +76,16 @@ class Products(Library):
             product = self.astype(product, self.dtype(np.dtype(np.int64)))
         return self.astype(product, self.dtype(np.dtype(np.int32)))
 
+    def multiplies_with(
+        self, a: Array, b: Array, others: Sequence[Array], epilogue: Epilogue
+    ) -> bool:
+        """Whether `matmul_and_more` has a kernel for the product of these and this epilogue."""
+        return False
+
+    def matmul_and_more(self, a: Array, b: Array, *others: Array, epilogue: Epilogue) -> Array:
+        """The product and its epilogue, whose bias, if any, is among the `others`."""
+        raise NotImplementedError
+
     def solve_lower(self, a: Array, b: Array) -> Array:
         """`x` such that `a @ x` is `b`; the matrix `a` has 1 on its diagonal and 0 above it.
 

@@ -1,0 +1,33 @@
+// The numbers of CUDA's data types and of cuBLAS's compute types, and which of them go together.
+#pragma once
+
+namespace emulated {
+
+enum DataType { F32 = 0, F64 = 1, F16 = 2, I8 = 3, C64 = 4, C128 = 5, I32 = 10, BF16 = 14 };
+
+enum ComputeType {
+  IN_F32 = 68,
+  IN_F32_PEDANTIC = 69,
+  IN_F64 = 70,
+  IN_F64_PEDANTIC = 71,
+  IN_I32 = 72,
+  IN_I32_PEDANTIC = 73,
+  IN_F32_FAST_F16 = 74,
+  IN_F32_FAST_BF16 = 75,
+  IN_F32_FAST_TF32 = 77
+};
+
+inline bool computes_in_float32(int compute) {
+  return compute == IN_F32 || compute == IN_F32_PEDANTIC || compute == IN_F32_FAST_F16 ||
+         compute == IN_F32_FAST_BF16 || compute == IN_F32_FAST_TF32;
+}
+
+// Whether products of type `in` with results of type `out` can be computed so.
+inline bool can_compute(int compute, int in, int out) {
+  if (in == F64 || in == C128) return compute == IN_F64 || compute == IN_F64_PEDANTIC;
+  if (out == I32) return compute == IN_I32 || compute == IN_I32_PEDANTIC;
+  if (in == F32 || in == C64) return computes_in_float32(compute);
+  return compute == IN_F32 || compute == IN_F32_PEDANTIC;
+}
+
+}  // namespace emulated

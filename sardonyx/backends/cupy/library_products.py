@@ -1,0 +1,129 @@
+"""Products by cuBLASLt: of 8-bit integers, and with a bias and an activation in one kernel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import cupy
+import numpy as np
+
+from sardonyx.backends.cupy import cublaslt
+from sardonyx.backends.cupy.epilogue_trial import CODES, epilogues_of
+from sardonyx.backends.cupy.product_plans import Call, Copied, Plan, Strides
+from sardonyx.backends.cupy.products import (
+    FAILURES,
+    MatrixProducts,
+    into,
+    laid_out,
+    plan_of,
+    product,
+    result_shape,
+    target_of,
+)
+from sardonyx.backends.cupy.refusals import is_refused, note
+from sardonyx.backends.fused_epilogue import Epilogue
+from sardonyx.backends.fusion.library_products import FLOATS, IntegerProducts, takes_epilogue
+from sardonyx.backends.standard import Shape
+
+FLOAT32 = np.dtype(np.float32)
+# A plan of one call, and where that begins in each array, in elements.
+Part = tuple[Plan, tuple[int, int, int]]
+
+
+class LibraryProducts(IntegerProducts, MatrixProducts):
+    """Whatever cuBLASLt refuses is computed by cuBLAS and by CuPy's own kernels."""
+
+    device: int
+
+    @property
+    def fuses(self) -> bool:  # type: ignore[override]
+        """Whether cuBLASLt computes the epilogues of float32 exactly here."""
+        # All are tried out now, since there may be no trial during a capture.
+        exact = {dtype: epilogues_of(dtype, self.device) for dtype in FLOATS}
+        return exact[FLOAT32] >= {"none", "relu"}
+
+    def multiplies_with(self, a: Any, b: Any, others: Any, epilogue: Epilogue) -> bool:
+        return takes_epilogue(a, b, others, epilogue)
+
+    def matmul_and_more(
+        self, a: Any, b: Any, *others: Any, epilogue: Epilogue, out: Any = None
+    ) -> Any:
+        """The product and its epilogue, in a row-major array `out` if one is passed."""
+        activation = "none" if epilogue.activation is None else epilogue.activation.function
+        bias = others[0] if others else None
+        options = (activation, bias is not None)
+        if activation in epilogues_of(a.dtype, self.device) and not is_refused(a, b, *options):
+            try:
+                return _with_epilogue(a, b, bias, activation, out)
+            except FAILURES as error:
+                instead = "cuBLAS and CuPy's kernels"
+                note(error, a, b, *options, work="A product with an epilogue", instead=instead)
+        return into(out, _step_by_step(a, b, bias, activation))
+
+    def int8_product(self, a: Any, b: Any) -> Any:
+        a, columns = (cupy.ascontiguousarray(x) for x in (a, b))
+        b = columns.swapaxes(-1, -2)
+        if not is_refused(a, b):
+            result = cupy.empty(result_shape(a.shape, b.shape), np.int32)
+            try:
+                _multiply(a, b, result)
+            except FAILURES as error:
+                note(error, a, b, instead="products of floats")
+            else:
+                return result
+        return super(IntegerProducts, self).integer_matmul(a, b)
+
+
+def _with_epilogue(a: Any, b: Any, bias: Any, activation: str, out: Any) -> Any:
+    shape = result_shape(a.shape, b.shape)
+    result = cupy.empty(shape, a.dtype) if out is None else target_of(out, shape, a, b)
+    code = CODES[activation] | (0 if bias is None else cublaslt.BIAS)
+    _multiply(a, b, result, code, None if bias is None else cupy.ascontiguousarray(bias))
+    return result if out is None or result is out else into(out, result)
+
+
+def _step_by_step(a: Any, b: Any, bias: Any, activation: str) -> Any:
+    y = product(a, b)
+    if bias is not None:
+        y += bias
+    if activation == "relu":
+        return cupy.maximum(y, 0, out=y)
+    return gelu_by_tanh(y) if activation == "gelu_tanh" else y
+
+
+def gelu_by_tanh(x: Any) -> Any:
+    wide = x.astype(np.float32)
+    inner = math.sqrt(2 / math.pi) * (wide + np.float32(0.044715) * wide * wide * wide)
+    return (np.float32(0.5) * wide * (1 + cupy.tanh(inner))).astype(x.dtype)
+
+
+def _multiply(
+    a: Any, b: Any, result: Any, epilogue: int = cublaslt.NO_EPILOGUE, bias: Any = None
+) -> None:
+    a, b, parts = laid_out(a, b, _parts)
+    for plan, starts in parts:
+        addresses = tuple(
+            array.data.ptr + start * array.itemsize
+            for array, start in zip((a, b, result), starts, strict=True)
+        )
+        at_bias = None if bias is None else bias.data.ptr
+        cublaslt.multiply(a.dtype, plan, addresses, epilogue, at_bias)
+
+
+@lru_cache(4096)
+def _parts(
+    dtype: np.dtype[Any], a: Shape, a_strides: Strides, b: Shape, b_strides: Strides
+) -> tuple[Part, ...] | Copied:
+    """A plan of each call, since cuBLASLt describes one at a time."""
+    plan = plan_of(dtype, a, a_strides, b, b_strides)
+    if isinstance(plan, Copied):
+        return plan
+    return tuple(
+        [
+            (replace(plan, calls=(Call((0, 0, 0), call.strides, call.matrices),)), call.starts)
+            for call in plan.calls
+        ]
+    )

@@ -1,0 +1,84 @@
+"""Which products CUDA's libraries compute in one kernel: CuPy and the tracing backend agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.fused_epilogue import Epilogue
+
+NARROW = frozenset({np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)})
+FLOATS = NARROW | {np.dtype(np.float32)}
+BYTES = frozenset({np.dtype(np.int8), np.dtype(np.uint8)})
+INT8, INT16, INT32 = (np.dtype(f"int{bits}") for bits in (8, 16, 32))
+# Sums of more products of 8-bit integers could leave int32.
+LONGEST_SUM = 2**17 - 1
+# Rows and columns of 8-bit integers have lengths of which this is a factor.
+UNIT = 16
+
+
+def takes_epilogue(a: Any, b: Any, others: Sequence[Any], epilogue: Epilogue) -> bool:
+    """Whether one kernel computes the product and this epilogue.
+
+    The library's GELU is the approximation by tanh, perhaps not to the last digits of float32.
+    """
+    activations = ("relu", "gelu_tanh") if a.dtype in NARROW else ("relu",)
+    activation = None if epilogue.activation is None else epilogue.activation.function
+    is_known = activation in activations or (activation is None and epilogue.has_bias)
+    if not is_known or epilogue.addend is not None or a.ndim < 2 or b.ndim != 2:
+        return False
+    if a.dtype not in FLOATS or {b.dtype, *(x.dtype for x in others)} != {a.dtype}:
+        return False
+    return bool(a.size and b.size) and all(x.shape == b.shape[1:] for x in others)
+
+
+def takes_integers(a: Any, b: Any) -> bool:
+    return (
+        {a.dtype, b.dtype} <= BYTES
+        and min(a.ndim, b.ndim) >= 2
+        and bool(a.size and b.size)
+        and a.shape[-1] <= LONGEST_SUM
+    )
+
+
+class IntegerProducts(Backend):
+    """Products of 8-bit integers as one of signed integers, whose sizes are padded with zeros."""
+
+    def integer_matmul(self, a: Any, b: Any) -> Any:
+        if not takes_integers(a, b):
+            return super().integer_matmul(a, b)
+        signed_a, signed_b = self._signed(a), self._signed(b)
+        left = self._in_units(signed_a, axis=-1)
+        columns = self._in_units(self.matrix_transpose(signed_b), axis=-1)
+        product = self.int8_product(left, self._in_units(columns, axis=-2))
+        product = product[..., : b.shape[-1]]
+        if b.dtype != INT8:
+            product = product + 128 * self._sums(a, axis=-1)
+        if a.dtype != INT8:
+            product = product + 128 * self._sums(signed_b, axis=-2)
+        return product
+
+    def int8_product(self, a: Any, b: Any) -> Any:
+        """Multiply int8 (..., m, k) by the transpose of (..., n, k); k and n are units."""
+        raise NotImplementedError
+
+    def _signed(self, x: Any) -> Any:
+        """The integers less 128, if they are unsigned."""
+        if x.dtype == INT8:
+            return x
+        return self.astype(self.astype(x, self.dtype(INT16)) - 128, self.dtype(INT8))
+
+    def _in_units(self, x: Any, *, axis: int) -> Any:
+        missing = -x.shape[axis] % UNIT
+        if not missing:
+            return x
+        widths = [(0, missing if i == axis % x.ndim else 0) for i in range(x.ndim)]
+        return self.pad(x, widths, 0)
+
+    def _sums(self, x: Any, *, axis: int) -> Any:
+        int32 = self.dtype(INT32)
+        return self.sum(self.astype(x, int32), axis=axis, keepdims=True, dtype=int32)
