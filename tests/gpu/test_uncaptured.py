@@ -227,6 +227,25 @@ def test_the_graphs_of_a_model_share_memory(device: CupyBackend) -> None:
         assert_right(runs[seed % 3](cupy.asarray(x), placed[1])[0], x, np.ones_like(big))
 
 
+def test_memory_that_no_graph_uses_is_freed(device: CupyBackend) -> None:
+    pool, captures = cupy.get_default_memory_pool(), Captures()
+    runs, used = [], []
+    for rows in (100, 900, 9000):
+        x = drawn(0, (rows, 64))
+        placed = [device.put(x), device.put(np.ones_like(x))]
+        run: Any = device.bind(several_kernels, placed, print, inputs=1, captures=captures).run
+        runs.append((run, placed))
+        for _ in range(2):
+            run(*placed)
+        used.append(pool.used_bytes())
+    (run, _) = runs[-1]
+    run.graphs.drop(0)
+    gc.collect()
+    assert pool.used_bytes() - used[1] < 3 * runs[-1][1][0].nbytes
+    for run, placed in runs:
+        assert_right(run(*placed)[0], placed[0].get(), placed[1].get())
+
+
 def test_a_dropped_graph_leaves_the_memory_of_others_alone(device: CupyBackend) -> None:
     captures = Captures()
     placed = [device.put(drawn(0)), device.put(WEIGHT)]

@@ -31,8 +31,8 @@ class CapturedSegment:
         self.used = 0
         self._program = program
         self._weights = tuple(arrays[inputs:])
-        self._memory = memory
-        allocate = Allocation(memory, _allocator()).allocate
+        self._allocation = Allocation(memory, _allocator())
+        allocate = self._allocation.allocate
         with cupy.cuda.using_allocator(allocate), _workspace(program) as workspace:
             self._buffers = {
                 i: cupy.empty(arrays[i].shape, arrays[i].dtype)
@@ -44,6 +44,7 @@ class CapturedSegment:
             self._workspace = workspace
             self._graph, values = _recorded(program, taken, self._arena)
         self._results = {number: values[number] for number in program.computed}
+        self._allocation.close()
 
     def reads_weights(self, arrays: Sequence[Any]) -> bool:
         """Whether the graph was captured with these very arrays."""
