@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from onnx import parser
 
+import sardonyx
 from sardonyx.backends.captures import MOST_GRAPHS, RECENT, Captures
 from tests.gpu.bound_segments import (
     WEIGHT,
@@ -71,11 +73,8 @@ def solving(x: Any) -> Any:
     ],
     ids=["refused", "fetching", "invalid"],
 )
-def test_a_capture_that_fails(
-    device: CupyBackend, monkeypatch: Any, call: Callable[[Any], Any], reason: str
-) -> None:
+def test_a_capture_that_fails(device: CupyBackend, call: Callable[[Any], Any], reason: str) -> None:
     """The calls go on without a graph, and nothing is left of the attempt."""
-    from sardonyx.backends.cupy import segment_graphs  # noqa: PLC0415
 
     class Sorting(type(device)):  # type: ignore[misc]
         def sort(self, x: Any, **options: Any) -> Any:
@@ -85,7 +84,6 @@ def test_a_capture_that_fails(
         (y,) = several_kernels(xp, x, weight)
         return [xp.sort(y, axis=0) * 2]
 
-    monkeypatch.setattr(segment_graphs, "LAUNCHING", {"sort"})
     bound = Bound(Sorting(), function, drawn(0), WEIGHT, inputs=1)
     pool = cupy.get_default_memory_pool()
     with cupy.cuda.Stream(non_blocking=True) as stream:
@@ -127,15 +125,33 @@ def test_products_are_captured_and_write_to_the_arena(device: CupyBackend) -> No
     assert len(bound.segment.program.placement.lifetimes) == 5
 
 
-def test_calls_that_may_wait_are_not_captured(device: CupyBackend) -> None:
-    def function(xp: Any, x: Any, weight: Any) -> Any:
-        (y,) = several_kernels(xp, x, weight)
-        return [xp.sort(y, axis=0)]
+DFT = """<ir_version: 10, opset_import: ["": 22]>
+g (float[2, 8, 1] x) => (float[2, 8, 2] y) { a = Exp(x) b = DFT(a) y = Neg(b) }"""
 
-    bound = Bound(device, function, drawn(0), WEIGHT, inputs=1)
-    (result,) = uncaptured(bound, *bound.placed)
-    np.testing.assert_allclose(result.get(), np.sort(expected(drawn(0), WEIGHT), 0), rtol=1e-5)
-    assert bound.captures.refused == {"sort runs as calls of CuPy that may wait for the device": 1}
+
+def test_fourier_transforms(device: CupyBackend) -> None:
+    model = sardonyx.load(parser.parse_model(DFT), backend=device)
+    for seed in range(5):
+        x = drawn(seed, (2, 8, 1))
+        want = -np.fft.fft(np.exp(x[..., 0]), axis=1)
+        found = model(device.put(x)).get()
+        np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], want, rtol=1e-4, atol=1e-5)
+    assert model.stats().uncaptured == {"CuPy keeps the memory of Fourier transforms": 1}
+
+
+LSTM = """<ir_version: 10, opset_import: ["": 22]>
+g (float[6, 2, 3] x, float[1, 16, 3] w, float[1, 16, 4] r) => (float[6, 1, 2, 4] y) {
+    y = LSTM<hidden_size=4>(x, w, r) }"""
+
+
+def test_a_step_of_many_calls(device: CupyBackend) -> None:
+    model = sardonyx.load(parser.parse_model(LSTM), backend=device)
+    host = sardonyx.load(parser.parse_model(LSTM), backend="numpy")
+    for seed in range(5):
+        inputs = [drawn(seed + i, s) for i, s in enumerate([(6, 2, 3), (1, 16, 3), (1, 16, 4)])]
+        found = model(*map(device.put, inputs))
+        np.testing.assert_allclose(found.get(), host(*inputs), rtol=1e-4, atol=1e-6)
+    assert (model.stats().unfused, model.stats().uncaptured) == ({}, {})
 
 
 def test_a_single_kernel_is_cheaper_than_a_graph(device: CupyBackend) -> None:
@@ -209,6 +225,25 @@ def test_the_graphs_of_a_model_share_memory(device: CupyBackend) -> None:
     for seed in range(6):
         x = drawn(seed, big.shape)
         assert_right(runs[seed % 3](cupy.asarray(x), placed[1])[0], x, np.ones_like(big))
+
+
+def test_memory_that_no_graph_uses_is_freed(device: CupyBackend) -> None:
+    pool, captures = cupy.get_default_memory_pool(), Captures()
+    runs, used = [], []
+    for rows in (100, 900, 9000):
+        x = drawn(0, (rows, 64))
+        placed = [device.put(x), device.put(np.ones_like(x))]
+        run: Any = device.bind(several_kernels, placed, print, inputs=1, captures=captures).run
+        runs.append((run, placed))
+        for _ in range(2):
+            run(*placed)
+        used.append(pool.used_bytes())
+    (run, _) = runs[-1]
+    run.graphs.drop(0)
+    gc.collect()
+    assert pool.used_bytes() - used[1] < 3 * runs[-1][1][0].nbytes
+    for run, placed in runs:
+        assert_right(run(*placed)[0], placed[0].get(), placed[1].get())
 
 
 def test_a_dropped_graph_leaves_the_memory_of_others_alone(device: CupyBackend) -> None:

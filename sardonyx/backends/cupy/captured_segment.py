@@ -13,17 +13,10 @@ from cupy.cuda import runtime
 from sardonyx.backends.cupy.bits import data_of, empty
 from sardonyx.backends.cupy.cublas_handles import workspace_of_capture
 from sardonyx.backends.cupy.devices import CAPTURING
-from sardonyx.backends.cupy.graph_memory import Allocation, GraphMemory
+from sardonyx.backends.cupy.graph_memory import Allocation, GraphMemory, NotCaptured
 from sardonyx.backends.fusion.arenas import Arena
 from sardonyx.backends.fusion.program import Program
 from sardonyx.backends.fusion.steps import UnexpectedArray
-
-# The functions that call cuBLAS or cuBLASLt, perhaps on their way.
-MULTIPLYING = frozenset({"attention", "convolution", "int8_product", "matmul", "matmul_and_more"})
-
-
-class NotCaptured(Exception):  # noqa: N818  (a signal, not an error)
-    """A segment cannot be captured; the text is the reason."""
 
 
 class CapturedSegment:
@@ -40,8 +33,8 @@ class CapturedSegment:
         self.used = 0
         self._program = program
         self._weights = tuple(arrays[inputs:])
-        self._memory = memory
-        allocate = Allocation(memory, _allocator()).allocate
+        self._allocation = Allocation(memory, _allocator())
+        allocate = self._allocation.allocate
         with cupy.cuda.using_allocator(allocate), _workspace(program) as workspace:
             self._buffers = {
                 i: empty(arrays[i].shape, arrays[i].dtype)
@@ -53,6 +46,7 @@ class CapturedSegment:
             self._workspace = workspace
             self._graph, values = _recorded(program, taken, self._arena)
         self._results = {number: values[number] for number in program.computed}
+        self._allocation.close()
 
     def reads_weights(self, arrays: Sequence[Any]) -> bool:
         """Whether the graph was captured with these very arrays."""
@@ -91,8 +85,8 @@ def _copy_of(array: Any) -> Any:
 
 
 def _workspace(program: Program) -> AbstractContextManager[Any]:
-    """Enter to give the program's products memory of the graph's own."""
-    return nullcontext() if MULTIPLYING.isdisjoint(program.called) else workspace_of_capture()
+    """Enter to give products memory of the graph's own; any call of the library may multiply."""
+    return workspace_of_capture() if program.called else nullcontext()
 
 
 def _allocator() -> Any:

@@ -14,6 +14,7 @@ from cupy.cuda.memory import OutOfMemoryError
 from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
 from sardonyx.backends.cupy.bits import Bits, data_of, empty
+from sardonyx.backends.cupy.graph_memory import NotCaptured, is_capturing
 from sardonyx.backends.cupy.segment_graphs import SegmentGraphs
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.kernel_source import KernelSource
@@ -79,6 +80,12 @@ class FusedSegments(Backend):
         if not data.flags.c_contiguous:
             return cupy.ascontiguousarray(data)
         return data if data.data.ptr % alignment == 0 else data.copy()
+
+    def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
+        if is_capturing():
+            # CuPy's plans hold memory, which may be freed before a graph that uses it.
+            raise NotCaptured("CuPy keeps the memory of Fourier transforms")
+        return super().fft(x, axis=axis, inverse=inverse)
 
     def launcher(self, source: KernelSource) -> Launch:
         kernel = compiled_kernel(source.source, source.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 import cupy
 
@@ -12,6 +13,21 @@ import cupy
 UNIT = 512
 # No array gets a block that is larger by more than this.
 MOST_TIMES = 4
+
+
+class NotCaptured(Exception):  # noqa: N818  (a signal, not an error)
+    """A segment cannot be captured; the text is the reason."""
+
+
+class Block:
+    """Memory of a stream, freed when no graph uses it any more."""
+
+    def __init__(self, pointer: Any) -> None:
+        self.pointer = pointer
+
+    @property
+    def size(self) -> int:
+        return int(self.pointer.mem.size)
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -24,7 +40,7 @@ class GraphMemory:
 
     stream: Any
     lock: Lock = field(default_factory=Lock)
-    blocks: list[Any] = field(default_factory=list)
+    blocks: WeakSet[Block] = field(default_factory=WeakSet)
 
 
 class Allocation:
@@ -39,35 +55,48 @@ class Allocation:
         self._memory = memory
         self._allocator = allocator
         self._free = list(memory.blocks)
+        # The blocks of the graph.
+        self._taken: set[Block] = set()
 
     def allocate(self, size: int) -> Any:
         if size == 0:
             return self._allocator(0)
         size = -(-size // UNIT) * UNIT
-        loan = _Loan(self._block(size), self._free)
-        memory = cupy.cuda.UnownedMemory(loan.block.ptr, size, loan, loan.block.device_id)
+        block = self._block(size)
+        self._taken.add(block)
+        loan, pointer = _Loan(block, self._free), block.pointer
+        memory = cupy.cuda.UnownedMemory(pointer.ptr, size, loan, pointer.device_id)
         return cupy.cuda.MemoryPointer(memory, 0)
 
-    def _block(self, size: int) -> Any:
+    def close(self) -> None:
+        """Forget the blocks that the graph does not use, so that they can be freed."""
+        self._free.clear()
+
+    def _block(self, size: int) -> Block:
         """Return the smallest free block that is large enough, or a new one."""
         sizes = range(size, size * MOST_TIMES + 1)
-        fitting = [block for block in self._free if block.mem.size in sizes]
+        fitting = [block for block in self._free if block.size in sizes]
         if fitting:
-            block = min(fitting, key=lambda one: one.mem.size)
+            block = min(fitting, key=lambda one: one.size)
             self._free.remove(block)
             return block
         with self._memory.stream:
-            block = self._allocator(size)
-        self._memory.blocks.append(block)
+            block = Block(self._allocator(size))
+        self._memory.blocks.add(block)
         return block
 
 
 class _Loan:
     """A block as long as an array of a capture has it."""
 
-    def __init__(self, block: Any, free: list[Any]) -> None:
-        self.block = block
+    def __init__(self, block: Block, free: list[Block]) -> None:
+        self._block = block
         self._free = free
 
     def __del__(self) -> None:
-        self._free.append(self.block)
+        self._free.append(self._block)
+
+
+def is_capturing() -> bool:
+    """Whether this thread captures a segment, and not a caller something of its own."""
+    return isinstance(getattr(cupy.cuda.get_allocator(), "__self__", None), Allocation)

@@ -9,14 +9,10 @@ from typing import Any
 import cupy
 
 from sardonyx.backends.captures import Captures
-from sardonyx.backends.cupy.captured_segment import MULTIPLYING, CapturedSegment, NotCaptured
-from sardonyx.backends.cupy.graph_memory import GraphMemory
+from sardonyx.backends.cupy.captured_segment import CapturedSegment
+from sardonyx.backends.cupy.graph_memory import GraphMemory, NotCaptured
 from sardonyx.backends.fusion.program import Program
 
-# The library's functions that only launch kernels. Others may read from the device, or copy from
-# memory of the host that is reused before a replay; CUDA does not report that in every case.
-REDUCING = frozenset({"all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "sum"})
-LAUNCHING = REDUCING | MULTIPLYING
 # A segment is captured on so many streams.
 MOST_STREAMS = 8
 
@@ -131,11 +127,8 @@ def new_memory() -> GraphMemory:
 
 def refusal(program: Program, inputs: int) -> str | None:
     """Return why a program is not captured, if that is known without trying."""
-    others = [name for name in program.called if name not in LAUNCHING]
-    if others:
-        called = others[0] or "a step"
-        return f"{called} runs as calls of CuPy that may wait for the device"
     copies = sum(i < inputs for i in program.positions_read) + len(program.computed)
-    if program.launches <= copies:
+    # A step that was not traced is one call here, and any number of launches.
+    if "" not in program.called and program.launches <= copies:
         return f"{program.launches} launches are no more than the {copies} copies of a graph"
     return None
