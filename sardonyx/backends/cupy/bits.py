@@ -177,6 +177,13 @@ def widened(x: Any) -> Any:
     return numbers(x.bits, x.dtype) if isinstance(x, Bits) else x
 
 
+def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], memory: Any = None) -> Any:
+    """Return an array or `Bits` that hold anything, at a pointer of CuPy's if one is passed."""
+    if dtype in NARROW:
+        return Bits(cupy.ndarray(shape, np.uint8, memory), dtype)
+    return cupy.ndarray(shape, dtype, memory)
+
+
 def fetched(array: Any) -> Any:
     """Return a copy on the host."""
     return array.get() if isinstance(array, Bits) else cupy.asnumpy(array)

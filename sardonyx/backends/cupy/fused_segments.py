@@ -10,10 +10,9 @@ import cupy
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.cupy.bits import Bits, data_of
+from sardonyx.backends.cupy.bits import data_of, new_array
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.kernel_source import KernelSource
-from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.fusion.program import Launch, NotFused, Program, fused
 from sardonyx.backends.standard import Shape
 
@@ -45,9 +44,7 @@ class FusedSegments(Backend):
         return Executable(FusedOrPlain(program, plain.run, note))
 
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
-        if dtype in NARROW:
-            return Bits(cupy.empty(shape, np.uint8), dtype)
-        return cupy.empty(shape, dtype)
+        return new_array(shape, dtype)
 
     def contiguous(self, array: Any, alignment: int) -> Any:
         data = data_of(array)
