@@ -14,7 +14,6 @@ import numpy as np
 from sardonyx.backends.cupy.bit_conversions import encoded, numbers
 from sardonyx.backends.fusion.narrow_types import NARROW, byte_of
 from sardonyx.backends.shape_arrays import element
-from sardonyx.backends.standard import Shape
 
 
 def _operator(name: str) -> Callable[..., Any]:
@@ -178,6 +177,13 @@ def widened(x: Any) -> Any:
     return numbers(x.bits, x.dtype) if isinstance(x, Bits) else x
 
 
+def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], memory: Any = None) -> Any:
+    """Return an array or `Bits` that hold anything, at a pointer of CuPy's if one is passed."""
+    if dtype in NARROW:
+        return Bits(cupy.ndarray(shape, np.uint8, memory), dtype)
+    return cupy.ndarray(shape, dtype, memory)
+
+
 def fetched(array: Any) -> Any:
     """Return a copy on the host."""
     return array.get() if isinstance(array, Bits) else cupy.asnumpy(array)
@@ -186,13 +192,6 @@ def fetched(array: Any) -> Any:
 def data_of(array: Any) -> Any:
     """Return the CuPy array that holds the elements: for `Bits` that of their bytes."""
     return array.bits if isinstance(array, Bits) else array
-
-
-def empty(shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """Return an array of any dtype that holds anything."""
-    if dtype in NARROW:
-        return Bits(cupy.empty(shape, np.uint8), dtype)
-    return cupy.empty(shape, dtype)
 
 
 def bytes_of(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import cupy
 from cupy.cuda import runtime
 
-from sardonyx.backends.cupy.bits import data_of, empty
+from sardonyx.backends.cupy.bits import data_of, new_array
 from sardonyx.backends.cupy.cublas_handles import workspace_of_capture
 from sardonyx.backends.cupy.devices import CAPTURING
 from sardonyx.backends.cupy.graph_memory import Allocation, GraphMemory, NotCaptured
@@ -37,7 +37,7 @@ class CapturedSegment:
         allocate = self._allocation.allocate
         with cupy.cuda.using_allocator(allocate), _workspace(program) as workspace:
             self._buffers = {
-                i: empty(arrays[i].shape, arrays[i].dtype)
+                i: new_array(arrays[i].shape, arrays[i].dtype)
                 for i in program.positions_read
                 if i < inputs
             }
@@ -79,7 +79,7 @@ def _copy_of(array: Any) -> Any:
     """Return a copy in memory of the current stream; CuPy's own would start a kernel."""
     if not array.flags.c_contiguous:
         return array.copy()
-    result = empty(array.shape, array.dtype)
+    result = new_array(array.shape, array.dtype)
     result.data.copy_from_device_async(array.data, array.nbytes)
     return result
 

@@ -13,12 +13,11 @@ from cupy.cuda.memory import OutOfMemoryError
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
-from sardonyx.backends.cupy.bits import Bits, data_of, empty
+from sardonyx.backends.cupy.bits import data_of, new_array
 from sardonyx.backends.cupy.graph_memory import NotCaptured, is_capturing
 from sardonyx.backends.cupy.segment_graphs import SegmentGraphs
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.kernel_source import KernelSource
-from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.fusion.program import Program, fused
 from sardonyx.backends.fusion.steps import Launch, NotFused
 from sardonyx.backends.standard import Shape
@@ -62,12 +61,10 @@ class FusedSegments(Backend):
         return Executable(FusedSegment(program, graphs, plain.run, note))
 
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
-        return empty(shape, dtype)
+        return new_array(shape, dtype)
 
     def placed(self, block: Any, offset: int, shape: Shape, dtype: np.dtype[Any]) -> Any:
-        if dtype in NARROW:
-            return Bits(cupy.ndarray(shape, np.uint8, block.data + offset), dtype)
-        return cupy.ndarray(shape, dtype, block.data + offset)
+        return new_array(shape, dtype, block.data + offset)
 
     def apart(self, array: Any, block: Any) -> Any:
         return array.copy() if array.data.mem is block.data.mem else array
