@@ -312,7 +312,8 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("case", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
 @pytest.mark.sampled(3)
 def test_convolutions_of_bytes_are_those_of_onnxruntime(xp: Backend, case: tuple[Any, ...]) -> None:
-    x, w = integers(np.uint8, *case[0]), integers(np.int8, *case[1])
+    # Of 7 bits: without instructions for products of bytes onnxruntime saturates sums of two.
+    x, w = integers(np.uint8, *case[0]), integers(np.int8, *case[1]) // 2
     filters = len(w)
     given: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in case[2].items()}
     zeros = integers(np.uint8), integers(np.int8)
