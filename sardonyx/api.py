@@ -33,7 +33,7 @@ from sardonyx.graph.loading.read import Readable, read_model
 from sardonyx.graph.loading.single_op import single_node
 from sardonyx.graph.model.model import Model, audited
 from sardonyx.graph.model.shared import Options
-from sardonyx.graph.programs.compiler import BACKGROUND, MODES
+from sardonyx.graph.programs.compiler import BACKGROUND, MODES, NOW
 from sardonyx.graph.standard.schema import newest_version
 from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
 from sardonyx.limits import Limits
@@ -50,7 +50,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     backend: str | Backend | None = None,
     device: Any = None,
     jit: bool = True,
-    compile: str = BACKGROUND,  # noqa: A002  (the word for it)
+    compile: str | None = None,  # noqa: A002  (the word for it)
     strict: bool | None = None,
     cache: str | os.PathLike[str] | None = None,
     max_signatures: int = 256,
@@ -79,15 +79,16 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     JAX's own devices. With `jit=False` nothing is compiled: operators run one by one, which is slow
     but easy to follow.
 
-    With `compile="background"` no call waits for the compiler. On a CPU a new signature runs step
-    by step, on NumPy and on oneDNN's kernels if they are installed; when it comes again, it is
-    compiled in another thread, and the compiled program takes over as soon as it is ready. Results
-    of the two differ by rounding. With "now" each call runs compiled programs, and the first one
-    waits; `model.compile(...)` compiles ahead of it. With "never" only `model.compile(...)` does.
-    Programs for sizes that change are compiled in the background as well, except with explicit
-    `buckets`, and where each call has a new size. On CUDA new signatures run on CuPy, if it is
-    installed and `memory_fraction` is not set. TPUs have nothing to run before, so "now" always
-    holds there, as it does with `checked`, and for operators of your own.
+    With `compile="background"`, the default on CPUs, no call waits for the compiler. On a CPU a new
+    signature runs step by step, on NumPy and on oneDNN's kernels if they are installed; when it
+    comes again, it is compiled in another thread, and the compiled program takes over as soon as it
+    is ready. Results of the two differ by rounding. With "now" each call runs compiled programs,
+    and the first one waits; `model.compile(...)` compiles ahead of it. With "never" only
+    `model.compile(...)` does. Programs for sizes that change are compiled in the background as
+    well, except with explicit `buckets`, and where each call has a new size. On CUDA, where "now"
+    is the default, new signatures run on CuPy meanwhile, if it is installed and `memory_fraction`
+    is not set. TPUs have nothing to run before, so "now" always holds there, as it does with
+    `checked`, and for operators of your own.
 
     By default a file may deviate from the standard as files of real exporters do, in the ways that
     docs/accepted.md lists. `strict=True` refuses all of these. With `strict=False` they are
@@ -154,7 +155,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     check_switches(retain_freed_memory=retain_freed_memory)
     check_count(max_signatures, "A model keeps at least one signature")
     check_choice("precision", precision, PRECISIONS)
-    check_choice("compile", compile, MODES)
+    if compile is not None:
+        check_choice("compile", compile, MODES)
     if not isinstance(limits, Limits):
         raise InvalidInput(f"'limits' is {limits!r:.100}: pass a sardonyx.Limits.")
     if is_archive(source):
@@ -192,7 +194,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         sizes,
         watch=compiling,
         checked=checked,
-        compile=compile,
+        compile=compile or (NOW if chosen.waits_by_default else BACKGROUND),
     )
     return audited(Model(loaded, chosen if jit else chosen.uncompiled(), options))
 

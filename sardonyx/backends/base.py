@@ -45,6 +45,8 @@ class Backend(Operations):
     packs_up_to: ClassVar[int] = 0
     # Whether it may have its own kernels for products with an epilogue.
     fuses: bool = False
+    # Whether calls wait for the compiler, unless the caller chooses.
+    waits_by_default: bool = False
     # How exactly float32 is multiplied: "highest", "high" or "bfloat16".
     precision: str = "highest"
     # The cache of compiled programs for other processes, if there is one.

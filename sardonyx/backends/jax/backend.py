@@ -224,6 +224,11 @@ class JaxBackend(JaxOperations):
         return self._executable(replay, arguments, self._jitted(replay, donated), built)
 
     @property
+    def waits_by_default(self) -> bool:  # type: ignore[override]
+        """On accelerators: CuPy as the first tier has not run on a GPU yet."""
+        return not self._is_on_cpu
+
+    @property
     def interprets(self) -> bool:
         is_exact = self.precision != "bfloat16" and not self.checked
         return self.compiled and is_exact and self.reason_to_wait is None
