@@ -33,7 +33,7 @@ from sardonyx.graph.loading.read import Readable, read_model
 from sardonyx.graph.loading.single_op import single_node
 from sardonyx.graph.model.model import Model, audited
 from sardonyx.graph.model.shared import Options
-from sardonyx.graph.programs.compiler import BACKGROUND, MODES, NOW
+from sardonyx.graph.programs.compiler import MODES
 from sardonyx.graph.standard.schema import newest_version
 from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
 from sardonyx.limits import Limits
@@ -194,7 +194,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         sizes,
         watch=compiling,
         checked=checked,
-        compile=compile or (NOW if chosen.waits_by_default else BACKGROUND),
+        compile=compile,
     )
     return audited(Model(loaded, chosen if jit else chosen.uncompiled(), options))
 

@@ -25,6 +25,7 @@ import sardonyx
 from sardonyx.backends.jax.padding.rules import RULES
 
 PRIVATE = {
+    "cupy._core.get_compute_type": "Whether CuPy was told to multiply in TF32: see CUPY_TF32.",
     "jax._src.xla_bridge.backends_are_initialized": (
         "Whether JAX has started: then memory cannot be configured, and a fork would hang."
     ),

@@ -88,6 +88,11 @@ def _apart(models: Sequence[Verdict]) -> str:
     return "".join(f"- {', '.join(names)}, {said}\n" for said, names in alike.items())
 
 
+def _without_values(message: str) -> str:
+    """Leave out the part of torch's message that names values of its graph."""
+    return message.partition("  [Caused by")[0]
+
+
 def _said(each: Verdict) -> str:
     """Return what is to be said of a model; nothing if it is compared as most are."""
     beside = "" if each.worst_of_source is None else "; as the source"
@@ -95,7 +100,7 @@ def _said(each: Verdict) -> str:
     by = each.worst_of_source or 0.0
     away = f"by {by:.1g} of the largest" if isfinite(by) else "in types, shapes or strings"
     cases = (
-        (each.not_exported, f"not exported ({each.not_exported})"),
+        (each.not_exported, f"not exported ({_without_values(each.not_exported)})"),
         (each.problem, f"**{each.problem}**"),
         (
             each.standard_differs,

@@ -29,7 +29,7 @@ class Options:
     watch: Watch = nullcontext
     checked: bool = False
     # When programs are compiled; one of the compiler's modes.
-    compile: str = NOW
+    compile: str | None = NOW
 
 
 DEFAULTS = Options()

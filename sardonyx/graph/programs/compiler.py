@@ -51,7 +51,8 @@ class Compiler:
     backend: Backend
     # Entered while a call waits for a segment to compile, with its title.
     watch: Watch = nullcontext
-    mode: str = NOW
+    # None leaves it to the backend whether calls wait, which is asked at the first of them.
+    mode: str | None = NOW
     compiles: int = 0
     shared: int = 0
     # Runs of segments that were not compiled yet.
@@ -73,7 +74,11 @@ class Compiler:
     @property
     def interprets(self) -> bool:
         """Whether calls run without compiled programs until these are ready."""
-        return self.mode != NOW and self.backend.interprets
+        return not self._waits and self.backend.interprets
+
+    @property
+    def _waits(self) -> bool:
+        return self.backend.waits_by_default if self.mode is None else self.mode == NOW
 
     def interprets_segment(self, segment: Segment) -> bool:
         """Whether calls run this segment step by step until it is compiled."""
@@ -127,7 +132,7 @@ class Compiler:
         backend = self.backend
         name = None if key is None or backend.folder is None else name_of(key)
         if not self.interprets_segment(unit.segment):
-            if self.mode != NOW and backend.reason_to_wait is not None:
+            if not self._waits and backend.reason_to_wait is not None:
                 self._note_uninterpreted(backend.reason_to_wait)
             return self._compiled(unit, name, self.watch)
         stored = backend.stored(
@@ -153,7 +158,7 @@ class Compiler:
             note_run=self._note_interpreted,
             note_wait=self._note_uninterpreted,
         )
-        interpretation.compiles_by_itself = self.mode == BACKGROUND
+        interpretation.compiles_by_itself = self.mode != NEVER
         return interpretation
 
     def _note_interpreted(self) -> None:
