@@ -181,6 +181,8 @@ def test_the_check_sees_uses_of_every_form() -> None:
 @pytest.mark.parametrize("name", PRIVATE)
 def test_private_names_exist(name: str) -> None:
     module, _, attribute = name.rpartition(".")
+    if name.startswith("cupy."):
+        pytest.importorskip("cupy", reason="its names are looked up where it is installed")
     assert callable(getattr(import_module(module), attribute))
 
 
