@@ -25,6 +25,7 @@ from sardonyx.ops.quantization import (
 )
 from tests.conftest import as_parameter, backends_present
 from tests.ops.oracle import assert_same, onnxruntime_run, run
+from tests.support.byte_products import byte_weights
 from tests.support.types_present import lacks, with_narrow_types
 
 FLOAT32 = np.dtype(np.float32)
@@ -42,11 +43,6 @@ def integers(dtype: Any, *shape: int, seed: int = 0) -> np.ndarray:
     info = np.iinfo(dtype)
     rng = np.random.default_rng([seed, *shape])
     return np.asarray(rng.integers(info.min, info.max + 1, shape)).astype(dtype)
-
-
-def seven_bits(dtype: Any, *shape: int) -> np.ndarray:
-    """Weights: without products of bytes a processor lets onnxruntime saturate sums of two."""
-    return integers(dtype, *shape) // np.asarray(2, dtype)
 
 
 def scales(*shape: int, seed: int = 0) -> np.ndarray:
@@ -273,7 +269,11 @@ def test_QLinearMatMul_is_that_of_onnxruntime(xp: Backend, dtypes: tuple[int, in
     for per_column in ((), (7,)):
         inputs = (
             *(integers(one, 2, 5, 30), scales(), integers(one, seed=3)),
-            *(seven_bits(other, 30, 7), scales(*per_column), integers(other, *per_column)),
+            *(
+                byte_weights(integers(other, 30, 7)),
+                scales(*per_column),
+                integers(other, *per_column),
+            ),
             *(np.array(2.5, np.float32), integers(one, seed=4)),
         )
         expected = onnxruntime_run("QLinearMatMul", *inputs, opset=10)
@@ -317,7 +317,7 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("case", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
 @pytest.mark.sampled(3)
 def test_convolutions_of_bytes_are_those_of_onnxruntime(xp: Backend, case: tuple[Any, ...]) -> None:
-    x, w = integers(np.uint8, *case[0]), seven_bits(np.int8, *case[1])
+    x, w = integers(np.uint8, *case[0]), byte_weights(integers(np.int8, *case[1]))
     filters = len(w)
     given: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in case[2].items()}
     zeros = integers(np.uint8), integers(np.int8)

@@ -25,6 +25,7 @@ from tests.property.strategies import (
     wild,
 )
 from tests.property.test_windows import drawn_sides, drawn_sizes, drawn_window
+from tests.support.byte_products import byte_weights
 
 SCALES = [0.25, 0.5, 1, 2, 0.1, 0.3]
 # Halves, which are rounded to even, and what is beyond some types or all of them.
@@ -98,7 +99,8 @@ def drawn_matrices(draw: Draw, types: dict[str, DType]) -> tuple[np.ndarray, np.
     m, k, n = (draw(st.integers(1, 4)) for _ in range(3))
     right = (*(drawn_part(draw, batch) if one_in(draw, 2) else ()), k + one_in(draw, 24), n)
     left = (*batch, m, k)
-    return drawn_array(draw, types["T1"], left, wild), drawn_array(draw, types["T2"], right, wild)
+    weights = drawn_array(draw, types["T2"], right, wild)
+    return drawn_array(draw, types["T1"], left, wild), byte_weights(weights)
 
 
 def drawn_filters(
@@ -111,7 +113,11 @@ def drawn_filters(
     shape = (draw(st.integers(1, 2)), group * per_group, *sizes)
     x = drawn_array(draw, types["T1"], shape, wild)
     w = drawn_array(draw, types["T2"], (group * filters, per_group, *kernel), wild)
-    return x, w, given | ({"group": group} if group > 1 or draw(st.booleans()) else {})
+    return (
+        x,
+        byte_weights(w),
+        given | ({"group": group} if group > 1 or draw(st.booleans()) else {}),
+    )
 
 
 def drawn_zero(draw: Draw, dtype: DType, shape: Shape = ()) -> np.ndarray:

@@ -35,6 +35,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 
 import sardonyx
 from tests.support.agreement import COARSE, EXACT, of_all
+from tests.support.byte_products import are_exact
 from tests.test_exporter_models import FOLDER, NAMES, recorded_calls
 from tests.zoo import recording
 
@@ -52,7 +53,7 @@ def optimized(level: Level, name: str, source: Path, target: Path) -> None:
 
 
 def dynamic(weights: QuantType, name: str, source: Path, target: Path) -> None:
-    quantize_dynamic(source, target, weight_type=weights)
+    quantize_dynamic(source, target, weight_type=weights, reduce_range=not are_exact())
 
 
 def static(form: QuantFormat, types: tuple[QuantType, ...], *task: Any, **options: Any) -> None:
@@ -65,6 +66,8 @@ def static(form: QuantFormat, types: tuple[QuantType, ...], *task: Any, **option
         quant_format=form,
         activation_type=activations,
         weight_type=weights,
+        # As onnxruntime advises for processors without products of bytes.
+        reduce_range=weights == QuantType.QInt8 and not are_exact(),
         **options,
     )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnxruntime.capi import onnxruntime_pybind11_state as onnxruntime_errors
 
 import sardonyx
 from sardonyx.backends.base import Backend
@@ -79,9 +80,14 @@ def test_fpq4(xp: Backend, kind: int, K: int, N: int) -> None:
     actual = run(xp, MatMulFpQ4, A, B, blk_quant_type=kind, B_shape=(K, N))
     np.testing.assert_allclose(actual, A @ weight, rtol=1e-4, atol=1e-4)
     if kind != 2:  # onnxruntime reads 2 as 1.
-        expected = onnxruntime_run(
-            "MatMulFpQ4", A, B, shape, opset=1, domain=DOMAIN, blk_quant_type=kind
-        )
+        try:
+            expected = onnxruntime_run(
+                "MatMulFpQ4", A, B, shape, opset=1, domain=DOMAIN, blk_quant_type=kind
+            )
+        except onnxruntime_errors.Fail as error:
+            if "not yet supported on this hardware platform" not in str(error):
+                raise
+            pytest.skip("onnxruntime has MatMulFpQ4 on processors with AVX512 alone")
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
