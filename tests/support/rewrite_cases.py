@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,16 @@ class AttendingStrict(StrictBackend):
 
 def without_kernels(backend: Backend) -> Backend:
     """A backend on which all is fused that the graph's own rewrites can fuse."""
+    if backend.name == "cupy":
+        return _plain_cupy(backend)
     own = {"jax": PlainJax, "strict": AttendingStrict}.get(backend.name)
     return backend if own is None else own()
+
+
+@cache
+def _plain_cupy(backend: Any) -> Backend:
+    """CuPy without the epilogues of cuBLASLt; its class is imported where there is a GPU alone."""
+    return type("PlainCupy", (type(backend),), {"fuses": False})(backend.device)
 
 
 def working(program: Program) -> list[str]:
