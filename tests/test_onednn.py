@@ -81,6 +81,8 @@ class Window:
         return ConvolutionLayout(*((option,) * rank for option in options), self.groups)
 
 
+# Several filters for each channel: other processors have no fast kernel of oneDNN for it.
+FOR_AVX512 = Window((1, 24, 28, 28), (48, 1, 5, 5), 1, (2, 2), 1, 24)
 WINDOWS = [
     Window((1, 3, 32, 30), (16, 3, 7, 7), 2, (3, 3)),
     Window((1, 64, 28, 28), (64, 64, 3, 3), 1, (1, 1)),
@@ -91,7 +93,7 @@ WINDOWS = [
     Window((2, 64, 14, 14), (100, 64, 1, 1)),
     Window((1, 64, 14, 14), (128, 64, 1, 1), 2),
     Window((1, 96, 28, 28), (96, 1, 3, 3), 2, (1, 1), 1, 96),
-    Window((1, 24, 28, 28), (48, 1, 5, 5), 1, (2, 2), 1, 24),
+    FOR_AVX512,
     Window((1, 32, 20, 20), (64, 8, 3, 3), 1, (1, 1), 1, 4),
     Window((1, 16, 20, 20), (16, 16, 3, 3), 1, (2, 2), 2),
     Window((1, 3, 32, 32), (64, 3, 8, 8), 8),
@@ -129,8 +131,14 @@ def multiplied(epilogue: Epilogue, *arrays: Any, dtype: Any = np.float64) -> Any
 
 def convolution(window: Window, epilogue: Epilogue = NOTHING, dtype: Any = np.float32) -> Any:
     product = onednn.convolution(*window.specs(dtype), window.layout, epilogue=epilogue)
+    if product is None and window == FOR_AVX512 and not has_avx512():
+        pytest.skip("oneDNN has a fast kernel for this on processors with AVX-512 alone")
     assert product is not None
     return product
+
+
+def has_avx512() -> bool:
+    return "avx512f" in Path("/proc/cpuinfo").read_text()
 
 
 def matrix_product(x: Sequence[int], weight: Sequence[int], **more: Any) -> onednn.Product:
