@@ -72,7 +72,7 @@ def make_environment(layout: Layout, existing: Path | None) -> None:
 
 
 def install_frontend(layout: Layout) -> None:
-    """Install cuDNN's Python frontend alone: what it needs on a GPU are NVIDIA's libraries."""
+    """Install cuDNN's Python frontend, without NVIDIA's libraries that it calls on a GPU."""
     shutil.rmtree(layout.cudnn_frontend, ignore_errors=True)
     command = [layout.python, "-m", "pip", "install", "-q", "--no-deps"]
     subprocess.run([*command, "--target", layout.cudnn_frontend, CUDNN_FRONTEND], check=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import jax
@@ -21,6 +22,13 @@ def cupy_backend() -> CupyBackend:
         return CupyBackend()
     except BackendUnavailable as error:
         pytest.skip(f"no NVIDIA GPU: {error}")
+
+
+@pytest.fixture
+def device(cupy_backend: CupyBackend) -> Iterator[CupyBackend]:
+    """CuPy, with its device as the current one."""
+    with cupy_backend.scope():
+        yield cupy_backend
 
 
 @pytest.fixture(scope="session")

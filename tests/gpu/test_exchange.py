@@ -152,7 +152,7 @@ def test_arrays_of_another_device_are_copied(cupy_backend: CupyBackend, producer
 def test_read_only_arrays_are_shared(cupy_backend: CupyBackend) -> None:
     source = counted((2, 3))
     described = WithInterface(source, data=(source.data.ptr, True))
-    assert cupy_backend.adopt(described).data.ptr == source.data.ptr  # type: ignore[attr-defined]
+    assert cupy_backend.adopt(described).data.ptr == source.data.ptr  # type: ignore[attr-defined]  # CuPy has no types
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ from sardonyx.backends.jax import first_tier
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.graph.programs import interpretation
 from tests.support.onnx_builders import graph as subgraph
-from tests.support.onnx_builders import model, node, value, weight
+from tests.support.onnx_builders import model, node, value
+from tests.test_background_compile import doubled
 from tests.test_exporter_models import FOLDER
 from tests.test_first_calls import drawn
 
@@ -81,15 +82,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end, "the background compiled nothing"
         time.sleep(0.01)
-
-
-def doubled() -> onnx.ModelProto:
-    return model(
-        [node("Add", ["x", "w"], ["s"]), node("Mul", ["s", "s"], ["y"])],
-        [value("x", ["n", 3])],
-        ["y"],
-        [weight("w", np.array([1, 2, 3], np.float32))],
-    )
 
 
 X = np.ones((2, 3), np.float32)

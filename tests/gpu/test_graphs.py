@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Barrier, Thread
 from typing import TYPE_CHECKING, Any
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.gpu
 
 cupy = pytest.importorskip("cupy", reason="no CuPy; pip install 'sardonyx[cuda]'")
-
-
-@pytest.fixture
-def device(cupy_backend: CupyBackend) -> Iterator[CupyBackend]:
-    with cupy_backend.scope():
-        yield cupy_backend
 
 
 @pytest.fixture

@@ -33,12 +33,6 @@ def xp(cupy_backend: CupyBackend, caplog: pytest.LogCaptureFixture) -> Iterator[
     assert not caplog.records, "cuBLASLt refused something"
 
 
-@pytest.fixture
-def device(cupy_backend: CupyBackend) -> Iterator[CupyBackend]:
-    with cupy_backend.scope():
-        yield cupy_backend
-
-
 # -- integers -------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import Event, Thread
 from time import sleep
 from typing import TYPE_CHECKING, Any
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.gpu
 
 cupy = pytest.importorskip("cupy", reason="no CuPy; pip install 'sardonyx[cuda]'")
-
-
-@pytest.fixture
-def device(cupy_backend: CupyBackend) -> Iterator[CupyBackend]:
-    with cupy_backend.scope():
-        yield cupy_backend
 
 
 # -- what is not captured -------------------------------------------------------------------------

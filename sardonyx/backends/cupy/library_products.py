@@ -39,7 +39,7 @@ class LibraryProducts(IntegerProducts, MatrixProducts):
     device: int
 
     @property
-    def fuses(self) -> bool:  # type: ignore[override]
+    def fuses(self) -> bool:  # type: ignore[override]  # an attribute of the base
         """Whether cuBLASLt computes the epilogues of float32 exactly here."""
         # All are tried out now, since there may be no trial during a capture.
         exact = {dtype: epilogues_of(dtype, self.device) for dtype in FLOATS}

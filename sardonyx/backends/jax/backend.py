@@ -224,7 +224,7 @@ class JaxBackend(JaxOperations):
         return self._executable(replay, arguments, self._jitted(replay, donated), built)
 
     @property
-    def waits_by_default(self) -> bool:  # type: ignore[override]
+    def waits_by_default(self) -> bool:  # type: ignore[override]  # an attribute of the base
         """On accelerators: CuPy as the first tier has not run on a GPU yet."""
         return not self._is_on_cpu
 
