@@ -25,7 +25,7 @@ from sardonyx.ops.quantization import (
 )
 from tests.conftest import as_parameter, backends_present
 from tests.ops.oracle import assert_same, onnxruntime_run, run
-from tests.support.byte_products import byte_weights
+from tests.support.byte_products import byte_factors
 from tests.support.types_present import lacks, with_narrow_types
 
 FLOAT32 = np.dtype(np.float32)
@@ -270,7 +270,7 @@ def test_QLinearMatMul_is_that_of_onnxruntime(xp: Backend, dtypes: tuple[int, in
         inputs = (
             *(integers(one, 2, 5, 30), scales(), integers(one, seed=3)),
             *(
-                byte_weights(integers(other, 30, 7)),
+                byte_factors(integers(other, 30, 7)),
                 scales(*per_column),
                 integers(other, *per_column),
             ),
@@ -317,7 +317,7 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("case", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
 @pytest.mark.sampled(3)
 def test_convolutions_of_bytes_are_those_of_onnxruntime(xp: Backend, case: tuple[Any, ...]) -> None:
-    x, w = integers(np.uint8, *case[0]), byte_weights(integers(np.int8, *case[1]))
+    x, w = integers(np.uint8, *case[0]), byte_factors(integers(np.int8, *case[1]))
     filters = len(w)
     given: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in case[2].items()}
     zeros = integers(np.uint8), integers(np.int8)

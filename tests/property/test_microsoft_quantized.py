@@ -34,6 +34,7 @@ from tests.property.strategies import (
     wild,
 )
 from tests.property.test_quantization import MANY, SCALES, drawn_filters, drawn_zero
+from tests.support.byte_products import byte_factors
 
 # -- element by element ---------------------------------------------------------------------------
 
@@ -124,7 +125,7 @@ def quantized_gemm(draw: Draw, op: str) -> Case:
     b = drawn_array(draw, other, (n, k) if given.get("transB") else (k, n), wild)
     per = (n,) if one_in(draw, 3) else ()
     inputs = [a, drawn_scale(draw), drawn_zero(draw, one)]
-    inputs += [b, drawn_scale(draw, per), drawn_zero(draw, other, per)]
+    inputs += [byte_factors(b), drawn_scale(draw, per), drawn_zero(draw, other, per)]
     c = or_none(draw, drawn_array(draw, INT32, drawn_part(draw, (m, n)), range(-999, 999)))
     rest = [drawn_array(draw, SINGLE, (), [64, 256]), drawn_zero(draw, one)]
     return node(draw, op, [*inputs, c, *(rest if draw(st.booleans()) else [])], given)
@@ -137,7 +138,8 @@ def to_floats(draw: Draw, op: str) -> Case:
     batch = drawn_shape(draw, most=2, empty=False)
     stack = batch if one_in(draw, 3) else ()
     per = (n,) if one_in(draw, 3) and not stack else ()
-    b, scale = drawn_array(draw, other, (*stack, k, n), wild), drawn_scale(draw, per)
+    b = byte_factors(drawn_array(draw, other, (*stack, k, n), wild))
+    scale = drawn_scale(draw, per)
     zero = or_none(draw, drawn_zero(draw, other, per))
     bias = or_none(draw, drawn_array(draw, SINGLE, (n,), EIGHTHS))
     if op == "DynamicQuantizeMatMul":

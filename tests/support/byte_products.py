@@ -31,7 +31,7 @@ def are_exact() -> bool:
     return int(sums[0, 0]) == 64 * 255 * 127
 
 
-def byte_weights(drawn: np.ndarray) -> np.ndarray:
+def byte_factors(drawn: np.ndarray) -> np.ndarray:
     """Return the bytes, or as many of 7 bits where onnxruntime would saturate their products."""
     if drawn.dtype != np.int8 or are_exact():
         return drawn

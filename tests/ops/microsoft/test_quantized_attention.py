@@ -9,7 +9,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.ops import OPS
 from tests.ops.microsoft.quantized import BYTES, DOMAIN, floats, integers
 from tests.ops.oracle import onnxruntime_run, run
-from tests.support.byte_products import byte_weights
+from tests.support.byte_products import byte_factors
 
 BATCH, LENGTH, SIZE, HEADS, HIDDEN = 2, 4, 6, 2, 8
 
@@ -28,7 +28,7 @@ def attention_inputs(
     scale = np.abs(floats(*per_column)) / 50 + 0.005
     return [
         integers(np.uint8, BATCH, LENGTH, SIZE),
-        byte_weights(integers(dtype, SIZE, 3 * HIDDEN)),
+        byte_factors(integers(dtype, SIZE, 3 * HIDDEN)),
         floats(3 * HIDDEN),
         np.array(0.013, np.float32),
         np.asarray(scale).astype(np.float32),

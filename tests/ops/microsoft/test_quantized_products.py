@@ -16,7 +16,7 @@ from tests.ops.microsoft.quantized import (
     scales,
 )
 from tests.ops.oracle import run
-from tests.support.byte_products import byte_weights
+from tests.support.byte_products import byte_factors
 
 ROWS: list[tuple[Any, ...]] = [
     ((5, 30), (30, 7), ()),
@@ -36,7 +36,7 @@ def test_products_to_floats(
     a, b, per_column = case
     bias = floats(b[-1]) if has_others else None
     zero = integers(other, *per_column) if has_others else None
-    weights = byte_weights(integers(other, *b)), scales(*per_column)
+    weights = byte_factors(integers(other, *b)), scales(*per_column)
     assert_as_onnxruntime(xp, "DynamicQuantizeMatMul", floats(*a), *weights, zero, bias)
     x_zero = integers(np.uint8) if has_others else None
     x, factor = integers(np.uint8, *a), (scales(seed=4), weights[1])
@@ -71,7 +71,7 @@ def test_gemm(
 ) -> None:
     one, other = (BYTES[i] for i in dtypes)
     a = integers(one, *((30, 5) if attributes.get("transA") else (5, 30)))
-    b = byte_weights(integers(other, *((7, 30) if attributes.get("transB") else (30, 7))))
+    b = byte_factors(integers(other, *((7, 30) if attributes.get("transB") else (30, 7))))
     inputs = [a, scales(), integers(one), b, scales(*per_column), integers(other, *per_column)]
     inputs.append(None if c is None else integers(np.int16, *c).astype(np.int32))
     if is_quantized:
@@ -98,7 +98,7 @@ def test_convolutions(xp: Backend, case: tuple[Any, ...], channels_last: int) ->
     count = filters[0]
     inputs = (
         *(x, scales(), integers(np.uint8)),
-        *(byte_weights(integers(np.int8, *filters)), scales(count), np.zeros(count, np.int8)),
+        *(byte_factors(integers(np.int8, *filters)), scales(count), np.zeros(count, np.int8)),
         *(np.array(2.5, np.float32), np.array(128, np.uint8)),
         np.arange(count, dtype=np.int32) * 1000,
     )

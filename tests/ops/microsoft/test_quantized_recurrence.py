@@ -9,7 +9,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.ops import OPS
 from tests.ops.microsoft.quantized import BYTES, DOMAIN, floats, integers
 from tests.ops.oracle import onnxruntime_run, run
-from tests.support.byte_products import byte_weights
+from tests.support.byte_products import byte_factors
 
 STEPS, FEATURES, HIDDEN = 5, 6, 4
 
@@ -24,8 +24,8 @@ def lstm_inputs(
     lengths = np.arange(batch, dtype=np.int32) % 2 + STEPS - 1
     return [
         floats(STEPS, batch, FEATURES),
-        byte_weights(integers(dtype, directions, FEATURES, 4 * HIDDEN)),
-        byte_weights(integers(dtype, directions, HIDDEN, 4 * HIDDEN)),
+        byte_factors(integers(dtype, directions, FEATURES, 4 * HIDDEN)),
+        byte_factors(integers(dtype, directions, HIDDEN, 4 * HIDDEN)),
         floats(directions, 8 * HIDDEN) if others else None,
         lengths if others else None,
         floats(*state, seed=1) if others else None,
