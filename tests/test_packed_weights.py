@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from onnx import ModelProto, numpy_helper
 
 import sardonyx
 from sardonyx.backends.jax.onednn import loaded
@@ -64,6 +65,43 @@ def test_a_model_packs_its_weights_once_for_sizes_with_the_same_form(
     for size in (400, 401, 500, 428):
         model(drawn(size, 192))
     assert len(packed) == 1
+
+
+def test_a_constant_of_another_size_leaves_the_weights_packed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the positions of a text, whose rows of a table are gathered ahead of the calls."""
+    pack, packed = loaded.pack, list[Any]()
+    monkeypatch.setattr(loaded, "pack", lambda *own: packed.append(own) or pack(*own))
+    table, weights = drawn(600, 256), [drawn(192, 256), drawn(256, 256)]
+    model = sardonyx.load(with_positions(table, *weights), backend="jax", buckets=None)
+    for size in (400, 401, 500, 428):
+        x = drawn(size, 192)
+        expected = x @ weights[0] @ weights[1] + table[:size]
+        np.testing.assert_allclose(model(x), expected, rtol=1e-3, atol=1e-3)
+    assert len(packed) == 2
+    model.params["second"] = np.zeros((256, 256), np.float32)
+    np.testing.assert_array_equal(model(x), table[:428])
+
+
+def with_positions(table: np.ndarray, first: np.ndarray, second: np.ndarray) -> ModelProto:
+    constants = {"start": np.int64(0), "step": np.int64(1), "axis": np.int64(0)}
+    nodes = [
+        *(
+            builders.node("Constant", [], [name], value=numpy_helper.from_array(np.array(number)))
+            for name, number in constants.items()
+        ),
+        builders.node("Shape", ["x"], ["shape"]),
+        builders.node("Gather", ["shape", "axis"], ["count"]),
+        builders.node("Range", ["start", "count", "step"], ["positions"]),
+        builders.node("Gather", ["table", "positions"], ["rows"]),
+        builders.node("MatMul", ["x", "first"], ["between"]),
+        builders.node("MatMul", ["between", "second"], ["product"]),
+        builders.node("Add", ["product", "rows"], ["y"]),
+    ]
+    arrays = {"table": table, "first": first, "second": second}
+    weights = [builders.weight(name, array) for name, array in arrays.items()]
+    return builders.model(nodes, [builders.value("x", ["n", 192])], ["y"], weights=weights)
 
 
 def test_only_weights_of_its_own_shape_and_dtype_are_packed() -> None:

@@ -171,7 +171,7 @@ def _prepared_names(stage: Stage, names: dict[int, str]) -> dict[int, str]:
     """Return names for weights that rewrites prepared, such as `PackedWeight(weight)`."""
     prepared: dict[int, str] = {}
     all_names = ChainMap(names, prepared)
-    for step in stage.binding.prepared.steps if stage.binding.prepared else ():
+    for step in (step for group in stage.binding.prepared for step in group.steps):
         operands = ", ".join(_operand(operand, all_names) for operand in step.operands)
         prepared.update(dict.fromkeys(step.results, f"{step.title}({operands})"))
     return prepared

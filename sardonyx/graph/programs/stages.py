@@ -149,7 +149,7 @@ class Stage:
             return
         arguments = [*inputs, *self.binding.stand_ins(weights)]
         # A thread takes as long to start as a small model to run.
-        if self.binding.prepared is None or compiler.interprets_segment(self.segment):
+        if not self.binding.prepared or compiler.interprets_segment(self.segment):
             self.function(compiler, arguments)
             return
         with ThreadPoolExecutor(1) as pool:
@@ -160,9 +160,8 @@ class Stage:
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps, with those that prepare weights."""
-        prepared = self.binding.prepared
-        own = () if self.segment is None else self.segment.steps
-        return own if prepared is None else prepared.steps + own
+        prepared = [step for group in self.binding.prepared for step in group.steps]
+        return (*prepared, *(() if self.segment is None else self.segment.steps))
 
     # -- what follows -----------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,12 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.loading.custom_ops import Own
+from sardonyx.graph.programs.prepared_groups import (
+    GroupArrays,
+    PreparedArrays,
+    groups_of,
+    size_of,
+)
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.steps import Call, Frame, Segment, Step, key_of, without_dead_steps
@@ -76,24 +81,6 @@ class Pack:
         }
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class PreparedArrays:
-    """Arrays prepared from the weights, each set with the version of the weights that it is for.
-
-    A set is only replaced as a whole, so that a reader without the lock gets a single version.
-    """
-
-    placed: tuple[int, list[Any]] = (-1, [])
-    # Prepared on the host, and not placed yet.
-    ahead: tuple[int, Frame] = (-1, {})
-    lock: RLock = field(default_factory=RLock)
-
-    @property
-    def arrays(self) -> list[Any]:
-        """The arrays of the newest version."""
-        return self.placed[1]
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Binding:
     """How a segment gets its weights and constants."""
@@ -103,7 +90,7 @@ class Binding:
     # The constants on the device.
     placed: Mapping[int, Any] = field(default_factory=dict)
     # The steps that prepare weights on the host, and the shapes and dtypes of their results.
-    prepared: Segment | None = None
+    prepared: tuple[Segment, ...] = ()
     specs: Mapping[int, Spec] = field(default_factory=dict)
     packs: tuple[Pack, ...] = ()
     # Registers of weights, constants and prepared weights that are passed one by one.
@@ -132,28 +119,39 @@ class Binding:
         with bound.lock:
             version, arrays = bound.placed
             if version != weights.version:
-                arrays = self._placed(self._take_prepared(bound, weights), weights)
+                arrays = self._placed(bound, weights)
             if version < weights.version:
                 bound.placed = weights.version, arrays
             return arrays
 
     def prepare(self, weights: Weights) -> None:
         """Run the steps on weights ahead; a thread may do so while another compiles."""
-        if self.prepared is None:
+        if not self.prepared:
             return
-        bound = self._bound_to(weights.store)
-        with bound.lock:
-            if weights.version not in (bound.placed[0], bound.ahead[0]):
-                bound.ahead = weights.version, self._prepared(self.prepared, weights)
+        for group, arrays in zip(self.prepared, self._bound_to(weights.store).groups, strict=True):
+            with arrays.lock:
+                if weights.version not in (arrays.placed[0], arrays.ahead[0]):
+                    arrays.ahead = weights.version, self._run(group, weights)
 
-    def _take_prepared(self, bound: PreparedArrays, weights: Weights) -> Frame:
-        """Return the prepared values, and hold them nowhere else."""
-        (version, frame), bound.ahead = bound.ahead, (-1, {})
-        if self.prepared is None:
-            return {}
-        return frame if version == weights.version else self._prepared(self.prepared, weights)
+    def _results(self, group: Segment, arrays: GroupArrays, weights: Weights) -> list[Any]:
+        """Return what a group prepares, on the device if it is passed as it is."""
+        with arrays.lock:
+            version, results = arrays.placed
+            if version == weights.version:
+                return results
+            (ahead, results), arrays.ahead = arrays.ahead, (-1, [])
+            if ahead != weights.version:
+                results = self._run(group, weights)
+            packed = self._packed
+            # Each leaves the host as soon as it is placed, so that few are held twice.
+            for i, register in enumerate(group.results):
+                if register not in packed:
+                    results[i] = weights.store.placed(results[i])
+            if version < weights.version:
+                arrays.placed = weights.version, results
+            return results
 
-    def _prepared(self, steps: Segment, weights: Weights) -> Frame:
+    def _run(self, group: Segment, weights: Weights) -> list[Any]:
         # A backend that does not compile runs these steps itself. It did so while they were traced,
         # and other libraries can round differently.
         backend = weights.backend
@@ -161,7 +159,7 @@ class Binding:
         # A custom operator can use the backend's library, with the backend's dtypes.
         with backend.scope(), xp.scope(), backend.creating_shared():
             frame: Frame = {}
-            for step, releases in zip(steps.steps, steps.releases, strict=True):
+            for step, releases in zip(group.steps, group.releases, strict=True):
                 # Each is read just before its first use, and freed after the last one.
                 unread = [r for r in step.reads if r not in frame]
                 frame.update({r: self._input(r, weights, xp) for r in unread})
@@ -172,7 +170,7 @@ class Binding:
                         drop_pages(frame[register])
                 for register in releases:
                     del frame[register]
-            return {r: frame[r] for r in steps.results}
+            return [frame[register] for register in group.results]
 
     def _input(self, register: int, weights: Weights, xp: Backend) -> Any:
         if xp is HOST:
@@ -212,17 +210,41 @@ class Binding:
 
     def _bound_to(self, store: WeightStore) -> PreparedArrays:
         if not self._bound:
-            self._bound.append(store.bound.setdefault(self._key(), PreparedArrays()))
+            names = self._names()
+            keys = [self._group_key(group, names) for group in self.prepared]
+            groups = tuple(store.prepared.setdefault(key, GroupArrays()) for key in keys)
+            results = (register for group in self.prepared for register in group.results)
+            names.update((register, i) for i, register in enumerate(results))
+            packs = tuple((tuple(names[r] for r in p.registers), p.shapes) for p in self.packs)
+            key = tuple(names[register] for register in self.loose), packs, tuple(keys)
+            self._bound.append(store.bound.setdefault(key, PreparedArrays(groups)))
         return self._bound[0]
 
-    def _placed(self, frame: Frame, weights: Weights) -> list[Any]:
+    def _names(self) -> dict[int, Any]:
+        """Return keys of weights and constants, equal for the same arrays in other registers."""
+        digests = {register: digest(value) for register, value in self.constants.items()}
+        return {**self.weights, **digests}
+
+    def _group_key(self, group: Segment, names: Mapping[int, Any]) -> Any:
+        """Return a key, equal for groups that do the same with the same arrays."""
+        packed = self._packed
+        inputs = tuple(names[register] for register in group.fixed)
+        is_packed = tuple(register in packed for register in group.results)
+        return key_of(group) or id(group), inputs, is_packed
+
+    @property
+    def _packed(self) -> set[int]:
+        return {register for pack in self.packs for register in pack.registers}
+
+    def _placed(self, bound: PreparedArrays, weights: Weights) -> list[Any]:
         backend = weights.backend
         with backend.scope():
-            # Each leaves the host as soon as it is placed, so that few are held twice.
+            frame: Frame = {}
+            for group, arrays in zip(self.prepared, bound.groups, strict=True):
+                results = self._results(group, arrays, weights)
+                frame.update(zip(group.results, results, strict=True))
             loose = [
-                weights.store.placed(frame.pop(register))
-                if register in frame
-                else self._loose(register, weights)
+                frame[register] if register in frame else self._loose(register, weights)
                 for register in self.loose
             ]
             for register in (r for pack in self.packs for r in pack.registers):
@@ -240,18 +262,6 @@ class Binding:
             return weights[self.weights[register]]
         return self.placed[register]
 
-    def _key(self) -> Any:
-        """Return a key, equal for bindings to the same arrays in other registers."""
-        names: dict[int, Any] = {**self.weights}
-        names.update((register, digest(value)) for register, value in self.constants.items())
-        preparation: Any = None
-        if self.prepared is not None:
-            inputs = tuple(names[register] for register in self.prepared.fixed)
-            preparation = key_of(self.prepared) or id(self), inputs
-            names.update((register, i) for i, register in enumerate(self.prepared.results))
-        packs = tuple((tuple(names[r] for r in p.registers), p.shapes) for p in self.packs)
-        return tuple(names[register] for register in self.loose), packs, preparation
-
 
 def bind(
     steps: Sequence[Step], results: Sequence[int], registers: Registers, backend: Backend
@@ -266,15 +276,13 @@ def bind(
     fixed = {*weights, *constants, *(r for step in ahead for r in step.results)}
     segment = Segment(rest, results, fixed)
     computed = [r for r in segment.fixed if r not in weights and r not in constants]
-    prepared = (
-        Segment(_largest_first(ahead, computed, specs), computed, fixed) if computed else None
-    )
+    prepared = groups_of(ahead, computed, fixed, specs)
     into_kernels = _read_by_kernels(rest)
     packable = [register for register in segment.fixed if register not in into_kernels]
     packs = _packs(packable, specs, backend.packs_up_to)
     packed = {register for pack in packs for register in pack.registers}
     loose = tuple(register for register in segment.fixed if register not in packed)
-    used = {*segment.fixed, *(prepared.fixed if prepared else ())}
+    used = {*segment.fixed, *(register for group in prepared for register in group.fixed)}
     return segment, Binding(
         {r: name for r, name in weights.items() if r in used},
         {r: value for r, value in constants.items() if r in used},
@@ -284,27 +292,6 @@ def bind(
         packs,
         loose,
     )
-
-
-def _largest_first(
-    steps: Sequence[Step], results: Sequence[int], specs: Mapping[int, Spec]
-) -> list[Step]:
-    """Return the steps that the results need, those of the largest results first.
-
-    The largest weights are then in memory twice, as read and as prepared, while few others are.
-    """
-    sources = {register: step for step in steps for register in step.results}
-    ordered: dict[Step, None] = {}
-    waiting = sorted(results, key=lambda register: _size(specs[register]))
-    while waiting:
-        step = sources[waiting[-1]]
-        before = [r for r in step.reads if r in sources and sources[r] not in ordered]
-        if before:
-            waiting += before
-        else:
-            ordered[step] = None
-            waiting.pop()
-    return list(ordered)
 
 
 def _divided(
@@ -350,12 +337,8 @@ def _fits(step: Step, specs: Mapping[int, Spec]) -> bool:
     """
     if isinstance(step.call, OpCall) and step.call.function in (packed, *UNPACKS):
         return True
-    before = sum(_size(specs[register]) for register in set(step.reads))
-    return sum(map(_size, step.specs)) <= before + MOST_GROWTH
-
-
-def _size(spec: Spec) -> int:
-    return math.prod(spec.shape) * spec.dtype.itemsize
+    before = sum(size_of(specs[register]) for register in set(step.reads))
+    return sum(map(size_of, step.specs)) <= before + MOST_GROWTH
 
 
 def _read_by_kernels(steps: Sequence[Step]) -> set[int]:
@@ -389,6 +372,6 @@ def _packs(registers: Sequence[int], specs: Mapping[int, Spec], up_to: int) -> t
 
 def _is_small_vector(spec: Spec, up_to: int) -> bool:
     """Whether an array is like a bias or a scale. XLA would first copy matrices out of a pack."""
-    if not 0 < _size(spec) <= up_to or max(spec.shape, default=1) != math.prod(spec.shape):
+    if not 0 < size_of(spec) <= up_to or max(spec.shape, default=1) != math.prod(spec.shape):
         return False
     return spec.dtype.kind in "fiub" or spec.dtype == bfloat16

@@ -92,8 +92,9 @@ class WeightStore:
         self._specs = {name: Spec(array.shape, array.dtype) for name, array in host.items()}
         self.size = sum(array.nbytes for array in host.values())
         self._now: Weights | None = None
-        # Arrays prepared from weights, shared by programs that prepare the same ones.
+        # What programs take of weights, and what is prepared for them, shared by equal ones.
         self.bound: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+        self.prepared: WeakValueDictionary[Any, Any] = WeakValueDictionary()
         self._placed: WeakValueDictionary[Any, Any] = WeakValueDictionary()
         # Number of replacements: of any weight, and of weights whose values programs depend on.
         self._version = 0
@@ -192,6 +193,7 @@ class WeightStore:
                 for name, cell in self._cells.items()
             }
             self.bound.clear()
+            self.prepared.clear()
             self._version += 1
             self._now = None
 
