@@ -14,14 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Costs, Executable, Replay, Spec
-from sardonyx.backends.numpy import HOST
 from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.programs.compiler import Compiler, Unit
+from sardonyx.graph.programs.host_segments import replaying_on_host
 from sardonyx.graph.programs.interpretation import Interpretation
 from sardonyx.graph.programs.weight_preparation import Binding
-from sardonyx.graph.tracing.host_results import apart, uploaded
 from sardonyx.graph.tracing.steps import Frame, Segment, Step
 from sardonyx.graph.values.kinds import Device, Static, Value, Weight, digest
 from sardonyx.graph.values.params import Weights
@@ -110,7 +108,7 @@ class Stage:
         segment = self.segment
         if self.executable is None and segment is not None:
             if segment.host:
-                self.executable = Executable(partial(_replay_on_host, segment, compiler.backend))
+                self.executable = Executable(replaying_on_host(segment, compiler.backend))
             else:
                 replay, form = self.binding.replaying(segment), self.binding.form(segment)
                 unit = Unit(segment, replay, form, arrays, self.results, self.donated)
@@ -186,14 +184,6 @@ class Stage:
         while len(self._following) > MOST_FOLLOWING:
             others = list(self._following.items())
             self._following.pop(min(others, key=lambda item: item[1]._used)[0], None)
-
-
-def _replay_on_host(segment: Segment, backend: Backend, *arguments: Any) -> list[Any]:
-    fetched = [backend.fetch(a) if backend.owns(a) else a for a in arguments]
-    with HOST.scope():
-        results = segment.replay(HOST, *fetched)
-    results = apart(results, fetched)
-    return results if backend.reads_host_memory else uploaded(backend, results)
 
 
 def read_key(
