@@ -251,7 +251,7 @@ class NumpyBackend(NumpyLike):
         is_new[:1] = True
         np.not_equal(a, b, out=is_new[1:])
         if keys.dtype.kind not in "biuO":
-            is_new[1:] &= (a == a) | (b == b)
+            is_new[1:] &= ~(np.isnan(a) & np.isnan(b))
         return order, is_new
 
     def ranks(self, order: Any, is_new: Any) -> Any:
