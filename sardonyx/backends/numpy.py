@@ -211,6 +211,11 @@ class NumpyBackend(NumpyLike):
             return super().argsort(x, axis=axis, descending=True)
         return x.argsort(axis=axis, kind="stable" if stable else None)
 
+    def expand_dims(self, x: Any, axis: Any = 0) -> Any:
+        if type(axis) is not int or not 0 <= axis <= x.ndim:
+            return np.expand_dims(x, axis)
+        return x.reshape((*x.shape[:axis], 1, *x.shape[axis:]))
+
     def stack(self, arrays: Any, *, axis: int = 0) -> Any:
         shapes = {x.shape for x in arrays}
         if axis or len(shapes) != 1 or arrays[0].dtype.hasobject:
@@ -259,6 +264,14 @@ class NumpyBackend(NumpyLike):
         ranks = np.empty_like(counted)
         ranks[order] = counted - 1
         return ranks
+
+    def distinct(self, keys: Any) -> Any:
+        order, is_new = self.runs(keys)
+        (starts,) = is_new.nonzero()
+        counts = np.empty_like(starts)
+        np.subtract(starts[1:], starts[:-1], out=counts[:-1])
+        counts[-1:] = keys.size - starts[-1:]
+        return order.take(starts), self.ranks(order, is_new), counts
 
     def erf(self, x: Any) -> Any:
         if is_low_precision(x.dtype):

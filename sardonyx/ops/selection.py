@@ -83,11 +83,7 @@ def Unique(
         X, axis = xp.reshape(X, (-1,)), 0
     axis = axis_within(axis, X.ndim)
     keys = _comparable(xp, X) if X.ndim == 1 else _ranks_of_slices(xp, X, axis)
-    order, is_new = xp.runs(keys)
-    (starts,) = xp.nonzero(is_new)
-    ends = xp.concat([starts, xp.full((1,), X.shape[axis], dtype=starts.dtype)])[1:]
-    first, counts = xp.take(order, starts, axis=0), ends - starts
-    inverse = xp.ranks(order, is_new)
+    first, inverse, counts = xp.distinct(keys)
     if not sorted:
         by_place = xp.argsort(first)
         first, counts = (xp.take(x, by_place, axis=0) for x in (first, counts))

@@ -82,3 +82,13 @@ class Indexing(Library):
         """The rank of each element among the distinct values, from 0, for the results of `runs`."""
         counted = self.cumulative_sum(self.astype(is_new, self.dtype(np.dtype(np.int64))))
         return self.scatter(counted, (order,), counted - 1)
+
+    def distinct(self, keys: Array) -> tuple[Array, Array, Array]:
+        """The first place of each distinct value, the ranks of all elements, and the counts.
+
+        Values ascend; NaN equals NaN, and zeros are equal.
+        """
+        order, is_new = self.runs(keys)
+        (starts,) = self.nonzero(is_new)
+        ends = self.concat([starts, self.full((1,), keys.size, dtype=starts.dtype)])[1:]
+        return self.take(order, starts, axis=0), self.ranks(order, is_new), ends - starts

@@ -54,7 +54,8 @@ class Recording:
             stage.run(frame, self.compiler, weights, inline=self.inline)
             if stage.outputs is not None:
                 return stage.arrays_of_outputs(frame, weights)
-            stage = stage.next(self._key(stage, frame))
+            has_key = stage.reads or stage.measures
+            stage = stage.next(self._key(stage, frame) if has_key else ())
         return None
 
     def _key(self, stage: Stage, frame: Frame) -> tuple[Any, ...]:

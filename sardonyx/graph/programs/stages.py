@@ -82,13 +82,12 @@ class Stage:
         if segment is None:
             return
         inputs = [frame[register] for register in segment.inputs]
+        version, replay, arrays = self.bound
         if inline:
-            replay: Replay = partial(self.binding.replaying(segment), compiler.backend)
-            arrays: Sequence[Any] = self.binding.arrays(weights, host=segment.host)
-        else:
-            version, replay, arrays = self.bound
-            if version != weights.version:
-                replay, arrays = self.bind(segment, inputs, compiler, weights)
+            replay = partial(self.binding.replaying(segment), compiler.backend)
+            arrays = self.binding.arrays(weights, host=segment.host)
+        elif version != weights.version:
+            replay, arrays = self.bind(segment, inputs, compiler, weights)
         results = replay(*inputs, *arrays)
         frame.update(zip(segment.results, results, strict=True))
 
