@@ -134,6 +134,14 @@ def test_split_is_refused_where_its_table_would_be_huge() -> None:
         (["Éa"], {"case_change_action": "UPPER", "locale": "C"}, ["ÉA"]),
         (["É", "é"], {"stopwords": ("É",), "locale": "POSIX"}, ["é"]),
         (["x", "x"], {"stopwords": ("X",)}, [""]),
+        # Each word for itself, whatever lies between them.
+        (["A\nB", "C"], {"case_change_action": "LOWER", "locale": "C"}, ["a\nb", "c"]),
+        (["\n", "", "ΣΔ"], {"case_change_action": "LOWER"}, ["\n", "", "σδ"]),
+        (["ΔΣ", "ΔΣ", "Δ"], {"case_change_action": "LOWER"}, ["δς", "δς", "δ"]),
+        (["A\0", "\0"], {"case_change_action": "LOWER"}, ["a\0", "\0"]),
+        (["", ""], {"case_change_action": "UPPER"}, ["", ""]),
+        (["AÉ", "B"], {"case_change_action": "LOWER", "locale": "C"}, ["aÉ", "b"]),
+        ([], {"case_change_action": "LOWER"}, [""]),
         ([], {}, [""]),
     ],
 )
