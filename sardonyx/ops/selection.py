@@ -197,34 +197,34 @@ def _selected(xp: Backend, edges: Array, limit: int, threshold: float) -> Host:
     """Return the first `limit` boxes that overlap no box selected before them too much."""
     count = edges.shape[1]
     size = min(BLOCK, max(2 * limit, FEWEST_OF_BLOCK))
-    selected = np.zeros((0,), np.int64)
+    selected: list[int] = []
     for start in range(0, count, size):
         block = edges[:, start : min(start + size, count)]
-        free = np.ones(block.shape[1], np.bool_)
-        if selected.size:
-            before = xp.take(edges, xp.put(selected), axis=1)
-            free = ~xp.fetch(xp.any(_overlaps(xp, before, block, threshold), axis=0))
+        free = (1 << block.shape[1]) - 1
+        if selected:
+            before = xp.take(edges, xp.put(np.asarray(selected, np.int64)), axis=1)
+            taken = xp.fetch(xp.any(_overlaps(xp, before, block, threshold), axis=0))
+            free &= ~int.from_bytes(np.packbits(taken, bitorder="little").tobytes(), "little")
         overlap = xp.fetch(_overlaps(xp, block, block, threshold))
-        chosen = _selected_in_block(free, overlap, limit - selected.size)
-        selected = np.concatenate([selected, chosen + start])
-        if selected.size == limit:
+        chosen = _selected_in_block(free, overlap, limit - len(selected))
+        selected += [start + place for place in chosen]
+        if len(selected) == limit:
             break
-    return selected
+    return np.asarray(selected, np.int64)
 
 
-def _selected_in_block(free: Host, overlap: Host, limit: int) -> Host:
+def _selected_in_block(free: int, overlap: Host, limit: int) -> list[int]:
     """Return the first `limit` free boxes that overlap no earlier result; sets are integers."""
     packed = np.packbits(overlap, axis=1, bitorder="little")
     rows, width = packed.tobytes(), packed.shape[1]
-    remaining = int.from_bytes(np.packbits(free, bitorder="little").tobytes(), "little")
     selected: list[int] = []
-    while remaining and len(selected) < limit:
-        lowest = remaining & -remaining
+    while free and len(selected) < limit:
+        lowest = free & -free
         place = lowest.bit_length() - 1
         selected.append(place)
         row = rows[place * width : (place + 1) * width]
-        remaining &= ~(int.from_bytes(row, "little") | lowest)
-    return np.asarray(selected, np.int64)
+        free &= ~(int.from_bytes(row, "little") | lowest)
+    return selected
 
 
 def _overlaps(xp: Backend, a: Array, b: Array, threshold: float) -> Array:
