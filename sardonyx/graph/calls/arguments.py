@@ -20,7 +20,8 @@ def in_input_order(
     """Return the arguments in the order of the inputs; None for a missing optional one."""
     if not named and len(inputs) == len(infos):
         return list(inputs)
-    if not inputs and len(named) == len(infos):
+    # Other mappings may have a value for any name.
+    if type(named) is dict and not inputs and len(named) == len(infos):
         with suppress(KeyError):  # The names are looked at below.
             return [named[info.name] for info in infos]
     names = {info.name: None for info in infos}
