@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import defaultdict
 from typing import Any
 
 import array_api_strict
@@ -58,6 +59,13 @@ def test_names(
             call(*inputs, **named)
 
 
+def test_feeds_with_a_default_are_not_asked_for_it(summing: sardonyx.Model) -> None:
+    feeds = defaultdict(lambda: B, {"x": X, "z": B})
+    with refused(InvalidInput, "no input 'z'"):
+        summing.run(None, feeds)
+    assert set(feeds) == {"x", "z"}
+
+
 def test_feeds(summing: sardonyx.Model) -> None:
     feeds = {"x": X, "b": B}
     with refused(InvalidInput, "no input 'z'", "x, b"):
@@ -72,6 +80,8 @@ def test_feeds(summing: sardonyx.Model) -> None:
         summing.run(None, [X, B])  # type: ignore[arg-type]
     with refused(InvalidInput, "str", "['y']"):
         summing.run("y", feeds)
+    with refused(InvalidInput, "no input 'z'", "x, b"):
+        summing.run(None, {"x": X, "z": B})
     assert len(summing.run([], feeds)) == 0
 
 

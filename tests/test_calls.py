@@ -262,3 +262,11 @@ def test_a_param_is_replaced_by_an_array_that_fits(xp: Backend, wrong: Any) -> N
         loaded.params["w"] = wrong
     with pytest.raises(KeyError, match="no initializer named 'v'"):
         loaded.params["v"] = W
+
+
+def test_strings_may_be_those_of_numpy() -> None:
+    words = np.array([np.str_("a"), "b"], object)
+    joined = sardonyx.run_op("StringConcat", words, words.astype(str))
+    assert joined.tolist() == ["aa", "bb"]
+    assert sardonyx.run_op("StringConcat", words[:0], words[:1]).tolist() == []
+    assert sardonyx.run_op("StringConcat", words[0].item(), words[::-1]).tolist() == ["ab", "aa"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -25,6 +26,7 @@ def kind_of(dtype: np.dtype[Any]) -> str:
     return "other"
 
 
+@lru_cache(maxsize=1024)
 def isdtype(dtype: Any, kind: Any) -> bool:
     """The standard's `isdtype` for NumPy dtypes and those of ml_dtypes."""
     if isinstance(kind, tuple):

@@ -199,9 +199,37 @@ class NumpyBackend(NumpyLike):
         view.flags.writeable = False
         return view
 
+    # The methods of arrays, which take a fraction of the time of NumPy's functions for them.
+
+    def reshape(self, x: Any, shape: Any) -> Any:
+        return x.reshape(shape)
+
+    def argsort(
+        self, x: Any, *, axis: int = -1, descending: bool = False, stable: bool = True
+    ) -> Any:
+        if descending:
+            return super().argsort(x, axis=axis, descending=True)
+        return x.argsort(axis=axis, kind="stable" if stable else None)
+
+    def expand_dims(self, x: Any, axis: Any = 0) -> Any:
+        if type(axis) is not int or not 0 <= axis <= x.ndim:
+            return np.expand_dims(x, axis)
+        return x.reshape((*x.shape[:axis], 1, *x.shape[axis:]))
+
+    def stack(self, arrays: Any, *, axis: int = 0) -> Any:
+        shapes = {x.shape for x in arrays}
+        if axis or len(shapes) != 1 or arrays[0].dtype.hasobject:
+            return np.stack(arrays, axis=axis)
+        return np.array(arrays)
+
+    def concat(self, arrays: Any, *, axis: int = 0) -> Any:
+        if len(arrays) > 0:
+            self.allow((sum([x.size for x in arrays]),), arrays[0].dtype)
+        return np.concatenate(arrays, axis=axis)
+
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
         try:  # Without the context manager, which takes longer than a small lookup.
-            return np.take(x, indices, axis=axis)
+            return x.take(indices, axis=axis)
         except IndexError as error:
             raise ValueError(str(error)) from error
 
@@ -219,6 +247,31 @@ class NumpyBackend(NumpyLike):
     @_value_error_for_bounds()
     def scatter(self, x: Any, places: Any, updates: Any, combine: str | None = None) -> Any:
         return super().scatter(x, places, updates, combine)
+
+    def runs(self, keys: Any) -> Any:
+        order = keys.argsort(kind="stable")
+        arranged = keys.take(order)
+        a, b = arranged[1:], arranged[:-1]
+        is_new = np.empty(keys.shape, np.bool_)
+        is_new[:1] = True
+        np.not_equal(a, b, out=is_new[1:])
+        if keys.dtype.kind not in "biuO":
+            is_new[1:] &= ~(np.isnan(a) & np.isnan(b))
+        return order, is_new
+
+    def ranks(self, order: Any, is_new: Any) -> Any:
+        counted = is_new.cumsum(dtype=np.int64)
+        ranks = np.empty_like(counted)
+        ranks[order] = counted - 1
+        return ranks
+
+    def distinct(self, keys: Any) -> Any:
+        order, is_new = self.runs(keys)
+        (starts,) = is_new.nonzero()
+        counts = np.empty_like(starts)
+        np.subtract(starts[1:], starts[:-1], out=counts[:-1])
+        counts[-1:] = keys.size - starts[-1:]
+        return order.take(starts), self.ranks(order, is_new), counts
 
     def erf(self, x: Any) -> Any:
         if is_low_precision(x.dtype):

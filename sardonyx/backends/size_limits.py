@@ -110,7 +110,7 @@ def refuse_huge(shape: Shape, dtype: np.dtype[Any], most: int, copies: int = 1) 
             f"a value of shape {list(shape)} and type {dtype.name} would take {size:,} bytes"
             f"{' while computed' if copies > 1 else ''}; at most {most:,} are allowed. {_REMEDY}"
         )
-    if math.prod(filter(None, shape)) * dtype.itemsize >= 2**63:
+    if not size and math.prod(filter(None, shape)) * dtype.itemsize >= 2**63:
         raise LimitExceeded(
             f"a value of shape {list(shape)} has no elements, but its axes are too large to count"
         )

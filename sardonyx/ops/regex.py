@@ -10,17 +10,20 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from importlib import import_module
 from itertools import accumulate
+from operator import or_
 from typing import Any
 
 from sardonyx.errors import LimitExceeded
 from sardonyx.ops.automaton import Automaton, Chars, Either, Part, Parts, Place, Repeat
-
-Test = Callable[[str], bool]
+from sardonyx.ops.characters import Characters
+from sardonyx.ops.flat_patterns import full_match
 
 LONGEST_PATTERN = 2**18
+# The longest pattern that is tried with Python's own regular expressions.
+LONGEST_FLAT = 2**10
 MOST_REPEATS = 1000
 DEEPEST = 50
 
@@ -30,12 +33,42 @@ Search = Callable[[int], tuple[int, int] | None]
 
 
 @lru_cache(maxsize=64)
-def matcher(pattern: str) -> Test:
-    """Return a function that tests whether a whole text matches the pattern."""
+def matcher(pattern: str) -> Callable[[str], object]:
+    """Return a function whose result is true if a whole text matches the pattern."""
     compiled = _compiled(pattern)
+    if len(pattern) <= LONGEST_FLAT and (match := _flat(pattern)) is not None:
+        return match
     if isinstance(compiled, Automaton):
         return compiled.matches
-    return lambda text: compiled.fullmatch(text) is not None
+    return _test_of_re2(compiled, pattern)
+
+
+def _flat(pattern: str) -> Callable[[str], object] | None:
+    try:
+        return full_match(read(pattern), START, END)
+    except ValueError:  # Only RE2 itself reads it.
+        return None
+
+
+def _test_of_re2(compiled: Any, pattern: str) -> Callable[[str], object]:
+    """Test a set of two patterns, which is faster since it looks for no place of a match.
+
+    The second matches all texts. If it does not, the set has run out of its memory.
+    """
+    re2 = import_module("re2")
+    patterns = re2.Set.FullMatchSet(_options(re2))
+    try:
+        patterns.Add(pattern)
+        patterns.Add("(?s).*")
+        patterns.Compile()
+    except re2.error:
+        return compiled.fullmatch  # type: ignore[no-any-return]  # untyped library
+
+    def matches(text: str) -> object:
+        found = patterns.Match(text)
+        return compiled.fullmatch(text) if found is None else len(found) == 2
+
+    return matches
 
 
 @lru_cache(maxsize=64)
@@ -79,32 +112,26 @@ def _compiled(pattern: str) -> Any:
         re2 = import_module("re2")
     except ImportError:
         return Automaton(read(pattern))
-    options = re2.Options()
-    options.log_errors = False
-    options.longest_match = True
-    # Groups are not needed to find a match, and take memory for each state.
-    options.never_capture = True
     try:
-        return re2.compile(pattern, options)
+        return re2.compile(pattern, _options(re2))
     except re2.error as error:
         detail = error.args[0].decode(errors="replace")
         raise ValueError(f"RE2 rejects the pattern: {detail}") from None
 
 
+def _options(re2: Any) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.longest_match = True
+    # Groups are not needed to find a match, and take memory for each state.
+    options.never_capture = True
+    return options
+
+
 # -- character sets and positions -----------------------------------------------------------------
 
 
-def _within(ranges: str) -> Test:
-    """Return a test for the ranges between each two characters of `ranges`."""
-    pairs = list(zip(ranges[::2], ranges[1::2], strict=True))
-    return lambda char: any(first <= char <= last for first, last in pairs)
-
-
-def _not(test: Test) -> Test:
-    return lambda char: not test(char)
-
-
-_is_word = _within("09AZ__az")
+_is_word = Characters.of("09AZ__az")
 
 
 def _is_border(before: str, after: str) -> bool:
@@ -112,8 +139,8 @@ def _is_border(before: str, after: str) -> bool:
     return _is_word(before) != _is_word(after)
 
 
-SETS = {"d": _within("09"), "s": _within("\t\n\f\r  "), "w": _is_word}
-SETS |= {letter.upper(): _not(test) for letter, test in SETS.items()}
+SETS = {"d": Characters.of("09"), "s": Characters.of("\t\n\f\r  "), "w": _is_word}
+SETS |= {letter.upper(): ~characters for letter, characters in SETS.items()}
 START = Place(lambda before, after: not before)
 END = Place(lambda before, after: not after)
 PLACES = {
@@ -212,29 +239,25 @@ def _single(token: re.Match[str]) -> Part:
     if token["place"]:
         return PLACES[token["place"]]
     if token["char"]:
-        return Chars(_not(_within("\n\n")) if token["char"] == "." else _test(token["char"]))
-    members = list(MEMBER.finditer(token["set"]))
-    tests = [test for member in members for test in _tests(member["first"], member["last"])]
-
-    def is_member(char: str) -> bool:
-        return any(test(char) for test in tests)
-
-    return Chars(_not(is_member) if token["not"] else is_member)
+        return Chars(~Characters.of("\n\n") if token["char"] == "." else _set(token["char"]))
+    members = [_member(member["first"], member["last"]) for member in MEMBER.finditer(token["set"])]
+    characters = reduce(or_, members, Characters(()))
+    return Chars(~characters if token["not"] else characters)
 
 
-def _tests(first: str, last: str | None) -> list[Test]:
-    """Return the tests for one member of a set: a character, a named set or a range."""
+def _member(first: str, last: str | None) -> Characters:
+    """Return one member of a set: a character, a named set or a range."""
     if last is None or first[1:] in SETS:
-        return [_test(each) for each in (first, "-" if last else first, last or first)]
+        return _set(first) | _set("-" if last else first) | _set(last or first)
     low, high = _literal(first), _literal(last)
     if last[1:] in SETS or high < low:
         raise ValueError(f"the pattern has the invalid range of characters {first}-{last}")
-    return [_within(low + high)]
+    return Characters.of(low + high)
 
 
-def _test(char: str) -> Test:
-    """Return the test for a character, which may be escaped or name a set."""
-    return SETS[char[1]] if char[1:] in SETS else _within(_literal(char) * 2)
+def _set(char: str) -> Characters:
+    """Return the set of a character, which may be escaped or name a set."""
+    return SETS[char[1]] if char[1:] in SETS else Characters.of(_literal(char) * 2)
 
 
 def _literal(char: str) -> str:

@@ -54,7 +54,8 @@ def Compress(xp: Backend, input: Array, condition: Array, *, axis: int | None = 
         input, axis = xp.reshape(input, (-1,)), 0
     axis = axis_within(axis, input.ndim)
     (places,) = xp.nonzero(condition)
-    if bool(xp.any(places >= input.shape[axis])):
+    is_longer = condition.size > input.shape[axis]
+    if is_longer and bool(xp.any(places >= input.shape[axis])):
         raise ValueError(
             f"condition is true beyond the {input.shape[axis]} elements of axis {axis}"
         )
@@ -82,11 +83,7 @@ def Unique(
         X, axis = xp.reshape(X, (-1,)), 0
     axis = axis_within(axis, X.ndim)
     keys = _comparable(xp, X) if X.ndim == 1 else _ranks_of_slices(xp, X, axis)
-    order, is_new = _in_order(xp, keys)
-    (starts,) = xp.nonzero(is_new)
-    ends = xp.concat([starts, xp.full((1,), X.shape[axis], dtype=starts.dtype)])[1:]
-    first, counts = xp.take(order, starts, axis=0), ends - starts
-    inverse = _ranks(xp, order, is_new)
+    first, inverse, counts = xp.distinct(keys)
     if not sorted:
         by_place = xp.argsort(first)
         first, counts = (xp.take(x, by_place, axis=0) for x in (first, counts))
@@ -94,22 +91,6 @@ def Unique(
     int64 = xp.dtype(INT64)
     first, inverse, counts = (xp.astype(x, int64) for x in (first, inverse, counts))
     return xp.take(X, first, axis=axis), first, inverse, counts
-
-
-def _in_order(xp: Backend, keys: Array) -> tuple[Array, Array]:
-    """Return the ascending order of a vector's elements, and where in it a new value starts."""
-    order = xp.argsort(keys, stable=True)
-    arranged = xp.take(keys, order, axis=0)
-    lead = min(keys.size, 1)
-    a, b = arranged[lead:], arranged[: keys.size - lead]
-    differs = xp.not_equal(a, b) & (xp.equal(a, a) | xp.equal(b, b))
-    return order, xp.concat([xp.ones((lead,), dtype=differs.dtype), differs])
-
-
-def _ranks(xp: Backend, order: Array, is_new: Array) -> Array:
-    """Return the rank of each element among the distinct values, from 0 in ascending order."""
-    counted = xp.cumulative_sum(xp.astype(is_new, xp.dtype(INT64)))
-    return xp.scatter(counted, (order,), counted - 1)
 
 
 def _ranks_of_slices(xp: Backend, x: Array, axis: int) -> Array:
@@ -130,7 +111,7 @@ def _ranks_of_slices(xp: Backend, x: Array, axis: int) -> Array:
 
 
 def _ranked(xp: Backend, x: Array) -> Array:
-    ranks = _ranks(xp, *_in_order(xp, xp.reshape(x, (-1,))))
+    ranks = xp.ranks(*xp.runs(xp.reshape(x, (-1,))))
     return xp.reshape(ranks, x.shape)
 
 
@@ -194,7 +175,8 @@ def _edges(xp: Backend, boxes: Array, center_point_box: int) -> Array:
         low, high = one - other / 2, one + other / 2
     else:
         low, high = xp.minimum(one, other), xp.maximum(one, other)
-    return xp.concat([low, high, xp.prod(high - low, axis=1, keepdims=True)], axis=1)
+    sides = high - low
+    return xp.concat([low, high, sides[:, :1, :] * sides[:, 1:, :]], axis=1)
 
 
 def _by_score(xp: Backend, scores: Array, least: float | None) -> Array:
@@ -215,40 +197,40 @@ def _selected(xp: Backend, edges: Array, limit: int, threshold: float) -> Host:
     """Return the first `limit` boxes that overlap no box selected before them too much."""
     count = edges.shape[1]
     size = min(BLOCK, max(2 * limit, FEWEST_OF_BLOCK))
-    selected = np.zeros((0,), np.int64)
+    selected: list[int] = []
     for start in range(0, count, size):
         block = edges[:, start : min(start + size, count)]
-        free = np.ones(block.shape[1], np.bool_)
-        if selected.size:
-            before = xp.take(edges, xp.put(selected), axis=1)
-            free = ~xp.fetch(xp.any(_overlaps(xp, before, block, threshold), axis=0))
+        free = (1 << block.shape[1]) - 1
+        if selected:
+            before = xp.take(edges, xp.put(np.asarray(selected, np.int64)), axis=1)
+            taken = xp.fetch(xp.any(_overlaps(xp, before, block, threshold), axis=0))
+            free &= ~int.from_bytes(np.packbits(taken, bitorder="little").tobytes(), "little")
         overlap = xp.fetch(_overlaps(xp, block, block, threshold))
-        chosen = _selected_in_block(free, overlap, limit - selected.size)
-        selected = np.concatenate([selected, chosen + start])
-        if selected.size == limit:
+        chosen = _selected_in_block(free, overlap, limit - len(selected))
+        selected += [start + place for place in chosen]
+        if len(selected) == limit:
             break
-    return selected
+    return np.asarray(selected, np.int64)
 
 
-def _selected_in_block(free: Host, overlap: Host, limit: int) -> Host:
+def _selected_in_block(free: int, overlap: Host, limit: int) -> list[int]:
     """Return the first `limit` free boxes that overlap no earlier result; sets are integers."""
-    rows = np.packbits(overlap, axis=1, bitorder="little")
-    remaining = int.from_bytes(np.packbits(free, bitorder="little").tobytes(), "little")
+    packed = np.packbits(overlap, axis=1, bitorder="little")
+    rows, width = packed.tobytes(), packed.shape[1]
     selected: list[int] = []
-    while remaining and len(selected) < limit:
-        lowest = remaining & -remaining
+    while free and len(selected) < limit:
+        lowest = free & -free
         place = lowest.bit_length() - 1
         selected.append(place)
-        remaining &= ~(int.from_bytes(rows[place].tobytes(), "little") | lowest)
-    return np.asarray(selected, np.int64)
+        row = rows[place * width : (place + 1) * width]
+        free &= ~(int.from_bytes(row, "little") | lowest)
+    return selected
 
 
 def _overlaps(xp: Backend, a: Array, b: Array, threshold: float) -> Array:
     """Return whether the intersection over union of each `a` and `b` exceeds the threshold."""
     a, b = a[:, :, None], b[:, None, :]
-    height, width = (
-        xp.maximum(xp.minimum(a[i + 2, ...], b[i + 2, ...]) - xp.maximum(a[i, ...], b[i, ...]), 0)
-        for i in range(2)
-    )
-    shared = height * width
+    low, high = xp.maximum(a[:2, ...], b[:2, ...]), xp.minimum(a[2:4, ...], b[2:4, ...])
+    sides = xp.maximum(high - low, 0)
+    shared = sides[0, ...] * sides[1, ...]
     return shared / (a[4, ...] + b[4, ...] - shared) > threshold

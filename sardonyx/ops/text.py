@@ -6,6 +6,7 @@ import math
 import re
 import string
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -103,15 +104,22 @@ def StringNormalizer(
     words = words_in(xp, X)
     if words.shape[:-1] not in ((), (1,)) or not words.ndim:
         raise ValueError(f"X has shape {words.shape}, but must be [C] or [1, C]")
-    casing = _casing(locale or "en_US")
+    casing, remaining = _casing(locale or "en_US"), words.ravel().tolist()
     changes: dict[str, Callable[[str], str]]
     changes = {"NONE": str, "LOWER": casing.lower, "UPPER": casing.upper}
     require_one_of("case_change_action", case_change_action, changes)
-    compared = str if is_case_sensitive else casing.folded
-    stops = {compared(word) for word in stopwords or ()}
-    remaining = [word for word in words.ravel().tolist() if compared(word) not in stops]
-    changed = [changes[case_change_action](word) for word in remaining]
-    return xp.asarray(np.asarray(changed or [""], OBJECT).reshape(*words.shape[:-1], -1))
+    if stopwords:
+        compared = str if is_case_sensitive else casing.folded
+        stops = {compared(word) for word in stopwords}
+        remaining = [word for word in remaining if compared(word) not in stops]
+    remaining = _each(changes[case_change_action], remaining)
+    return xp.asarray(np.asarray(remaining or [""], OBJECT).reshape(*words.shape[:-1], -1))
+
+
+def _each(change: Callable[[str], str], words: list[str]) -> list[str]:
+    """Return the changed words: of all at once, unless a line break is in one of them."""
+    lines = change("\n".join(words)).split("\n")
+    return lines if len(lines) == len(words) else [change(word) for word in words]
 
 
 class Casing(NamedTuple):
@@ -123,6 +131,7 @@ class Casing(NamedTuple):
     folded: Callable[[str], str]
 
 
+@lru_cache(maxsize=64)
 def _casing(locale: str) -> Casing:
     """Return the rules of the language that a locale such as `tr_TR.UTF-8` begins with."""
     named = re.fullmatch(r"([A-Za-z]+)([-_.@].*)?", locale)
@@ -144,11 +153,17 @@ TURKISH = Casing(
 )
 _ascii_lower = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _ascii_upper = str.maketrans(string.ascii_lowercase, string.ascii_uppercase)
-ASCII = Casing(
-    lambda word: word.translate(_ascii_lower),
-    lambda word: word.translate(_ascii_upper),
-    lambda word: word.translate(_ascii_lower),
-)
+
+
+def _lower_ascii(text: str) -> str:
+    return text.lower() if text.isascii() else text.translate(_ascii_lower)
+
+
+def _upper_ascii(text: str) -> str:
+    return text.upper() if text.isascii() else text.translate(_ascii_upper)
+
+
+ASCII = Casing(_lower_ascii, _upper_ascii, _lower_ascii)
 CASINGS = {"tr": TURKISH, "az": TURKISH, "c": ASCII, "posix": ASCII}
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import pairwise
+from collections.abc import Mapping
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import Floats, Host, Ints, Strings, op
 from sardonyx.ops.dtypes import FLOAT32, INT32, INT64
+from sardonyx.ops.ml.tables import once
 from sardonyx.ops.options import require_one_of
 
 # Integers, or strings.
@@ -39,19 +40,18 @@ def TfIdfVectorizer(
         raise ValueError(f"X of shape {X.shape} is neither a row of tokens nor a batch of rows")
     has_words = xp.numpy_dtype(X.dtype) == np.dtype(object)
     pool = _pool_of(pool_int64s or (), pool_strings or (), has_words=has_words)
-    grams = _grams(pool, ngram_counts)
-    columns, factors = _per_gram(len(grams), ngram_indexes, weights or (1.0,) * len(grams))
-    trie = _trie(grams, min_gram_length, max_gram_length)
+    lengths = min_gram_length, max_gram_length
+    trie, columns, factors, width = _prepared(pool, ngram_counts, ngram_indexes, weights, *lengths)
     rows = X if X.ndim == 2 else xp.expand_dims(X, axis=0)
-    Y = xp.zeros((rows.shape[0], max(ngram_indexes) + 1), dtype=xp.dtype(FLOAT32))
+    Y = xp.zeros((rows.shape[0], width), dtype=xp.dtype(FLOAT32))
     if trie.keys.size and X.size:
-        counts = _counts(xp, _numbered(xp, rows, trie.tokens), trie, max_skip_count)
+        counts = _counts(xp, _numbered(xp, rows, trie), trie, max_skip_count)
         if mode == "IDF":
             counts = xp.minimum(counts, xp.ones_like(counts))
         counts = xp.astype(counts, Y.dtype)
         if mode != "TF":
-            counts = counts * xp.asarray(factors[trie.grams])
-        Y = xp.scatter(Y, _cells(xp, Y, columns[trie.grams]), counts, "add")
+            counts = counts * xp.asarray(factors)
+        Y = xp.scatter(Y, _cells(xp, Y, columns), counts, "add")
     return Y if X.ndim == 2 else Y[0, :]
 
 
@@ -75,7 +75,22 @@ def _pool_of(numbers: Ints, words: Strings, *, has_words: bool) -> Tokens:
     return words or numbers
 
 
-@lru_cache(maxsize=16)
+@once
+def _prepared(
+    pool: Tokens,
+    starts: Ints,
+    indexes: Ints,
+    weights: Floats | None,
+    shortest: int,
+    longest: int,
+) -> tuple[Trie, Host, Host, int]:
+    """Return the tree, its n-grams' columns and factors, and the number of all columns."""
+    grams = _grams(pool, starts)
+    columns, factors = _per_gram(len(grams), indexes, weights or (1.0,) * len(grams))
+    trie = _trie(grams, shortest, longest)
+    return trie, columns[trie.grams], factors[trie.grams], max(indexes) + 1
+
+
 def _grams(pool: Tokens, starts: Ints) -> tuple[Tokens, ...]:
     """Return the n-grams of the pool; those of n tokens begin at `starts[n - 1]`."""
     bounds = list(pairwise((*starts, len(pool))))
@@ -103,8 +118,8 @@ def _per_gram(count: int, indexes: Ints, weights: Floats) -> tuple[Host, Host]:
 class Trie(NamedTuple):
     """A tree of tokens that contains the n-grams to count."""
 
-    # A token's number is its position here; unknown tokens have the next number.
-    tokens: Tokens
+    # Each token's number; unknown tokens have the next one.
+    numbers: Mapping[Any, int]
     # Node 0 is the root. The parent of node i + 1 is `keys[i] // (tokens + 1)`, and its token is
     # `keys[i] % (tokens + 1)`. The keys ascend.
     keys: Host
@@ -112,12 +127,13 @@ class Trie(NamedTuple):
     grams: Host
     ends: Host
     sizes: frozenset[int]
+    # The tokens in the order of their numbers, if they are integers.
+    tokens: Host | None
 
 
-@lru_cache(maxsize=16)
 def _trie(grams: tuple[Tokens, ...], shortest: int, longest: int) -> Trie:
     chosen = [i for i, gram in enumerate(grams) if shortest <= len(gram) <= longest]
-    tokens = tuple(sorted({token for i in chosen for token in grams[i]}))
+    tokens = sorted({token for i in chosen for token in grams[i]})
     number = {token: place for place, token in enumerate(tokens)}
     ends = np.zeros(len(chosen), INT64)
     levels, nodes = [np.zeros(0, INT64)], 0
@@ -131,19 +147,20 @@ def _trie(grams: tuple[Tokens, ...], shortest: int, longest: int) -> Trie:
         levels.append(keys)
         nodes += len(keys)
     sizes = frozenset(len(grams[i]) for i in chosen)
-    return Trie(tokens, np.concatenate(levels), np.asarray(chosen, INT64), ends, sizes)
+    has_words = bool(tokens) and isinstance(tokens[0], str)
+    integers = None if has_words else np.asarray(tokens, INT64)
+    return Trie(number, np.concatenate(levels), np.asarray(chosen, INT64), ends, sizes, integers)
 
 
 # -- counting -------------------------------------------------------------------------------------
 
 
-def _numbered(xp: Backend, rows: Array, tokens: Tokens) -> Array:
-    if isinstance(tokens[0], str):
-        number = {token: place for place, token in enumerate(tokens)}
-        words = np.asarray(rows).reshape(-1).tolist()
-        numbers = [number.get(word, len(tokens)) for word in words]
-        return xp.asarray(np.reshape(np.asarray(numbers, INT64), rows.shape))
-    return _places(xp, np.asarray(tokens, INT64), xp.astype(rows, xp.dtype(INT64)))
+def _numbered(xp: Backend, rows: Array, trie: Trie) -> Array:
+    if trie.tokens is not None:
+        return _places(xp, trie.tokens, xp.astype(rows, xp.dtype(INT64)))
+    words = np.asarray(rows).reshape(-1).tolist()
+    numbers = map(trie.numbers.get, words, repeat(len(trie.numbers)))
+    return xp.asarray(np.fromiter(numbers, INT64, len(words)).reshape(rows.shape))
 
 
 def _places(xp: Backend, table: Host, x: Array) -> Array:
@@ -158,11 +175,8 @@ def _places(xp: Backend, table: Host, x: Array) -> Array:
 def _counts(xp: Backend, rows: Array, trie: Trie, skips: int) -> Array:
     """Count the n-grams of the tree in each row of numbered tokens."""
     batch, length = rows.shape
-    base, beyond = len(trie.tokens) + 1, trie.keys.size + 1
+    base, beyond = len(trie.numbers) + 1, trie.keys.size + 1
     ones = xp.ones(rows.shape, dtype=xp.dtype(INT32))
-    position = xp.arange(length, dtype=rows.dtype)
-    last = xp.full((), length, dtype=rows.dtype)
-    padded = xp.pad(rows, [(0, 0), (0, 1)], len(trie.tokens))
     alone = _places(xp, trie.keys, rows) + 1
 
     def counted(counts: Array, nodes: Array, size: int) -> Array:
@@ -183,6 +197,9 @@ def _counts(xp: Backend, rows: Array, trie: Trie, skips: int) -> Array:
     counts = counted(counts, alone, 1)
     farthest = min(skips + 1, length - 1) if max(trie.sizes) > 1 else 0
     if farthest:
+        position = xp.arange(length, dtype=rows.dtype)
+        last = xp.full((), length, dtype=rows.dtype)
+        padded = xp.pad(rows, [(0, 0), (0, 1)], len(trie.numbers))
         distances = xp.arange(1, farthest + 1, dtype=rows.dtype)
         (counts,), _ = xp.scan(walk, (counts,), (distances,), farthest)
     return xp.take(counts, xp.asarray(trie.ends), axis=1)

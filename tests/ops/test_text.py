@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import sardonyx
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import LimitExceeded
-from sardonyx.ops import automaton, regex
+from sardonyx.ops import automaton, flat_patterns, regex
 from sardonyx.ops import text as ops
 from sardonyx.ops.automaton import Automaton
 from tests.ops.oracle import onnxruntime_run, run
@@ -134,6 +134,14 @@ def test_split_is_refused_where_its_table_would_be_huge() -> None:
         (["Éa"], {"case_change_action": "UPPER", "locale": "C"}, ["ÉA"]),
         (["É", "é"], {"stopwords": ("É",), "locale": "POSIX"}, ["é"]),
         (["x", "x"], {"stopwords": ("X",)}, [""]),
+        # Each word for itself, whatever lies between them.
+        (["A\nB", "C"], {"case_change_action": "LOWER", "locale": "C"}, ["a\nb", "c"]),
+        (["\n", "", "ΣΔ"], {"case_change_action": "LOWER"}, ["\n", "", "σδ"]),
+        (["ΔΣ", "ΔΣ", "Δ"], {"case_change_action": "LOWER"}, ["δς", "δς", "δ"]),
+        (["A\0", "\0"], {"case_change_action": "LOWER"}, ["a\0", "\0"]),
+        (["", ""], {"case_change_action": "UPPER"}, ["", ""]),
+        (["AÉ", "B"], {"case_change_action": "LOWER", "locale": "C"}, ["aÉ", "b"]),
+        ([], {"case_change_action": "LOWER"}, [""]),
         ([], {}, [""]),
     ],
 )
@@ -208,6 +216,16 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         (".", "😀", True),
         ("}]", "}]", True),
         (r"\.\_\/", "._/", True),
+        ("[a-z]+[0-9]+x", "ab12x", True),
+        ("[a-z]+[0-9]+x", "ab12xx", False),
+        ("^[a-z]*$", "", True),
+        ("[a-z]{2,3}[0-9]", "abcd1", False),
+        ("a?a", "a", True),
+        ("[ab]{1,2}c?b", "ab", True),
+        ("a{0}b", "b", True),
+        ("[^b]+b", "a\0😀\nb", True),
+        (r"[^\d\D]a", "a", False),
+        (r"[\d\D]", "\0", True),
     ],
 )
 def test_patterns_mean_what_re2_says(engine: str, pattern: str, text: str, expected: bool) -> None:
@@ -352,10 +370,41 @@ patterns = st.recursive(
 
 @given(patterns, st.lists(st.text("ab-_1\né", max_size=6), min_size=20, max_size=20))
 @settings(deadline=None, max_examples=300)
-def test_without_re2_the_meaning_is_the_same(pattern: str, texts: list[str]) -> None:
+def test_all_matchers_find_the_same(pattern: str, texts: list[str]) -> None:
     compiled, own = re2.compile(pattern), Automaton(regex.read(pattern))
+    fastest = regex.matcher(pattern)
     for text in texts:
-        assert own.matches(text) == (compiled.fullmatch(text) is not None), text
+        expected = compiled.fullmatch(text) is not None
+        assert own.matches(text) == bool(fastest(text)) == expected, text
+
+
+runs = st.tuples(
+    st.sampled_from(["a", "b", "-", "[ab]", "[^a]", r"\w", r"\d", ".", "é"]),
+    st.sampled_from(["", "", "*", "+", "?", "{2}", "{0}", "{1,2}", "{0,2}", "{2,}"]),
+).map("".join)
+
+
+@given(st.lists(runs, max_size=5).map("".join), st.lists(st.text("ab-_1\né", max_size=6)))
+@settings(deadline=None, max_examples=300)
+def test_runs_of_characters_match_as_in_re2(pattern: str, texts: list[str]) -> None:
+    compiled, fastest = re2.compile(pattern), regex.matcher(pattern)
+    for text in texts:
+        assert bool(fastest(text)) == (compiled.fullmatch(text) is not None), text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_flat"),
+    [("a+b", True), ("^a*b$", True), ("a*a", False), ("a?b?a", False), ("(ab)+", False)],
+)
+def test_patterns_that_never_go_back(pattern: str, is_flat: bool) -> None:
+    match = flat_patterns.full_match(regex.read(pattern), regex.START, regex.END)
+    assert (match is not None) == is_flat
+
+
+def test_a_pattern_that_is_too_large_for_a_set() -> None:
+    match = regex.matcher(r"(?:a|\pL{200}|\pN{200})*b")
+    for text, expected in (("ab", True), ("x" * 400 + "b", True), ("x" * 300 + "b", False)):
+        assert bool(match(text)) == expected
 
 
 @given(patterns, st.lists(st.text("ab-_1\né", max_size=6), min_size=10, max_size=10))

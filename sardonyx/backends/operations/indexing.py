@@ -65,3 +65,30 @@ class Indexing(Library):
         order = self.argsort(x, axis=axis, descending=largest, stable=True)
         first = order[(*(slice(None),) * axis, slice(0, k), ...)]
         return self.astype(first, self.dtype(np.dtype(np.int64)))
+
+    def runs(self, keys: Array) -> tuple[Array, Array]:
+        """The stable ascending order of a vector's elements, and where in it a new value starts.
+
+        NaN equals NaN.
+        """
+        order = self.argsort(keys, stable=True)
+        arranged = self.take(keys, order, axis=0)
+        lead = min(keys.size, 1)
+        a, b = arranged[lead:], arranged[: keys.size - lead]
+        differs = self.not_equal(a, b) & (self.equal(a, a) | self.equal(b, b))
+        return order, self.concat([self.ones((lead,), dtype=differs.dtype), differs])
+
+    def ranks(self, order: Array, is_new: Array) -> Array:
+        """The rank of each element among the distinct values, from 0, for the results of `runs`."""
+        counted = self.cumulative_sum(self.astype(is_new, self.dtype(np.dtype(np.int64))))
+        return self.scatter(counted, (order,), counted - 1)
+
+    def distinct(self, keys: Array) -> tuple[Array, Array, Array]:
+        """The first place of each distinct value, the ranks of all elements, and the counts.
+
+        Values ascend; NaN equals NaN, and zeros are equal.
+        """
+        order, is_new = self.runs(keys)
+        (starts,) = self.nonzero(is_new)
+        ends = self.concat([starts, self.full((1,), keys.size, dtype=starts.dtype)])[1:]
+        return self.take(order, starts, axis=0), self.ranks(order, is_new), ends - starts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -19,6 +20,10 @@ def in_input_order(
     """Return the arguments in the order of the inputs; None for a missing optional one."""
     if not named and len(inputs) == len(infos):
         return list(inputs)
+    # Other mappings may have a value for any name.
+    if type(named) is dict and not inputs and len(named) == len(infos):
+        with suppress(KeyError):  # The names are looked at below.
+            return [named[info.name] for info in infos]
     names = {info.name: None for info in infos}
     values = by_name(infos, inputs, named)
     if unknown := [name for name in values if name not in names]:
@@ -49,10 +54,10 @@ def by_name(
     return {**positional, **named}
 
 
-def chosen_outputs(requested: Iterable[str] | None, available: Sequence[str]) -> list[str]:
+def chosen_outputs(requested: Iterable[str] | None, available: Sequence[str]) -> Sequence[str]:
     """Return the names of the outputs that a caller requests; None requests all of them."""
     if requested is None:
-        return list(available)
+        return available
     if isinstance(requested, str):
         raise InvalidInput(f"The output names are a str: pass a list, [{requested!r}].")
     if not isinstance(requested, Iterable):

@@ -27,6 +27,7 @@ from sardonyx.printable import first_line
 Convert = Callable[[Any], Any]
 # By which other libraries share their arrays.
 _PROTOCOLS = ("__dlpack__", "__array__", "__cuda_array_interface__")
+_TEXT = frozenset((str, np.str_))
 # DLPack's numbers for memory that a CUDA device can read.
 _CUDA_MEMORY = (2, 13)
 MOST_AXES = 64  # NumPy's limit
@@ -318,7 +319,10 @@ def _strings(array: Any) -> Any:
 
 
 def _checked_strings(info: ValueInfo, array: Any) -> Any:
-    for element in array.ravel():
+    elements = array.ravel().tolist()
+    if _TEXT.issuperset(map(type, elements)):
+        return array
+    for element in elements:
         if not isinstance(element, str):
             raise InvalidInput(
                 f"The input '{info.name}' is an array of Python objects and holds a "

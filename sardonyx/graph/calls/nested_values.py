@@ -11,6 +11,9 @@ from sardonyx.backends.base import Backend
 from sardonyx.graph.values.kinds import spec_text
 from sardonyx.ops.definition import Map, MapRows
 
+# The types of nested values; any other is an array.
+NESTED = (list, Map, MapRows, type(None))
+
 
 def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
     """Apply `function` to every array in a nested value."""

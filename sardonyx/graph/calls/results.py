@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
+import numpy as np
+
 from sardonyx.backends.base import Backend
 from sardonyx.graph.calls.array_interop import fetched
-from sardonyx.graph.calls.nested_values import as_dicts, map_arrays
-from sardonyx.graph.values.kinds import Static, Value
+from sardonyx.graph.calls.nested_values import NESTED, as_dicts, map_arrays
+from sardonyx.graph.values.kinds import Static
 from sardonyx.printable import printable
 
 
@@ -56,15 +58,17 @@ def results_type(names: tuple[str, ...]) -> type[Results]:
     return type("Results", (Results,), {"__slots__": (), "_fields": names})
 
 
-def on_host(output: Value, backend: Backend) -> Any:
+def on_host(output: Any, backend: Backend) -> Any:
     """Convert an output to NumPy arrays."""
+    if type(output) is np.ndarray:
+        return output
 
     def host(array: Any) -> Any:
         if isinstance(array, Static):
             return array.value
         return fetched(array, backend) if backend.owns(array) else array
 
-    return as_dicts(map_arrays(host, output))
+    return as_dicts(map_arrays(host, output)) if type(output) in NESTED else host(output)
 
 
 def _restored(names: tuple[str, ...], values: Sequence[Any]) -> Results:

@@ -18,13 +18,12 @@ from sardonyx.graph.calls.array_interop import (
     importer,
     leaf_of,
 )
-from sardonyx.graph.calls.nested_values import as_dicts, map_arrays
+from sardonyx.graph.calls.nested_values import NESTED, as_dicts, map_arrays
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.values.kinds import Static, leaves
 from sardonyx.graph.values.params import Constants, Weights
-from sardonyx.ops.definition import Map, MapRows
 
 
 @dataclass(eq=False, slots=True)
@@ -118,14 +117,13 @@ class Entry:
             return original.original if isinstance(original, Described) else original
 
         return [
-            as_dicts(map_arrays(convert, output)) if type(output) in _NESTED else convert(output)
+            as_dicts(map_arrays(convert, output)) if type(output) in NESTED else convert(output)
             for output in outputs
         ]
 
 
-_NESTED = (list, Map, MapRows, type(None))
 # The kinds of outputs that are more than an array of the backend.
-_NEEDING_MORE = frozenset((*_NESTED, Static))
+_NEEDING_MORE = frozenset((*NESTED, Static))
 
 
 @dataclass(eq=False, slots=True)

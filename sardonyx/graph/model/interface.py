@@ -60,6 +60,8 @@ class CallableModel:
         names = chosen_outputs(output_names, self._output_names)
         run_call = self._run_call_for((), feeds)
         outputs = run_call((), feeds, self._call_options, to_numpy=True)
+        if names == self._output_names:
+            return list(outputs)
         values = dict(zip(self._output_names, outputs, strict=True))
         return [values[name] for name in names]
 

@@ -54,16 +54,18 @@ class Recording:
             stage.run(frame, self.compiler, weights, inline=self.inline)
             if stage.outputs is not None:
                 return stage.arrays_of_outputs(frame, weights)
-            stage = stage.next(self._key(stage, frame))
+            has_key = stage.reads or stage.measures
+            stage = stage.next(self._key(stage, frame) if has_key else ())
         return None
 
     def _key(self, stage: Stage, frame: Frame) -> tuple[Any, ...]:
-        if not stage.reads and not stage.measures:
-            return ()
+        shapes = [tuple(frame[register].shape) for register in stage.measures]
+        if not stage.reads:
+            return tuple(shapes)
         backend = self.compiler.backend
         arrays = (frame[register] for register in stage.reads)
         values = [backend.fetch(a) if backend.owns(a) else a for a in arrays]
-        return read_key(values, [tuple(frame[register].shape) for register in stage.measures])
+        return read_key(values, shapes)
 
     def output_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the arrays that calls returned, as far as tracing knew them."""

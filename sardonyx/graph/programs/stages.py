@@ -14,14 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Costs, Executable, Replay, Spec
-from sardonyx.backends.numpy import HOST
 from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.programs.compiler import Compiler, Unit
+from sardonyx.graph.programs.host_segments import replaying_on_host
 from sardonyx.graph.programs.interpretation import Interpretation
 from sardonyx.graph.programs.weight_preparation import Binding
-from sardonyx.graph.tracing.host_results import apart, uploaded
 from sardonyx.graph.tracing.steps import Frame, Segment, Step
 from sardonyx.graph.values.kinds import Device, Static, Value, Weight, digest
 from sardonyx.graph.values.params import Weights
@@ -84,13 +82,12 @@ class Stage:
         if segment is None:
             return
         inputs = [frame[register] for register in segment.inputs]
+        version, replay, arrays = self.bound
         if inline:
-            replay: Replay = partial(self.binding.replaying(segment), compiler.backend)
-            arrays: Sequence[Any] = self.binding.arrays(weights, host=segment.host)
-        else:
-            version, replay, arrays = self.bound
-            if version != weights.version:
-                replay, arrays = self.bind(segment, inputs, compiler, weights)
+            replay = partial(self.binding.replaying(segment), compiler.backend)
+            arrays = self.binding.arrays(weights, host=segment.host)
+        elif version != weights.version:
+            replay, arrays = self.bind(segment, inputs, compiler, weights)
         results = replay(*inputs, *arrays)
         frame.update(zip(segment.results, results, strict=True))
 
@@ -110,7 +107,7 @@ class Stage:
         segment = self.segment
         if self.executable is None and segment is not None:
             if segment.host:
-                self.executable = Executable(partial(_replay_on_host, segment, compiler.backend))
+                self.executable = Executable(replaying_on_host(segment, compiler.backend))
             else:
                 replay, form = self.binding.replaying(segment), self.binding.form(segment)
                 unit = Unit(segment, replay, form, arrays, self.results, self.donated)
@@ -185,14 +182,6 @@ class Stage:
         while len(self._following) > MOST_FOLLOWING:
             others = list(self._following.items())
             self._following.pop(min(others, key=lambda item: item[1]._used)[0], None)
-
-
-def _replay_on_host(segment: Segment, backend: Backend, *arguments: Any) -> list[Any]:
-    fetched = [backend.fetch(a) if backend.owns(a) else a for a in arguments]
-    with HOST.scope():
-        results = segment.replay(HOST, *fetched)
-    results = apart(results, fetched)
-    return results if backend.reads_host_memory else uploaded(backend, results)
 
 
 def read_key(

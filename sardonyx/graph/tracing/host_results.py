@@ -14,13 +14,13 @@ def apart(results: Sequence[Any], arguments: Iterable[Any]) -> list[Any]:
     Strings stay as they are.
     """
     passed = set(map(id, arguments))
-    return [r if r.dtype == object else _apart(r, passed) for r in results]
+    return [r if r.dtype.hasobject else _apart(r, passed) for r in results]
 
 
 def _apart(result: Any, passed: Container[int]) -> Any:
     own = result if result.base is None and id(result) not in passed else result.copy()
     # An op may return a table that it keeps for all calls.
-    own.flags.writeable = False
+    own.setflags(write=False)
     return own
 
 

@@ -74,13 +74,18 @@ class OpCall:
     def unrounded(self, xp: Backend, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """Return the op's results with the dtypes that it computed them in."""
         rest = iter(arrays)
-        arguments = [
-            next(rest) if argument is HOLE else _filled(xp, argument, rest)
-            for argument in self.arguments
-        ]
+        if self._takes_plain_arrays:
+            arguments = [next(rest) if a is HOLE else a for a in self.arguments]
+        else:
+            arguments = [next(rest) if a is HOLE else _filled(xp, a, rest) for a in self.arguments]
         results = self.function(xp, *arguments, **self.attributes)
         several = self.makes_sequence or isinstance(results, tuple)
         return tuple(results) if several else (results,)
+
+    @cached_property
+    def _takes_plain_arrays(self) -> bool:
+        """Whether no argument is a sequence, a map, or a dtype of the library's own."""
+        return not any(isinstance(a, (Holes, Map, Spec)) for a in self.arguments)
 
     def rounded(self, xp: Backend, index: int, result: Any) -> Any:
         """Return a result in the standard's dtype, as some ops compute in a wider one."""

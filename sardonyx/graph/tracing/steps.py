@@ -74,21 +74,24 @@ class Step:
 
     def run(self, xp: Backend, frame: Frame, releases: Sequence[int] = ()) -> None:
         """Put the results into the frame, and remove the registers in `releases`."""
+        frame.update(zip(self.results, self.results_of(xp, frame), strict=True))
+        for register in releases:
+            del frame[register]
+
+    def results_of(self, xp: Backend, frame: Frame) -> Sequence[Any]:
+        """Return the results for the arrays in the frame."""
         xp.begin_step()
         if xp.reports:
             xp = xp.at(self.place)
         arrays = [frame[o] if isinstance(o, int) else xp.asarray(o.value) for o in self.operands]
         try:
-            results = self.call(xp, arrays)
+            return self.call(xp, arrays)
         except Exception as error:
             later = xp.deferred(self.call, arrays, self.specs)
             if later is None:
                 note_step(error, self.node, arrays, xp)
                 raise
-            results = later
-        frame.update(zip(self.results, results, strict=True))
-        for register in releases:
-            del frame[register]
+            return later
 
     @property
     def captured(self) -> tuple[int, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sardonyx.backends.base import Backend
@@ -31,13 +33,20 @@ def LabelEncoder(
     values_tensor: Host | None = None,
 ) -> Array:
     """Map keys to values; the last of equal keys wins, NaN equals NaN, and -0.0 equals 0.0."""
-    keys = one_of("keys_*", keys_floats, keys_int64s, keys_strings, keys_tensor)
-    values = one_of("values_*", values_floats, values_int64s, values_strings, values_tensor)
-    table = _with_default(values, default_float, default_int64, default_string, default_tensor)
-    return looked_up(xp, X, keys, table)
+    keys = keys_floats, keys_int64s, keys_strings, keys_tensor
+    values = values_floats, values_int64s, values_strings, values_tensor
+    defaults = default_float, default_int64, default_string, default_tensor
+    return looked_up(xp, X, *_table(*keys, *values, *defaults))
 
 
 @once
+def _table(*lists_and_defaults: Any) -> tuple[Host, Host]:
+    """Return the keys, and their values followed by the default."""
+    keys = one_of("keys_*", *lists_and_defaults[:4])
+    values = one_of("values_*", *lists_and_defaults[4:8])
+    return keys, _with_default(values, *lists_and_defaults[8:])
+
+
 def _with_default(
     values: Host, of_floats: float, of_integers: int, of_strings: str, of_any: Host | None
 ) -> Host:
