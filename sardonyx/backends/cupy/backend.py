@@ -25,6 +25,7 @@ from sardonyx.backends.cupy.exchange import from_host, imported, uploaded
 from sardonyx.backends.cupy.library_products import LibraryProducts
 from sardonyx.backends.cupy.messages import explained
 from sardonyx.backends.cupy.residents import residents_of
+from sardonyx.backends.cupy.transforms import PLANS
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.numpy import HOST
@@ -175,9 +176,6 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
             out = self.put(HOST.scatter(*on_host, combine))
         return out[:count].reshape(x.shape)
 
-    def solve_lower(self, a: Any, b: Any) -> Any:
-        return cupy.linalg.solve(a, b)
-
     @carrying(computed("erf"))
     def erf(self, x: Any) -> Any:
         # CuPy has it for float32 and float64, and would give float64 for float16.
@@ -272,6 +270,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         """Give the blocks that CuPy's pools retain back to the device, and to the host."""
         with self.scope():
             residents_of(self.device).free_retired()
+            PLANS.release()
             cupy.get_default_memory_pool().free_all_blocks()
             cupy.get_default_pinned_memory_pool().free_all_blocks()
 

@@ -184,6 +184,15 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], memory: Any = None) 
     return cupy.ndarray(shape, dtype, memory)
 
 
+def copied(array: Any) -> Any:
+    """Return a copy in memory of the current stream; CuPy's own would start a kernel."""
+    if not array.flags.c_contiguous:
+        return array.copy()
+    result = new_array(array.shape, array.dtype)
+    result.data.copy_from_device_async(array.data, array.nbytes)
+    return result
+
+
 def fetched(array: Any) -> Any:
     """Return a copy on the host."""
     return array.get() if isinstance(array, Bits) else cupy.asnumpy(array)

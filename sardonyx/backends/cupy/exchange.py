@@ -7,8 +7,9 @@ from typing import Any
 import cupy
 import numpy as np
 
-from sardonyx.backends.cupy.bits import Bits, cast
+from sardonyx.backends.cupy.bits import Bits, cast, copied
 from sardonyx.backends.cupy.cuda_interface import described_array
+from sardonyx.backends.cupy.graph_memory import current_capture
 from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.numpy import HOST
 
@@ -17,7 +18,22 @@ CUDA_MEMORY = (2, 13)
 
 
 def uploaded(value: Any, *, dtype: Any = None, **options: Any) -> Any:
-    """A copy on the device. Of an array without axes CuPy would lose the sign of zero."""
+    """A copy on the device.
+
+    In a capture the copy is uploaded at once, outside of the graph: what the host knows there does
+    not depend on data. The graph copies it, since steps may write to their own arrays.
+    """
+    capture = current_capture()
+    if capture is None or isinstance(value, (Bits, cupy.ndarray)):
+        return _uploaded(value, dtype=dtype, **options)
+    with capture.outside():
+        constant = _uploaded(value, dtype=dtype, **options)
+    capture.keep(constant)
+    return copied(constant)
+
+
+def _uploaded(value: Any, *, dtype: Any = None, **options: Any) -> Any:
+    """Upload an array. Of one without axes CuPy would lose the sign of zero."""
     if isinstance(value, Bits) or getattr(value, "dtype", dtype) in NARROW or dtype in NARROW:
         return _as_bits(value, dtype, **options)
     options["dtype"] = dtype
@@ -33,7 +49,7 @@ def _as_bits(value: Any, dtype: Any, *, copy: bool | None = None) -> Any:
         found = cast(value, dtype)
         return found.copy() if copy and found is value else found
     host = HOST.astype(np.asarray(value), dtype)
-    return Bits.of(host) if dtype in NARROW else uploaded(host)
+    return Bits.of(host) if dtype in NARROW else _uploaded(host)
 
 
 def is_on_cuda(value: Any) -> bool:
