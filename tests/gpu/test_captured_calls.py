@@ -37,11 +37,14 @@ g (float[6, 2, 3] x, float[1, 16, 3] w, float[1, 16, 4] r) => (float[6, 1, 2, 4]
     y = LSTM<hidden_size=4>(x, w, r) }"""
 
 
-def test_a_step_of_many_calls(device: CupyBackend) -> None:
-    model = sardonyx.load(parser.parse_model(LSTM), backend=device)
-    host = sardonyx.load(parser.parse_model(LSTM), backend="numpy")
+@pytest.mark.parametrize("steps", [6, 21])
+def test_a_step_of_many_calls(device: CupyBackend, steps: int) -> None:
+    text = LSTM.replace("[6,", f"[{steps},")
+    model = sardonyx.load(parser.parse_model(text), backend=device)
+    host = sardonyx.load(parser.parse_model(text), backend="numpy")
     for seed in range(5):
-        inputs = [drawn(seed + i, s) for i, s in enumerate([(6, 2, 3), (1, 16, 3), (1, 16, 4)])]
+        shapes = (steps, 2, 3), (1, 16, 3), (1, 16, 4)
+        inputs = [drawn(seed + i, shape) for i, shape in enumerate(shapes)]
         found = model(*map(device.put, inputs))
         np.testing.assert_allclose(found.get(), host(*inputs), rtol=1e-4, atol=1e-6)
     assert (model.stats().unfused, model.stats().uncaptured) == ({}, {})
@@ -72,10 +75,27 @@ def of_four_bits(xp: Any, x: Any) -> Any:
     return x * xp.put(np.array([1, 2, -3, 4], int4)).astype("float32")
 
 
+def joined(xp: Any, x: Any) -> Any:
+    """Join more arrays than CuPy joins without uploading their addresses."""
+    stacked = xp.stack([x + i for i in range(70)], axis=1)
+    flat = xp.concat([stacked[:, i] for i in range(70)] + [x], axis=0)
+    return stacked[:, 69] + flat[3:6] + flat[-3:]
+
+
+def joined_bytes(xp: Any, x: Any) -> Any:
+    from ml_dtypes import float8_e5m2  # noqa: PLC0415
+
+    narrow = xp.astype(xp.astype(x > 0, np.dtype("float32")), np.dtype(float8_e5m2))
+    parts = xp.concat([narrow * i for i in range(20)], axis=1)
+    return xp.astype(parts[:, 4 * 7 : 4 * 8], np.dtype("float32"))
+
+
 UPLOADS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "table": (table, lambda x: x + np.arange(4)),
     "scalar": (scalar, lambda x: -np.abs(x)),
     "overwritten": (overwritten, lambda x: x + 1),
+    "joined": (joined, lambda x: 3 * x + 70),
+    "joined bytes": (joined_bytes, lambda x: 7.0 * (x > 0)),
     "narrow": (of_four_bits, lambda x: x * [1, 2, -3, 4]),
 }
 
