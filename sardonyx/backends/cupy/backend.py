@@ -21,11 +21,12 @@ from sardonyx.backends.cupy.bit_functions import LIBRARY, BitFunctions, carrying
 from sardonyx.backends.cupy.bits import Bits, fetched
 from sardonyx.backends.cupy.cudnn.operations import CudnnOperations
 from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
-from sardonyx.backends.cupy.exchange import from_host, imported, uploaded
+from sardonyx.backends.cupy.exchange import imported, uploaded
 from sardonyx.backends.cupy.library_products import LibraryProducts
 from sardonyx.backends.cupy.messages import explained
 from sardonyx.backends.cupy.residents import residents_of
 from sardonyx.backends.cupy.transforms import PLANS
+from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.numpy import HOST
@@ -282,7 +283,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         """Arrays of this device are shared, those of others and of the host copied to it."""
         with self.scope():
             array = imported(value, self.device)
-            return self.put(from_host(value)) if array is None else array
+            return self.put(on_host(value)) if array is None else array
 
     def shield(self, value: Any) -> Any:
         """A copy: CuPy has no read-only arrays."""

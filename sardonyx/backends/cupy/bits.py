@@ -12,6 +12,7 @@ import cupy
 import numpy as np
 
 from sardonyx.backends.cupy.bit_conversions import encoded, numbers
+from sardonyx.backends.dlpack import exported
 from sardonyx.backends.fusion.narrow_types import NARROW, byte_of
 from sardonyx.backends.shape_arrays import element
 
@@ -113,6 +114,14 @@ class Bits:
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """CuPy, whose arrays go with this one; its functions do not take it, but models do."""
         return cupy
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Share the memory of a type of 8 bits, in the order of streams that CuPy establishes."""
+        return exported(self.dtype, self.bits, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self.bits.__dlpack_device__()
+        return device
 
     def copy(self) -> Bits:
         return Bits(self.bits.copy(order="C"), self.dtype)

@@ -10,6 +10,7 @@ import numpy as np
 from sardonyx.backends.cupy.bits import Bits, cast, copied
 from sardonyx.backends.cupy.cuda_interface import described_array
 from sardonyx.backends.cupy.graph_memory import current_capture
+from sardonyx.backends.dlpack import as_integers
 from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.numpy import HOST
 
@@ -75,28 +76,43 @@ def imported(value: Any, device: int) -> Any:
     array = _shared(value)
     if array is None:
         return None
+    if isinstance(array, Bits):
+        # The array is new, or its bytes are shared: those of another device are brought here.
+        return imported(array, device)
     array = _aligned(array)
     return array if array.data.device_id == device else _moved(array)
-
-
-def from_host(value: Any) -> np.ndarray[Any, Any]:
-    """Return a NumPy array of a value that is the host's, or that its library brings there."""
-    has_only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
-    return np.from_dlpack(value) if has_only_dlpack else np.asarray(value)
 
 
 def _shared(value: Any) -> Any:
     if isinstance(value, cupy.ndarray):
         return value
-    has_interface = hasattr(value, "__cuda_array_interface__")
     if is_on_cuda(value):
         try:
             # CuPy passes its current stream, and the producer lets that wait.
             return cupy.from_dlpack(value)
-        except (BufferError, NotImplementedError, TypeError):
+        except (BufferError, NotImplementedError, TypeError, ValueError):
             # A type that one of the two libraries does not exchange.
-            return described_array(value) if has_interface else None
-    return described_array(value) if has_interface else None
+            array = _narrow(value)
+            if array is not None:
+                return array
+    return described_array(value) if _is_described(value) else None
+
+
+def _is_described(value: Any) -> bool:
+    try:
+        return hasattr(value, "__cuda_array_interface__")
+    except Exception:
+        # torch raises a KeyError where the interface lacks the type.
+        return False
+
+
+def _narrow(value: Any) -> Bits | None:
+    """Return an array of a type that CuPy lacks; it shares the memory if that has bytes for it."""
+    try:
+        array, dtype = as_integers(value, cupy)
+    except (BufferError, NotImplementedError, TypeError, ValueError):
+        return None
+    return None if dtype is None else Bits(array, dtype)
 
 
 def _aligned(array: Any) -> Any:
