@@ -13,7 +13,8 @@ import tempfile
 import unittest
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -89,8 +90,8 @@ Runs = Iterator[tuple[str, Callable[[], Any]]]
 def _exporters_models(backend: CountingBackend, one_in: int) -> Runs:
     for name in NAMES:
         model = sardonyx.load(FOLDER / f"{name}.onnx", backend=backend)
-        for feeds, _ in recorded_calls(name):
-            yield name, lambda feeds=feeds, model=model: _run_often(model, feeds)
+        calls = [feeds for feeds, _ in recorded_calls(name)]
+        yield name, partial(_run_often, model, calls)
 
 
 def _zoo(backend: CountingBackend, one_in: int) -> Runs:
@@ -100,13 +101,14 @@ def _zoo(backend: CountingBackend, one_in: int) -> Runs:
             graph = restored(recorded)
             path.write_bytes(graph.content)
             model = sardonyx.load(path, backend=backend)
-            for call in graph.calls:
-                yield recorded.name, lambda call=call, model=model: _run_often(model, call.feeds)
+            calls = [call.feeds for call in graph.calls]
+            yield recorded.name, partial(_run_often, model, calls)
 
 
-def _run_often(model: sardonyx.Model, feeds: Any) -> None:
-    for _ in range(CALLS):
-        model.run(None, dict(feeds))
+def _run_often(model: sardonyx.Model, calls: Sequence[Any]) -> None:
+    for feeds in calls:
+        for _ in range(CALLS):
+            model.run(None, dict(feeds))
 
 
 def _official_suite(backend: CountingBackend, one_in: int) -> Runs:
@@ -118,7 +120,7 @@ def _official_suite(backend: CountingBackend, one_in: int) -> Runs:
         for case in official.cases():
             chosen = some([Path(case.name)], one_in)
             if case.name not in official.EXCLUDED and any(chosen):
-                yield case.name, lambda case=case: _run_case(case, backend)
+                yield case.name, partial(_run_case, case, backend)
 
 
 class _Often(official.Twice):

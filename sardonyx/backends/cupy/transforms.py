@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import cupy
 
+from sardonyx.backends.cupy.devices import CAPTURING
 from sardonyx.backends.cupy.graph_memory import NotCaptured, current_capture
 from sardonyx.backends.cupy.streams import current_stream, name_of
 
@@ -64,7 +65,9 @@ class Plans:
         from cupy.cuda import cufft  # noqa: PLC0415  (which loads a large library)
 
         kind = cufft.CUFFT_C2C if key.dtype == "complex64" else cufft.CUFFT_Z2Z
-        plan = Plan(cufft.Plan1d(key.length, kind, key.batch))
+        # cuFFT uploads tables and may wait for the device, which a capture does not survive.
+        with CAPTURING:
+            plan = Plan(cufft.Plan1d(key.length, kind, key.batch))
         dropped = []
         with self._lock:
             self._plans[key] = plan
@@ -96,7 +99,7 @@ def transformed(x: Any, axis: int, inverse: bool) -> Any:
     plan = PLANS.get(key)
     if capture is not None:
         if plan is None:
-            # Creating one may wait for the device.
+            # For some lengths cuFFT crashes if one is created now: cupy/cupy, issue 7559.
             raise NotCaptured("the plan of a Fourier transform has made way for others")
         capture.keep(plan)
     return (plan or PLANS.new(key)).run(x, axis, inverse)
