@@ -63,7 +63,7 @@ struct Plan {
 };
 
 std::map<int, Plan> plans;
-int next_plan = 0;
+int next_plan = 1;  // CuPy takes 0 for no plan
 
 // In place, not scaled. It divides by the smallest factor of the length: n squared for a prime.
 void transform(Complex128* x, int n, int sign) {
