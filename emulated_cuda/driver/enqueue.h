@@ -17,4 +17,5 @@ __attribute__((visibility("default"))) int call_library(cudaStream_t stream,
 extern "C" {
 int cudaMalloc(void** pointer, size_t size);
 int cudaFree(void* pointer);
+int cudaMemset(void* pointer, int value, size_t size);
 }

@@ -1,6 +1,8 @@
-// libcufft.so.12: transforms of any length and rank, computed in doubles.
+// libcufft.so.12: transforms of any length and rank, computed in doubles. As in cuFFT, a plan has
+// tables on the device and a work area, which whatever runs it needs.
 #include <cmath>
 #include <complex>
+#include <cstring>
 #include <map>
 #include <vector>
 
@@ -14,7 +16,14 @@ using Complex64 = std::complex<float>;
 using Complex128 = std::complex<double>;
 using Shape = std::vector<int>;
 
-enum Result { SUCCESS = 0, INVALID_PLAN = 1, INVALID_VALUE = 4, EXEC_FAILED = 6 };
+enum Result {
+  SUCCESS = 0,
+  INVALID_PLAN = 1,
+  ALLOC_FAILED = 2,
+  INVALID_VALUE = 4,
+  EXEC_FAILED = 6,
+  NO_WORKSPACE = 13
+};
 enum Type { R2C = 0x2a, C2R = 0x2c, D2Z = 0x6a, Z2D = 0x6c };  // those with a half of a spectrum
 enum Sign { FORWARD = -1, BACKWARD = 1 };
 
@@ -42,6 +51,9 @@ struct Plan {
   Layout in, out;
   int batch = 1;
   cudaStream_t stream = nullptr;
+  char* tables = nullptr;  // on the device, as long as the plan lives
+  char* work_area = nullptr;
+  size_t work_size = 0;
 
   Shape halved() const {
     Shape half = shape;
@@ -51,7 +63,7 @@ struct Plan {
 };
 
 std::map<int, Plan> plans;
-int next_plan = 0;
+int next_plan = 1;  // CuPy takes 0 for no plan
 
 // In place, not scaled. It divides by the smallest factor of the length: n squared for a prime.
 void transform(Complex128* x, int n, int sign) {
@@ -136,7 +148,11 @@ int execute(int handle, const In* in, Out* out, int sign) {
   const bool from_half = std::is_floating_point_v<Out>, to_half = std::is_floating_point_v<In>;
   if (plan.in.embedding.empty()) plan.in.embedding = from_half ? plan.halved() : plan.shape;
   if (plan.out.embedding.empty()) plan.out.embedding = to_half ? plan.halved() : plan.shape;
+  if (plan.work_size && !plan.work_area) return NO_WORKSPACE;
   const int code = emulated::call_library(plan.stream, [=] {
+    // Both are faults if the memory is gone by then.
+    if (*static_cast<volatile char*>(plan.tables)) return;
+    std::memset(plan.work_area, 0xff, plan.work_size);
     std::vector<std::vector<Complex128>> all;  // of the whole batch, since `out` may be `in`
     for (int b = 0; b < plan.batch; b++)
       all.push_back(gathered(in + b * plan.in.distance, plan, from_half));
@@ -161,9 +177,21 @@ API cufftCreate(int* plan) {
   return SUCCESS;
 }
 
-API cufftDestroy(int plan) { return plans.erase(plan) ? SUCCESS : INVALID_PLAN; }
+API cufftDestroy(int plan) {
+  auto entry = plans.find(plan);
+  if (entry == plans.end()) return INVALID_PLAN;
+  cudaFree(entry->second.tables);
+  plans.erase(entry);
+  return SUCCESS;
+}
+
+// As by CuPy, which gives each plan its work area.
 API cufftSetAutoAllocation(int, int) { return SUCCESS; }
-API cufftSetWorkArea(int, void*) { return SUCCESS; }
+
+API cufftSetWorkArea(int plan, void* memory) {
+  plans[plan].work_area = static_cast<char*>(memory);
+  return SUCCESS;
+}
 
 API cufftSetStream(int plan, cudaStream_t stream) {
   plans[plan].stream = stream;
@@ -188,7 +216,11 @@ API cufftMakePlanMany(int handle, int rank, int* n, int* in_embedding, int in_st
   const bool from_half = type == C2R || type == Z2D, to_half = type == R2C || type == D2Z;
   plan.in = layout(in_embedding, rank, in_stride, in_distance, from_half ? half : whole);
   plan.out = layout(out_embedding, rank, out_stride, out_distance, to_half ? half : whole);
-  *work_size = 0;
+  if (!plan.tables) {
+    if (cudaMalloc(reinterpret_cast<void**>(&plan.tables), 1)) return ALLOC_FAILED;
+    cudaMemset(plan.tables, 0, 1);
+  }
+  *work_size = plan.work_size = sizeof(Complex64) * whole * batch;
   return SUCCESS;
 }
 

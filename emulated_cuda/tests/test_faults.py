@@ -133,3 +133,30 @@ def test_a_device_that_is_not_there() -> None:
 def test_no_device_at_all() -> None:
     program = "import cupy; print(cupy.is_available())"
     assert lines_of(program, EMULATED_CUDA_DEVICES=0) == ["False"]
+
+
+TRANSFORM = """
+import cupy
+from cupy.cuda import cufft
+x = cupy.ones(8, "F")
+plan = cufft.Plan1d(8, cufft.CUFFT_C2C, 1)
+stream = cupy.cuda.Stream(non_blocking=True)
+with stream:
+    stream.begin_capture()
+    plan.fft(x, x, cufft.CUFFT_FORWARD)
+    graph = stream.end_capture()
+graph.launch()
+print(x[0].get().real)
+del plan
+try:
+    graph.launch()
+    cupy.cuda.Device().synchronize()
+except Exception as error:
+    print(error)
+"""
+
+
+def test_a_graph_of_a_transform_needs_its_plan() -> None:
+    first, error = lines_of(TRANSFORM)
+    assert first == "8.0"
+    assert error.startswith("cudaErrorIllegalAddress:")

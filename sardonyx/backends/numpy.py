@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.dtypes import is_low_precision, isdtype
 from sardonyx.backends.rounding import prepared
 from sardonyx.backends.strides import extent
@@ -192,7 +193,7 @@ class NumpyBackend(NumpyLike):
         return value
 
     def adopt(self, value: Any) -> Any:
-        return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+        return on_host(value)
 
     def shield(self, value: Any) -> Any:
         view: np.ndarray[Any, Any] = value.view()

@@ -235,14 +235,6 @@ def test_streams_beyond_the_bound(bound: Bound) -> None:
     assert len(bound.segment.graphs._on) <= 8
 
 
-def test_the_stream_of_each_thread_has_no_graph(bound: Bound) -> None:
-    with cupy.cuda.Stream.ptds:
-        for seed in range(3):
-            x = cupy.asarray(drawn(seed))
-            assert_right(bound.run(x, bound.placed[1])[0], drawn(seed))
-    assert len(bound.graphs) == 1
-
-
 @pytest.mark.parametrize("own_streams", [False, True])
 def test_threads(device: CupyBackend, own_streams: bool) -> None:
     bound = Bound(device, several_kernels, drawn(0), WEIGHT, inputs=1)

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from onnx import parser
 
-import sardonyx
 from sardonyx.backends.captures import MOST_GRAPHS, RECENT, Captures
 from tests.gpu.bound_segments import (
     WEIGHT,
@@ -117,35 +115,6 @@ def test_products_are_captured_and_write_to_the_arena(device: CupyBackend) -> No
     assert bound.captures.refused == {}
     # Three products and two of their functions.
     assert len(bound.segment.program.placement.lifetimes) == 5
-
-
-DFT = """<ir_version: 10, opset_import: ["": 22]>
-g (float[2, 8, 1] x) => (float[2, 8, 2] y) { a = Exp(x) b = DFT(a) y = Neg(b) }"""
-
-
-def test_fourier_transforms(device: CupyBackend) -> None:
-    model = sardonyx.load(parser.parse_model(DFT), backend=device)
-    for seed in range(5):
-        x = drawn(seed, (2, 8, 1))
-        want = -np.fft.fft(np.exp(x[..., 0]), axis=1)
-        found = model(device.put(x)).get()
-        np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], want, rtol=1e-4, atol=1e-5)
-    assert model.stats().uncaptured == {"CuPy keeps the memory of Fourier transforms": 1}
-
-
-LSTM = """<ir_version: 10, opset_import: ["": 22]>
-g (float[6, 2, 3] x, float[1, 16, 3] w, float[1, 16, 4] r) => (float[6, 1, 2, 4] y) {
-    y = LSTM<hidden_size=4>(x, w, r) }"""
-
-
-def test_a_step_of_many_calls(device: CupyBackend) -> None:
-    model = sardonyx.load(parser.parse_model(LSTM), backend=device)
-    host = sardonyx.load(parser.parse_model(LSTM), backend="numpy")
-    for seed in range(5):
-        inputs = [drawn(seed + i, s) for i, s in enumerate([(6, 2, 3), (1, 16, 3), (1, 16, 4)])]
-        found = model(*map(device.put, inputs))
-        np.testing.assert_allclose(found.get(), host(*inputs), rtol=1e-4, atol=1e-6)
-    assert (model.stats().unfused, model.stats().uncaptured) == ({}, {})
 
 
 def test_a_single_kernel_is_cheaper_than_a_graph(device: CupyBackend) -> None:

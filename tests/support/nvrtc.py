@@ -82,7 +82,7 @@ def _run_exporters_models(backend: SourcesBackend) -> None:
 
 
 def _run_zoo(backend: SourcesBackend, one_in: int, path: Path) -> None:
-    for recorded in _some(sorted(ZOO.glob("*/*.onnx.xz")), one_in):
+    for recorded in some(sorted(ZOO.glob("*/*.onnx.xz")), one_in):
         graph = restored(recorded)
         path.write_bytes(graph.content)
         model = sardonyx.load(path, backend=backend)
@@ -98,7 +98,7 @@ def _run_official_suite(backend: SourcesBackend, one_in: int, folder: str) -> No
                 official.run(case, backend)
 
 
-def _some(paths: Sequence[Path], one_in: int) -> Iterator[Path]:
+def some(paths: Sequence[Path], one_in: int) -> Iterator[Path]:
     return (path for path in paths if crc32(path.name.encode()) % one_in == 0)
 
 

@@ -21,10 +21,12 @@ from sardonyx.backends.cupy.bit_functions import LIBRARY, BitFunctions, carrying
 from sardonyx.backends.cupy.bits import Bits, fetched
 from sardonyx.backends.cupy.cudnn.operations import CudnnOperations
 from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
-from sardonyx.backends.cupy.exchange import from_host, imported, uploaded
+from sardonyx.backends.cupy.exchange import imported, uploaded
 from sardonyx.backends.cupy.library_products import LibraryProducts
 from sardonyx.backends.cupy.messages import explained
 from sardonyx.backends.cupy.residents import residents_of
+from sardonyx.backends.cupy.transforms import PLANS
+from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.numpy import HOST
@@ -175,9 +177,6 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
             out = self.put(HOST.scatter(*on_host, combine))
         return out[:count].reshape(x.shape)
 
-    def solve_lower(self, a: Any, b: Any) -> Any:
-        return cupy.linalg.solve(a, b)
-
     @carrying(computed("erf"))
     def erf(self, x: Any) -> Any:
         # CuPy has it for float32 and float64, and would give float64 for float16.
@@ -272,6 +271,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         """Give the blocks that CuPy's pools retain back to the device, and to the host."""
         with self.scope():
             residents_of(self.device).free_retired()
+            PLANS.release()
             cupy.get_default_memory_pool().free_all_blocks()
             cupy.get_default_pinned_memory_pool().free_all_blocks()
 
@@ -283,7 +283,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         """Arrays of this device are shared, those of others and of the host copied to it."""
         with self.scope():
             array = imported(value, self.device)
-            return self.put(from_host(value)) if array is None else array
+            return self.put(on_host(value)) if array is None else array
 
     def shield(self, value: Any) -> Any:
         """A copy: CuPy has no read-only arrays."""

@@ -10,6 +10,7 @@ import cupy
 import numpy as np
 
 from sardonyx.backends.cupy.bits import Bits, bytes_of, cast, fetched, widened
+from sardonyx.backends.cupy.graph_memory import current_capture
 from sardonyx.backends.fusion.narrow_types import NARROW, number_dtype
 from sardonyx.backends.numpy import HOST, NumpyLike
 from sardonyx.backends.shape_arrays import shape_array
@@ -17,6 +18,8 @@ from sardonyx.backends.shape_backend import SHAPES
 from sardonyx.backends.standard import Standard
 
 UINT8 = np.dtype(np.uint8)
+# Of more arrays CuPy uploads the addresses, which breaks a capture.
+MOST_JOINED = 8
 Function: TypeAlias = Callable[..., Any]
 
 
@@ -72,6 +75,10 @@ def _counted(function: Function, x: Bits) -> Any:
 
 def joined(function: Function, arrays: Sequence[Any], **options: Any) -> Any:
     """Join arrays, in the dtype to which NumPy promotes all of them."""
+    if len(arrays) > MOST_JOINED and current_capture() is not None:
+        groups = [arrays[i : i + MOST_JOINED] for i in range(0, len(arrays), MOST_JOINED)]
+        parts = [joined(function, group, **options) for group in groups]
+        return joined(cupy.concatenate, parts, axis=options.get("axis", 0))
     if not _holds_bits(arrays):
         return function(arrays, **options)
     dtype = np.result_type(*(array.dtype for array in arrays))

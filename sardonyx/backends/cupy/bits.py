@@ -12,6 +12,7 @@ import cupy
 import numpy as np
 
 from sardonyx.backends.cupy.bit_conversions import encoded, numbers
+from sardonyx.backends.dlpack import exported
 from sardonyx.backends.fusion.narrow_types import NARROW, byte_of
 from sardonyx.backends.shape_arrays import element
 
@@ -114,6 +115,14 @@ class Bits:
         """CuPy, whose arrays go with this one; its functions do not take it, but models do."""
         return cupy
 
+    def __dlpack__(self, **options: Any) -> Any:
+        """Share the memory of a type of 8 bits, in the order of streams that CuPy establishes."""
+        return exported(self.dtype, self.bits, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self.bits.__dlpack_device__()
+        return device
+
     def copy(self) -> Bits:
         return Bits(self.bits.copy(order="C"), self.dtype)
 
@@ -182,6 +191,15 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], memory: Any = None) 
     if dtype in NARROW:
         return Bits(cupy.ndarray(shape, np.uint8, memory), dtype)
     return cupy.ndarray(shape, dtype, memory)
+
+
+def copied(array: Any) -> Any:
+    """Return a copy in memory of the current stream; CuPy's own would start a kernel."""
+    if not array.flags.c_contiguous:
+        return array.copy()
+    result = new_array(array.shape, array.dtype)
+    result.data.copy_from_device_async(array.data, array.nbytes)
+    return result
 
 
 def fetched(array: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import cupy
 from cupy.cuda import runtime
 
-from sardonyx.backends.cupy.bits import data_of, new_array
+from sardonyx.backends.cupy.bits import copied, data_of, new_array
 from sardonyx.backends.cupy.cublas_handles import workspace_of_capture
 from sardonyx.backends.cupy.devices import CAPTURING
 from sardonyx.backends.cupy.graph_memory import Allocation, GraphMemory, NotCaptured
@@ -59,7 +59,7 @@ class CapturedSegment:
         self._graph.launch()
         values = self._program.outer_values(arrays)
         for number, array in self._results.items():
-            values[number] = _copy_of(array)
+            values[number] = copied(array)
         return self._program.results_of(values)
 
 
@@ -73,15 +73,6 @@ def _copy(array: Any, buffer: Any) -> None:
         cupy.copyto(data_of(buffer), data_of(array))
     elif array.data.ptr != buffer.data.ptr:
         buffer.data.copy_from_device_async(array.data, buffer.nbytes)
-
-
-def _copy_of(array: Any) -> Any:
-    """Return a copy in memory of the current stream; CuPy's own would start a kernel."""
-    if not array.flags.c_contiguous:
-        return array.copy()
-    result = new_array(array.shape, array.dtype)
-    result.data.copy_from_device_async(array.data, array.nbytes)
-    return result
 
 
 def _workspace(program: Program) -> AbstractContextManager[Any]:

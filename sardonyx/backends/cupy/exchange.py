@@ -7,8 +7,10 @@ from typing import Any
 import cupy
 import numpy as np
 
-from sardonyx.backends.cupy.bits import Bits, cast
+from sardonyx.backends.cupy.bits import Bits, cast, copied
 from sardonyx.backends.cupy.cuda_interface import described_array
+from sardonyx.backends.cupy.graph_memory import current_capture
+from sardonyx.backends.dlpack import as_integers
 from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.numpy import HOST
 
@@ -17,7 +19,22 @@ CUDA_MEMORY = (2, 13)
 
 
 def uploaded(value: Any, *, dtype: Any = None, **options: Any) -> Any:
-    """A copy on the device. Of an array without axes CuPy would lose the sign of zero."""
+    """A copy on the device.
+
+    In a capture the copy is uploaded at once, outside of the graph: what the host knows there does
+    not depend on data. The graph copies it, since steps may write to their own arrays.
+    """
+    capture = current_capture()
+    if capture is None or isinstance(value, (Bits, cupy.ndarray)):
+        return _uploaded(value, dtype=dtype, **options)
+    with capture.outside():
+        constant = _uploaded(value, dtype=dtype, **options)
+    capture.keep(constant)
+    return copied(constant)
+
+
+def _uploaded(value: Any, *, dtype: Any = None, **options: Any) -> Any:
+    """Upload an array. Of one without axes CuPy would lose the sign of zero."""
     if isinstance(value, Bits) or getattr(value, "dtype", dtype) in NARROW or dtype in NARROW:
         return _as_bits(value, dtype, **options)
     options["dtype"] = dtype
@@ -33,7 +50,7 @@ def _as_bits(value: Any, dtype: Any, *, copy: bool | None = None) -> Any:
         found = cast(value, dtype)
         return found.copy() if copy and found is value else found
     host = HOST.astype(np.asarray(value), dtype)
-    return Bits.of(host) if dtype in NARROW else uploaded(host)
+    return Bits.of(host) if dtype in NARROW else _uploaded(host)
 
 
 def is_on_cuda(value: Any) -> bool:
@@ -59,28 +76,43 @@ def imported(value: Any, device: int) -> Any:
     array = _shared(value)
     if array is None:
         return None
+    if isinstance(array, Bits):
+        # The array is new, or its bytes are shared: those of another device are brought here.
+        return imported(array, device)
     array = _aligned(array)
     return array if array.data.device_id == device else _moved(array)
-
-
-def from_host(value: Any) -> np.ndarray[Any, Any]:
-    """Return a NumPy array of a value that is the host's, or that its library brings there."""
-    has_only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
-    return np.from_dlpack(value) if has_only_dlpack else np.asarray(value)
 
 
 def _shared(value: Any) -> Any:
     if isinstance(value, cupy.ndarray):
         return value
-    has_interface = hasattr(value, "__cuda_array_interface__")
     if is_on_cuda(value):
         try:
             # CuPy passes its current stream, and the producer lets that wait.
             return cupy.from_dlpack(value)
-        except (BufferError, NotImplementedError, TypeError):
+        except (BufferError, NotImplementedError, TypeError, ValueError):
             # A type that one of the two libraries does not exchange.
-            return described_array(value) if has_interface else None
-    return described_array(value) if has_interface else None
+            array = _narrow(value)
+            if array is not None:
+                return array
+    return described_array(value) if _is_described(value) else None
+
+
+def _is_described(value: Any) -> bool:
+    try:
+        return hasattr(value, "__cuda_array_interface__")
+    except Exception:
+        # torch raises a KeyError where the interface lacks the type.
+        return False
+
+
+def _narrow(value: Any) -> Bits | None:
+    """Return an array of a type that CuPy lacks; it shares the memory if that has bytes for it."""
+    try:
+        array, dtype = as_integers(value, cupy)
+    except (BufferError, NotImplementedError, TypeError, ValueError):
+        return None
+    return None if dtype is None else Bits(array, dtype)
 
 
 def _aligned(array: Any) -> Any:

@@ -8,14 +8,14 @@ from typing import Any
 
 import cupy
 import numpy as np
-from cupy.cuda import runtime
 from cupy.cuda.memory import OutOfMemoryError
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
 from sardonyx.backends.cupy.bits import data_of, new_array
-from sardonyx.backends.cupy.graph_memory import NotCaptured, is_capturing
 from sardonyx.backends.cupy.segment_graphs import SegmentGraphs
+from sardonyx.backends.cupy.streams import current_stream
+from sardonyx.backends.cupy.transforms import transformed
 from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.kernel_source import KernelSource
 from sardonyx.backends.fusion.program import Program, fused
@@ -79,10 +79,7 @@ class FusedSegments(Backend):
         return data if data.data.ptr % alignment == 0 else data.copy()
 
     def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
-        if is_capturing():
-            # CuPy's plans hold memory, which may be freed before a graph that uses it.
-            raise NotCaptured("CuPy keeps the memory of Fourier transforms")
-        return super().fft(x, axis=axis, inverse=inverse)
+        return transformed(x, axis, inverse)
 
     def launcher(self, source: KernelSource) -> Launch:
         kernel = compiled_kernel(source.source, source.name)
@@ -128,16 +125,6 @@ class FusedSegment:
             # The steps one by one raise the same, and name the node.
             pass
         return self.plain(*arrays)
-
-
-def current_stream() -> Hashable:
-    """Return the pointer of the current stream; None if its memory is not this stream's alone."""
-    pointer: int = cupy.cuda.get_current_stream().ptr
-    if pointer in (0, runtime.streamLegacy):
-        return pointer
-    # Each thread has a stream of its own under this pointer.
-    is_of_thread = pointer == runtime.streamPerThread
-    return None if is_of_thread or runtime.streamIsCapturing(pointer) else pointer
 
 
 @cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -57,6 +59,23 @@ class Allocation:
         self._free = list(memory.blocks)
         # The blocks of the graph.
         self._taken: set[Block] = set()
+        # What else the graph reads.
+        self._kept: list[Any] = []
+
+    @property
+    def stream(self) -> Any:
+        """The stream that the graph will run on, which is not the one that is capturing."""
+        return self._memory.stream
+
+    def keep(self, value: Any) -> None:
+        """Hold what the graph reads as long as the graph lives."""
+        self._kept.append(value)
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Put work on the graph's stream itself: it is done once, before the graph runs."""
+        with cupy.cuda.using_allocator(self._allocator), self._memory.stream:
+            yield
 
     def allocate(self, size: int) -> Any:
         if size == 0:
@@ -97,6 +116,7 @@ class _Loan:
         self._free.append(self._block)
 
 
-def is_capturing() -> bool:
-    """Whether this thread captures a segment, and not a caller something of its own."""
-    return isinstance(getattr(cupy.cuda.get_allocator(), "__self__", None), Allocation)
+def current_capture() -> Allocation | None:
+    """Return what the segment allocates from that this thread captures, if it does."""
+    allocator = getattr(cupy.cuda.get_allocator(), "__self__", None)
+    return allocator if isinstance(allocator, Allocation) else None

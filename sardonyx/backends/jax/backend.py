@@ -18,6 +18,7 @@ from jax.sharding import SingleDeviceSharding
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
+from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
@@ -155,7 +156,7 @@ class JaxBackend(JaxOperations):
         try:
             return jax.dlpack.from_dlpack(value)
         except (AttributeError, BufferError, TypeError, RuntimeError, ValueError):
-            return self.put(np.asarray(value))
+            return self.put(on_host(value))
 
     def to_donate(self, value: Any) -> Any:
         # XLA ends the process if another library's memory is donated on a GPU.

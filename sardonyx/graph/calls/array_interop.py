@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.dlpack import CODES, Exported
 from sardonyx.backends.dtypes import kind_of
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput, LimitExceeded
@@ -301,11 +302,23 @@ def _in_library(array: Any, kind: type, library: Any, backend: Backend) -> Any:
         # In the scope of the device, whose current stream the library's stream waits for. DLPack
         # cannot express that an array is read-only.
         with backend.scope():
-            return library.from_dlpack(array.copy() if read_only else array)
+            shared = array.copy() if read_only else array
+            is_numpys = isinstance(array, np.ndarray) and array.dtype in CODES
+            return library.from_dlpack(Exported(shared) if is_numpys else shared)
     except (AttributeError, BufferError, TypeError, RuntimeError, ValueError, AssertionError):
         # Not every library exchanges every dtype through DLPack; all accept NumPy arrays.
         host = fetched(array, backend) if backend.owns(array) else array
-        return library.asarray(host) if hasattr(library, "asarray") else host
+        return _in_other_memory(host, library)
+
+
+def _in_other_memory(host: np.ndarray[Any, Any], library: Any) -> Any:
+    """Return a copy in an array of the library; NumPy's array if the library lacks the type."""
+    if not hasattr(library, "asarray"):
+        return host
+    try:
+        return library.asarray(host)
+    except (TypeError, ValueError):
+        return host
 
 
 def _as_native(array: Any, backend: Backend) -> Any:
