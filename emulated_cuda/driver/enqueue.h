@@ -17,4 +17,6 @@ __attribute__((visibility("default"))) int call_library(cudaStream_t stream,
 extern "C" {
 int cudaMalloc(void** pointer, size_t size);
 int cudaFree(void* pointer);
+int cudaGetDevice(int* device);
+int cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 }
