@@ -63,6 +63,9 @@ class LibraryProducts(IntegerProducts, MatrixProducts):
                 note(error, a, b, *options, work="A product with an epilogue", instead=instead)
         return into(out, _step_by_step(a, b, bias, activation))
 
+    def columns_of_bytes(self, b: Any) -> Any:
+        return cupy.ascontiguousarray(super().columns_of_bytes(b))
+
     def int8_product(self, a: Any, b: Any) -> Any:
         a, columns = (cupy.ascontiguousarray(x) for x in (a, b))
         b = columns.swapaxes(-1, -2)

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 
 NARROW = frozenset({np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)})
@@ -48,26 +49,35 @@ def takes_integers(a: Any, b: Any) -> bool:
 class IntegerProducts(Backend):
     """Products of 8-bit integers as one of signed integers, whose sizes are padded with zeros."""
 
+    prepares_integers = True
+
     def integer_matmul(self, a: Any, b: Any) -> Any:
         if not takes_integers(a, b):
             return super().integer_matmul(a, b)
-        signed_a, signed_b = self._signed(a), self._signed(b)
-        left = self._in_units(signed_a, axis=-1)
-        columns = self._in_units(self.matrix_transpose(signed_b), axis=-1)
-        product = self.int8_product(left, self._in_units(columns, axis=-2))
+        product = self.product_with_columns(self.signed_bytes(a), self.columns_of_bytes(b))
         product = product[..., : b.shape[-1]]
         if b.dtype != INT8:
             product = product + 128 * self._sums(a, axis=-1)
         if a.dtype != INT8:
-            product = product + 128 * self._sums(signed_b, axis=-2)
+            product = product + 128 * self._sums(self.signed_bytes(b), axis=-2)
         return product
+
+    def product_with_columns(self, a: Any, columns: Any) -> Any:
+        return self.int8_product(self._in_units(a, axis=-1), columns)
+
+    def columns_of_bytes(self, b: Any) -> Any:
+        columns = self._in_units(self.matrix_transpose(self.signed_bytes(b)), axis=-1)
+        return self._in_units(columns, axis=-2)
+
+    def columns_spec(self, b: Spec) -> Spec:
+        rows, columns = (-(-size // UNIT) * UNIT for size in b.shape[-2:])
+        return Spec((*b.shape[:-2], columns, rows), INT8)
 
     def int8_product(self, a: Any, b: Any) -> Any:
         """Multiply int8 (..., m, k) by the transpose of (..., n, k); k and n are units."""
         raise NotImplementedError
 
-    def _signed(self, x: Any) -> Any:
-        """The integers less 128, if they are unsigned."""
+    def signed_bytes(self, x: Any) -> Any:
         if x.dtype == INT8:
             return x
         return self.astype(self.astype(x, self.dtype(INT16)) - 128, self.dtype(INT8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -61,8 +62,32 @@ class ProductChain(Protocol):
         """The last product, of the arrays and then the packed weight and bias of each link."""
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedFactor:
+    """8-bit integers on the right side of products, in the form that the backend's kernel reads.
+
+    To ops it is the array that it was prepared from.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    columns: Array
+    # The sum of each column of the integers as signed ones, with a row's shape.
+    sums: Array
+    # Whether the zero point of the signed integers is known to be 0.
+    is_centred: bool
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+
 class Products(Library):
     """Matrices times matrices."""
+
+    # Whether products of 8-bit integers are faster if their right side is prepared ahead of calls.
+    prepares_integers: bool = False
 
     def integer_matmul(self, a: Array, b: Array) -> Array:
         """The product of matrices of 8-bit integers, signed or not, in int32 modulo 2**32.
@@ -75,6 +100,22 @@ class Products(Library):
         if largest > 2**31:
             product = self.astype(product, self.dtype(np.dtype(np.int64)))
         return self.astype(product, self.dtype(np.dtype(np.int32)))
+
+    def signed_bytes(self, x: Array) -> Array:
+        """Return 8-bit integers as signed ones: those without a sign less 128."""
+        raise NotImplementedError
+
+    def columns_of_bytes(self, b: Array) -> Array:
+        """Return the columns of 8-bit integers in the form that `product_with_columns` reads."""
+        raise NotImplementedError
+
+    def columns_spec(self, b: Spec) -> Spec:
+        """Return the shape and dtype of that form."""
+        raise NotImplementedError
+
+    def product_with_columns(self, a: Array, columns: Array) -> Array:
+        """Return the product of signed bytes in int32; further columns may follow it."""
+        raise NotImplementedError
 
     def multiplies_with(
         self, a: Array, b: Array, others: Sequence[Array], epilogue: Epilogue

@@ -125,6 +125,12 @@ class Binding:
         """Return what the segment's function takes after the arrays that change with each call."""
         if host:
             return [weights.on_host(self.weights[register]) for register in self.loose]
+        arrays = self._current(weights)
+        self._free_inputs(weights)
+        return arrays
+
+    def _current(self, weights: Weights) -> list[Any]:
+        """Return the arrays for this version of the weights, placed at its first use."""
         bound = self._bound_to(weights.store)
         version, arrays = bound.placed
         if version == weights.version:
@@ -173,6 +179,13 @@ class Binding:
                 for register in releases:
                     del frame[register]
             return {r: frame[r] for r in steps.results}
+
+    def _free_inputs(self, weights: Weights) -> None:
+        """Free the weights on the device of which only prepared forms are needed from now on."""
+        if self.prepared is None or weights.backend.compiled:
+            return
+        for register in set(self.prepared.fixed).difference(self.loose) & self.weights.keys():
+            weights.free_unread(self.weights[register])
 
     def _input(self, register: int, weights: Weights, xp: Backend) -> Any:
         if xp is HOST:

@@ -24,6 +24,7 @@ from sardonyx.graph.rewriting.epilogue import (
 from sardonyx.graph.rewriting.few_bits import unpack_experts_once, unpack_weight_once
 from sardonyx.graph.rewriting.fused_nodes import DIVISIONS, keep_without_blocks
 from sardonyx.graph.rewriting.gelu import fuse_gelu
+from sardonyx.graph.rewriting.integer_weights import WITH_INTEGER_WEIGHTS, prepare_integer_weight
 from sardonyx.graph.rewriting.into_weights import fold_into_weights
 from sardonyx.graph.rewriting.normalization import fuse_normalization
 from sardonyx.graph.rewriting.packing import use_packed_weight
@@ -59,7 +60,8 @@ def rewritten(segment: TracedSegment, recorder: Recorder, *, knows_weights: bool
         return without_dead_steps(steps, segment.results)
     with_kernels = _WITH_KERNELS if backend.fuses else ()
     by_finite = _BY_FINITE if backend.skips_padding else ()
-    for table in (*_EVERYWHERE, *with_kernels, *by_finite):
+    with_integers = _WITH_INTEGERS if backend.prepares_integers else ()
+    for table in (*_EVERYWHERE, *with_integers, *with_kernels, *by_finite):
         if table.keys().isdisjoint(_called(steps)):
             continue
         passage = Passage(steps, segment.results, recorder, knows_weights=knows_weights)
@@ -98,6 +100,9 @@ _EVERYWHERE = (
     ),
     _table((fuse_attention, (MatMul,))),
 )
+
+# Then, if the backend's products of 8-bit integers read weights in a form of their own.
+_WITH_INTEGERS = (_table((prepare_integer_weight, WITH_INTEGER_WEIGHTS)),)
 
 # Then, if the backend has kernels for products and what follows them.
 _WITH_KERNELS = (
