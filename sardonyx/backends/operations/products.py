@@ -86,8 +86,10 @@ class PreparedFactor:
 class Products(Library):
     """Matrices times matrices."""
 
-    # Whether products of 8-bit integers are faster if their right side is prepared ahead of calls.
-    prepares_integers: bool = False
+    # Whether products of dequantized float8 may use kernels whose sums are less exact than float32.
+    multiplies_dequantized_float8: bool = False
+    # Whether products of 8-bit types are faster if their right side is prepared ahead of calls.
+    prepares_columns: bool = False
 
     def integer_matmul(self, a: Array, b: Array) -> Array:
         """The product of matrices of 8-bit integers, signed or not, in int32 modulo 2**32.
@@ -109,12 +111,35 @@ class Products(Library):
         """Return the columns of 8-bit integers in the form that `product_with_columns` reads."""
         raise NotImplementedError
 
-    def columns_spec(self, b: Spec) -> Spec:
-        """Return the shape and dtype of that form."""
-        raise NotImplementedError
-
     def product_with_columns(self, a: Array, columns: Array) -> Array:
         """Return the product of signed bytes in int32; further columns may follow it."""
+        raise NotImplementedError
+
+    def multiplies_float8(self, a: Spec, b: Spec) -> bool:
+        """Whether `float8_matmul` has a kernel for the product of these matrices."""
+        return False
+
+    def columns_of_float8(self, b: Array) -> Array:
+        """Return the columns of floats of 8 bits in the form that `float8_matmul` reads."""
+        raise NotImplementedError
+
+    def columns_spec(self, b: Spec) -> Spec:
+        """Return the shape and dtype of the columns of integers or floats of 8 bits."""
+        raise NotImplementedError
+
+    def float8_matmul(
+        self,
+        a: Array,
+        columns: Array,
+        a_scale: Array | None,
+        b_scale: Array | None,
+        *,
+        dtype: np.dtype[Any],
+    ) -> Array:
+        """Return the product times both scales, which are numbers; further columns may follow.
+
+        Its sums may be less exact than those of float32.
+        """
         raise NotImplementedError
 
     def multiplies_with(
