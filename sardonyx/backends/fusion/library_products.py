@@ -12,6 +12,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import Epilogue
+from sardonyx.backends.operations.products import LONGEST_SUM
 
 NARROW = frozenset({np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)})
 FLOATS = NARROW | {np.dtype(np.float32)}
@@ -20,8 +21,6 @@ INT8, INT16, INT32 = (np.dtype(f"int{bits}") for bits in (8, 16, 32))
 E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
 # The types of the left and the right side that tensor cores multiply.
 FLOAT8_PAIRS = ((E4M3, E4M3), (E4M3, E5M2), (E5M2, E4M3))
-# Sums of more products of 8-bit integers could leave int32.
-LONGEST_SUM = 2**17 - 1
 # Rows and columns of 8-bit integers have lengths of which this is a factor.
 UNIT = 16
 

@@ -13,6 +13,9 @@ from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array
 
+# Sums of more products of 8-bit integers could leave int32.
+LONGEST_SUM = 2**17 - 1
+
 
 class PackedForm(Protocol):
     """A form of weights that some kernels read; equal if it is the same one."""

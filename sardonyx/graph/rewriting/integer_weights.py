@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sardonyx.backends.executable import Spec
+from sardonyx.backends.operations.products import LONGEST_SUM
 from sardonyx.graph.rewriting.rewriter import (
     Passage,
     Replacement,
@@ -39,8 +40,6 @@ from sardonyx.ops.quantization import MatMulInteger, QLinearMatMul
 INT8, INT32 = np.dtype(np.int8), np.dtype(np.int32)
 # The zero points of integers that are centred, once they are signed.
 CENTRES = {INT8: 0, np.dtype(np.uint8): 128}
-# Sums of more products of 8-bit integers could leave int32.
-LONGEST_SUM = 2**17 - 1
 
 
 class _Inputs(NamedTuple):
