@@ -103,8 +103,8 @@ API cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
       {39, 2048},  // threads of a processor
       {40, 3},     // copy engines
       {41, 1},     // one address space
-      {75, 9},
-      {76, 0},          // compute capability
+      {75, settings().capability / 10},
+      {76, settings().capability % 10},  // compute capability
       {78, 1},          // priorities of streams
       {81, 228 << 10},  // shared memory of a processor
       {82, REGISTERS},  // of a processor
@@ -124,7 +124,8 @@ API cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   if (!exists(device)) return reported(cudaErrorInvalidDevice);
   memset(p, 0, sizeof *p);
   strcpy(p->name, "emulated CUDA device on a CPU");
-  p->major = 9;
+  p->major = settings().capability / 10;
+  p->minor = settings().capability % 10;
   p->totalGlobalMem = settings().memory;
   p->totalConstMem = 64 << 10;
   p->sharedMemPerBlock = SHARED_MEMORY;

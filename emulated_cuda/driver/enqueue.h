@@ -18,4 +18,6 @@ extern "C" {
 int cudaMalloc(void** pointer, size_t size);
 int cudaFree(void* pointer);
 int cudaMemset(void* pointer, int value, size_t size);
+int cudaGetDevice(int* device);
+int cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 }

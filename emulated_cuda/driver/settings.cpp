@@ -19,6 +19,7 @@ const Settings& settings() {
       std::min(int(number("EMULATED_CUDA_DEVICES", 1)), MOST_DEVICES),
       number("EMULATED_CUDA_MEMORY", size_t(8) << 30),
       std::max<size_t>(number("EMULATED_CUDA_ALIGNMENT", 512), 1),
+      int(number("EMULATED_CUDA_CAPABILITY", 90)),
       getenv("EMULATED_CUDA_VERBOSE") != nullptr,
   };
   return all;

@@ -13,6 +13,7 @@ struct Settings {
   int devices;
   size_t memory;     // of each device, in bytes
   size_t alignment;  // of each allocation, in bytes
+  int capability;    // ten times the compute capability
   bool verbose;
 };
 

@@ -84,6 +84,10 @@ API cublasLtMatmulDescSetAttribute(Description* description, int attribute, cons
     case 7: return set(description->epilogue, value, size);
     case 8: return set(description->bias, value, size);
     case 10: return set(description->bias_stride, value, size);
+    case 17: return set(description->scale_a, value, size);
+    case 18: return set(description->scale_b, value, size);
+    case 20: return set(description->scale_d, value, size);
+    case 25: return set(description->fast_sums, value, size);
     case 26: return set(description->bias_type, value, size);
     default: return INVALID_VALUE;
   }

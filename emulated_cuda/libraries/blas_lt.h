@@ -25,6 +25,8 @@ struct Description {
   const void* bias = nullptr;
   int64_t bias_stride = 0;
   int32_t bias_type = -1;  // that of the result
+  const float *scale_a = nullptr, *scale_b = nullptr, *scale_d = nullptr;  // of float8
+  int8_t fast_sums = 0;                                                   // of float8, ignored here
 };
 
 struct Preference {

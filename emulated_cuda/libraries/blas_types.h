@@ -3,7 +3,20 @@
 
 namespace emulated {
 
-enum DataType { F32 = 0, F64 = 1, F16 = 2, I8 = 3, C64 = 4, C128 = 5, I32 = 10, BF16 = 14 };
+enum DataType {
+  F32 = 0,
+  F64 = 1,
+  F16 = 2,
+  I8 = 3,
+  C64 = 4,
+  C128 = 5,
+  I32 = 10,
+  BF16 = 14,
+  F8_E4M3 = 28,
+  F8_E5M2 = 29
+};
+
+inline bool is_float8(int type) { return type == F8_E4M3 || type == F8_E5M2; }
 
 enum ComputeType {
   IN_F32 = 68,

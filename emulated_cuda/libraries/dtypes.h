@@ -32,6 +32,28 @@ struct bfloat16 {
   }
 };
 
+// Floats of 8 bits as NVIDIA and ONNX have them: e4m3 has no infinity.
+struct float8_e4m3 {
+  uint8_t bits;
+  operator float() const {
+    const int exponent = bits >> 3 & 15, fraction = bits & 7;
+    const float size = exponent == 15 && fraction == 7 ? NAN
+                       : exponent ? std::ldexp(8.0f + fraction, exponent - 10)
+                                  : std::ldexp(float(fraction), -9);
+    return bits & 0x80 ? -size : size;
+  }
+};
+
+struct float8_e5m2 {
+  uint8_t bits;
+  operator float() const {
+    const uint16_t wide = uint16_t(bits << 8);
+    _Float16 x;
+    memcpy(&x, &wide, 2);
+    return float(x);
+  }
+};
+
 template <class T>
 bool is_nan(T x) {
   return x != x;

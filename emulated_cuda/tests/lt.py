@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 
 LIBRARY = ctypes.CDLL("libcublasLt.so.13")
-F32, F64, F16, I8, I32, BF16 = 0, 1, 2, 3, 10, 14
+F32, F64, F16, I8, I32, BF16, E4M3, E5M2 = 0, 1, 2, 3, 10, 14, 28, 29
 IN_F32, IN_F64, IN_I32 = 68, 70, 72
 NONE, RELU, BIAS, GELU = 1, 2, 4, 32
 SUCCESS, INVALID_VALUE, NOT_SUPPORTED = 0, 7, 15
@@ -50,6 +50,8 @@ class Product:
     epilogue: int = NONE
     count: int = 1
     alignment: int = 4
+    # The type of B, if it is another one than that of A.
+    type_b: int | None = None
     handle: c_void_p = field(default_factory=lambda: created(""))
 
     def __post_init__(self) -> None:
@@ -57,9 +59,10 @@ class Product:
         for attribute, value in ((3, self.transpose[0]), (4, self.transpose[1])):
             assert put("MatmulDesc", self.how, attribute, c_int32(value)) == SUCCESS
         assert put("MatmulDesc", self.how, 7, c_uint32(self.epilogue)) == SUCCESS
+        type_b = self.type_in if self.type_b is None else self.type_b
         self.layouts = [
             self.layout(self.type_in, self.m, self.k, self.transpose[0]),
-            self.layout(self.type_in, self.k, self.n, self.transpose[1]),
+            self.layout(type_b, self.k, self.n, self.transpose[1]),
             self.layout(self.type_out, self.m, self.n, 0),
         ]
 

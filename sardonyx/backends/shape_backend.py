@@ -221,6 +221,9 @@ class ShapeBackend(OnDevice):
     def int8_product(self, a: Any, b: Any) -> Any:
         return self.integer_matmul(a, self.matrix_transpose(b))
 
+    def float8_product(self, a: Any, columns: Any, *scales: Any, dtype: Any) -> Any:
+        return shape_array(product_shape(a, self.matrix_transpose(columns)), dtype)
+
     def matmul_and_more(self, a: Any, b: Any, *others: Any, epilogue: Any) -> Any:
         return self.matmul(a, b)
 

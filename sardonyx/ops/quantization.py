@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dtypes import isdtype
+from sardonyx.backends.operations.products import PreparedFactor
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within, require_broadcasts, sliced
 from sardonyx.ops.casting import Cast
@@ -19,6 +20,7 @@ from sardonyx.ops.dtypes import FLOAT32, FLOAT64, INT32, UINT8
 from sardonyx.ops.fused_products import convolution_by_finite
 from sardonyx.ops.linalg import require_factors
 from sardonyx.ops.precision import wide
+from sardonyx.ops.prepared_factors import centred_product_with
 from sardonyx.ops.windows import Layout, Windows
 
 # -- element by element ---------------------------------------------------------------------------
@@ -256,7 +258,7 @@ def centred_product(
     xp: Backend,
     a: Array,
     a_zero_point: Array | None,
-    b: Array,
+    b: Array | PreparedFactor,
     b_zero_point: Array | None,
     sums_of_b: Array | None = None,
 ) -> Array:
@@ -264,6 +266,8 @@ def centred_product(
 
     The factors are multiplied out, so that the expensive product is one of 8-bit integers.
     """
+    if isinstance(b, PreparedFactor):
+        return centred_product_with(xp, a, a_zero_point, b, b_zero_point)
     if not xp.isdtype(a.dtype, "integral"):
         return xp.matmul(less_zero_point(xp, a, a_zero_point), less_zero_point(xp, b, b_zero_point))
     int32 = xp.dtype(INT32)

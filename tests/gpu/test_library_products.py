@@ -86,6 +86,16 @@ def test_views_of_integers(xp: CupyBackend) -> None:
     np.testing.assert_array_equal(cupy.asnumpy(xp.integer_matmul(x, y)), expected)
 
 
+def test_integers_at_any_address(xp: CupyBackend) -> None:
+    a, b = integers((16, 32), BYTES[0], 0), integers((32, 16), BYTES[0], 1)
+    memory = cupy.empty(1024, np.int8)
+    for place in (1, 2, 4, 8):
+        x = memory[place:][: a.size].reshape(a.shape)
+        x[...] = cupy.asarray(a)
+        found = cupy.asnumpy(xp.integer_matmul(x, cupy.asarray(b)))
+        np.testing.assert_array_equal(found, a.astype("i") @ b.astype("i"))
+
+
 def test_integers_whose_sizes_are_units_are_not_copied(xp: CupyBackend) -> None:
     counts = device_counts()
     x, y = cupy.ones((32, 48), np.int8), cupy.ones((16, 48), np.int8).T

@@ -1,4 +1,4 @@
-"""cuBLASLt: products of 8-bit integers, and products with a bias and an activation in one kernel.
+"""cuBLASLt: products of 8-bit types, and products with a bias and an activation in one kernel.
 
 Each product of a layout is described once for each thread, and the library is asked once how to
 compute it. A handle of cuBLAS serves cuBLASLt too.
@@ -7,10 +7,10 @@ compute it. A handle of cuBLAS serves cuBLASLt too.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from ctypes import c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from collections.abc import Callable, Sequence
+from ctypes import c_float, c_int, c_int8, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from cupy.cuda.runtime import getDevice
@@ -19,6 +19,7 @@ from sardonyx.backends.cupy.cublas import CublasError, Functions, functions_of, 
 from sardonyx.backends.cupy.cublas_handles import handle, workspace_bytes
 from sardonyx.backends.cupy.gemm import BFLOAT16, IN_FLOAT32, IN_TF32, allows_tf32
 from sardonyx.backends.cupy.product_plans import Matrix, Plan
+from sardonyx.backends.fusion.library_products import E4M3, E5M2, FLOAT8_PAIRS
 
 _CREATED = (c_void_p,)
 _ATTRIBUTE = (c_void_p, c_int, c_void_p, c_size_t)
@@ -40,6 +41,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 # Attributes: of descriptions, of layouts, of preferences.
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8
+SCALE_POINTERS, FAST_SUMS = (17, 18), 25
 STACK_LENGTH, STACK_STRIDE = 5, 6
 WORKSPACE_BYTES, REDUCTION_SCHEMES, FIRST_ALIGNMENT = 1, 3, 5
 # Parts of a sum are added in the type in which they were computed, not in that of the result.
@@ -51,10 +53,23 @@ NOT_SUPPORTED = 15
 MOST_DESCRIBED = 1024
 
 
+class Float8(NamedTuple):
+    """The dtypes of a product of floats of 8 bits."""
+
+    a: np.dtype[Any]
+    b: np.dtype[Any]
+    result: np.dtype[Any]
+
+
+# The dtype of both operands, and of the result unless they are integers.
+Kind: TypeAlias = np.dtype[Any] | Float8
+
+
 class Types(NamedTuple):
     """The library's numbers for the types of operands and results, and for how it computes."""
 
-    operands: int
+    a: int
+    b: int
     result: int
     compute: int
     scale: int
@@ -62,11 +77,17 @@ class Types(NamedTuple):
     zero: Any
 
 
-TYPES = {
-    np.dtype(np.float32): Types(0, 0, IN_FLOAT32, 0, c_float(1), c_float(0)),
-    np.dtype(np.float16): Types(2, 2, IN_FLOAT32, 0, c_float(1), c_float(0)),
-    BFLOAT16: Types(14, 14, IN_FLOAT32, 0, c_float(1), c_float(0)),
-    np.dtype(np.int8): Types(3, 10, 72, 10, c_int32(1), c_int32(0)),
+_FLOATS = {np.dtype(np.float32): 0, np.dtype(np.float16): 2, BFLOAT16: 14}
+_FLOATS8 = {E4M3: 28, E5M2: 29}
+_IN_FLOAT32 = (IN_FLOAT32, 0, c_float(1), c_float(0))
+FLOAT8_KINDS = tuple(Float8(a, b, to) for a, b in FLOAT8_PAIRS for to in _FLOATS)
+TYPES: dict[Kind, Types] = {
+    **{dtype: Types(number, number, number, *_IN_FLOAT32) for dtype, number in _FLOATS.items()},
+    np.dtype(np.int8): Types(3, 3, 10, 72, 10, c_int32(1), c_int32(0)),
+    **{
+        kind: Types(_FLOATS8[kind.a], _FLOATS8[kind.b], _FLOATS[kind.result], *_IN_FLOAT32)
+        for kind in FLOAT8_KINDS
+    },
 }
 
 
@@ -91,9 +112,11 @@ def functions() -> Functions:
 class Layout(NamedTuple):
     """What a product is described by; equal ones share a description."""
 
-    dtype: np.dtype[Any]
+    kind: Kind
     plan: Plan
     epilogue: int
+    # Whether there are scales of both operands.
+    scaled: tuple[bool, bool]
     # To which the addresses of both operands, of the result and of the bias are aligned.
     alignments: tuple[int, int, int, int]
     uses_tf32: bool
@@ -106,7 +129,7 @@ class LtProduct:
         # What exists already is destroyed also if the rest cannot be described.
         self._created: list[tuple[Callable[..., int], int]] = []
         self._memory = workspace_bytes(getDevice())
-        self._types = TYPES[layout.dtype]
+        self._types = TYPES[layout.kind]
         self._has_bias = bool(layout.epilogue & BIAS)
         plan = layout.plan
         compute = IN_TF32 if layout.uses_tf32 else self._types.compute
@@ -118,12 +141,21 @@ class LtProduct:
         if self._has_bias:
             # The heuristic looks for kernels that read a bias.
             self._set("MatmulDesc", self._how, BIAS_POINTER, c_void_p(256))
+        if isinstance(layout.kind, Float8):
+            # Parts of sums are added up in float32 now and then.
+            self._set("MatmulDesc", self._how, FAST_SUMS, c_int8(0))
+        self._scale_pointers = [
+            pointer
+            for pointer, is_scaled in zip(SCALE_POINTERS[::-1], layout.scaled, strict=True)
+            if is_scaled
+        ]
+        self._set_scales([256] * len(self._scale_pointers))
         [call] = plan.calls
         self._layouts = [
-            self._matrix(self._types.operands, rows, columns, matrix, call.matrices, step)
-            for rows, columns, matrix, step in (
-                (plan.k, plan.n, plan.b, call.strides[1]),
-                (plan.m, plan.k, plan.a, call.strides[0]),
+            self._matrix(number, rows, columns, matrix, call.matrices, step)
+            for number, rows, columns, matrix, step in (
+                (self._types.b, plan.k, plan.n, plan.b, call.strides[1]),
+                (self._types.a, plan.m, plan.k, plan.a, call.strides[0]),
             )
         ]
         step = call.strides[2]
@@ -131,12 +163,13 @@ class LtProduct:
         self._layouts += [result, result]
         self._choice = self._chosen(layout.alignments)
 
-    def run(self, a: int, b: int, c: int, bias: int | None) -> None:
+    def run(self, a: int, b: int, c: int, bias: int | None, scales: Sequence[int]) -> None:
         """Multiply on the current stream; the arguments are addresses."""
         of_thread = handle()
         pointer, memory = of_thread.ready(), of_thread.workspace
         if self._has_bias:
             self._set("MatmulDesc", self._how, BIAS_POINTER, c_void_p(bias))
+        self._set_scales(scales)
         left, right, into, _ = self._layouts
         one, zero = ctypes.byref(self._types.one), ctypes.byref(self._types.zero)
         functions().call(
@@ -144,6 +177,10 @@ class LtProduct:
             *(pointer, self._how, one, b, left, a, right, zero, c, into, c, into),
             *(ctypes.byref(self._choice.algorithm), memory.ptr, self._memory, of_thread.stream),
         )
+
+    def _set_scales(self, scales: Sequence[int]) -> None:
+        for pointer, scale in zip(self._scale_pointers, scales, strict=True):
+            self._set("MatmulDesc", self._how, pointer, c_void_p(scale))
 
     def _create(self, kind: str, *arguments: Any) -> int:
         pointer = c_void_p()
@@ -193,22 +230,28 @@ class LtProduct:
 
 
 def multiply(
-    dtype: np.dtype[Any],
+    kind: Kind,
     plan: Plan,
     addresses: tuple[int, int, int],
     epilogue: int = NO_EPILOGUE,
     bias: int | None = None,
+    scales: tuple[int | None, int | None] = (None, None),
 ) -> None:
-    """Multiply by a plan of one call, and apply the epilogue; `bias` is an address."""
+    """Multiply by a plan of one call, and apply the epilogue.
+
+    `bias` is an address, and so are the `scales` of both operands.
+    """
     alignments = _alignments(*addresses, bias or 0)
-    layout = Layout(dtype, plan, epilogue, alignments, allows_tf32(dtype))
+    scaled = (scales[0] is not None, scales[1] is not None)
+    uses_tf32 = not isinstance(kind, Float8) and allows_tf32(kind)
+    layout = Layout(kind, plan, epilogue, scaled, alignments, uses_tf32)
     products = handle().described
     product = products.get(layout)
     if product is None:
         if len(products) >= MOST_DESCRIBED:
             products.clear()
         product = products[layout] = LtProduct(layout)
-    product.run(*addresses, bias)
+    product.run(*addresses, bias, [scale for scale in scales if scale is not None])
 
 
 def _alignments(*addresses: int) -> tuple[int, int, int, int]:

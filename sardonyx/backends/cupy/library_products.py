@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import cupy
 import numpy as np
 
 from sardonyx.backends.cupy import cublaslt
+from sardonyx.backends.cupy.bits import Bits
 from sardonyx.backends.cupy.epilogue_trial import CODES, epilogues_of
-from sardonyx.backends.cupy.product_plans import Call, Copied, Plan, Strides
+from sardonyx.backends.cupy.float8_products import Float8Products
+from sardonyx.backends.cupy.lt_calls import multiply_by_parts, row_major
 from sardonyx.backends.cupy.products import (
     FAILURES,
     MatrixProducts,
     into,
-    laid_out,
-    plan_of,
     product,
     result_shape,
     target_of,
@@ -26,14 +24,11 @@ from sardonyx.backends.cupy.products import (
 from sardonyx.backends.cupy.refusals import is_refused, note
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.fusion.library_products import FLOATS, IntegerProducts, takes_epilogue
-from sardonyx.backends.standard import Shape
 
 FLOAT32 = np.dtype(np.float32)
-# A plan of one call, and where that begins in each array, in elements.
-Part = tuple[Plan, tuple[int, int, int]]
 
 
-class LibraryProducts(IntegerProducts, MatrixProducts):
+class LibraryProducts(Float8Products, MatrixProducts):
     """Whatever cuBLASLt refuses is computed by cuBLAS and by CuPy's own kernels."""
 
     device: int
@@ -63,13 +58,19 @@ class LibraryProducts(IntegerProducts, MatrixProducts):
                 note(error, a, b, *options, work="A product with an epilogue", instead=instead)
         return into(out, _step_by_step(a, b, bias, activation))
 
+    def _columns(self, b: Any) -> Any:
+        columns = super()._columns(b)
+        if isinstance(columns, Bits):
+            return Bits(cupy.ascontiguousarray(columns.bits), columns.dtype)
+        return cupy.ascontiguousarray(columns)
+
     def int8_product(self, a: Any, b: Any) -> Any:
-        a, columns = (cupy.ascontiguousarray(x) for x in (a, b))
+        a, columns = row_major(a), row_major(b)
         b = columns.swapaxes(-1, -2)
         if not is_refused(a, b):
             result = cupy.empty(result_shape(a.shape, b.shape), np.int32)
             try:
-                _multiply(a, b, result)
+                multiply_by_parts(a.dtype, a, b, result)
             except FAILURES as error:
                 note(error, a, b, instead="products of floats")
             else:
@@ -81,7 +82,8 @@ def _with_epilogue(a: Any, b: Any, bias: Any, activation: str, out: Any) -> Any:
     shape = result_shape(a.shape, b.shape)
     result = cupy.empty(shape, a.dtype) if out is None else target_of(out, shape, a, b)
     code = CODES[activation] | (0 if bias is None else cublaslt.BIAS)
-    _multiply(a, b, result, code, None if bias is None else cupy.ascontiguousarray(bias))
+    bias = None if bias is None else cupy.ascontiguousarray(bias)
+    multiply_by_parts(a.dtype, a, b, result, epilogue=code, bias=bias)
     return result if out is None or result is out else into(out, result)
 
 
@@ -98,32 +100,3 @@ def gelu_by_tanh(x: Any) -> Any:
     wide = x.astype(np.float32)
     inner = math.sqrt(2 / math.pi) * (wide + np.float32(0.044715) * wide * wide * wide)
     return (np.float32(0.5) * wide * (1 + cupy.tanh(inner))).astype(x.dtype)
-
-
-def _multiply(
-    a: Any, b: Any, result: Any, epilogue: int = cublaslt.NO_EPILOGUE, bias: Any = None
-) -> None:
-    a, b, parts = laid_out(a, b, _parts)
-    for plan, starts in parts:
-        addresses = tuple(
-            array.data.ptr + start * array.itemsize
-            for array, start in zip((a, b, result), starts, strict=True)
-        )
-        at_bias = None if bias is None else bias.data.ptr
-        cublaslt.multiply(a.dtype, plan, addresses, epilogue, at_bias)
-
-
-@lru_cache(4096)
-def _parts(
-    dtype: np.dtype[Any], a: Shape, a_strides: Strides, b: Shape, b_strides: Strides
-) -> tuple[Part, ...] | Copied:
-    """A plan of each call, since cuBLASLt describes one at a time."""
-    plan = plan_of(dtype, a, a_strides, b, b_strides)
-    if isinstance(plan, Copied):
-        return plan
-    return tuple(
-        [
-            (replace(plan, calls=(Call((0, 0, 0), call.strides, call.matrices),)), call.starts)
-            for call in plan.calls
-        ]
-    )

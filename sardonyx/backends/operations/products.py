@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -11,6 +12,9 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array
+
+# Sums of more products of 8-bit integers could leave int32.
+LONGEST_SUM = 2**17 - 1
 
 
 class PackedForm(Protocol):
@@ -61,8 +65,34 @@ class ProductChain(Protocol):
         """The last product, of the arrays and then the packed weight and bias of each link."""
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedFactor:
+    """8-bit integers on the right side of products, in the form that the backend's kernel reads.
+
+    To ops it is the array that it was prepared from.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    columns: Array
+    # The sum of each column of the integers as signed ones, with a row's shape.
+    sums: Array
+    # Whether the zero point of the signed integers is known to be 0.
+    is_centred: bool
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+
 class Products(Library):
     """Matrices times matrices."""
+
+    # Whether products of dequantized float8 may use kernels whose sums are less exact than float32.
+    multiplies_dequantized_float8: bool = False
+    # Whether products of 8-bit types are faster if their right side is prepared ahead of calls.
+    prepares_columns: bool = False
 
     def integer_matmul(self, a: Array, b: Array) -> Array:
         """The product of matrices of 8-bit integers, signed or not, in int32 modulo 2**32.
@@ -75,6 +105,45 @@ class Products(Library):
         if largest > 2**31:
             product = self.astype(product, self.dtype(np.dtype(np.int64)))
         return self.astype(product, self.dtype(np.dtype(np.int32)))
+
+    def signed_bytes(self, x: Array) -> Array:
+        """Return 8-bit integers as signed ones: those without a sign less 128."""
+        raise NotImplementedError
+
+    def columns_of_bytes(self, b: Array) -> Array:
+        """Return the columns of 8-bit integers in the form that `product_with_columns` reads."""
+        raise NotImplementedError
+
+    def product_with_columns(self, a: Array, columns: Array) -> Array:
+        """Return the product of signed bytes in int32; further columns may follow it."""
+        raise NotImplementedError
+
+    def multiplies_float8(self, a: Spec, b: Spec) -> bool:
+        """Whether `float8_matmul` has a kernel for the product of these matrices."""
+        return False
+
+    def columns_of_float8(self, b: Array) -> Array:
+        """Return the columns of floats of 8 bits in the form that `float8_matmul` reads."""
+        raise NotImplementedError
+
+    def columns_spec(self, b: Spec) -> Spec:
+        """Return the shape and dtype of the columns of integers or floats of 8 bits."""
+        raise NotImplementedError
+
+    def float8_matmul(
+        self,
+        a: Array,
+        columns: Array,
+        a_scale: Array | None,
+        b_scale: Array | None,
+        *,
+        dtype: np.dtype[Any],
+    ) -> Array:
+        """Return the product times both scales, which are numbers; further columns may follow.
+
+        Its sums may be less exact than those of float32.
+        """
+        raise NotImplementedError
 
     def multiplies_with(
         self, a: Array, b: Array, others: Sequence[Array], epilogue: Epilogue

@@ -112,6 +112,12 @@ class Binding:
         """Return what the segment's function takes after the arrays that change with each call."""
         if host:
             return [weights.on_host(self.weights[register]) for register in self.loose]
+        arrays = self._current(weights)
+        self._free_inputs(weights)
+        return arrays
+
+    def _current(self, weights: Weights) -> list[Any]:
+        """Return the arrays for this version of the weights, placed at its first use."""
         bound = self._bound_to(weights.store)
         version, arrays = bound.placed
         if version == weights.version:
@@ -171,6 +177,14 @@ class Binding:
                 for register in releases:
                     del frame[register]
             return [frame[register] for register in group.results]
+
+    def _free_inputs(self, weights: Weights) -> None:
+        """Free the weights on the device of which only prepared forms are needed from now on."""
+        if not self.prepared or weights.backend.compiled:
+            return
+        read = {register for group in self.prepared for register in group.fixed}
+        for register in read.difference(self.loose) & self.weights.keys():
+            weights.free_unread(self.weights[register])
 
     def _input(self, register: int, weights: Weights, xp: Backend) -> Any:
         if xp is HOST:

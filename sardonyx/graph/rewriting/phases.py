@@ -22,8 +22,14 @@ from sardonyx.graph.rewriting.epilogue import (
     skip_padding,
 )
 from sardonyx.graph.rewriting.few_bits import unpack_experts_once, unpack_weight_once
+from sardonyx.graph.rewriting.float8_products import (
+    PRODUCTS_OF_DEQUANTIZED,
+    multiply_dequantized_float8,
+    multiply_float8,
+)
 from sardonyx.graph.rewriting.fused_nodes import DIVISIONS, keep_without_blocks
 from sardonyx.graph.rewriting.gelu import fuse_gelu
+from sardonyx.graph.rewriting.integer_weights import WITH_INTEGER_WEIGHTS, prepare_integer_weight
 from sardonyx.graph.rewriting.into_weights import fold_into_weights
 from sardonyx.graph.rewriting.normalization import fuse_normalization
 from sardonyx.graph.rewriting.packing import use_packed_weight
@@ -36,6 +42,7 @@ from sardonyx.ops.casting import Cast
 from sardonyx.ops.convolution import Conv
 from sardonyx.ops.elementwise import Add, Div, Mul, Sub
 from sardonyx.ops.linalg import MatMul
+from sardonyx.ops.microsoft.matmul_float8 import GemmFloat8
 from sardonyx.ops.microsoft.nchwc import without_blocks
 from sardonyx.ops.microsoft.quantized_experts import QMoE
 from sardonyx.ops.microsoft.unpacking import UNPACKING
@@ -59,7 +66,8 @@ def rewritten(segment: TracedSegment, recorder: Recorder, *, knows_weights: bool
         return without_dead_steps(steps, segment.results)
     with_kernels = _WITH_KERNELS if backend.fuses else ()
     by_finite = _BY_FINITE if backend.skips_padding else ()
-    for table in (*_EVERYWHERE, *with_kernels, *by_finite):
+    with_columns = _WITH_COLUMNS if backend.prepares_columns else ()
+    for table in (*_EVERYWHERE, *with_columns, *with_kernels, *by_finite):
         if table.keys().isdisjoint(_called(steps)):
             continue
         passage = Passage(steps, segment.results, recorder, knows_weights=knows_weights)
@@ -97,6 +105,15 @@ _EVERYWHERE = (
         (fuse_swish, (Mul, Div)),
     ),
     _table((fuse_attention, (MatMul,))),
+)
+
+# Then, if the backend's products of 8-bit types read their right side in a form of its own.
+_WITH_COLUMNS = (
+    _table(
+        (prepare_integer_weight, WITH_INTEGER_WEIGHTS),
+        (multiply_float8, (GemmFloat8,)),
+        (multiply_dequantized_float8, PRODUCTS_OF_DEQUANTIZED),
+    ),
 )
 
 # Then, if the backend has kernels for products and what follows them.

@@ -232,7 +232,7 @@ def _bind_types(schema: Signature, types: tuple[str | None, ...]) -> Any:
         if slot.variadic and not slot.homogeneous:
             continue
         first, name = variables.setdefault(slot.type, (actual, slot.name))
-        if first != actual and not slot.type.startswith(("tensor", "seq", "optional", "map")):
+        if first != actual and _is_variable(slot):
             return _Misfit(slot, actual, f"'{name}' is {first}")
     return tuple(_result_type(slot, variables) for slot in schema.outputs)
 
@@ -240,9 +240,14 @@ def _bind_types(schema: Signature, types: tuple[str | None, ...]) -> Any:
 def _result_type(slot: Slot, variables: Mapping[str, tuple[str, str]]) -> str | None:
     if slot.variadic and not slot.homogeneous:
         return None
-    if slot.type in variables:
+    if slot.type in variables and _is_variable(slot):
         return variables[slot.type][0]
     return next(iter(slot.allowed)) if slot.allowed and len(slot.allowed) == 1 else None
+
+
+def _is_variable(slot: Slot) -> bool:
+    """Whether the slot's type stands for one type throughout, and is not simply a list of types."""
+    return not slot.type.startswith(("tensor", "seq", "optional", "map"))
 
 
 def _refuse_type(node: Node, misfit: _Misfit, opset: int) -> NoReturn:

@@ -179,8 +179,7 @@ class WeightStore:
     @property
     def bytes_held(self) -> int:
         """Bytes on the device, of weights and of arrays that were prepared from them."""
-        bound = [reference() for reference in self.bound.valuerefs()]
-        arrays = {id(a): a for each in bound if each is not None for a in each.arrays}
+        arrays = {id(array): array for each in self._bound() for array in each.arrays}
         weights = [cell.device for cell in list(self._cells.values())]
         arrays.update((id(array), array) for array in weights if array is not None)
         return sum(map(self.backend.nbytes, arrays.values()))
@@ -212,6 +211,19 @@ class WeightStore:
                 if cell.device is not cell.host:
                     drop_pages(cell.host)
             return cell.device
+
+    def free_unread(self, cell: _Cell) -> None:
+        """Free the array of a cell on the device, as it is placed there again when needed."""
+        with self._lock:
+            device = cell.device
+            if device is None or cell.host is None or isinstance(device, np.ndarray):
+                return
+            if not any(array is device for each in self._bound() for array in each.arrays):
+                cell.device = None
+
+    def _bound(self) -> list[Any]:
+        each = [reference() for reference in self.bound.valuerefs()]
+        return [arrays for arrays in each if arrays is not None]
 
     def hold(self, cell: _Cell) -> np.ndarray[Any, Any]:
         """Return the array of a cell on the host, whose data stays in memory from now on."""
@@ -245,12 +257,17 @@ class Weights:
     def __getitem__(self, name: str) -> Any:
         """Return the array on the device; strings stay on the host."""
         cell = _named(name, self._cells)
-        return self.store.place(cell) if cell.device is None else cell.device
+        device = cell.device  # Read once: another thread may free it.
+        return self.store.place(cell) if device is None else device
+
+    def free_unread(self, name: str) -> None:
+        """Free the array on the device if no program reads it there, and the host has it too."""
+        self.store.free_unread(_named(name, self._cells))
 
     def stand_in(self, name: str) -> Any:
         """Return the array on the device, or only its shape and dtype if it is not there yet."""
-        cell = _named(name, self._cells)
-        return self.store.spec(name) if cell.device is None else cell.device
+        device = _named(name, self._cells).device
+        return self.store.spec(name) if device is None else device
 
     def host(self, name: str) -> np.ndarray[Any, Any]:
         """Return the initializer where it is on the host, mapped or unaligned."""

@@ -8,7 +8,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Gelu, Relu
-from sardonyx.ops.axes import require_shape, sliced
+from sardonyx.ops.axes import require_broadcasts, require_shape, sliced
 from sardonyx.ops.casting import Cast
 from sardonyx.ops.definition import DType, op
 from sardonyx.ops.dtypes import FLOAT32
@@ -17,6 +17,7 @@ from sardonyx.ops.microsoft.few_bits import product_with_bias, require_bytes, un
 from sardonyx.ops.options import require_one_of
 
 FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
+HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 # By the 4 bits: a sign, two of exponent and one of fraction.
 _SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _FLOAT4 = np.asarray((*_SIZES, *(-size for size in _SIZES)), FLOAT32)
@@ -44,11 +45,70 @@ def GemmFloat8(
     a, b = _scaled(xp, A, scaleA), _scaled(xp, B, scaleB)
     c = None if C is None else xp.astype(C, xp.dtype(FLOAT32))
     y = Gemm(xp, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return _finished(xp, y, scaleY, activation, dtype)
+
+
+def gemm_of_float8(
+    xp: Backend,
+    A: Array,
+    columns: Array,
+    C: Array | None = None,
+    scaleA: Array | None = None,
+    scaleB: Array | None = None,
+    scaleY: Array | None = None,
+    *,
+    size: int,
+    activation: str | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    dtype: DType = FLOAT32,
+    transA: int = 0,
+) -> Array:
+    """Return what `GemmFloat8` does, by the backend's kernel, of which `size` columns are used."""
+    require_one_of("activation", activation, (None, "NONE", "RELU", "GELU"))
+    a = xp.matrix_transpose(A) if transA else A
+    is_bare = C is None and scaleY is None and alpha == 1 and activation in (None, "NONE")
+    to = dtype if is_bare and dtype in HALVES else FLOAT32
+    y = product_of_float8(xp, a, columns, scaleA, scaleB, size=size, dtype=to)
+    y = y if alpha == 1 else y * alpha
+    if C is not None:
+        require_broadcasts("C", C, y.shape)
+        y = y + xp.astype(C, y.dtype) * beta if beta != 0 else y
+    return _finished(xp, y, scaleY, activation, dtype)
+
+
+def columns_of_float8(xp: Backend, b: Array, *, is_transposed: bool) -> Array:
+    """Return a factor in the form that the backend's kernel reads."""
+    return xp.columns_of_float8(xp.matrix_transpose(b) if is_transposed else b)
+
+
+def product_of_float8(
+    xp: Backend,
+    a: Array,
+    columns: Array,
+    a_scale: Array | None = None,
+    b_scale: Array | None = None,
+    *,
+    size: int,
+    dtype: DType,
+) -> Array:
+    """Multiply by the backend's kernel, of whose results the first `size` columns are used."""
+    scales = (
+        None if scale is None else _number(xp, "a scale", scale) for scale in (a_scale, b_scale)
+    )
+    return xp.float8_matmul(a, columns, *scales, dtype=dtype)[..., :size]
+
+
+def _finished(
+    xp: Backend, y: Array, scale: Array | None, activation: str | None, dtype: DType
+) -> Array:
     if activation == "RELU":
         y = Relu(xp, y)
     elif activation == "GELU":
         y = Gelu(xp, y, approximate="tanh")
-    return Cast(xp, _scaled(xp, y, scaleY), to=dtype)
+    if scale is None:
+        return Cast(xp, y, to=dtype)
+    return Cast(xp, _scaled(xp, y, scale), to=dtype)
 
 
 @op(domain="com.microsoft")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from sardonyx.ops.definition import DType
@@ -16,6 +17,7 @@ from sardonyx.ops.microsoft.decoder_attention import DecoderMaskedMultiHeadAtten
 from sardonyx.ops.microsoft.hashing import MurmurHash3
 from sardonyx.ops.microsoft.image import GridSample
 from sardonyx.ops.microsoft.linear_attention import LinearAttention
+from sardonyx.ops.microsoft.matmul_float8 import GemmFloat8
 from sardonyx.ops.microsoft.multi_head_attention import MultiHeadAttention
 from sardonyx.ops.microsoft.normalization import SimplifiedLayerNormalization
 from sardonyx.ops.microsoft.quantized_pooling import ReduceSumInteger
@@ -24,6 +26,14 @@ from sardonyx.ops.normalization import LayerNormalization
 
 DTypes: TypeAlias = Sequence[DType | None]
 UINT32 = np.dtype(np.uint32)
+# The numbers of the types that products of float8 may have.
+_PRODUCTS = {
+    1: FLOAT32,
+    10: np.dtype(np.float16),
+    16: np.dtype(ml_dtypes.bfloat16),
+    17: np.dtype(ml_dtypes.float8_e4m3fn),
+    19: np.dtype(ml_dtypes.float8_e5m2),
+}
 
 # -- by their inputs ------------------------------------------------------------------------------
 
@@ -62,6 +72,12 @@ def _infer_gemm(dtypes: DTypes, outputs: int, **attributes: Any) -> DTypes:
 @MurmurHash3.infers()
 def _infer_hash(dtypes: DTypes, outputs: int, *, positive: int = 1, seed: int = 0) -> DTypes:
     return [UINT32 if positive else INT32]
+
+
+@GemmFloat8.infers()
+def _infer_product(dtypes: DTypes, outputs: int, *, dtype: int = 1, **attributes: Any) -> DTypes:
+    """The type is the attribute's, whatever the factors are."""
+    return [_PRODUCTS.get(dtype)]
 
 
 @LayerNormalization.infers(before=17)

@@ -7,7 +7,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx.helper import np_dtype_to_tensor_dtype
 
+import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.microsoft.matmul_float8 import (
@@ -19,6 +21,7 @@ from sardonyx.ops.microsoft.matmul_nbits import MatMulNBits
 from sardonyx.ops.microsoft.matmul_nbits_fused import MatMulNBitsMlp, MatMulNBitsQkv
 from tests.ops.microsoft.few_bits import normal, numbers, packed, scales
 from tests.ops.oracle import run
+from tests.support.onnx_builders import model, node, value
 from tests.support.types_present import with_narrow_types
 
 FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -43,6 +46,15 @@ def test_gemm(backend: Backend, activation: str | None, dtype: Any) -> None:
     assert actual.dtype == dtype
     error = 0.07 if dtype == FLOAT8 else 0.01
     np.testing.assert_allclose(actual.astype(np.float64), 3 * y, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("to", [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2])
+def test_the_attribute_says_the_type_of_a_models_result(to: Any) -> None:
+    a, number = normal(16, 16).astype(FLOAT8), np_dtype_to_tensor_dtype(np.dtype(to))
+    operator = node("GemmFloat8", ["A", "B"], ["Y"], domain="com.microsoft", dtype=number)
+    inputs = [value(name, (16, 16), np_dtype_to_tensor_dtype(FLOAT8)) for name in "AB"]
+    loaded = sardonyx.load(model([operator], inputs, [value("Y", None, number)], opset=20))
+    assert np.asarray(loaded(a, a)).dtype == to
 
 
 def test_gemm_of_plain_floats(xp: Backend) -> None:
