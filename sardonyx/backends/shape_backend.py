@@ -264,6 +264,11 @@ class ShapeBackend(OnDevice):
         sizes = _window_sizes(padded, kernel, strides, dilations)
         return shape_array((x.shape[0], filters, *sizes), x.dtype)
 
+    def convolution_and_more(
+        self, x: Any, weight: Any, *others: Any, epilogue: Any, **layout: Any
+    ) -> Any:
+        return self.convolution(x, weight, **layout)
+
     def _over_windows(self, x: Any, kernel: Any, strides: Any, dilations: Any) -> Any:
         lead = x.shape[: x.ndim - len(kernel)]
         sizes = _window_sizes(x.shape[len(lead) :], kernel, strides, dilations)

@@ -26,8 +26,16 @@ def convolution_and_more(
 
     `layout` holds the strides, pads, dilations and groups of the convolution.
     """
-    Y = convolution_by_finite(xp, X, W, **layout)
+    if xp.convolves_with(X, W, others, epilogue, **layout):
+        return xp.convolution_and_more(X, W, *others, epilogue=epilogue, **layout)
+    Y = _convolution(xp, X, W, **layout)
     return _with_epilogue(xp, Y, epilogue, others, (-1, *(1,) * (Y.ndim - 2)))
+
+
+def _convolution(xp: Backend, X: Array, W: Array, **layout: Any) -> Array:
+    if xp.convolves_with(X, W, (), NOTHING, **layout):
+        return xp.convolution_and_more(X, W, epilogue=NOTHING, **layout)
+    return convolution_by_finite(xp, X, W, **layout)
 
 
 def convolution_by_finite(xp: Backend, X: Array, W: Array, **layout: Any) -> Array:

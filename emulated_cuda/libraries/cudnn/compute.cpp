@@ -176,8 +176,10 @@ class Evaluation {
       case IDENTITY: return x;
       case RECIPROCAL: return 1 / x;
       case RELU: {
-        const double below = operation.low + operation.slope * (x - operation.low);
-        return x < operation.low ? below : x > operation.high ? operation.high : x;
+        if (x < operation.low)  // no product of a slope of 0 with an infinity
+          return operation.slope ? operation.low + operation.slope * (x - operation.low)
+                                 : operation.low;
+        return x > operation.high ? operation.high : x;
       }
       case TANH: return std::tanh(x);
       case SIGMOID: return 1 / (1 + std::exp(-x));

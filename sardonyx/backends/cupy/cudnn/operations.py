@@ -9,14 +9,15 @@ from typing import Any
 
 import cupy
 
-from sardonyx.backends.cupy.convolution import Convolutions
 from sardonyx.backends.cupy.cudnn import attention, convolution
 from sardonyx.backends.cupy.cudnn.attention import attention_key
-from sardonyx.backends.cupy.cudnn.convolution import convolution_key
+from sardonyx.backends.cupy.cudnn.convolution import convolution_key, key_with_epilogue
+from sardonyx.backends.cupy.cudnn.convolution_epilogues import ConvolutionEpilogues, key_of
 from sardonyx.backends.cupy.cudnn.frontend import frontend
-from sardonyx.backends.cupy.cudnn.plans import Call, Key, Refusal, aligned, plans_of
+from sardonyx.backends.cupy.cudnn.plans import Call, Plan, Refusal, aligned, plans_of
 from sardonyx.backends.cupy.fused_segments import FusedSegments
 from sardonyx.backends.executable import Executable, Spec
+from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.fusion.native import native_calls
 
 # A plan's first result is compared for so many queries: all scores may need too much memory.
@@ -27,28 +28,36 @@ FIRST_QUERIES = 64
 class CudnnCalls:
     """The calls of a segment that cuDNN has plans for, and why it has none for others."""
 
-    device: int
+    backend: CudnnOperations
     refusals: list[str] = field(default_factory=list)
 
     def has_convolution(self, x: Spec, weight: Spec, **layout: Any) -> bool:
-        return self._has_plan(convolution_key(x, weight, **layout), "a convolution")
+        key = convolution_key(x, weight, **layout)
+        found = None if key is None else plans_of(self.backend.device).find(key)
+        return self._is_plan(found, f"a convolution of {x.dtype}")
 
-    def has_attention(self, *arrays: Spec, scale: float) -> bool:
-        return self._has_plan(attention_key(*arrays, scale=scale), "an attention")
-
-    def _has_plan(self, key: Key | None, title: str) -> bool:
+    def has_convolution_and_more(
+        self, x: Spec, weight: Spec, others: Sequence[Spec], epilogue: Epilogue, **layout: Any
+    ) -> bool:
+        key = key_with_epilogue(x, weight, others, epilogue, **layout)
         if key is None:
             return False
-        plan = plans_of(self.device).find(key)
-        if isinstance(plan, Refusal):
-            self.refusals.append(f"cuDNN does not compute {title} of {key.dtype}: {plan.reason}")
-        return not isinstance(plan, Refusal)
+        return self._is_plan(self.backend.tried_out(key), f"{key.title} of {x.dtype}")
+
+    def has_attention(self, *arrays: Spec, scale: float) -> bool:
+        key = attention_key(*arrays, scale=scale)
+        found = None if key is None else plans_of(self.backend.device).find(key)
+        return self._is_plan(found, f"an attention of {arrays[0].dtype}")
+
+    def _is_plan(self, found: Plan | Refusal | None, work: str) -> bool:
+        if isinstance(found, Refusal):
+            self.refusals.append(f"cuDNN does not compute {work}: {found.reason}")
+        return isinstance(found, Plan)
 
 
-class CudnnOperations(FusedSegments, Convolutions):
+class CudnnOperations(FusedSegments, ConvolutionEpilogues):
     """What cuDNN does not compute is computed as without it."""
 
-    device: int
     # Whether cuDNN is used at all.
     uses_cudnn: bool = True
 
@@ -65,7 +74,7 @@ class CudnnOperations(FusedSegments, Convolutions):
     ) -> Executable:
         if not self._has_cudnn:
             return super().bind(replay, arguments, note, **options)
-        calls = CudnnCalls(self.device)
+        calls = CudnnCalls(self)
         with native_calls(calls):
             executable = super().bind(replay, arguments, note, **options)
         for reason in dict.fromkeys(calls.refusals):
@@ -94,6 +103,12 @@ class CudnnOperations(FusedSegments, Convolutions):
 
         call = Call(key, arrays, convolution.RESULT, otherwise, expected=otherwise)
         return call.run(plans_of(self.device))
+
+    def convolves_with(
+        self, x: Any, weight: Any, others: Any, epilogue: Epilogue, **layout: Any
+    ) -> bool:
+        key = key_of((x, weight, *others), epilogue, **layout) if self._has_cudnn else None
+        return key is not None and isinstance(self.tried_out(key), Plan)
 
     def attention(
         self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False
