@@ -265,9 +265,18 @@ class ShapeBackend(OnDevice):
         return shape_array((x.shape[0], filters, *sizes), x.dtype)
 
     def convolution_and_more(
-        self, x: Any, weight: Any, *others: Any, epilogue: Any, **layout: Any
+        self,
+        x: Any,
+        weight: Any,
+        *others: Any,
+        epilogue: Any,
+        is_channels_last: bool = False,
+        **layout: Any,
     ) -> Any:
-        return self.convolution(x, weight, **layout)
+        if not is_channels_last:
+            return self.convolution(x, weight, **layout)
+        first = (self.moveaxis(array, -1, 1) for array in (x, weight))
+        return self.moveaxis(self.convolution(*first, **layout), 1, -1)
 
     def _over_windows(self, x: Any, kernel: Any, strides: Any, dilations: Any) -> Any:
         lead = x.shape[: x.ndim - len(kernel)]

@@ -38,6 +38,25 @@ def _convolution(xp: Backend, X: Array, W: Array, **layout: Any) -> Array:
     return convolution_by_finite(xp, X, W, **layout)
 
 
+def convolution_of_channels_last(
+    xp: Backend, X: Array, W: Array, *others: Array, epilogue: Epilogue, **layout: Any
+) -> Array:
+    """The same for arrays (N, *spatial, C) and filters (M, *kernel, C / groups)."""
+    in_memory = {**layout, "is_channels_last": True}
+    if xp.convolves_with(X, W, others, epilogue, **in_memory):
+        return xp.convolution_and_more(X, W, *others, epilogue=epilogue, **in_memory)
+    X, W = (xp.moveaxis(array, -1, 1) for array in (X, W))
+    others = tuple([xp.moveaxis(y, -1, 1) if y.ndim > 1 else y for y in others])
+    return xp.moveaxis(convolution_and_more(xp, X, W, *others, epilogue=epilogue, **layout), 1, -1)
+
+
+def filters_with_channels_last(xp: Backend, W: Array) -> Array:
+    """Return (M, C, *kernel) as (M, *kernel, C), as a row-major array."""
+    moved = xp.moveaxis(W, 1, -1)
+    # Libraries copy what they flatten.
+    return xp.reshape(xp.reshape(moved, (-1,)), moved.shape)
+
+
 def convolution_by_finite(xp: Backend, X: Array, W: Array, **layout: Any) -> Array:
     """Convolve with a finite weight: the backend may skip padding, as no product with 0 is NaN."""
     promise: dict[str, Any] = {"is_finite": True} if xp.skips_padding else {}

@@ -80,9 +80,10 @@ class WindowFunctions(Products):
         self, x: Any, weight: Any, *others: Any, epilogue: Epilogue, **layout: Any
     ) -> Any:
         """Padding of two widths is written by a kernel, which may compute the input too."""
-        pads = layout["pads"]
+        pads, none = layout["pads"], (0, 0)
         if any(before != after for before, after in pads):
-            x, pads = self.pad(x, [(0, 0), (0, 0), *pads], 0), ((0, 0),) * len(pads)
+            widths = [none, *pads, none] if layout.get("is_channels_last") else [none, none, *pads]
+            x, pads = self.pad(x, widths, 0), (none,) * len(pads)
         options = {**layout, "pads": pads, "epilogue": epilogue}
         return self.opaque("convolution_and_more", x, weight, *others, **options)
 

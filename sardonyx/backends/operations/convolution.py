@@ -77,10 +77,19 @@ class Convolution(Library):
         """Whether `convolution_and_more` has a kernel for these and this epilogue."""
         return False
 
+    def convolves_channels_last(
+        self, x: Spec, weight: Spec, others: Sequence[Spec], epilogue: Epilogue, **layout: Any
+    ) -> bool:
+        """Whether it has a good one for arrays (N, *spatial, C) and (M, *kernel, C / groups)."""
+        return False
+
     def convolution_and_more(
         self, x: Array, weight: Array, *others: Array, epilogue: Epilogue, **layout: Any
     ) -> Array:
-        """`convolution` with a finite weight, and its epilogue with `others`: bias and addend."""
+        """`convolution` with a finite weight, and its epilogue with `others`: bias and addend.
+
+        With `is_channels_last` in the layout, the channels are the last axis of all arrays.
+        """
         raise NotImplementedError
 
     def window_max(

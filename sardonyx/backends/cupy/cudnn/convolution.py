@@ -34,6 +34,16 @@ class ConvolutionKey:
     epilogue: Epilogue = NOTHING
     # Whether ReLU is the maximum of its operand and 0: the frontend limits ReLU to finite numbers.
     takes_maximum: bool = False
+    # Whether the channels are the last axis of all arrays in memory. Sizes are in cuDNN's order.
+    is_channels_last: bool = False
+
+    def in_memory(self, shape: Shape) -> Shape:
+        """The shape of an array (N, C, *sizes) as it lies in memory."""
+        return channels_last(shape) if self.is_channels_last else shape
+
+    def _steps(self, shape: Shape) -> list[int]:
+        steps = row_major(self.in_memory(shape))
+        return [steps[0], steps[-1], *steps[1:-1]] if self.is_channels_last else steps
 
     @property
     def forms(self) -> tuple[ConvolutionKey, ...]:
@@ -65,7 +75,7 @@ class ConvolutionKey:
 
         def tensor(number: int, shape: Shape) -> Any:
             options = {"data_type": kind, "uid": number}
-            return graph.tensor(dim=list(shape), stride=row_major(shape), **options)
+            return graph.tensor(dim=list(shape), stride=self._steps(shape), **options)
 
         result = graph.conv_fprop(
             image=tensor(X, self.x),
@@ -84,7 +94,7 @@ class ConvolutionKey:
             result = graph.max(result, self._zero(cudnn, graph))
         elif self.epilogue.activation is not None:
             result = graph.relu(result)
-        write_to(result, RESULT, self.result, kind)
+        write_to(result, RESULT, self.result, kind, self._steps(self.result))
         return graph
 
     def _zero(self, cudnn: Any, graph: Any) -> Any:
@@ -108,6 +118,7 @@ def convolution_key(
     groups: int,
     padding: Shape | None = None,
     epilogue: Epilogue = NOTHING,
+    is_channels_last: bool = False,
 ) -> ConvolutionKey | None:
     """Return the key of a convolution that cuDNN may be the best for.
 
@@ -117,7 +128,7 @@ def convolution_key(
     rank = len(weight.shape) - 2
     padding = padding or (0,) * rank
     is_product = math.prod(weight.shape[2:]) == 1 and set(strides) == {1}
-    is_plain = epilogue == NOTHING and not any(padding)
+    is_plain = epilogue == NOTHING and not any(padding) and not is_channels_last
     if rank > 3 or (is_product and is_plain) or (groups > 1 and weight.shape[1] == 1):
         return None
     if x.dtype != weight.dtype or not has_type(x.dtype):
@@ -131,6 +142,7 @@ def convolution_key(
         dilations=(*(1,) * first, *(int(n) for n in dilations)),
         padding=(*(0,) * first, *(int(n) for n in padding)),
         epilogue=epilogue,
+        is_channels_last=is_channels_last,
     )
     sizes = [math.prod(shape) for shape in (key.x, key.weight, key.result)]
     is_empty = min(*key.x, *key.weight, *key.result) < 1
@@ -144,33 +156,42 @@ def key_with_epilogue(
     epilogue: Epilogue,
     *,
     pads: Sequence[tuple[int, int]],
+    is_channels_last: bool = False,
     **layout: Any,
 ) -> ConvolutionKey | None:
     """Return the key of a convolution with an epilogue that cuDNN may have a kernel for.
 
     Padding of two widths is written before the call.
     """
+    if is_channels_last:
+        x, weight = (Spec(channels_first(spec.shape), spec.dtype) for spec in (x, weight))
     activation = None if epilogue.activation is None else epilogue.activation.function
     if activation not in (None, "relu") or epilogue.addend == "after":
         return None
     is_even = all(before == after for before, after in pads)
-    if epilogue == NOTHING and not (is_even and any(map(any, pads))):
+    is_plain = epilogue == NOTHING and not (is_even and any(map(any, pads)))
+    if is_plain and not is_channels_last:
         return None
     if not is_even:
         sizes = [n + sum(pair) for n, pair in zip(x.shape[2:], pads, strict=True)]
         x = Spec((*x.shape[:2], *sizes), x.dtype)
     padding = tuple([before if is_even else 0 for before, _ in pads])
-    options = {name: n if isinstance(n, int) else tuple(n) for name, n in layout.items()}
-    key = convolution_key(x, weight, padding=padding, epilogue=epilogue, **options)
+    key = convolution_key(
+        x,
+        weight,
+        strides=tuple(layout["strides"]),
+        dilations=tuple(layout["dilations"]),
+        groups=layout["groups"],
+        padding=padding,
+        epilogue=epilogue,
+        is_channels_last=is_channels_last,
+    )
     if key is None or any(spec.dtype != key.dtype for spec in others):
         return None
     biases = [(weight.shape[0],)] if epilogue.has_bias else []
     rank = len(weight.shape) - 2
-    addends = (
-        []
-        if epilogue.addend is None
-        else [(*key.result[:2], *key.result[len(key.result) - rank :])]
-    )
+    added = key.in_memory((*key.result[:2], *key.result[len(key.result) - rank :]))
+    addends = [] if epilogue.addend is None else [added]
     return key if [spec.shape for spec in others] == [*biases, *addends] else None
 
 
@@ -179,7 +200,19 @@ def row_major(shape: Shape) -> list[int]:
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-def write_to(tensor: Any, number: int, shape: Shape, kind: Any) -> None:
-    """Let a graph's tensor be a row-major array of this number."""
+def channels_last(shape: Shape) -> Shape:
+    """(N, C, *sizes) as (N, *sizes, C)."""
+    return (shape[0], *shape[2:], shape[1])
+
+
+def channels_first(shape: Shape) -> Shape:
+    """(N, *sizes, C) as (N, C, *sizes)."""
+    return (shape[0], shape[-1], *shape[1:-1])
+
+
+def write_to(
+    tensor: Any, number: int, shape: Shape, kind: Any, steps: list[int] | None = None
+) -> None:
+    """Let a graph's tensor be an array of this number, row-major unless there are strides."""
     tensor.set_output(True).set_uid(number).set_data_type(kind)
-    tensor.set_dim(list(shape)).set_stride(row_major(shape))
+    tensor.set_dim(list(shape)).set_stride(steps or row_major(shape))

@@ -20,8 +20,10 @@ from sardonyx.backends.cupy.cudnn.convolution import (
     X,
     key_with_epilogue,
 )
+from sardonyx.backends.cupy.cudnn.frontend import frontend
 from sardonyx.backends.cupy.cudnn.plans import Call, Plan, Refusal, aligned, plans_of
 from sardonyx.backends.cupy.cudnn.trials import numbers, with_specials
+from sardonyx.backends.cupy.refusals import LOG
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 
@@ -34,6 +36,12 @@ class ConvolutionEpilogues(Convolutions):
     """
 
     device: int
+    # Whether cuDNN is used at all.
+    uses_cudnn: bool = True
+
+    @property
+    def has_cudnn(self) -> bool:
+        return self.uses_cudnn and frontend() is not None
 
     def convolution_and_more(
         self, x: Any, weight: Any, *others: Any, epilogue: Epilogue, **layout: Any
@@ -42,10 +50,26 @@ class ConvolutionEpilogues(Convolutions):
         assert key is not None
         pads = layout["pads"]
         if any(before != after for before, after in pads):
-            x = self.pad(x, [(0, 0), (0, 0), *pads], 0)
+            none = (0, 0)
+            widths = [none, *pads, none] if key.is_channels_last else [none, none, *pads]
+            x = self.pad(x, widths, 0)
         plans = plans_of(self.device)
         found = [form for form in key.forms if isinstance(plans.find(form), Plan)]
         return self._call(found[0] if found else key, x, weight, others).run(plans)
+
+    def convolves_channels_last(
+        self, x: Spec, weight: Spec, others: Sequence[Spec], epilogue: Epilogue, **layout: Any
+    ) -> bool:
+        """Of types of 16 bits alone, for which cuDNN's kernels for tensor cores are."""
+        key = key_with_epilogue(x, weight, others, epilogue, is_channels_last=True, **layout)
+        if key is None or key.dtype.itemsize != 2 or not self.has_cudnn:
+            return False
+        with cupy.cuda.Device(self.device):
+            found = self.tried_out(key)
+        if isinstance(found, Refusal):
+            work = f"{key.title} of {key.dtype} with channels last"
+            LOG.info("cuDNN does not compute %s: %s", work, found.reason)
+        return isinstance(found, Plan)
 
     def tried_out(self, key: ConvolutionKey) -> Plan | Refusal:
         """Return the plan for the first form of a key that computes a trial as expected."""
@@ -72,15 +96,17 @@ class ConvolutionEpilogues(Convolutions):
 
     def _trial(self, key: ConvolutionKey) -> Call:
         """A call with NaN and infinities in what is added, or else with NaN in the input."""
-        x, epilogue = numbers(key.x, key.dtype), key.epilogue
+        x, epilogue = numbers(key.in_memory(key.x), key.dtype), key.epilogue
         others = []
         if epilogue.has_bias:
             others.append(with_specials(numbers(key.bias[1:2], key.dtype), first=-3))
         if epilogue.addend is not None:
-            others.append(with_specials(numbers(key.result, key.dtype), first=0))
+            others.append(with_specials(numbers(key.in_memory(key.result), key.dtype), first=0))
         if not others and epilogue.activation is not None:
             x[(0,) * x.ndim] = cupy.nan
-        return self._call(key, x, numbers(key.weight, key.dtype), others, is_trial=True)
+        return self._call(
+            key, x, numbers(key.in_memory(key.weight), key.dtype), others, is_trial=True
+        )
 
     def _call(
         self,
@@ -92,7 +118,7 @@ class ConvolutionEpilogues(Convolutions):
         is_trial: bool = False,
     ) -> Call:
         rank = x.ndim - 2
-        shape = (*key.result[:2], *key.result[len(key.result) - rank :])
+        shape = key.in_memory((*key.result[:2], *key.result[len(key.result) - rank :]))
         numbered = [BIAS] * key.epilogue.has_bias + [ADDEND] * (key.epilogue.addend is not None)
 
         def arrays() -> dict[int, Any]:
@@ -115,6 +141,8 @@ class ConvolutionEpilogues(Convolutions):
         convolve: Callable[..., Any],
     ) -> Any:
         rank, rest = x.ndim - 2, list(others)
+        if key.is_channels_last:
+            x, weight = (cupy.moveaxis(array, -1, 1) for array in (x, weight))
         y = convolve(
             x,
             weight,
@@ -123,8 +151,9 @@ class ConvolutionEpilogues(Convolutions):
             dilations=key.dilations[-rank:],
             groups=x.shape[1] // weight.shape[1],
         )
+        y = cupy.moveaxis(y, 1, -1) if key.is_channels_last else y
         if key.epilogue.has_bias:
-            y += rest.pop(0).reshape(-1, *(1,) * rank)
+            y += rest.pop(0).reshape(-1, *(1,) * (0 if key.is_channels_last else rank))
         if key.epilogue.addend is not None:
             y += rest.pop(0)
         return y if key.epilogue.activation is None else cupy.maximum(y, 0, out=y)

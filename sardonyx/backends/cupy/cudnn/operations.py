@@ -13,7 +13,6 @@ from sardonyx.backends.cupy.cudnn import attention, convolution
 from sardonyx.backends.cupy.cudnn.attention import attention_key
 from sardonyx.backends.cupy.cudnn.convolution import convolution_key, key_with_epilogue
 from sardonyx.backends.cupy.cudnn.convolution_epilogues import ConvolutionEpilogues, key_of
-from sardonyx.backends.cupy.cudnn.frontend import frontend
 from sardonyx.backends.cupy.cudnn.plans import Call, Plan, Refusal, aligned, plans_of
 from sardonyx.backends.cupy.fused_segments import FusedSegments
 from sardonyx.backends.executable import Executable, Spec
@@ -58,13 +57,6 @@ class CudnnCalls:
 class CudnnOperations(FusedSegments, ConvolutionEpilogues):
     """What cuDNN does not compute is computed as without it."""
 
-    # Whether cuDNN is used at all.
-    uses_cudnn: bool = True
-
-    @property
-    def _has_cudnn(self) -> bool:
-        return self.uses_cudnn and frontend() is not None
-
     def bind(
         self,
         replay: Callable[..., Sequence[Any]],
@@ -72,7 +64,7 @@ class CudnnOperations(FusedSegments, ConvolutionEpilogues):
         note: Any,
         **options: Any,
     ) -> Executable:
-        if not self._has_cudnn:
+        if not self.has_cudnn:
             return super().bind(replay, arguments, note, **options)
         calls = CudnnCalls(self)
         with native_calls(calls):
@@ -89,7 +81,7 @@ class CudnnOperations(FusedSegments, ConvolutionEpilogues):
         widths, none = [(0, 0), (0, 0), *pads], ((0, 0),) * len(pads)
         padded = tuple(n + sum(pair) for n, pair in zip(x.shape, widths, strict=True))
         specs = Spec(padded, x.dtype), Spec(weight.shape, weight.dtype)
-        key = self._has_cudnn and convolution_key(*specs, **_hashable(layout))
+        key = self.has_cudnn and convolution_key(*specs, **_hashable(layout))
         if not key:
             return super().convolution(x, weight, pads=pads, **layout)
         x = self.pad(x, widths, 0) if any(map(any, pads)) else x
@@ -107,7 +99,7 @@ class CudnnOperations(FusedSegments, ConvolutionEpilogues):
     def convolves_with(
         self, x: Any, weight: Any, others: Any, epilogue: Epilogue, **layout: Any
     ) -> bool:
-        key = key_of((x, weight, *others), epilogue, **layout) if self._has_cudnn else None
+        key = key_of((x, weight, *others), epilogue, **layout) if self.has_cudnn else None
         return key is not None and isinstance(self.tried_out(key), Plan)
 
     def attention(
@@ -116,7 +108,7 @@ class CudnnOperations(FusedSegments, ConvolutionEpilogues):
         """A guard comes after the call: which of cuDNN's results are zeros is unknown."""
         operands = [q, k, v] if bias is None else [q, k, v, bias]
         specs = [Spec(array.shape, array.dtype) for array in operands]
-        key = self._has_cudnn and attention_key(*specs, scale=scale)
+        key = self.has_cudnn and attention_key(*specs, scale=scale)
         if not key:
             return super().attention(*operands, scale=scale, is_guarded=is_guarded)
         if is_guarded:
