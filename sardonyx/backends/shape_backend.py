@@ -245,6 +245,9 @@ class ShapeBackend(OnDevice):
     def inverse(self, x: Any) -> Any:
         return self._same(x)
 
+    def normalized_rows(self, x: Any, scale: Any, bias: Any, **_: Any) -> Any:
+        return self._same(x)
+
     # -- windows ----------------------------------------------------------------------------------
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:

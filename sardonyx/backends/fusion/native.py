@@ -25,6 +25,9 @@ class NativeCalls(Protocol):
     def has_attention(self, *arrays: Spec, scale: float) -> bool:
         """Answer for the attention of queries, keys, values and perhaps a bias."""
 
+    def has_normalization(self, rows: Spec, *, has_bias: bool, is_centred: bool) -> bool:
+        """Answer for rows that are scaled, and perhaps shifted."""
+
 
 _calls: ContextVar[NativeCalls | None] = ContextVar("native calls", default=None)
 

@@ -21,7 +21,7 @@ from sardonyx.backends.cupy.cudnn.convolution import (
     key_with_epilogue,
 )
 from sardonyx.backends.cupy.cudnn.frontend import frontend
-from sardonyx.backends.cupy.cudnn.plans import Call, Plan, Refusal, aligned, plans_of
+from sardonyx.backends.cupy.cudnn.plans import Call, Plan, Refusal, aligned, plans_of, tried_out
 from sardonyx.backends.cupy.cudnn.trials import numbers, with_specials
 from sardonyx.backends.cupy.refusals import LOG
 from sardonyx.backends.executable import Spec
@@ -65,34 +65,20 @@ class ConvolutionEpilogues(Convolutions):
         if key is None or key.dtype.itemsize != 2 or not self.has_cudnn:
             return False
         with cupy.cuda.Device(self.device):
-            found = self.tried_out(key)
+            found = self.tried_convolution(key)
         if isinstance(found, Refusal):
             work = f"{key.title} of {key.dtype} with channels last"
             LOG.info("cuDNN does not compute %s: %s", work, found.reason)
         return isinstance(found, Plan)
 
-    def tried_out(self, key: ConvolutionKey) -> Plan | Refusal:
+    def tried_convolution(self, key: ConvolutionKey) -> Plan | Refusal:
         """Return the plan for the first form of a key that computes a trial as expected."""
         results = []
         for form in key.forms:
-            results.append(self._tried_out(form))
+            results.append(tried_out(plans_of(self.device), form, partial(self._trial, form)))
             if isinstance(results[-1], Plan):
                 return results[-1]
         return results[0]
-
-    def _tried_out(self, key: ConvolutionKey) -> Plan | Refusal:
-        plans = plans_of(self.device)
-        plan = plans.find(key)
-        if isinstance(plan, Refusal) or plan.is_trusted:
-            return plan
-        try:
-            self._trial(key).run(plans)
-        except cupy.cuda.memory.OutOfMemoryError:
-            return Refusal("there is no memory for a trial")
-        if plan.is_trusted:
-            return plan
-        found = plans.find(key)
-        return found if isinstance(found, Refusal) else Refusal("it could not be tried out")
 
     def _trial(self, key: ConvolutionKey) -> Call:
         """A call with NaN and infinities in what is added, or else with NaN in the input."""

@@ -13,6 +13,7 @@ from sardonyx.backends.cupy.cudnn import attention, convolution
 from sardonyx.backends.cupy.cudnn.attention import attention_key
 from sardonyx.backends.cupy.cudnn.convolution import convolution_key, key_with_epilogue
 from sardonyx.backends.cupy.cudnn.convolution_epilogues import ConvolutionEpilogues, key_of
+from sardonyx.backends.cupy.cudnn.normalization import Normalizations, normalization_key
 from sardonyx.backends.cupy.cudnn.plans import Call, Plan, Refusal, aligned, plans_of
 from sardonyx.backends.cupy.fused_segments import FusedSegments
 from sardonyx.backends.executable import Executable, Spec
@@ -41,12 +42,17 @@ class CudnnCalls:
         key = key_with_epilogue(x, weight, others, epilogue, **layout)
         if key is None:
             return False
-        return self._is_plan(self.backend.tried_out(key), f"{key.title} of {x.dtype}")
+        return self._is_plan(self.backend.tried_convolution(key), f"{key.title} of {x.dtype}")
 
     def has_attention(self, *arrays: Spec, scale: float) -> bool:
         key = attention_key(*arrays, scale=scale)
         found = None if key is None else plans_of(self.backend.device).find(key)
         return self._is_plan(found, f"an attention of {arrays[0].dtype}")
+
+    def has_normalization(self, rows: Spec, *, has_bias: bool, is_centred: bool) -> bool:
+        key = normalization_key(rows, has_bias=has_bias, is_centred=is_centred)
+        found = None if key is None else self.backend.tried_normalization(key)
+        return self._is_plan(found, f"a normalization of {rows.dtype}")
 
     def _is_plan(self, found: Plan | Refusal | None, work: str) -> bool:
         if isinstance(found, Refusal):
@@ -54,7 +60,7 @@ class CudnnCalls:
         return isinstance(found, Plan)
 
 
-class CudnnOperations(FusedSegments, ConvolutionEpilogues):
+class CudnnOperations(FusedSegments, ConvolutionEpilogues, Normalizations):
     """What cuDNN does not compute is computed as without it."""
 
     def bind(
@@ -100,7 +106,7 @@ class CudnnOperations(FusedSegments, ConvolutionEpilogues):
         self, x: Any, weight: Any, others: Any, epilogue: Epilogue, **layout: Any
     ) -> bool:
         key = key_of((x, weight, *others), epilogue, **layout) if self.has_cudnn else None
-        return key is not None and isinstance(self.tried_out(key), Plan)
+        return key is not None and isinstance(self.tried_convolution(key), Plan)
 
     def attention(
         self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False

@@ -179,6 +179,21 @@ class Call:
         return arrays[self.result] if agrees else self.otherwise()
 
 
+def tried_out(plans: Plans, key: Key, trial: Callable[[], Call]) -> Plan | Refusal:
+    """Return the plan for a key, if it computes a trial as expected."""
+    plan = plans.find(key)
+    if isinstance(plan, Refusal) or plan.is_trusted:
+        return plan
+    try:
+        trial().run(plans)
+    except cupy.cuda.memory.OutOfMemoryError:
+        return Refusal("there is no memory for a trial")
+    if plan.is_trusted:
+        return plan
+    found = plans.find(key)
+    return found if isinstance(found, Refusal) else Refusal("it could not be tried out")
+
+
 def _agrees(found: Any, expected: Any, is_trial: bool) -> bool | None:
     """Whether two arrays agree where both are finite; None if they are nowhere.
 
