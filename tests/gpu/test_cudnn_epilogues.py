@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -235,6 +236,58 @@ def test_weights_that_are_not_finite_keep_their_padding(cupy_backend: CupyBacken
         for key in plans(cupy_backend)
         if key.weight == (4, 4, 3, 3) and key.epilogue.addend is None
     )
+
+
+def test_each_convolution_has_one_plan(cupy_backend: CupyBackend) -> None:
+    """In float16 ReLU needs no other form: its limit is an infinity there."""
+    x, weight = np.ones((1, 2, 5), HALF), np.ones((6, 2, 3), HALF)
+    fused(cupy_backend, relu_of, x, weight, np.ones(6, HALF))
+    assert [key.takes_maximum for key in plans(cupy_backend)] == [False]
+
+
+def test_nothing_is_tried_out_during_a_capture(
+    cupy_backend: CupyBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import cupy  # noqa: PLC0415
+
+    from sardonyx.backends.cupy.cudnn import plans as module  # noqa: PLC0415
+
+    x, weight = np.ones((1, 2, 5), np.float32), np.ones((6, 2, 3), np.float32)
+    bias = np.ones(6, np.float32)
+    placed = [cupy_backend.put(array) for array in (x, weight, bias)]
+    expected = on_host(relu_of, x, weight, bias)
+    (found,) = relu_of(cupy_backend, *placed)
+    np.testing.assert_array_equal(cupy_backend.fetch(found), expected)
+    for plan in plans(cupy_backend).values():
+        if isinstance(plan, module.Plan):
+            plan.is_trusted = False
+    monkeypatch.setattr(module, "is_capturing", lambda: True)
+    (found,) = relu_of(cupy_backend, *placed)
+    np.testing.assert_array_equal(cupy_backend.fetch(found), expected)
+    assert trusted_plans(cupy_backend) == []
+    cupy.cuda.runtime.deviceSynchronize()
+
+
+def test_threads_try_out_the_same_plan(cupy_backend: CupyBackend) -> None:
+    x, weight = np.ones((1, 2, 5), np.float32), np.ones((6, 2, 3), np.float32)
+    arrays = (x, weight, np.array(SPECIALS, np.float32))
+    expected = on_host(relu_of, *arrays)
+    wrong: list[Any] = []
+
+    def call() -> None:
+        with cupy_backend.scope():
+            placed = [cupy_backend.put(array) for array in arrays]
+            for _ in range(5):
+                found = cupy_backend.fetch(relu_of(cupy_backend, *placed)[0])
+                if not np.array_equal(found, expected, equal_nan=True):
+                    wrong.append(found)
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
 
 
 def test_what_cudnn_is_not_asked_for() -> None:

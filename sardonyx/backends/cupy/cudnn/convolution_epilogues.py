@@ -54,8 +54,8 @@ class ConvolutionEpilogues(Convolutions):
             widths = [none, *pads, none] if key.is_channels_last else [none, none, *pads]
             x = self.pad(x, widths, 0)
         plans = plans_of(self.device)
-        found = [form for form in key.forms if isinstance(plans.find(form), Plan)]
-        return self._call(found[0] if found else key, x, weight, others).run(plans)
+        usable = (form for form in key.forms if isinstance(plans.find(form), Plan))
+        return self._call(next(usable, key), x, weight, others).run(plans)
 
     def convolves_channels_last(
         self, x: Spec, weight: Spec, others: Sequence[Spec], epilogue: Epilogue, **layout: Any

@@ -184,6 +184,8 @@ def tried_out(plans: Plans, key: Key, trial: Callable[[], Call]) -> Plan | Refus
     plan = plans.find(key)
     if isinstance(plan, Refusal) or plan.is_trusted:
         return plan
+    if is_capturing():
+        return Refusal("a plan is not tried out while a CUDA graph is captured")
     try:
         trial().run(plans)
     except cupy.cuda.memory.OutOfMemoryError:
