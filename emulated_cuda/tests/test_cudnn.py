@@ -14,7 +14,7 @@ from emulated_cuda.counts import counted
 cudnn = pytest.importorskip(
     "cudnn", reason="python -m emulated_cuda run --cudnn pytest emulated_cuda/tests"
 )
-X, W, Y, BIAS = 1, 2, 3, 4
+X, W, Y, BIAS, EPSILON = 1, 2, 3, 4, 5
 
 
 @pytest.fixture
@@ -86,6 +86,47 @@ def test_a_convolution_and_what_follows_it(handle: Any, order: str) -> None:
     runner(graph, handle, {X: x, W: w, Y: y, BIAS: bias})()
     expected = np.maximum(expected_convolution(x, w) + cupy.asnumpy(bias), 0)
     np.testing.assert_array_equal(cupy.asnumpy(y), expected)
+
+
+def test_relu_of_infinities(handle: Any) -> None:
+    """The frontend limits ReLU to finite numbers; a maximum with a number of the host does not."""
+    x = cupy.asarray(np.array([-np.inf, np.inf, np.nan, -1, 2, 0], "f").reshape(1, 1, 2, 3))
+    w, y = cupy.ones((1, 1, 1, 1), "f"), cupy.empty((1, 1, 2, 3), "f")
+    zero, ones = np.zeros((), "f"), [1, 1, 1, 1]
+    graph = new_graph(handle)
+    options = {"data_type": cudnn.data_type.FLOAT, "is_pass_by_value": True}
+    least = graph.tensor(dim=ones, stride=ones, uid=BIAS, **options)
+    write_to(graph.max(convolution(graph, x, w), least), y)
+    build(graph, [])
+    pointers = {X: x.data.ptr, W: w.data.ptr, Y: y.data.ptr, BIAS: zero.ctypes.data}
+    graph.execute(pointers, cupy.empty(graph.get_workspace_size(), "b").data.ptr, handle=handle)
+    np.testing.assert_array_equal(cupy.asnumpy(y).ravel(), [0, np.inf, np.nan, 0, 2, 0])
+
+
+@pytest.mark.parametrize("is_centred", [False, True])
+def test_normalization(handle: Any, is_centred: bool) -> None:
+    x, w, bias = numbers(3, 7, 1, 1), numbers(1, 7, 1, 1, seed=1), numbers(1, 7, 1, 1, seed=2)
+    y, epsilon, ones = cupy.empty((3, 7, 1, 1), "f"), np.full((), 0.5, "f"), [1, 1, 1, 1]
+    graph = new_graph(handle)
+    options = {"data_type": cudnn.data_type.FLOAT, "is_pass_by_value": True}
+    normalize = graph.layernorm if is_centred else graph.rmsnorm
+    result, *_ = normalize(
+        norm_forward_phase=cudnn.norm_forward_phase.INFERENCE,
+        input=tensor(graph, X, x),
+        scale=tensor(graph, W, w),
+        bias=tensor(graph, BIAS, bias),
+        epsilon=graph.tensor(dim=ones, stride=ones, uid=EPSILON, **options),
+    )
+    write_to(result, y)
+    build(graph, [])
+    pointers = {X: x.data.ptr, W: w.data.ptr, Y: y.data.ptr, BIAS: bias.data.ptr}
+    pointers[EPSILON] = epsilon.ctypes.data
+    graph.execute(pointers, cupy.empty(graph.get_workspace_size(), "b").data.ptr, handle=handle)
+    wide = cupy.asnumpy(x).astype("d")
+    wide -= wide.mean(axis=1, keepdims=True) if is_centred else 0
+    expected = wide / np.sqrt(np.square(wide).mean(axis=1, keepdims=True) + 0.5)
+    expected = expected * cupy.asnumpy(w) + cupy.asnumpy(bias)
+    np.testing.assert_allclose(cupy.asnumpy(y), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("is_exact", [False, True])

@@ -248,6 +248,9 @@ class ShapeBackend(OnDevice):
     def inverse(self, x: Any) -> Any:
         return self._same(x)
 
+    def normalized_rows(self, x: Any, scale: Any, bias: Any, **_: Any) -> Any:
+        return self._same(x)
+
     # -- windows ----------------------------------------------------------------------------------
 
     def pad(self, x: Any, widths: Any, value: Any) -> Any:
@@ -266,6 +269,20 @@ class ShapeBackend(OnDevice):
         padded = [size + sum(pair) for size, pair in zip(x.shape[2:], pads, strict=True)]
         sizes = _window_sizes(padded, kernel, strides, dilations)
         return shape_array((x.shape[0], filters, *sizes), x.dtype)
+
+    def convolution_and_more(
+        self,
+        x: Any,
+        weight: Any,
+        *others: Any,
+        epilogue: Any,
+        is_channels_last: bool = False,
+        **layout: Any,
+    ) -> Any:
+        if not is_channels_last:
+            return self.convolution(x, weight, **layout)
+        first = (self.moveaxis(array, -1, 1) for array in (x, weight))
+        return self.moveaxis(self.convolution(*first, **layout), 1, -1)
 
     def _over_windows(self, x: Any, kernel: Any, strides: Any, dilations: Any) -> Any:
         lead = x.shape[: x.ndim - len(kernel)]

@@ -26,8 +26,35 @@ def convolution_and_more(
 
     `layout` holds the strides, pads, dilations and groups of the convolution.
     """
-    Y = convolution_by_finite(xp, X, W, **layout)
+    if xp.convolves_with(X, W, others, epilogue, **layout):
+        return xp.convolution_and_more(X, W, *others, epilogue=epilogue, **layout)
+    Y = _convolution(xp, X, W, **layout)
     return _with_epilogue(xp, Y, epilogue, others, (-1, *(1,) * (Y.ndim - 2)))
+
+
+def _convolution(xp: Backend, X: Array, W: Array, **layout: Any) -> Array:
+    if xp.convolves_with(X, W, (), NOTHING, **layout):
+        return xp.convolution_and_more(X, W, epilogue=NOTHING, **layout)
+    return convolution_by_finite(xp, X, W, **layout)
+
+
+def convolution_of_channels_last(
+    xp: Backend, X: Array, W: Array, *others: Array, epilogue: Epilogue, **layout: Any
+) -> Array:
+    """The same for arrays (N, *spatial, C) and filters (M, *kernel, C / groups)."""
+    in_memory = {**layout, "is_channels_last": True}
+    if xp.convolves_with(X, W, others, epilogue, **in_memory):
+        return xp.convolution_and_more(X, W, *others, epilogue=epilogue, **in_memory)
+    X, W = (xp.moveaxis(array, -1, 1) for array in (X, W))
+    others = tuple([xp.moveaxis(y, -1, 1) if y.ndim > 1 else y for y in others])
+    return xp.moveaxis(convolution_and_more(xp, X, W, *others, epilogue=epilogue, **layout), 1, -1)
+
+
+def filters_with_channels_last(xp: Backend, W: Array) -> Array:
+    """Return (M, C, *kernel) as (M, *kernel, C), as a row-major array."""
+    moved = xp.moveaxis(W, 1, -1)
+    # Libraries copy what they flatten.
+    return xp.reshape(xp.reshape(moved, (-1,)), moved.shape)
 
 
 def convolution_by_finite(xp: Backend, X: Array, W: Array, **layout: Any) -> Array:

@@ -33,10 +33,13 @@ def LayerNormalization(
     axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
     normalized, mean, inverse = _standardized(xp, wide(xp, X), axes, epsilon)
     require_broadcasts("Scale", Scale, X.shape)
-    Y = xp.astype(normalized, X.dtype) * Scale
     if B is not None:
         require_broadcasts("B", B, X.shape)
-        Y = Y + B
+    if Scale.ndim == len(axes) and xp.normalizes_rows(X, Scale, B, is_centred=True):
+        Y = xp.normalized_rows(X, Scale, B, epsilon=epsilon, is_centred=True)
+    else:
+        Y = xp.astype(normalized, X.dtype) * Scale
+        Y = Y if B is None else Y + B
     stash = xp.dtype(stash_type)
     return Y, xp.astype(mean, stash), xp.astype(inverse, stash)
 
@@ -54,6 +57,8 @@ def RMSNormalization(
     """Normalise in float32 or wider, round to the dtype of `X`, scale in that of `scale`."""
     axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
     require_broadcasts("scale", scale, X.shape)
+    if scale.ndim == len(axes) and xp.normalizes_rows(X, scale, None, is_centred=False):
+        return xp.normalized_rows(X, scale, None, epsilon=epsilon, is_centred=False)
     x = wide(xp, X)
     normalized = xp.astype(x / root_mean_square(xp, x, axes, epsilon), X.dtype)
     return xp.astype(normalized, scale.dtype) * scale

@@ -31,6 +31,17 @@ def device(cupy_backend: CupyBackend) -> Iterator[CupyBackend]:
         yield cupy_backend
 
 
+@pytest.fixture
+def with_cudnn(device: CupyBackend) -> None:
+    """cuDNN without any plans."""
+    from sardonyx.backends.cupy.cudnn.frontend import frontend  # noqa: PLC0415
+    from sardonyx.backends.cupy.cudnn.plans import plans_of  # noqa: PLC0415
+
+    if frontend() is None:
+        pytest.skip("no cuDNN; pip install 'sardonyx[cudnn]'")
+    plans_of.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def jax_backend() -> JaxBackend:
     try:

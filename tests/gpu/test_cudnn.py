@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -14,55 +13,12 @@ from onnx import parser
 import sardonyx
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST
+from tests.gpu.cudnn_plans import BFLOAT16, FLOATS, HALF, NARROW, fused, on_host, plans, trusted
 
 if TYPE_CHECKING:
     from sardonyx.backends.cupy.backend import CupyBackend
 
-pytestmark = pytest.mark.gpu
-
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-HALF = np.dtype(np.float16)
-FLOATS = [np.dtype(d) for d in ("float16", "float32", "float64", BFLOAT16)]
-NARROW = [HALF, BFLOAT16]
-
-
-@pytest.fixture(autouse=True)
-def _device(cupy_backend: CupyBackend) -> Iterator[None]:
-    from sardonyx.backends.cupy.cudnn import plans  # noqa: PLC0415
-    from sardonyx.backends.cupy.cudnn.frontend import frontend  # noqa: PLC0415
-
-    if frontend() is None:
-        pytest.skip("no cuDNN; pip install 'sardonyx[cudnn]'")
-    plans.plans_of.cache_clear()
-    with cupy_backend.scope():
-        yield
-
-
-def plans(backend: CupyBackend) -> dict[Any, Any]:
-    from sardonyx.backends.cupy.cudnn.plans import plans_of  # noqa: PLC0415
-
-    return dict(plans_of(backend.device)._known)
-
-
-def trusted(backend: CupyBackend) -> list[bool]:
-    return [plan.is_trusted for plan in plans(backend).values()]
-
-
-def fused(backend: CupyBackend, function: Any, *arrays: Any) -> tuple[np.ndarray[Any, Any], Any]:
-    """Return the result of a fused segment, and the reasons that were noted."""
-    reasons: list[str] = []
-    placed = [backend.put(array) for array in arrays]
-    executable = backend.bind(function, placed, reasons.append)
-    for _ in range(2):
-        (found,) = executable.run(*placed)
-    return np.asarray(backend.fetch(found)), reasons
-
-
-def on_host(function: Any, *arrays: Any) -> np.ndarray[Any, Any]:
-    wide = [array.astype(np.float64) for array in arrays]
-    with HOST.scope():
-        (expected,) = function(HOST, *wide)
-    return np.asarray(expected)
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("with_cudnn")]
 
 
 def drawn(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:

@@ -27,6 +27,7 @@ class Evaluation {
       case CONVOLUTION_FORWARD: convolve(operation, result); break;
       case MATMUL_OPERATION: multiply(operation, result); break;
       case REDUCTION_OPERATION: reduce(operation, result); break;
+      case NORM_FORWARD: normalize(operation, result); break;
       default: point_by_point(operation, result);
     }
     store(operation.output, std::move(result));
@@ -146,6 +147,28 @@ class Evaluation {
     }
   }
 
+  // Over the axes of which the scale has more than one element; these are the last ones.
+  void normalize(const Operation& operation, Values& y) const {
+    const Values x = read(operation.inputs[0]), scale = read(operation.inputs[2]);
+    const double epsilon = read(operation.inputs[1]).data.at(0);
+    const int64_t length = product(scale.dims);
+    for (size_t start = 0; start < x.data.size(); start += length) {
+      double mean = 0, square = 0;
+      if (operation.function == LAYER_NORM)
+        for (int64_t i = 0; i < length; i++) mean += x.data[start + i] / length;
+      for (int64_t i = 0; i < length; i++) {
+        const double distance = x.data[start + i] - mean;
+        square += distance * distance / length;
+      }
+      for (int64_t i = 0; i < length; i++)
+        y.data[start + i] = (x.data[start + i] - mean) / std::sqrt(square + epsilon) *
+                            scale.data[i];
+    }
+    if (operation.inputs.size() < 4) return;
+    const Values bias = read(operation.inputs[3]);
+    for (size_t i = 0; i < y.data.size(); i++) y.data[i] += bias.data[i % length];
+  }
+
   void point_by_point(const Operation& operation, Values& y) const {
     std::vector<Values> inputs;
     for (const Tensor& tensor : operation.inputs) inputs.push_back(read(tensor));
@@ -176,8 +199,10 @@ class Evaluation {
       case IDENTITY: return x;
       case RECIPROCAL: return 1 / x;
       case RELU: {
-        const double below = operation.low + operation.slope * (x - operation.low);
-        return x < operation.low ? below : x > operation.high ? operation.high : x;
+        if (x < operation.low)  // no product of a slope of 0 with an infinity
+          return operation.slope ? operation.low + operation.slope * (x - operation.low)
+                                 : operation.low;
+        return x > operation.high ? operation.high : x;
       }
       case TANH: return std::tanh(x);
       case SIGMOID: return 1 / (1 + std::exp(-x));
@@ -239,6 +264,20 @@ void check_matmul(const Operation& operation) {
     require(c[axis] % a[axis] == 0 && c[axis] % b[axis] == 0, BAD_PARAM, "batches do not fit");
 }
 
+void check_norm(const Operation& operation) {
+  const Sizes &x = operation.inputs[0].dims, &scale = operation.inputs[2].dims;
+  require(operation.output.dims == x && scale.size() == x.size(), BAD_PARAM, "ranks differ");
+  require(product(operation.inputs[1].dims) == 1, BAD_PARAM, "epsilon is not one number");
+  require(operation.inputs.size() < 4 || operation.inputs[3].dims == scale, BAD_PARAM,
+          "scale and bias differ");
+  bool is_normalized = false;
+  for (size_t axis = 0; axis < x.size(); axis++) {
+    is_normalized |= scale[axis] > 1;
+    require(scale[axis] == (is_normalized ? x[axis] : 1), NOT_SUPPORTED,
+            "the scale is not that of the last axes");
+  }
+}
+
 }  // namespace
 
 void check(const Operation& operation) {
@@ -253,6 +292,7 @@ void check(const Operation& operation) {
   switch (operation.kind) {
     case CONVOLUTION_FORWARD: return check_convolution(operation);
     case MATMUL_OPERATION: return check_matmul(operation);
+    case NORM_FORWARD: return check_norm(operation);
     case REDUCTION_OPERATION:
       require(operation.function == REDUCE_ADD || operation.function == REDUCE_MAXIMUM,
               NOT_SUPPORTED, "this reduction is not emulated");

@@ -46,6 +46,17 @@ void finish_pointwise(const Descriptor& descriptor, Operation& operation) {
   operation.axis = form.one_or<int64_t>(POINTWISE_AXIS, 0);
 }
 
+void finish_norm(const Descriptor& descriptor, Operation& operation) {
+  operation.function = descriptor.one<int>(NORM_MODE);
+  const bool is_known = operation.function == LAYER_NORM || operation.function == RMS_NORM;
+  require(is_known && descriptor.one<int>(NORM_PHASE) == NORM_INFERENCE, NOT_SUPPORTED,
+          "this normalization is not emulated");
+  for (int name : {NORM_X, NORM_EPSILON, NORM_SCALE, NORM_BIAS})
+    if (descriptor.has(name)) operation.inputs.push_back(descriptor.part(name).tensor);
+  require(operation.inputs.size() > 2, BAD_PARAM, "a normalization lacks an operand");
+  operation.output = descriptor.part(NORM_Y).tensor;
+}
+
 void finish_operation(Descriptor& descriptor) {
   Operation& operation = descriptor.operation;
   operation.kind = descriptor.kind;
@@ -53,6 +64,8 @@ void finish_operation(Descriptor& descriptor) {
     finish_convolution(descriptor, operation);
   } else if (descriptor.kind == POINTWISE_OPERATION) {
     finish_pointwise(descriptor, operation);
+  } else if (descriptor.kind == NORM_FORWARD) {
+    finish_norm(descriptor, operation);
   } else if (descriptor.kind == MATMUL_OPERATION) {
     operation.inputs = {descriptor.part(MATMUL_A).tensor, descriptor.part(MATMUL_B).tensor};
     operation.output = descriptor.part(MATMUL_C).tensor;
@@ -97,6 +110,7 @@ void finish(Descriptor& descriptor) {
     case CONVOLUTION_FORWARD:
     case POINTWISE_OPERATION:
     case MATMUL_OPERATION:
+    case NORM_FORWARD:
     case REDUCTION_OPERATION: finish_operation(descriptor); break;
     case OPERATION_GRAPH: finish_graph(descriptor); break;
     case HEURISTICS: descriptor.graph = descriptor.part(HEURISTICS_GRAPH).graph; break;

@@ -52,6 +52,7 @@ bool is_known(int kind) {
     case MATMUL:
     case MATMUL_OPERATION:
     case REDUCTION:
+    case NORM_FORWARD:
     case REDUCTION_OPERATION: return true;
   }
   return false;

@@ -41,7 +41,8 @@ enum DescriptorKind {
   MATMUL = 18,
   MATMUL_OPERATION = 19,
   REDUCTION = 21,
-  REDUCTION_OPERATION = 22
+  REDUCTION_OPERATION = 22,
+  NORM_FORWARD = 29
 };
 
 // What the elements of an attribute are.
@@ -110,7 +111,14 @@ enum Attribute {
   REDUCTION_OPERATOR = 1600,
   REDUCTION_X = 1610,
   REDUCTION_Y = 1611,
-  REDUCTION_DESCRIPTION = 1612
+  REDUCTION_DESCRIPTION = 1612,
+  NORM_MODE = 2000,
+  NORM_PHASE = 2001,
+  NORM_X = 2002,
+  NORM_SCALE = 2005,
+  NORM_BIAS = 2006,
+  NORM_EPSILON = 2007,
+  NORM_Y = 2013
 };
 
 enum NumericalNote { NOTE_TENSOR_CORE = 0, NOTE_DOWN_CONVERT_INPUTS = 1 };
@@ -147,6 +155,10 @@ enum Function {
   INDEX = 501,
   SELECT = 601
 };
+
+enum NormMode { LAYER_NORM = 0, RMS_NORM = 4 };
+
+enum NormPhase { NORM_INFERENCE = 0 };
 
 enum ReductionOperator { REDUCE_ADD = 0, REDUCE_MAXIMUM = 3 };
 

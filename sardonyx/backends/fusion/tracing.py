@@ -8,17 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sardonyx.backends.fusion.attention import AttentionFunctions
 from sardonyx.backends.fusion.expressions import FUNCTIONS
 from sardonyx.backends.fusion.nodes import CARRIED, DTYPES, Iota, Reduction
+from sardonyx.backends.fusion.normalization import NormalizationFunctions, is_left_to_library
 from sardonyx.backends.fusion.recording import BOOL
 from sardonyx.backends.shape_backend import SHAPES
 
 INT64 = np.dtype(np.int64)
 # A reduction over more elements that are not neighbours is left to the library.
 LONGEST_LOOP = 512
-# So is one of few rows, each of which has more elements.
-FEW_ROWS, LONGEST_ROW = 16, 2**15
 
 
 class Namespace:
@@ -41,7 +39,7 @@ class Namespace:
         return call
 
 
-class TracingBackend(AttentionFunctions):
+class TracingBackend(NormalizationFunctions):
     """Ops on symbols: creation and reductions here, the rest in the classes below."""
 
     name: ClassVar[str] = "fusion"
@@ -130,8 +128,8 @@ class TracingBackend(AttentionFunctions):
         others = [one for one in range(x.ndim) if one not in axes]
         length = math.prod(x.shape[one] for one in axes)
         is_by_row = all(x.shape[one] == 1 for one in others if axes and one > axes[0])
-        rows = result.size
-        too_long = length > LONGEST_ROW and rows < FEW_ROWS if is_by_row else length > LONGEST_LOOP
+        in_rows = is_left_to_library(result.size, length)
+        too_long = in_rows if is_by_row else length > LONGEST_LOOP
         if not x.size or too_long or not {x.dtype, result.dtype} <= DTYPES:
             return self.opaque(name, x, axis=axis, keepdims=keepdims, **options)
         computed_in = BOOL if name in ("any", "all") else result.dtype

@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.backends import column_bands
 from sardonyx.backends.executable import Spec
+from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.fusion.index_rules import Windows
 from sardonyx.backends.fusion.native import current_calls
 from sardonyx.backends.fusion.nodes import DTYPES, Indexed, Reduction
@@ -65,6 +66,26 @@ class WindowFunctions(Products):
             return self.opaque("convolution", x, weight, **options)
         windows = self._windows(padded, kernel, strides, dilations, is_kernel_first=True)
         return self.product_of_columns(windows, weight, groups)
+
+    def convolves_with(
+        self, x: Any, weight: Any, others: Any, epilogue: Epilogue, **layout: Any
+    ) -> bool:
+        calls = current_calls()
+        if calls is None or not x.size:
+            return False
+        x, weight, *rest = (Spec(array.shape, array.dtype) for array in (x, weight, *others))
+        return calls.has_convolution_and_more(x, weight, rest, epilogue, **layout)
+
+    def convolution_and_more(
+        self, x: Any, weight: Any, *others: Any, epilogue: Epilogue, **layout: Any
+    ) -> Any:
+        """Padding of two widths is written by a kernel, which may compute the input too."""
+        pads, none = layout["pads"], (0, 0)
+        if any(before != after for before, after in pads):
+            widths = [none, *pads, none] if layout.get("is_channels_last") else [none, none, *pads]
+            x, pads = self.pad(x, widths, 0), (none,) * len(pads)
+        options = {**layout, "pads": pads, "epilogue": epilogue}
+        return self.opaque("convolution_and_more", x, weight, *others, **options)
 
     def _by_channel(self, x: Any, weight: Any, strides: Any, dilations: Any) -> Any:
         """Multiply in float32 or wider, and round once.

@@ -11,9 +11,12 @@ from sardonyx.backends.operations.control import Control
 from sardonyx.backends.operations.convolution import Convolution
 from sardonyx.backends.operations.indexing import Indexing
 from sardonyx.backends.operations.memory import Memory
+from sardonyx.backends.operations.normalization import Normalization
 from sardonyx.backends.operations.numbers import Numbers
 from sardonyx.backends.operations.products import Products
 
 
-class Operations(Attention, Numbers, Indexing, Memory, Products, Convolution, Control):
+class Operations(
+    Attention, Normalization, Numbers, Indexing, Memory, Products, Convolution, Control
+):
     """One array library, as ops see it: they get it as `xp`."""

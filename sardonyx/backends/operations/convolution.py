@@ -71,6 +71,27 @@ class Convolution(Library):
         """A kernel for `convolution` of arrays like these and the epilogue, if there is one."""
         return None
 
+    def convolves_with(
+        self, x: Array, weight: Array, others: Sequence[Array], epilogue: Epilogue, **layout: Any
+    ) -> bool:
+        """Whether `convolution_and_more` has a kernel for these and this epilogue."""
+        return False
+
+    def convolves_channels_last(
+        self, x: Spec, weight: Spec, others: Sequence[Spec], epilogue: Epilogue, **layout: Any
+    ) -> bool:
+        """Whether it has a good one for arrays (N, *spatial, C) and (M, *kernel, C / groups)."""
+        return False
+
+    def convolution_and_more(
+        self, x: Array, weight: Array, *others: Array, epilogue: Epilogue, **layout: Any
+    ) -> Array:
+        """`convolution` with a finite weight, and its epilogue with `others`: bias and addend.
+
+        With `is_channels_last` in the layout, the channels are the last axis of all arrays.
+        """
+        raise NotImplementedError
+
     def window_max(
         self, x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
     ) -> Array:

@@ -12,6 +12,7 @@ from sardonyx.graph.rewriting.attention import fuse_attention
 from sardonyx.graph.rewriting.batch_normalization import normalize_with_prepared
 from sardonyx.graph.rewriting.cancelling import drop_neutral, merge_casts
 from sardonyx.graph.rewriting.chaining import CHAINED, join_products
+from sardonyx.graph.rewriting.channels_last import keep_channels_last
 from sardonyx.graph.rewriting.epilogue import (
     ACTIVATIONS,
     FUSED,
@@ -41,6 +42,7 @@ from sardonyx.graph.tracing.steps import Step, without_dead_steps
 from sardonyx.ops.casting import Cast
 from sardonyx.ops.convolution import Conv
 from sardonyx.ops.elementwise import Add, Div, Mul, Sub
+from sardonyx.ops.fused_products import convolution_and_more
 from sardonyx.ops.linalg import MatMul
 from sardonyx.ops.microsoft.matmul_float8 import GemmFloat8
 from sardonyx.ops.microsoft.nchwc import without_blocks
@@ -123,6 +125,7 @@ _WITH_KERNELS = (
         (extend_by_activation, ACTIVATIONS),
         (extend_by_sum, (Add,)),
     ),
+    _table((keep_channels_last, (convolution_and_more,))),
     _table((use_packed_weight, FUSED)),
     _table((join_products, CHAINED)),
 )

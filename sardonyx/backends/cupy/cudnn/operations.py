@@ -9,14 +9,15 @@ from typing import Any
 
 import cupy
 
-from sardonyx.backends.cupy.convolution import Convolutions
 from sardonyx.backends.cupy.cudnn import attention, convolution
 from sardonyx.backends.cupy.cudnn.attention import attention_key
-from sardonyx.backends.cupy.cudnn.convolution import convolution_key
-from sardonyx.backends.cupy.cudnn.frontend import frontend
-from sardonyx.backends.cupy.cudnn.plans import Call, Key, Refusal, aligned, plans_of
+from sardonyx.backends.cupy.cudnn.convolution import convolution_key, key_with_epilogue
+from sardonyx.backends.cupy.cudnn.convolution_epilogues import ConvolutionEpilogues, key_of
+from sardonyx.backends.cupy.cudnn.normalization import Normalizations, normalization_key
+from sardonyx.backends.cupy.cudnn.plans import Call, Plan, Refusal, aligned, plans_of
 from sardonyx.backends.cupy.fused_segments import FusedSegments
 from sardonyx.backends.executable import Executable, Spec
+from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.fusion.native import native_calls
 
 # A plan's first result is compared for so many queries: all scores may need too much memory.
@@ -27,34 +28,40 @@ FIRST_QUERIES = 64
 class CudnnCalls:
     """The calls of a segment that cuDNN has plans for, and why it has none for others."""
 
-    device: int
+    backend: CudnnOperations
     refusals: list[str] = field(default_factory=list)
 
     def has_convolution(self, x: Spec, weight: Spec, **layout: Any) -> bool:
-        return self._has_plan(convolution_key(x, weight, **layout), "a convolution")
+        key = convolution_key(x, weight, **layout)
+        found = None if key is None else plans_of(self.backend.device).find(key)
+        return self._is_plan(found, f"a convolution of {x.dtype}")
 
-    def has_attention(self, *arrays: Spec, scale: float) -> bool:
-        return self._has_plan(attention_key(*arrays, scale=scale), "an attention")
-
-    def _has_plan(self, key: Key | None, title: str) -> bool:
+    def has_convolution_and_more(
+        self, x: Spec, weight: Spec, others: Sequence[Spec], epilogue: Epilogue, **layout: Any
+    ) -> bool:
+        key = key_with_epilogue(x, weight, others, epilogue, **layout)
         if key is None:
             return False
-        plan = plans_of(self.device).find(key)
-        if isinstance(plan, Refusal):
-            self.refusals.append(f"cuDNN does not compute {title} of {key.dtype}: {plan.reason}")
-        return not isinstance(plan, Refusal)
+        return self._is_plan(self.backend.tried_convolution(key), f"{key.title} of {x.dtype}")
+
+    def has_attention(self, *arrays: Spec, scale: float) -> bool:
+        key = attention_key(*arrays, scale=scale)
+        found = None if key is None else plans_of(self.backend.device).find(key)
+        return self._is_plan(found, f"an attention of {arrays[0].dtype}")
+
+    def has_normalization(self, rows: Spec, *, has_bias: bool, is_centred: bool) -> bool:
+        key = normalization_key(rows, has_bias=has_bias, is_centred=is_centred)
+        found = None if key is None else self.backend.tried_normalization(key)
+        return self._is_plan(found, f"a normalization of {rows.dtype}")
+
+    def _is_plan(self, found: Plan | Refusal | None, work: str) -> bool:
+        if isinstance(found, Refusal):
+            self.refusals.append(f"cuDNN does not compute {work}: {found.reason}")
+        return isinstance(found, Plan)
 
 
-class CudnnOperations(FusedSegments, Convolutions):
+class CudnnOperations(FusedSegments, ConvolutionEpilogues, Normalizations):
     """What cuDNN does not compute is computed as without it."""
-
-    device: int
-    # Whether cuDNN is used at all.
-    uses_cudnn: bool = True
-
-    @property
-    def _has_cudnn(self) -> bool:
-        return self.uses_cudnn and frontend() is not None
 
     def bind(
         self,
@@ -63,9 +70,9 @@ class CudnnOperations(FusedSegments, Convolutions):
         note: Any,
         **options: Any,
     ) -> Executable:
-        if not self._has_cudnn:
+        if not self.has_cudnn:
             return super().bind(replay, arguments, note, **options)
-        calls = CudnnCalls(self.device)
+        calls = CudnnCalls(self)
         with native_calls(calls):
             executable = super().bind(replay, arguments, note, **options)
         for reason in dict.fromkeys(calls.refusals):
@@ -80,7 +87,7 @@ class CudnnOperations(FusedSegments, Convolutions):
         widths, none = [(0, 0), (0, 0), *pads], ((0, 0),) * len(pads)
         padded = tuple(n + sum(pair) for n, pair in zip(x.shape, widths, strict=True))
         specs = Spec(padded, x.dtype), Spec(weight.shape, weight.dtype)
-        key = self._has_cudnn and convolution_key(*specs, **_hashable(layout))
+        key = self.has_cudnn and convolution_key(*specs, **_hashable(layout))
         if not key:
             return super().convolution(x, weight, pads=pads, **layout)
         x = self.pad(x, widths, 0) if any(map(any, pads)) else x
@@ -95,13 +102,19 @@ class CudnnOperations(FusedSegments, Convolutions):
         call = Call(key, arrays, convolution.RESULT, otherwise, expected=otherwise)
         return call.run(plans_of(self.device))
 
+    def convolves_with(
+        self, x: Any, weight: Any, others: Any, epilogue: Epilogue, **layout: Any
+    ) -> bool:
+        key = key_of((x, weight, *others), epilogue, **layout) if self.has_cudnn else None
+        return key is not None and isinstance(self.tried_convolution(key), Plan)
+
     def attention(
         self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False
     ) -> Any:
         """A guard comes after the call: which of cuDNN's results are zeros is unknown."""
         operands = [q, k, v] if bias is None else [q, k, v, bias]
         specs = [Spec(array.shape, array.dtype) for array in operands]
-        key = self._has_cudnn and attention_key(*specs, scale=scale)
+        key = self.has_cudnn and attention_key(*specs, scale=scale)
         if not key:
             return super().attention(*operands, scale=scale, is_guarded=is_guarded)
         if is_guarded:

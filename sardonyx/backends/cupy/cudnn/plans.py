@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, Protocol
 
 import cupy
+import numpy as np
 
 from sardonyx.backends.cupy.cudnn.frontend import excluded_notes, frontend
 
@@ -84,9 +85,15 @@ class Plans:
             self._known[key] = Refusal(reason)
 
     def run(self, plan: Plan, arrays: Mapping[int, Any], workspace: Any) -> None:
-        """Run a plan on arrays by their numbers in its graph; the result is one of them."""
+        """Run a plan on arrays by their numbers in its graph; the result is one of them.
+
+        Arrays of NumPy are single numbers, which cuDNN reads at once.
+        """
         cudnn: Any = frontend()
-        pointers = {number: array.data.ptr for number, array in arrays.items()}
+        pointers = {
+            number: array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+            for number, array in arrays.items()
+        }
         with self._lock:
             handle = self._on_current_stream(cudnn)
             plan.graph.execute(pointers, workspace.data.ptr, handle=handle)
@@ -145,6 +152,8 @@ class Call:
     # The result without cuDNN; and what a plan's first one, or its beginning, should be.
     otherwise: Callable[[], Any]
     expected: Callable[[], Any]
+    # Whether NaN and infinities have to be where they are expected.
+    is_trial: bool = False
 
     def run(self, plans: Plans) -> Any:
         """Return the plan's result, or that without cuDNN if there is no plan, or a wrong one."""
@@ -163,18 +172,41 @@ class Call:
             return self.otherwise()
         if plan.is_trusted:
             return arrays[self.result]
-        agrees = _agrees(arrays[self.result], self.expected())
+        agrees = _agrees(arrays[self.result], self.expected(), self.is_trial)
         if agrees is False:
             plans.refuse(self.key, "its first result is not the expected one")
         plan.is_trusted = bool(agrees)
         return arrays[self.result] if agrees else self.otherwise()
 
 
-def _agrees(found: Any, expected: Any) -> bool | None:
-    """Whether two arrays agree where both are finite; None if they are nowhere."""
+def tried_out(plans: Plans, key: Key, trial: Callable[[], Call]) -> Plan | Refusal:
+    """Return the plan for a key, if it computes a trial as expected."""
+    plan = plans.find(key)
+    if isinstance(plan, Refusal) or plan.is_trusted:
+        return plan
+    if is_capturing():
+        return Refusal("a plan is not tried out while a CUDA graph is captured")
+    try:
+        trial().run(plans)
+    except cupy.cuda.memory.OutOfMemoryError:
+        return Refusal("there is no memory for a trial")
+    if plan.is_trusted:
+        return plan
+    found = plans.find(key)
+    return found if isinstance(found, Refusal) else Refusal("it could not be tried out")
+
+
+def _agrees(found: Any, expected: Any, is_trial: bool) -> bool | None:
+    """Whether two arrays agree where both are finite; None if they are nowhere.
+
+    In a trial the others have to be equal, and NaN in the same places.
+    """
     found = found[tuple(slice(0, size) for size in expected.shape)]
     found, expected = (array.astype(cupy.float64) for array in (found, expected))
     both = cupy.isfinite(found) & cupy.isfinite(expected)
+    is_same = (found == expected) | (cupy.isnan(found) & cupy.isnan(expected))
+    if is_trial and not bool((both | is_same).all()):
+        return False
     largest = cupy.where(both, cupy.abs(expected), 0).max()
     difference = cupy.where(both, cupy.abs(found - expected), 0).max()
     has_any, largest, difference = (float(x) for x in (both.any(), largest, difference))

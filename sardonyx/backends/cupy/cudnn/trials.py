@@ -1,0 +1,31 @@
+"""Numbers on which plans of cuDNN are tried out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cupy
+import numpy as np
+
+from sardonyx.backends.standard import Shape
+
+# Of no size of an array, so that neighbours on all axes differ.
+PERIOD = 61
+
+
+def numbers(shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """Return an array of numbers between -1 and 1, in an order without a pattern."""
+    period = np.random.default_rng(0).permutation(PERIOD) * (2 / (PERIOD - 1)) - 1
+    size = math.prod(shape)
+    repeated = cupy.tile(cupy.asarray(period.astype(np.float32)).astype(dtype), -(-size // PERIOD))
+    return repeated[:size].reshape(shape).copy()
+
+
+def with_specials(array: Any, *, first: int) -> Any:
+    """Put NaN and both infinities into an array from a place on, and leave it another number."""
+    flat = array.reshape(-1)
+    for i, value in enumerate((cupy.nan, cupy.inf, -cupy.inf)):
+        if i < flat.size - 1:
+            flat[(first + i) % flat.size] = value
+    return array

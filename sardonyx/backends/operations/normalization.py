@@ -1,0 +1,25 @@
+"""Normalization of rows, where a library has a kernel for it."""
+
+from __future__ import annotations
+
+from sardonyx.backends.operations.array_library import Library
+from sardonyx.backends.standard import Array
+
+
+class Normalization(Library):
+    """Rows are the elements along as many last axes as the scale has."""
+
+    def normalizes_rows(
+        self, x: Array, scale: Array, bias: Array | None, *, is_centred: bool
+    ) -> bool:
+        """Whether `normalized_rows` has a kernel that is better than the operations one by one."""
+        return False
+
+    def normalized_rows(
+        self, x: Array, scale: Array, bias: Array | None, *, epsilon: float, is_centred: bool
+    ) -> Array:
+        """`x`, less the mean of each row if that is asked, by its root mean square, scaled.
+
+        `epsilon` is added to the mean square.
+        """
+        raise NotImplementedError

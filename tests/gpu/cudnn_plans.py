@@ -1,0 +1,45 @@
+"""What cuDNN's plans compute, and what it should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from sardonyx.backends.numpy import HOST
+
+if TYPE_CHECKING:
+    from sardonyx.backends.cupy.backend import CupyBackend
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+HALF = np.dtype(np.float16)
+FLOATS = [np.dtype(d) for d in ("float16", "float32", "float64", BFLOAT16)]
+NARROW = [HALF, BFLOAT16]
+
+
+def plans(backend: CupyBackend) -> dict[Any, Any]:
+    from sardonyx.backends.cupy.cudnn.plans import plans_of  # noqa: PLC0415
+
+    return dict(plans_of(backend.device)._known)
+
+
+def trusted(backend: CupyBackend) -> list[bool]:
+    return [plan.is_trusted for plan in plans(backend).values()]
+
+
+def fused(backend: CupyBackend, function: Any, *arrays: Any) -> tuple[np.ndarray[Any, Any], Any]:
+    """Return the result of a fused segment, and the reasons that were noted."""
+    reasons: list[str] = []
+    placed = [backend.put(array) for array in arrays]
+    executable = backend.bind(function, placed, reasons.append)
+    for _ in range(2):
+        (found,) = executable.run(*placed)
+    return np.asarray(backend.fetch(found)), reasons
+
+
+def on_host(function: Any, *arrays: Any) -> np.ndarray[Any, Any]:
+    wide = [array.astype(np.float64) for array in arrays]
+    with HOST.scope():
+        (expected,) = function(HOST, *wide)
+    return np.asarray(expected)
