@@ -136,8 +136,8 @@ def test_functions_of_booleans(cupy_backend: CupyBackend) -> None:
 
 
 def test_operators_of_python(cupy_backend: CupyBackend) -> None:
-    binary = ["add", "and_", "eq", "floordiv", "ge", "gt", "le", "lshift", "lt", "mod", "mul", "ne", "or_", "rshift", "sub", "truediv", "xor"]
-    unary = ["abs", "invert", "neg"]
+    binary = _names("add and_ eq floordiv ge gt le lshift lt mod mul ne or_ rshift sub truediv xor")
+    unary = _names("abs invert neg")
 
     def function(xp: Any, x: Any, y: Any) -> Any:
         several = [getattr(operator, name)(x, y) for name in binary]

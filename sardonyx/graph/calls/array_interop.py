@@ -293,7 +293,7 @@ def _is_on_cuda(foreign: Any) -> bool:
 
 
 def _in_library(array: Any, kind: type, library: Any, backend: Backend) -> Any:
-    array = backend.own_result(array) if backend.owns(array) else array
+    array = _own(array, backend) if backend.owns(array) else array
     if isinstance(array, kind) or _holds_strings(array):
         return array
     read_only = isinstance(array, np.ndarray) and not array.flags.writeable
@@ -310,8 +310,15 @@ def _in_library(array: Any, kind: type, library: Any, backend: Backend) -> Any:
 
 def _as_native(array: Any, backend: Backend) -> Any:
     if backend.owns(array):
-        return backend.own_result(array)
+        return _own(array, backend)
     return array if _holds_strings(array) else backend.put(array)
+
+
+def _own(array: Any, backend: Backend) -> Any:
+    try:
+        return backend.own_result(array)
+    except Exception as error:
+        raise_translated(error, "A result could not be copied from the weights", backend)
 
 
 def _strings(array: Any) -> Any:
