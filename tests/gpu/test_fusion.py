@@ -156,6 +156,19 @@ def test_means_of_integers(cupy_backend: CupyBackend, dtype: np.dtype[Any]) -> N
     assert_same(cupy_backend, lambda xp, x: [ReduceMean(xp, x, axes=(1,), keepdims=True)], x)
 
 
+@pytest.mark.parametrize("count", [17, 40])
+def test_concatenations_of_many_arrays(cupy_backend: CupyBackend, count: int) -> None:
+    """The library would copy a list of their addresses to the device, which no graph may."""
+
+    def function(xp: Any, x: Any, y: Any) -> Any:
+        parts = [x[:, : i % 4] if i % 3 else y * i for i in range(count)]
+        return [xp.concat(parts, axis=1), xp.stack([x] * count)]
+
+    x, y = np.arange(12, dtype=np.float32).reshape(3, 4), np.arange(6).reshape(3, 2)
+    assert_same(cupy_backend, function, x, y)
+    assert set(cupy_backend.bind(function, [x, y], print).run.program.called) == set()
+
+
 @pytest.mark.parametrize("source", [*FLOATS, *INTEGERS, np.dtype(bool)], ids=str)
 def test_casts(cupy_backend: CupyBackend, source: np.dtype[Any]) -> None:
     targets = [*FLOATS, *INTEGERS, np.dtype(bool)]
