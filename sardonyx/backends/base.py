@@ -134,6 +134,10 @@ class Backend(Operations):
         """Return `value` or a copy, so that writing to the result does not change the original."""
         return value
 
+    def own_result(self, value: Array) -> Array:
+        """Return a call's result, or a copy if it is a view of a weight or a constant."""
+        return value
+
     def creating_shared(self) -> AbstractContextManager[object]:
         """Return the context in which arrays are created that calls on any stream will read."""
         return nullcontext()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from onnx import parser
 import sardonyx
 from sardonyx.backends.executable import Executable
 from sardonyx.backends.numpy import HOST
+from sardonyx.ops.reduction import ReduceMean
 
 if TYPE_CHECKING:
     from sardonyx.backends.cupy.backend import CupyBackend
@@ -131,6 +133,40 @@ def test_functions_of_booleans(cupy_backend: CupyBackend) -> None:
     names += "logical_xor maximum minimum multiply not_equal"
     assert_same(cupy_backend, of_each(names.split()), x, y)
     assert_same(cupy_backend, of_each(["logical_not", "bitwise_invert"]), x)
+
+
+def test_operators_of_python(cupy_backend: CupyBackend) -> None:
+    binary = _names("add and_ eq floordiv ge gt le lshift lt mod mul ne or_ rshift sub truediv xor")
+    unary = _names("abs invert neg")
+
+    def function(xp: Any, x: Any, y: Any) -> Any:
+        several = [getattr(operator, name)(x, y) for name in binary]
+        with_number = [getattr(operator, name)(x, 3) for name in binary]
+        reflected = [getattr(operator, name)(3, y) for name in binary]
+        single = [getattr(operator, name)(x) for name in unary]
+        return [xp.astype(one, FLOATS[2]) for one in several + with_number + reflected + single]
+
+    x, y = np.array([-4, -3, 0, 3, 7, 3]), np.array([2, 3, 3, 3, 1, 4])
+    assert_same(cupy_backend, function, x, y, units=1)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_means_of_integers(cupy_backend: CupyBackend, dtype: np.dtype[Any]) -> None:
+    x = np.arange(12).astype(dtype).reshape(4, 3) - np.array(5).astype(dtype)
+    assert_same(cupy_backend, lambda xp, x: [ReduceMean(xp, x, axes=(1,), keepdims=True)], x)
+
+
+@pytest.mark.parametrize("count", [17, 40])
+def test_concatenations_of_many_arrays(cupy_backend: CupyBackend, count: int) -> None:
+    """The library would copy a list of their addresses to the device, which no graph may."""
+
+    def function(xp: Any, x: Any, y: Any) -> Any:
+        parts = [x[:, : i % 4] if i % 3 else y * i for i in range(count)]
+        return [xp.concat(parts, axis=1), xp.stack([x] * count)]
+
+    x, y = np.arange(12, dtype=np.float32).reshape(3, 4), np.arange(6).reshape(3, 2)
+    assert_same(cupy_backend, function, x, y)
+    assert set(cupy_backend.bind(function, [x, y], print).run.program.called) == set()
 
 
 @pytest.mark.parametrize("source", [*FLOATS, *INTEGERS, np.dtype(bool)], ids=str)

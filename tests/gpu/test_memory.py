@@ -194,6 +194,22 @@ def test_weights_that_find_no_memory_are_placed_later(cupy_backend: CupyBackend,
     assert loaded(x)[0, 0] == 2
 
 
+def test_a_view_of_a_weight_that_finds_no_memory(cupy_backend: CupyBackend, pool: Any) -> None:
+    content = np.ones((64, WIDTH), np.float32)  # 16 MiB, which leave as a copy
+    proto = model(
+        [node("Transpose", ["w"], ["t"]), node("Neg", ["x"], ["y"])],
+        ["x"],
+        ["t", "y"],
+        [weight("w", content)],
+    )
+    loaded = sardonyx.load(proto, backend=cupy_backend)
+    x = cupy_backend.put(np.ones(1, np.float32))
+    assert loaded(x)[0].shape == (WIDTH, 64)
+    with at_most(pool, 8 * MIB), pytest.raises(LimitExceeded, match="out of memory"):
+        loaded(x)
+    assert loaded(x)[0].shape == (WIDTH, 64)
+
+
 def test_threads_that_run_out_of_memory_pass_too(cupy_backend: CupyBackend, pool: Any) -> None:
     loaded = sardonyx.load(elementwise(), backend=cupy_backend)
     for _ in range(2):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from onnx import parser
 
 import sardonyx
 from sardonyx.backends.base import Backend
@@ -65,6 +66,26 @@ def test_nobody_can_write_to_weights_through_an_output(cupy_backend: CupyBackend
     found = loaded()
     found[...] = 7
     np.testing.assert_array_equal(loaded(), content)
+
+
+@pytest.mark.parametrize("library", ["cupy", "numpy"])
+def test_nobody_can_write_to_weights_through_a_view(
+    cupy_backend: CupyBackend, library: str
+) -> None:
+    text = """<ir_version: 10, opset_import: ["": 22]>
+    g (float[2, 2] x) => (float[2, 2] y, float[2, 2] turned, float[4] flat, float[1, 2] row)
+    <float[2, 2] w = {1, 2, 3, 4}, int64[1] one = {-1}, int64[1] zero = {0}, int64[1] two = {2}> {
+        turned = Transpose<perm=[1, 0]>(w) flat = Reshape(w, one) row = Slice(w, one, two, zero)
+        a = MatMul(x, w) b = MatMul(a, turned) c = Softmax(b) y = MatMul(c, w) }"""
+    loaded = sardonyx.load(parser.parse_model(text), backend=cupy_backend)
+    reference = sardonyx.load(parser.parse_model(text), backend="numpy")
+    x = np.array([[1, -2], [0.5, 3]], np.float32)
+    for _ in range(4):
+        found = loaded(cupy_backend.put(x) if library == "cupy" else x)
+        for one, wanted in zip(found, reference(x), strict=True):
+            np.testing.assert_allclose(np.asarray(cupy_backend.fetch(one)), wanted, rtol=1e-5)
+            if library == "cupy" or one.flags.writeable:
+                one[...] = 7
 
 
 @pytest.mark.parametrize("name", NAMES)

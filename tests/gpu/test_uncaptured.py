@@ -140,6 +140,32 @@ def test_memory_in_the_order_of_streams_is_not_captured(device: CupyBackend) -> 
     assert bound.captures.refused == {"CuPy's allocator is not a MemoryPool": 1}
 
 
+class SmallPool(cupy.cuda.MemoryPool):  # type: ignore[misc]  # CuPy has no types
+    """A pool whose next allocations fail."""
+
+    failing = 0
+
+    def malloc(self, size: int) -> Any:
+        if self.failing and size:
+            self.failing -= 1
+            raise cupy.cuda.memory.OutOfMemoryError(size, 0, 0)
+        return super().malloc(size)
+
+
+@pytest.mark.parametrize("captures", [1, 5])
+def test_a_capture_that_runs_out_of_memory(device: CupyBackend, captures: int) -> None:
+    """A few are tried again, since others may free memory."""
+    pool = SmallPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        bound = Bound(device, several_kernels, drawn(0), WEIGHT, inputs=1)
+        for call in range(6):
+            pool.failing = 1 if 0 < call <= captures else 0
+            assert_right(bound.run(*bound.placed)[0], drawn(0))
+        pool.failing = 0
+    assert len(bound.graphs) == (captures == 1)
+    assert len(bound.captures.refused) == (captures == 5)
+
+
 def test_the_option(device: CupyBackend, monkeypatch: Any) -> None:
     monkeypatch.setattr(device, "captures_segments", False)
     bound = Bound(device, several_kernels, drawn(0), WEIGHT, inputs=1)

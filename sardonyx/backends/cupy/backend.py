@@ -24,7 +24,7 @@ from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
 from sardonyx.backends.cupy.exchange import imported, uploaded
 from sardonyx.backends.cupy.library_products import LibraryProducts
 from sardonyx.backends.cupy.messages import explained
-from sardonyx.backends.cupy.residents import residents_of
+from sardonyx.backends.cupy.residents import LeasedMemory, residents_of
 from sardonyx.backends.cupy.transforms import PLANS
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.executable import Executable, Replay
@@ -289,6 +289,9 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         """A copy: CuPy has no read-only arrays."""
         with self.scope():
             return value.copy()
+
+    def own_result(self, value: Any) -> Any:
+        return self.shield(value) if isinstance(value.data.mem, LeasedMemory) else value
 
     def explain(self, error: Exception) -> str | None:
         return explained(error)

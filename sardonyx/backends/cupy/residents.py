@@ -84,7 +84,7 @@ class Residents:
         if isinstance(array, Bits):
             return Bits(self.lease(array.bits), array.dtype)
         lease = Lease(array, self)
-        memory = cupy.cuda.UnownedMemory(array.data.ptr, array.nbytes, lease, self._device)
+        memory = LeasedMemory(array.data.ptr, array.nbytes, lease, self._device)
         pointer = cupy.cuda.MemoryPointer(memory, 0)
         return cupy.ndarray(array.shape, array.dtype, pointer, array.strides)
 
@@ -98,6 +98,10 @@ class Residents:
         else:
             self._has_freed = True
         self._lock.release()
+
+
+class LeasedMemory(cupy.cuda.UnownedMemory):  # type: ignore[misc]  # CuPy has no types
+    """The memory of such an array and of its views."""
 
 
 class Lease:

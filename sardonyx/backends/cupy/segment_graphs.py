@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cupy
+from cupy.cuda.memory import OutOfMemoryError
 
 from sardonyx.backends.captures import Captures
 from sardonyx.backends.cupy.captured_segment import CapturedSegment
@@ -15,6 +16,8 @@ from sardonyx.backends.fusion.program import Program
 
 # A segment is captured on so many streams.
 MOST_STREAMS = 8
+# So often a capture may run out of memory, which others may free later.
+MOST_EXHAUSTED = 3
 
 
 @dataclass(eq=False, slots=True)
@@ -39,6 +42,7 @@ class SegmentGraphs:
         self._captures = captures
         self._on: dict[Hashable, _OnStream] = {}
         self._is_refused = False
+        self._exhausted = 0
         reason = refusal(program, inputs)
         if reason is not None:
             self._refuse(reason)
@@ -89,6 +93,10 @@ class SegmentGraphs:
             graph = CapturedSegment(self._program, arrays, self._inputs, memory)
         except Exception as error:
             # Whatever the reason is, the kernels one by one are right.
+            if isinstance(error, OutOfMemoryError):
+                self._exhausted += 1
+                if self._exhausted < MOST_EXHAUSTED:
+                    return None
             is_signal = isinstance(error, NotCaptured)
             self._refuse(str(error) if is_signal else f"{type(error).__name__}: {error}")
             return None

@@ -14,7 +14,7 @@ from sardonyx.backends.fusion.symbols import Symbol
 from sardonyx.backends.shape_arrays import NoShapeRule
 from sardonyx.backends.shape_backend import SHAPES
 
-# A concatenation of more arrays is left to the library.
+# A concatenation of more arrays is one of concatenations.
 MOST_JOINED = 16
 
 
@@ -100,11 +100,15 @@ class Forms(ElementFunctions):
             raise NoShapeRule
         arrays = [self.asarray(array) for array in arrays]
         result = SHAPES.concat([array.blank for array in arrays], axis=axis)
-        if result.dtype not in CARRIED or not result.size or len(arrays) > MOST_JOINED:
+        if result.dtype not in CARRIED or not result.size:
             return self.opaque("concat", arrays, axis=axis)
         cast = [self.astype(array, result.dtype) for array in arrays if array.size]
         if len(cast) == 1:
             return self._copied(cast[0])
+        if len(cast) > MOST_JOINED:
+            starts = range(0, len(cast), MOST_JOINED)
+            parts = [self.concat(cast[i : i + MOST_JOINED], axis=axis) for i in starts]
+            return self.concat(parts, axis=axis)
         nodes = [array.node for array in cast]
         return self._like(result, Joined, *nodes, axis=axis % len(result.shape))
 

@@ -37,6 +37,7 @@ class Symbol:
 
     # NumPy's scalars and arrays leave their operators to this class.
     __array_ufunc__: ClassVar[None] = None
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # as arrays have none
 
     def __init__(self, node: Node, xp: Any) -> None:
         self.node = node
@@ -74,6 +75,8 @@ class Symbol:
     __neg__ = _operator("negative")
     __invert__ = _operator("bitwise_invert")
     __abs__ = _operator("abs")
+    __eq__ = _operator("equal")
+    __ne__ = _operator("not_equal")
     __lt__ = _operator("less")
     __le__ = _operator("less_equal")
     __gt__ = _operator("greater")

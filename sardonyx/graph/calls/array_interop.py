@@ -295,6 +295,7 @@ def _is_on_cuda(foreign: Any) -> bool:
 
 
 def _in_library(array: Any, kind: type, library: Any, backend: Backend) -> Any:
+    array = _own(array, backend) if backend.owns(array) else array
     if isinstance(array, kind) or _holds_strings(array):
         return array
     read_only = isinstance(array, np.ndarray) and not array.flags.writeable
@@ -322,9 +323,16 @@ def _in_other_memory(host: np.ndarray[Any, Any], library: Any) -> Any:
 
 
 def _as_native(array: Any, backend: Backend) -> Any:
-    if backend.owns(array) or _holds_strings(array):
-        return array
-    return backend.put(array)
+    if backend.owns(array):
+        return _own(array, backend)
+    return array if _holds_strings(array) else backend.put(array)
+
+
+def _own(array: Any, backend: Backend) -> Any:
+    try:
+        return backend.own_result(array)
+    except Exception as error:
+        raise_translated(error, "A result could not be copied from the weights", backend)
 
 
 def _strings(array: Any) -> Any:
