@@ -63,9 +63,11 @@ class _Versioned(ctypes.Structure):
 
 
 _STRUCTURES: dict[bytes, Any] = {b"dltensor": _Managed, b"dltensor_versioned": _Versioned}
-_name = ctypes.pythonapi.PyCapsule_GetName
+# Found by name, each function is an object of its own: other libraries declare types of the shared
+# ones.
+_name = ctypes.pythonapi["PyCapsule_GetName"]
 _name.restype, _name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 

@@ -8,13 +8,14 @@ from collections import deque
 from typing import Any, NamedTuple
 
 PADDED = 4
-_python = ctypes.pythonapi
-_python.PyCapsule_New.restype = ctypes.py_object
-_python.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-_python.PyCapsule_GetName.restype = ctypes.c_char_p
-_python.PyCapsule_GetName.argtypes = (ctypes.py_object,)
-_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_python.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+# Found by name, each function is an object of its own: other libraries declare types of the shared
+# ones.
+_new = ctypes.pythonapi["PyCapsule_New"]
+_new.restype, _new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_name = ctypes.pythonapi["PyCapsule_GetName"]
+_name.restype, _name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
+_pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 # data, device, axes, type's number, bits, lanes, shape, strides, offset
 _TENSOR = struct.Struct("<QiiiBBHQQQ")
@@ -38,8 +39,8 @@ class Tensor(NamedTuple):
 
 
 def read(capsule: Any) -> Tensor:
-    name = _python.PyCapsule_GetName(capsule)
-    address = _python.PyCapsule_GetPointer(capsule, name)
+    name = _name(capsule)
+    address = _pointer(capsule, name)
     version = None
     if name == b"dltensor_versioned":
         version = struct.unpack("<II", ctypes.string_at(address, 8))
@@ -89,7 +90,7 @@ class Producer:
         buffer = ctypes.create_string_buffer(self._tensors, len(self._tensors))
         _LENT[ctypes.addressof(buffer)] = (self, buffer)
         name = b"dltensor" if self._flags is None else b"dltensor_versioned"
-        return _python.PyCapsule_New(ctypes.addressof(buffer), name, None)
+        return _new(ctypes.addressof(buffer), name, None)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device
