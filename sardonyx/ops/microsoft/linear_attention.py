@@ -84,7 +84,8 @@ def _with_states(
     results = [run(0, start, state)]
     for token in range(start, length):
         results.append(run(token, token + 1, results[-1][1]))
-    states = [state for _, state in results]
-    missing = window - min(length, window)
-    states = [xp.zeros_like(states[0])] * missing + states[: window - missing]
-    return xp.concat([y for y, _ in results], axis=1), xp.stack(states)
+    kept = min(length, window)
+    states = [xp.expand_dims(state, axis=0) for _, state in results[:kept]]
+    last = results[-1][1]
+    missing = xp.zeros((window - kept, *last.shape), dtype=last.dtype)
+    return xp.concat([y for y, _ in results], axis=1), xp.concat([missing, *states])

@@ -17,7 +17,7 @@ import onnxruntime
 import pytest
 
 import sardonyx
-from sardonyx.errors import InternalError, SardonyxError
+from sardonyx.errors import InternalError, LimitExceeded, SardonyxError
 from sardonyx.ops import OPS
 from tests.ops.microsoft.small_node import Small
 from tests.ops.microsoft.small_nodes import NODES
@@ -113,6 +113,13 @@ def test_wrong_attributes_are_refused_by_name(each: Small) -> None:
     assert require_refusal_or_result("unchanged", each)
     for label, changed in changed_attributes(each):
         require_refusal_or_result(label, changed)
+
+
+def test_a_huge_window_is_refused_before_it_takes_memory() -> None:
+    small = next(each for each in NODES if each.op == "LinearAttention")
+    each = replace(small, attributes={**small.attributes, "state_window": 2**31})
+    with pytest.raises(LimitExceeded, match=r"'it' .*LinearAttention.* a value of shape"):
+        sardonyx.load(each.model(), backend="numpy").run(None, each.feeds)
 
 
 @pytest.mark.parametrize("left_out", [(1,), (1, 4), (7,), (1, 4, 7)])
