@@ -6,6 +6,7 @@ A rewrite is asked about each step that calls one of its functions, in the order
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from sardonyx.graph.rewriting.attention import fuse_attention
@@ -66,14 +67,26 @@ def rewritten(segment: TracedSegment, recorder: Recorder, *, knows_weights: bool
     steps, backend = segment.steps, recorder.backend
     if not recorder.rewrites:
         return without_dead_steps(steps, segment.results)
-    with_kernels = _WITH_KERNELS if backend.fuses else ()
     by_finite = _BY_FINITE if backend.skips_padding else ()
     with_columns = _WITH_COLUMNS if backend.prepares_columns else ()
-    for table in (*_EVERYWHERE, *with_columns, *with_kernels, *by_finite):
-        if table.keys().isdisjoint(_called(steps)):
-            continue
-        passage = Passage(steps, segment.results, recorder, knows_weights=knows_weights)
-        steps = passage.rewritten(table)
+    passing = partial(_passed, segment.results, recorder, knows_weights)
+    steps = passing(steps, (*_EVERYWHERE, *with_columns))
+    # Only then: the backend loads its kernels, or tries them out.
+    with_kernels = not _MULTIPLYING.isdisjoint(_called(steps)) and backend.fuses
+    return passing(steps, (*(_WITH_KERNELS if with_kernels else ()), *by_finite))
+
+
+def _passed(
+    results: Sequence[int],
+    recorder: Recorder,
+    knows_weights: bool,
+    steps: Sequence[Step],
+    tables: Sequence[Table],
+) -> Sequence[Step]:
+    for table in tables:
+        if not table.keys().isdisjoint(_called(steps)):
+            passage = Passage(steps, results, recorder, knows_weights=knows_weights)
+            steps = passage.rewritten(table)
     return steps
 
 
@@ -129,6 +142,9 @@ _WITH_KERNELS = (
     _table((use_packed_weight, FUSED)),
     _table((join_products, CHAINED)),
 )
+
+# The functions that they begin with.
+_MULTIPLYING = {function_of(target) for target in (*PRODUCTS, *FUSED)}
 
 # Last, if the backend has a faster form for weights that are finite.
 _BY_FINITE = (_table((skip_padding, (Conv,))),)
