@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from threading import Barrier, Thread
 from typing import TYPE_CHECKING, Any
@@ -22,6 +19,7 @@ from tests.gpu.bound_segments import (
     drawn,
     several_kernels,
 )
+from tests.gpu.streams_of_threads import output_of
 
 if TYPE_CHECKING:
     from sardonyx.backends.cupy.backend import CupyBackend
@@ -104,7 +102,7 @@ UPLOADS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 def test_uploads_are_constants_of_a_graph(device: CupyBackend, name: str) -> None:
     step, wanted = UPLOADS[name]
 
-    class Uploading(type(device)):  # type: ignore[misc]
+    class Uploading(type(device)):  # type: ignore[misc]  # known only where CuPy is
         def sort(self, x: Any, **options: Any) -> Any:
             return step(self, x)
 
@@ -152,7 +150,7 @@ def test_a_forest_with_its_tables(device: CupyBackend) -> None:
 def transforming(device: CupyBackend, shape: tuple[int, ...]) -> Bound:
     """Bind a segment with a step of three transforms, of two lengths and in both directions."""
 
-    class Transforming(type(device)):  # type: ignore[misc]
+    class Transforming(type(device)):  # type: ignore[misc]  # known only where CuPy is
         def sort(self, x: Any, **options: Any) -> Any:
             there = self.fft(x.astype(np.complex64), axis=0)
             return (self.fft(there, axis=1) + 2 * self.fft(there, axis=0, inverse=True)).real
@@ -335,12 +333,4 @@ assert model.stats().uncaptured == {}, model.stats().uncaptured
 
 
 def test_a_process_with_default_streams_of_threads(cupy_backend: CupyBackend) -> None:
-    finished = subprocess.run(
-        [sys.executable, "-c", PER_THREAD],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM": "1"},
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert not finished.stderr
+    assert output_of(PER_THREAD) == ""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +13,7 @@ import pytest
 
 import sardonyx
 from tests.gpu.producers import WithInterface
+from tests.gpu.streams_of_threads import output_of
 from tests.support.onnx_builders import model, node, weight
 from tests.test_exporter_models import FOLDER, recorded_calls
 
@@ -289,13 +287,4 @@ if counts.available():
 
 
 def test_default_streams_of_threads(cupy_backend: CupyBackend) -> None:
-    finished = subprocess.run(
-        [sys.executable, "-c", PER_THREAD],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM": "1"},
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert not finished.stderr
-    assert finished.stdout.strip() == ("{2}" if counts.available() else "")
+    assert output_of(PER_THREAD) == ("{2}" if counts.available() else "")
