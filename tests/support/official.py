@@ -159,11 +159,17 @@ def label(backend: Backend) -> str:
 
 
 @cache
-def _types() -> dict[str, set[int]]:
-    """The element types in the cases that are made in memory, by name."""
+def node_tests() -> tuple[Any, ...]:
+    """The cases that are made in memory, with their models and data."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {c.name: element_types(c.model.graph) for c in load_model_tests(kind="node")}
+        return tuple(load_model_tests(kind="node"))
+
+
+@cache
+def _types() -> dict[str, set[int]]:
+    """The element types in the cases that are made in memory, by name."""
+    return {case.name: element_types(case.model.graph) for case in node_tests()}
 
 
 def runs_on(case: Case, backend: Backend) -> bool:
