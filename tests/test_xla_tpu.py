@@ -9,7 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sardonyx.backends.jax.xla_tpu import division, elimination, fourier, products
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
+from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
+from sardonyx.backends.jax.xla_tpu import (
+    convolution,
+    division,
+    elimination,
+    fourier,
+    products,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -180,3 +188,28 @@ def test_determinants_have_derivatives() -> None:
     x = np.random.default_rng(5).standard_normal((5, 5))
     slope = jax.grad(elimination.det)(x)
     np.testing.assert_allclose(slope, np.linalg.det(x) * np.linalg.inv(x).T, rtol=1e-9)
+
+
+# -- convolution ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", ["int8", "uint8"])
+@pytest.mark.parametrize("right", ["int8", "uint8"])
+@pytest.mark.parametrize(
+    ("shape", "filters", "layout"),
+    [
+        ((2, 4, 9), (6, 4, 3), ConvolutionLayout((2,), ((0, 0),), (1,))),
+        ((2, 6, 8, 7), (4, 3, 3, 2), ConvolutionLayout((1, 2), ((0, 0),) * 2, (2, 1), 2)),
+        ((1, 2, 5, 5, 5), (3, 2, 1, 2, 3), ConvolutionLayout((1,) * 3, ((0, 0),) * 3, (1,) * 3)),
+        ((0, 2, 5), (3, 2, 3), ConvolutionLayout((1,), ((0, 0),), (1,))),
+    ],
+)
+def test_convolutions_of_bytes_are_exact(
+    left: str, right: str, shape: Any, filters: Any, layout: ConvolutionLayout
+) -> None:
+    rng = np.random.default_rng(0)
+    x, weight = random_integers(rng, shape, left), random_integers(rng, filters, right)
+    result = convolution.by_instructions(jnp.asarray(x), jnp.asarray(weight), layout)
+    wide = general_convolution(x.astype(np.float64), weight.astype(np.float64), layout)
+    assert result.dtype == np.int32
+    np.testing.assert_array_equal(np.asarray(result).ravel(), np.asarray(wide).ravel())

@@ -201,6 +201,16 @@ class JaxOperations(OnDevice):
             return y
         return with_padding(y, x.shape, weight, layout)
 
+    def integer_convolution(
+        self, x: Any, weight: Any, by_columns: Any, *, strides: Any, dilations: Any, groups: int
+    ) -> Any:
+        if self.settings.simplest:
+            return by_columns(x, weight)
+        layout = ConvolutionLayout(
+            tuple(strides), ((0, 0),) * len(strides), tuple(dilations), groups
+        )
+        return elsewhere.integer_convolution(x, weight, layout, by_columns)
+
     def window_max(self, x: Any, *window: Sequence[int]) -> Any:
         lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else int(np.iinfo(x.dtype).min)
         return platforms.window_reduce(lax.max, x, lowest, *window)

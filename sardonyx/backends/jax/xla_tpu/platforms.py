@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sardonyx.backends.jax.xla_tpu import division, elimination, fourier, products
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
+from sardonyx.backends.jax.xla_tpu import convolution, division, elimination, fourier, products
 
 WIDE_INTEGERS = ("int64", "uint64")
 
@@ -46,6 +47,13 @@ def tensordot(a: Any, b: Any, axes: Any) -> Any:
     """The sum of products over axes of integers of 64 bits."""
     forms = (partial(function, axes=axes) for function in (products.tensordot, jnp.tensordot))
     return _chosen(*forms, a, b)
+
+
+def integer_convolution(
+    x: Any, weight: Any, layout: ConvolutionLayout, general: Callable[[Any, Any], Any]
+) -> Any:
+    """The convolution of padded 8-bit integers in int32, as (N, groups, M / groups, places)."""
+    return _chosen(partial(convolution.by_instructions, layout=layout), general, x, weight)
 
 
 def det(x: Any) -> Any:
