@@ -39,6 +39,8 @@ class Executable:
 
     run: Replay
     costs: Callable[[], Costs] | None = None
+    # Why the usual options of the compiler did not do, if so.
+    workaround: str | None = None
 
 
 class FirstTier(Protocol):

@@ -270,14 +270,32 @@ def centred_product(
         return centred_product_with(xp, a, a_zero_point, b, b_zero_point)
     if not xp.isdtype(a.dtype, "integral"):
         return xp.matmul(less_zero_point(xp, a, a_zero_point), less_zero_point(xp, b, b_zero_point))
+    return _less_zero_points(
+        xp, xp.integer_matmul(a, b), a, a_zero_point, b, b_zero_point, sums_of_b
+    )
+
+
+def _less_zero_points(
+    xp: Backend,
+    product: Array,
+    a: Array,
+    a_zero_point: Array | None,
+    b: Array | None,
+    b_zero_point: Array | None,
+    sums_of_b: Array | None,
+) -> Array:
+    """Return the product of centred factors for that of the factors as they are.
+
+    Either `b` or the sums of its columns are needed, if `a` has a zero point.
+    """
     int32 = xp.dtype(INT32)
-    product = xp.integer_matmul(a, b)
     if b_zero_point is not None:
         b_zero_point = xp.astype(b_zero_point, int32)
         sums = xp.sum(xp.astype(a, int32), axis=-1, keepdims=True, dtype=int32)
         product = product - b_zero_point * sums
     if a_zero_point is not None:
         if sums_of_b is None:
+            assert b is not None
             sums_of_b = xp.sum(xp.astype(b, int32), axis=-2, keepdims=True, dtype=int32)
         if b_zero_point is not None:
             sums_of_b = sums_of_b - a.shape[-1] * b_zero_point
@@ -338,8 +356,15 @@ def ConvInteger(
         return xp.astype(y, xp.dtype(INT32))
     padded = windows.padded(xp, x, 0 if x_zero_point is None else x_zero_point)
     places = math.prod(windows.sizes)
-    columns = xp.reshape(_columns(xp, padded, windows), (x.shape[0], group, taps, places))
     rows = xp.reshape(w, (group, filters // group, taps))
+
+    def by_columns(x: Array, w: Array) -> Array:
+        columns = xp.reshape(_columns(xp, x, windows), (x.shape[0], group, taps, places))
+        return xp.integer_matmul(xp.reshape(w, rows.shape), columns)
+
+    product = xp.integer_convolution(
+        padded, w, by_columns, strides=windows.strides, dilations=windows.dilations, groups=group
+    )
     sums = None
     if w_zero_point is not None:
         grouped = xp.reshape(padded, (x.shape[0], group, w.shape[1], *padded.shape[2:]))
@@ -348,7 +373,7 @@ def ConvInteger(
         sums = xp.reshape(sums, (x.shape[0], group, 1, places))
         if w_zero_point.size > 1:
             w_zero_point = xp.reshape(w_zero_point, (group, filters // group, 1))
-    product = centred_product(xp, rows, w_zero_point, columns, x_zero_point, sums)
+    product = _less_zero_points(xp, product, rows, w_zero_point, None, x_zero_point, sums)
     return xp.reshape(product, (x.shape[0], filters, *windows.sizes))
 
 

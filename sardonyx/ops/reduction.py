@@ -91,7 +91,8 @@ def ReduceMean(xp: Backend, data: Array, *, axes: Ints, keepdims: bool) -> Array
     if xp.isdtype(data.dtype, "real floating"):
         return total / (count or math.nan)
     # Integers are divided towards zero, as in C.
-    quotient, count = total // max(count, 1), max(count, 1)
+    count = max(count, 1)
+    quotient = xp.floor_divide(total, count)
     is_above = (total < 0) & (quotient * count != total)
     return quotient + xp.astype(is_above, data.dtype)
 

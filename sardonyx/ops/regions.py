@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
@@ -225,8 +227,8 @@ class _Pixels(NamedTuple):
 def _pixels(xp: Backend, low: Array, high: Array, *, places: Array, length: int) -> _Pixels:
     """Divide an axis into bins with integers, as inexact quotients would reach a pixel too far."""
     extent, bins = xp.maximum(high - low + 1, 1), places.size
-    begin = low + places * extent // bins
-    end = low + ((places + 1) * extent + bins - 1) // bins
+    begin = low + xp.floor_divide(places * extent, bins)
+    end = low + xp.floor_divide((places + 1) * extent + bins - 1, bins)
     begin, end = (xp.minimum(xp.maximum(v, 0), length) for v in (begin, end))
     return _Pixels(begin, end - begin)
 
@@ -266,21 +268,26 @@ def _over_grid(
     One point of each bin is in memory at a time, since bins may be as large as the input. Without
     `static_count`, the number of rows and of columns, JAX cannot differentiate this in reverse.
     """
+    int64 = xp.dtype(INT64)
     if static_count:
-        places = xp.arange(static_count * static_count, dtype=xp.dtype(INT64))
+        places = np.indices((static_count, static_count)).reshape(2, -1)
         (value,), _ = xp.scan(
-            lambda carry, at: ((visit(at[0] // static_count, at[0] % static_count, *carry),), ()),
+            lambda carry, at: ((visit(*at, *carry),), ()),
             (value,),
-            (places,),
+            tuple(xp.asarray(place, dtype=int64) for place in places),
             static_count * static_count,
         )
         return value
-    height, width = (xp.max(xp.astype(v, xp.dtype(INT64))) for v in (rows, columns))
-    _, value = xp.loop(
-        lambda i, _: i < xp.maximum(height, 0) * width,
-        lambda i, value: (i + 1, visit(i // width, i % width, value)),
-        (xp.zeros((), dtype=xp.dtype(INT64)), value),
-    )
+    height, width = (xp.max(xp.astype(v, int64)) for v in (rows, columns))
+
+    def step(i: Array, j: Array, value: Array) -> tuple[Array, ...]:
+        # Division of the number of a step would take some compilers seconds.
+        is_last = j + 1 >= width
+        value = visit(i, j, value)
+        return i + xp.astype(is_last, int64), xp.where(is_last, 0, j + 1), value
+
+    zero = xp.zeros((), dtype=int64)
+    *_, value = xp.loop(lambda i, *_: (i < height) & (width > 0), step, (zero, zero, value))
     return value
 
 

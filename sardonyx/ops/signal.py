@@ -48,9 +48,11 @@ def DFT(
     x = _complex(xp, input, double=not inverse)
     if onesided and inverse:
         half = _resized(xp, x, axis, length // 2 + 1)
-        signal = _transformed(xp, _both_sides(xp, half, axis, length), axis, inverse=True)
+        whole = _both_sides(xp, half, axis, length)
+        signal = _transformed(xp, whole, axis, inverse=True, dtype=input.dtype)
         return xp.astype(xp.expand_dims(xp.real(signal), axis=-1), input.dtype)
-    spectrum = _transformed(xp, _resized(xp, x, axis, length), axis, inverse=bool(inverse))
+    x = _resized(xp, x, axis, length)
+    spectrum = _transformed(xp, x, axis, inverse=bool(inverse), dtype=input.dtype)
     return _parts(xp, _one_side(spectrum, axis) if onesided else spectrum, input.dtype)
 
 
@@ -102,7 +104,7 @@ def STFT(
     x = _complex(xp, frames, double=True)
     if window is not None:
         x = x * xp.astype(window, x.dtype)
-    spectrum = _transformed(xp, x, 2, inverse=False)
+    spectrum = _transformed(xp, x, 2, inverse=False, dtype=signal.dtype)
     return _parts(xp, _one_side(spectrum, 2) if onesided else spectrum, signal.dtype)
 
 
@@ -137,8 +139,10 @@ def _parts(xp: Backend, x: Array, dtype: DType) -> Array:
     return xp.astype(xp.stack([xp.real(x), xp.imag(x)], axis=-1), dtype)
 
 
-def _transformed(xp: Backend, x: Array, axis: int, *, inverse: bool) -> Array:
-    return xp.fft(x, axis=axis, inverse=inverse) if x.size else x
+def _transformed(xp: Backend, x: Array, axis: int, *, inverse: bool, dtype: DType) -> Array:
+    """Transform `x`, whose result is rounded to `dtype`."""
+    may_be_single = xp.numpy_dtype(dtype).itemsize < 8
+    return xp.fft(x, axis=axis, inverse=inverse, may_be_single=may_be_single) if x.size else x
 
 
 def _resized(xp: Backend, x: Array, axis: int, size: int) -> Array:

@@ -25,6 +25,7 @@ from sardonyx.backends.host_memory import aligned, give_back_freed, retain_resul
 from sardonyx.backends.jax import first_tier, inline, memory, messages, nans, onednn, processes
 from sardonyx.backends.jax.cache import ExecutableFolder
 from sardonyx.backends.jax.checks import Checks
+from sardonyx.backends.jax.compiling import compiled
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.costs import bytes_made_anew, costs_of
 from sardonyx.backends.jax.onednn.threads import threads
@@ -54,6 +55,8 @@ LONG_COMPILE = 0.5
 
 # Bytes of results and temporaries that take longer to clear at each call than the call itself.
 LARGE_RESULTS = 2**22
+
+TWO_BITS = frozenset(("int2", "uint2"))
 
 # With fewer multiplications XLA has finished before another kernel would start.
 SMALLEST_PACKED = 2**14
@@ -145,7 +148,14 @@ class JaxBackend(JaxOperations):
         # Users of JAX rarely switch its 64-bit mode on, and without it have no int64 to pass.
         return _WITHOUT_X64.get(dtype.name, dtype)
 
+    @cached_property
+    def missing_types(self) -> frozenset[str]:  # type: ignore[override]  # an attribute of the base
+        """XLA for TPUs ends the process on arguments of two bits (libtpu 0.0.52)."""
+        return TWO_BITS if self._actual_device.platform == "tpu" else frozenset()
+
     def put(self, value: np.ndarray[Any, Any]) -> Any:
+        if self.missing_types and value.dtype.name in self.missing_types:
+            return value
         # Also while JAX traces: the array is data, not a part of the trace.
         if self._is_on_cpu and isinstance(value, np.ndarray):
             value = aligned(value)
@@ -206,7 +216,10 @@ class JaxBackend(JaxOperations):
         if self.settings.cache is None and self.settings.checks is None and self._is_on_cpu:
             jit = partial(self._jitted, donated=donated)
             lower = partial(inline.lowered, jit, replay, stand_ins)
-        return self._executable(replay, arguments, jitted, self._built(lower, name))
+        workarounds: list[str] = []
+        built = self._built(lower, name, workarounds.append)
+        executable = self._executable(replay, arguments, jitted, built)
+        return replace(executable, workaround=next(iter(workarounds), None))
 
     def stored(
         self,
@@ -284,14 +297,19 @@ class JaxBackend(JaxOperations):
 
         return Executable(run, partial(costs_of, built))
 
-    def _built(self, lower: Callable[[], Any], name: str | None) -> Any:
-        """The executable: from the cache's folder, or compiled."""
+    def _built(
+        self, lower: Callable[[], Any], name: str | None, note: Callable[[str], None]
+    ) -> Any:
+        """The executable: from the cache's folder, or compiled; `note` gets workarounds."""
         folder = self.settings.cache
         started = time.perf_counter()
         if folder is None:
-            built = lower().compile()
+            built, workaround = compiled(lower(), self._actual_device.platform)
+            if workaround is not None:
+                note(workaround)
         else:
-            built = folder.compiled(lower, name, self._entry_options, self._actual_device)
+            device = self._actual_device
+            built = folder.compiled(lower, name, self._entry_options, device, note)
         if time.perf_counter() - started > LONG_COMPILE:
             give_back_freed()
         return built

@@ -25,6 +25,7 @@ from sardonyx.backends.compiled_folder import (
     digest,
     own_sources,
 )
+from sardonyx.backends.jax.compiling import compiled
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import Chain, PackedWeight, Product
 from sardonyx.backends.jax.xla_cpu.packed import TurnedConvolution, TurnedMatrix
@@ -83,17 +84,22 @@ class ExecutableFolder(CompiledFolder):
         name: str | None,
         options: Mapping[str, Any],
         device: jax.Device,
+        note: Callable[[str], None],
     ) -> Any:
         """Return the executable of the program that `lower` returns, from the folder if it has it.
 
         Otherwise compile and store it. A program with a name is looked up without lowering it.
+        `note` gets the reason if the usual options of the compiler did not do.
         """
         lowered = lower() if name is None else None
         content = lowered.as_text() if lowered is not None else _content_of(str(name))
         file = _file_of(content, options, device)
         executable = _loaded(self.entries.read(file), device)
         if executable is None:
-            executable = (lower() if lowered is None else lowered).compile()
+            lowered = lower() if lowered is None else lowered
+            executable, workaround = compiled(lowered, device.platform)
+            if workaround is not None:
+                note(workaround)
             written = _written(executable)
             if written is not None:
                 self.entries.write(file, written)

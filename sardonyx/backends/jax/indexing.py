@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from sardonyx.backends.jax.xla_tpu import platforms as elsewhere
+
 
 def _counting(size: int) -> type[np.integer[Any]]:
     return np.int32 if size < 2**31 else np.int64
@@ -53,18 +55,18 @@ def or_past_the_end(indices: Any, size: int) -> Any:
     return jnp.where((indices < 0) | (indices > size), size, indices).astype(_counting(size))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def transformed(x: Any, kind: lax.FftType) -> Any:
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def transformed(x: Any, kind: lax.FftType, on_tpu: str | None) -> Any:
     """JAX's own rule asks for complex128 by name, which its 32-bit mode does not let it have."""
-    return lax.fft(x, kind, x.shape[-1:])
+    return elsewhere.fft(x, kind, on_tpu) if on_tpu else lax.fft(x, kind, x.shape[-1:])
 
 
-def _transposed_transform(kind: lax.FftType, _: None, slope: Any) -> tuple[Any]:
+def _transposed_transform(kind: Any, on_tpu: str | None, _: None, slope: Any) -> tuple[Any]:
     with jax.enable_x64(True):
-        return (transformed(slope, kind),)
+        return (transformed(slope, kind, on_tpu),)
 
 
-transformed.defvjp(lambda x, kind: (transformed(x, kind), None), _transposed_transform)
+transformed.defvjp(lambda x, *options: (transformed(x, *options), None), _transposed_transform)
 
 
 @jax.custom_jvp

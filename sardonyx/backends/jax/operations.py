@@ -19,6 +19,7 @@ from sardonyx.backends.jax.precision import Factors, of_convolution, of_product
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import platforms, sorting
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
+from sardonyx.backends.jax.xla_tpu import platforms as elsewhere
 from sardonyx.backends.on_device import OnDevice
 from sardonyx.backends.strides import axis_order, dense_strides, same_layout
 
@@ -99,10 +100,12 @@ class JaxOperations(OnDevice):
         write = getattr(x.at[within], combine or "set")
         return write(updates, mode="drop")
 
-    def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
+    def fft(self, x: Any, *, axis: int, inverse: bool = False, may_be_single: bool = False) -> Any:
         x = jnp.moveaxis(x, axis, -1)
         kind = lax.FftType.IFFT if inverse else lax.FftType.FFT
-        return jnp.moveaxis(indexing.transformed(x, kind), -1, axis)
+        on_tpu = None if self.settings.simplest else "single" if may_be_single else "double"
+        y = indexing.transformed(x, kind, on_tpu)
+        return jnp.moveaxis(y, -1, axis)
 
     def top_k(self, x: Any, k: int, *, axis: int, largest: bool) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -125,9 +128,17 @@ class JaxOperations(OnDevice):
         return x.view(dtype)
 
     def fmod(self, a: Any, b: Any) -> Any:
-        return jnp.fmod(a, b)
+        return elsewhere.divided("fmod", a, b, is_simplest=self.settings.simplest)
+
+    def remainder(self, a: Any, b: Any) -> Any:
+        return elsewhere.divided("remainder", a, b, is_simplest=self.settings.simplest)
+
+    def floor_divide(self, a: Any, b: Any) -> Any:
+        return elsewhere.divided("floor_divide", a, b, is_simplest=self.settings.simplest)
 
     def matmul(self, a: Any, b: Any) -> Any:
+        if elsewhere.are_wide_integers(a, b) and not self.settings.simplest:
+            return elsewhere.matmul(a, b)
         a, b, options = self._factors(a, b)
         if a.ndim == b.ndim == 2:
             # The general form names its result's type, and derivatives may then not have float64.
@@ -143,12 +154,14 @@ class JaxOperations(OnDevice):
     def det(self, x: Any) -> Any:
         # cuSOLVER takes NaN for a number like any other.
         known = jnp.logical_not(jnp.any(jnp.isnan(x), axis=(-2, -1)))
-        return jnp.where(known, jnp.linalg.det(x), jnp.nan)
+        return jnp.where(known, elsewhere.det(x), jnp.nan)
 
     def inverse(self, x: Any) -> Any:
         return jnp.linalg.inv(x)
 
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
+        if elsewhere.are_wide_integers(a, b) and not self.settings.simplest:
+            return elsewhere.tensordot(a, b, axes)
         a, b, options = self._factors(a, b)
         return jnp.tensordot(a, b, axes, **options)
 
@@ -187,6 +200,16 @@ class JaxOperations(OnDevice):
         if is_finite or self.settings.outlines:
             return y
         return with_padding(y, x.shape, weight, layout)
+
+    def integer_convolution(
+        self, x: Any, weight: Any, by_columns: Any, *, strides: Any, dilations: Any, groups: int
+    ) -> Any:
+        if self.settings.simplest:
+            return by_columns(x, weight)
+        layout = ConvolutionLayout(
+            tuple(strides), ((0, 0),) * len(strides), tuple(dilations), groups
+        )
+        return elsewhere.integer_convolution(x, weight, layout, by_columns)
 
     def window_max(self, x: Any, *window: Sequence[int]) -> Any:
         lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else int(np.iinfo(x.dtype).min)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from sardonyx.backends import windows
@@ -55,6 +55,23 @@ class Convolution(Library):
         x = self.pad(x, [(0, 0), (0, 0), *pads], 0)
         columns = self.stack(windows.views(x, weight.shape[2:], strides, dilations), axis=2)
         return self.product_of_columns(columns, weight, groups)
+
+    def integer_convolution(
+        self,
+        x: Array,
+        weight: Array,
+        by_columns: Callable[[Array, Array], Array],
+        *,
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        groups: int,
+    ) -> Array:
+        """Correlate padded 8-bit integers in int32, as (N, groups, M / groups, places).
+
+        `by_columns` returns the same by a product of matrices, for which most libraries have
+        kernels.
+        """
+        return by_columns(x, weight)
 
     def product_of_columns(self, columns: Array, weight: Array, groups: int) -> Array:
         """One matrix product per group; `columns` are (N, C, *kernel, *sizes)."""

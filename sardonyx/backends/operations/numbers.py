@@ -23,8 +23,13 @@ class Numbers(Library):
         """`x` as a constant: derivatives do not pass through it."""
         return x
 
-    def fft(self, x: Array, *, axis: int, inverse: bool = False) -> Array:
-        """The discrete Fourier transform of complex numbers along an axis."""
+    def fft(
+        self, x: Array, *, axis: int, inverse: bool = False, may_be_single: bool = False
+    ) -> Array:
+        """The discrete Fourier transform of complex numbers along an axis.
+
+        With `may_be_single` a device that lacks float64 may compute in single precision.
+        """
         transforms = self._namespace.fft
         result: Array = (transforms.ifft if inverse else transforms.fft)(x, axis=axis)
         return result

@@ -102,6 +102,7 @@ class CompiledModel(LoadedModel):
             uninterpreted={},
             unfused={},
             uncaptured={},
+            workarounds={},
             bytes_held=self._bytes_held(),
         )
 

@@ -148,6 +148,7 @@ class Model(OnnxModel):
             uninterpreted=dict(shared.compiler.uninterpreted),
             unfused=dict(shared.compiler.unfused),
             uncaptured=dict(shared.compiler.captures.refused),
+            workarounds=dict(shared.compiler.workarounds),
             bytes_held=shared.weights.bytes_held + shared.constants.bytes_held,
         )
 

@@ -31,6 +31,9 @@ class Stats:
     unfused: Mapping[str, int]
     # Why fused segments run as one kernel after the other and not as a CUDA graph, and how many.
     uncaptured: Mapping[str, int]
+    # Why steps run on the host since the device lacks their type, or segments are compiled with
+    # other options than usual, and how many.
+    workarounds: Mapping[str, int]
     # Bytes on the device: weights, prepared weights, and constants.
     bytes_held: int
 

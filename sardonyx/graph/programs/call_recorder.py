@@ -62,6 +62,10 @@ class CallRecorder:
         """Return the constant on the device."""
         return self.constants.place(key, value)
 
+    def note_workaround(self, reason: str) -> None:
+        """Count it."""
+        self.compiler.note_workaround(reason)
+
     def allow_host(self) -> None:
         """Do nothing, as steps can run on the host."""
 

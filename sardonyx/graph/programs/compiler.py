@@ -62,6 +62,9 @@ class Compiler:
     # Why segments run step by step on a backend that fuses steps, or which of its libraries refuse
     # a call, and how many.
     unfused: dict[str, int] = field(default_factory=dict)
+    # Why steps run on the host although they could run on other devices, or segments are compiled
+    # with other options than usual, and how many.
+    workarounds: dict[str, int] = field(default_factory=dict)
     # The graphs that such a backend holds.
     captures: Captures = field(default_factory=Captures)
     seconds: float = 0.0
@@ -117,6 +120,11 @@ class Compiler:
     def _note_unfused(self, reason: str) -> None:
         with self._lock:
             self.unfused[reason] = self.unfused.get(reason, 0) + 1
+
+    def note_workaround(self, reason: str) -> None:
+        """Count a step or a segment that runs in another way than most."""
+        with self._lock:
+            self.workarounds[reason] = self.workarounds.get(reason, 0) + 1
 
     def _key(self, unit: Unit) -> Any:
         """Return a key, equal for units with equal functions; None if that is unknown."""
@@ -175,6 +183,8 @@ class Compiler:
         function = partial(unit.replay, backend)
         with watch(unit.title), backend.scope():
             executable = backend.compile(function, unit.arguments, donated=unit.donated, name=name)
+        if executable.workaround is not None:
+            self.note_workaround(executable.workaround)
         with self._lock:
             self.compiles += 1
             self.seconds += time.perf_counter() - start

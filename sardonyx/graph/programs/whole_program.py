@@ -116,10 +116,14 @@ class WholeRecorder:
         """Return the constant itself, since nothing runs."""
         return value
 
+    def note_workaround(self, reason: str) -> None:
+        """Do nothing, as nothing runs."""
+
     def allow_host(self) -> None:
         """Refuse steps on the host."""
         raise InvalidInput(
-            "it runs on the host, as it returns strings or a shape that depends on data, "
+            "it runs on the host, as it returns strings, a shape that depends on data, or a type "
+            "that the device lacks, "
             f"{_WAY_OUT}"
         )
 

@@ -130,9 +130,13 @@ class Drawing:
 
 def makes_strings(call: OpCall) -> bool:
     """Whether an attribute or a dtype asks for strings, which many backends cannot hold."""
+    return any(dtype.kind == "O" for dtype in requested_dtypes(call))
+
+
+def requested_dtypes(call: OpCall) -> list[np.dtype[Any]]:
+    """Return the dtypes that attributes name, and those of arguments whose data are not read."""
     dtypes = [a.dtype for a in call.arguments if isinstance(a, Spec)]
-    requested = [*call.attributes.values(), *dtypes]
-    return any(isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in requested)
+    return [d for d in (*call.attributes.values(), *dtypes) if isinstance(d, np.dtype)]
 
 
 def observed(

@@ -55,6 +55,9 @@ class Recorder(Protocol):
     def place(self, key: Any, value: np.ndarray[Any, Any]) -> Any:
         """Return the array that steps take for a constant, whose digest is `key`."""
 
+    def note_workaround(self, reason: str) -> None:
+        """Count a step that runs in another way than most, for `stats`."""
+
     def allow_host(self) -> None:
         """Raise an error if the program cannot have steps that run on the host."""
 

@@ -22,7 +22,7 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Node
 from sardonyx.graph.tracing.cutting import cut
 from sardonyx.graph.tracing.host_results import apart, uploaded
-from sardonyx.graph.tracing.op_call import OpCall, makes_strings, observed
+from sardonyx.graph.tracing.op_call import OpCall, makes_strings, observed, requested_dtypes
 from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.shape_inference import Inferred
 from sardonyx.graph.tracing.steps import (
@@ -307,7 +307,21 @@ class Tape:
         if call.is_unsized and self.backend.compiled:
             return True
         strings = makes_strings(call) or any(source.dtype == object for source in sources)
-        return strings and not self.backend.holds_strings
+        if strings and not self.backend.holds_strings:
+            return True
+        return bool(self.backend.missing_types) and self._lacks_type(call, sources)
+
+    def _lacks_type(self, call: OpCall, sources: Sequence[Static | Device]) -> bool:
+        """Whether the backend's device lacks the type of an array that the step reads or returns.
+
+        A static source is a constant of the program, and counts too.
+        """
+        dtypes = (*(source.dtype for source in sources), *requested_dtypes(call), *call.dtypes)
+        names = {dtype.name for dtype in dtypes if dtype is not None}
+        lacking = sorted(names & self.backend.missing_types)
+        if lacking and not self._open_blocks:
+            self.recorder.note_workaround(f"steps on the host: the device has no {lacking[0]}")
+        return bool(lacking)
 
     # -- steps ------------------------------------------------------------------------------------
 

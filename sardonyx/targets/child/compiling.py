@@ -12,6 +12,7 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from sardonyx.backends.jax.backend import EXACT
+from sardonyx.backends.jax.compiling import compiled
 from sardonyx.errors import SardonyxError
 from sardonyx.printable import printable
 from sardonyx.targets.child.facts import facts_of
@@ -56,10 +57,12 @@ def compilation(
         traced = jitted.trace(*arguments)
         # Else JAX lowers for the CPU that this process runs on.
         lowered = traced.lower(lowering_platforms=(target.platform,))
-        built = lowered.compile()
+        built, workaround = compiled(lowered, target.platform)
         seconds = time.perf_counter() - start
         facts, text = facts_of(traced, lowered, built, target.platform)
-        return Compilation(title, COMPILED, "", seconds, facts, text if keeps_text else "")
+        return Compilation(
+            title, COMPILED, workaround or "", seconds, facts, text if keeps_text else ""
+        )
     except SardonyxError as error:
         return Compilation(title, REFUSED, str(error), time.perf_counter() - start)
     except Exception as error:

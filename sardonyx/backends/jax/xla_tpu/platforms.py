@@ -1,0 +1,88 @@
+"""Operations that have a form of their own on TPUs, and XLA's own elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
+from sardonyx.backends.jax.xla_tpu import convolution, division, elimination, fourier, products
+
+WIDE_INTEGERS = ("int64", "uint64")
+
+_DIVISIONS: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "floor_divide": (division.floor_divide, jnp.floor_divide),
+    "remainder": (division.remainder, jnp.remainder),
+    "fmod": (division.fmod, jnp.fmod),
+}
+
+
+def are_wide_integers(*arrays: Any) -> bool:
+    """Whether all are arrays of integers of 64 bits, in one type."""
+    names = {x.dtype.name for x in arrays}
+    return len(names) == 1 and names <= set(WIDE_INTEGERS)
+
+
+def divided(name: str, a: Any, b: Any, *, is_simplest: bool) -> Any:
+    """The quotient or remainder with a name of the array API's, or `fmod`."""
+    on_tpu, general = _DIVISIONS[name]
+    dtype = jnp.result_type(a, b)
+    if is_simplest or dtype.name not in WIDE_INTEGERS:
+        return general(a, b)
+    a, b = jnp.broadcast_arrays(*(jnp.asarray(x, dtype) for x in (a, b)))
+    return _chosen(on_tpu, general, a, b)
+
+
+def matmul(a: Any, b: Any) -> Any:
+    """The product of integers of 64 bits."""
+    return _chosen(products.matmul, jnp.matmul, a, b)
+
+
+def tensordot(a: Any, b: Any, axes: Any) -> Any:
+    """The sum of products over axes of integers of 64 bits."""
+    forms = (partial(function, axes=axes) for function in (products.tensordot, jnp.tensordot))
+    return _chosen(*forms, a, b)
+
+
+def integer_convolution(
+    x: Any, weight: Any, layout: ConvolutionLayout, general: Callable[[Any, Any], Any]
+) -> Any:
+    """The convolution of padded 8-bit integers in int32, as (N, groups, M / groups, places)."""
+    return _chosen(partial(convolution.by_instructions, layout=layout), general, x, weight)
+
+
+def det(x: Any) -> Any:
+    """The determinants of square matrices."""
+    # XLA has the formulas of the smallest ones.
+    if x.dtype != jnp.float64 or x.shape[-1] <= 3:
+        return jnp.linalg.det(x)
+    return _chosen(elimination.det, jnp.linalg.det, x)
+
+
+def fft(x: Any, kind: lax.FftType, on_tpu: str) -> Any:
+    """The transform of complex numbers along the last axis, or its inverse.
+
+    On TPUs it is computed in single or double precision, as `on_tpu` says.
+    """
+    general = partial(lax.fft, fft_type=kind, fft_lengths=x.shape[-1:])
+    by_products = partial(
+        fourier.transformed, inverse=kind == lax.FftType.IFFT, is_single=on_tpu == "single"
+    )
+    return _chosen(by_products, general, x)
+
+
+def _chosen(on_tpu: Callable[..., Any], general: Callable[..., Any], *arrays: Any) -> Any:
+    """Both forms, of which the lowering for a platform takes one."""
+    if not any(isinstance(x, jax.core.Tracer) for x in arrays) and not _are_on_tpu(*arrays):
+        return general(*arrays)
+    return lax.platform_dependent(*arrays, tpu=on_tpu, default=general)
+
+
+def _are_on_tpu(*arrays: Any) -> bool:
+    devices = (d for x in arrays if isinstance(x, jax.Array) for d in x.devices())
+    return any(device.platform == "tpu" for device in devices)

@@ -1,0 +1,215 @@
+"""The forms for TPUs, called as they are on the CPU, where only their numbers can be tested."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
+from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
+from sardonyx.backends.jax.xla_tpu import (
+    convolution,
+    division,
+    elimination,
+    fourier,
+    products,
+)
+
+
+@pytest.fixture(autouse=True)
+def _wide() -> Any:
+    with jax.enable_x64(True):
+        yield
+
+
+# -- division -------------------------------------------------------------------------------------
+
+SMALL = [0, 1, 2, 3, 7, 10, 255, 2**31 - 1]
+LARGE = [2**31, 2**32 - 1, 2**32, 2**53 + 1, 2**62 + 5, 2**63 - 2, 2**63 - 1]
+SIGNED = [-1, -2, -3, -7, -(2**31) + 1]
+SIGNED_LARGE = [-(2**31), -(2**31) - 1, -(2**40), -(2**63), -(2**63) + 1]
+UNSIGNED_LARGE = [2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
+
+OPERANDS = {
+    "int64": SMALL + LARGE + SIGNED + SIGNED_LARGE,
+    "uint64": SMALL + LARGE + UNSIGNED_LARGE,
+    "int64 of 32 bits": SMALL + SIGNED,
+    "uint64 of 32 bits": [*SMALL, 2**31, 2**32 - 1],
+}
+
+
+def pairs(name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    numbers = np.array(OPERANDS[name], dtype=name.split(maxsplit=1)[0])
+    a, b = np.meshgrid(numbers, numbers)
+    return a.ravel(), b.ravel()
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+@pytest.mark.parametrize("function", ["floor_divide", "remainder", "fmod"])
+def test_division_is_that_of_jax_for_zeros_and_overflow_too(name: str, function: str) -> None:
+    a, b = pairs(name)
+    result = getattr(division, function)(a, b)
+    assert result.dtype == a.dtype
+    np.testing.assert_array_equal(result, getattr(jnp, function)(a, b))
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+def test_division_is_exact(name: str) -> None:
+    a, b = pairs(name)
+    quotient, rest = division.divided(a, b)
+    for x, y, q, r in zip(*(v.tolist() for v in (a, b, quotient, rest)), strict=True):
+        if y and (x, y) != (-(2**63), -1):
+            assert (q, r) == (int(abs(x) // abs(y)) * (1 if x * y >= 0 else -1), x - q * y)
+
+
+def test_division_of_nothing_and_of_single_numbers() -> None:
+    assert division.floor_divide(jnp.zeros((0, 3), int), jnp.zeros((0, 3), int)).shape == (0, 3)
+    assert int(division.remainder(jnp.asarray(-(2**40)), jnp.asarray(7))) == -(2**40) % 7
+
+
+def test_division_over_a_batch() -> None:
+    a, b = (x.reshape(5, -1) for x in pairs("int64"))
+    result = jax.vmap(division.remainder)(a, b)
+    np.testing.assert_array_equal(result, jnp.remainder(a, b))
+
+
+# -- products -------------------------------------------------------------------------------------
+
+
+def random_integers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((3, 4), (4, 5)),
+        ((4,), (4, 5)),
+        ((3, 4), (4,)),
+        ((4,), (4,)),
+        ((2, 1, 64, 64), (3, 64, 100)),
+        ((0, 4), (4, 5)),
+        ((3, 0), (0, 5)),
+        ((2, products.LONGEST_SUM + 70), (products.LONGEST_SUM + 70, 3)),
+    ],
+)
+def test_integers_are_multiplied_modulo_their_range(left: Any, right: Any, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = random_integers(rng, left, dtype), random_integers(rng, right, dtype)
+    result = products.matmul(a, b)
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, a @ b)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_products_of_the_greatest_digits_do_not_overflow(dtype: str) -> None:
+    # All digits of this number are -128, but for carries.
+    worst = np.full((1, products.LONGEST_SUM), int("80" * 8, 16), np.uint64).astype(dtype)
+    result = products.by_digits(worst, worst.T)
+    np.testing.assert_array_equal(result, worst @ worst.T)
+
+
+@pytest.mark.parametrize("axes", [0, 1, (-1, 0), ((1, 2), (1, 0)), ((2,), (0,))])
+def test_sums_over_axes_are_those_of_numpy(axes: Any) -> None:
+    rng = np.random.default_rng(1)
+    a, b = random_integers(rng, (3, 4, 5), "int64"), random_integers(rng, (5, 4, 6), "int64")
+    np.testing.assert_array_equal(products.tensordot(a, b, axes), np.tensordot(a, b, axes))
+
+
+# -- transforms -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 7, 10, 100, 127, 131, 400, 1000, 1021, 2062, 4096, 10007])
+def test_transforms_are_those_of_numpy(size: int, inverse: bool) -> None:
+    rng = np.random.default_rng(size)
+    x = rng.standard_normal((2, 3, size)) + 1j * rng.standard_normal((2, 3, size))
+    expected = (np.fft.ifft if inverse else np.fft.fft)(x)
+    largest = abs(expected).max()
+    double = fourier.transformed(jnp.asarray(x), inverse=inverse, is_single=False)
+    assert double.dtype == np.complex128
+    assert abs(double - expected).max() < 1e-14 * largest
+    single = fourier.transformed(jnp.asarray(x), inverse=inverse, is_single=True)
+    assert single.dtype == np.complex128
+    assert abs(single - expected).max() < 2e-6 * largest
+
+
+def test_transforms_of_single_precision_stay_in_it() -> None:
+    x = np.arange(12, dtype=np.complex64)
+    result = fourier.transformed(jnp.asarray(x), inverse=False, is_single=True)
+    assert result.dtype == np.complex64
+    np.testing.assert_allclose(result, np.fft.fft(x), rtol=1e-5)
+
+
+def test_transforms_have_derivatives() -> None:
+    def total(x: Any) -> Any:
+        y = fourier.transformed(x + 0j, inverse=False, is_single=False)
+        return jnp.sum(jnp.abs(y) ** 2)
+
+    x = np.arange(1.0, 13.0)
+    np.testing.assert_allclose(jax.grad(total)(x), 2 * 12 * x, rtol=1e-12)
+
+
+# -- determinants ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 4, 5, 30, 100])
+def test_determinants_are_those_of_numpy(size: int) -> None:
+    x = np.random.default_rng(size).standard_normal((3, size, size))
+    np.testing.assert_allclose(elimination.det(jnp.asarray(x)), np.linalg.det(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "expected"),
+    [
+        (np.ones((4, 4)), 0.0),
+        (np.zeros((5, 5)), 0.0),
+        (np.eye(5)[::-1], 1.0),
+        (np.eye(4)[[1, 0, 2, 3]], -1.0),
+        (np.diag([2.0, 0, 3, 4]), 0.0),
+        (np.diag([1e-30, 1e30, 2, 3]), 6.0),
+    ],
+)
+def test_determinants_of_singular_and_swapped_rows(matrix: Any, expected: float) -> None:
+    assert float(elimination.det(jnp.asarray(matrix))) == expected
+
+
+def test_determinants_of_an_empty_batch() -> None:
+    assert elimination.det(jnp.zeros((0, 4, 4))).shape == (0,)
+
+
+def test_determinants_have_derivatives() -> None:
+    x = np.random.default_rng(5).standard_normal((5, 5))
+    slope = jax.grad(elimination.det)(x)
+    np.testing.assert_allclose(slope, np.linalg.det(x) * np.linalg.inv(x).T, rtol=1e-9)
+
+
+# -- convolution ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", ["int8", "uint8"])
+@pytest.mark.parametrize("right", ["int8", "uint8"])
+@pytest.mark.parametrize(
+    ("shape", "filters", "layout"),
+    [
+        ((2, 4, 9), (6, 4, 3), ConvolutionLayout((2,), ((0, 0),), (1,))),
+        ((2, 6, 8, 7), (4, 3, 3, 2), ConvolutionLayout((1, 2), ((0, 0),) * 2, (2, 1), 2)),
+        ((1, 2, 5, 5, 5), (3, 2, 1, 2, 3), ConvolutionLayout((1,) * 3, ((0, 0),) * 3, (1,) * 3)),
+        ((0, 2, 5), (3, 2, 3), ConvolutionLayout((1,), ((0, 0),), (1,))),
+    ],
+)
+def test_convolutions_of_bytes_are_exact(
+    left: str, right: str, shape: Any, filters: Any, layout: ConvolutionLayout
+) -> None:
+    rng = np.random.default_rng(0)
+    x, weight = random_integers(rng, shape, left), random_integers(rng, filters, right)
+    result = convolution.by_instructions(jnp.asarray(x), jnp.asarray(weight), layout)
+    wide = general_convolution(x.astype(np.float64), weight.astype(np.float64), layout)
+    assert result.dtype == np.int32
+    np.testing.assert_array_equal(np.asarray(result).ravel(), np.asarray(wide).ravel())
