@@ -254,5 +254,5 @@ def softmax_below(xp: Backend, x: Array, top: Array, *, axis: int) -> Array:
         x, top = wide(xp, x), wide(xp, top)
     e = xp.exp(xp.below_top(x, top))
     total = wide(xp, xp.sum(e, axis=axis, keepdims=True))
-    weights = wide(xp, e) / xp.where(xp.equal(total, 0), xp.ones_like(total), total)
+    weights = wide(xp, e) / xp.nonzero_total(total)
     return weights if weights.dtype == dtype else xp.astype(weights, dtype)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import reduce
 from typing import Annotated, Any
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
+from sardonyx.backends.operations.scores import Mask, Scoring, Tile
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Softmax, softmax_below
 from sardonyx.ops.axes import require_shape
-from sardonyx.ops.definition import Body, DType, Ints, op
+from sardonyx.ops.definition import Body, DType, Ints, Outputs, op
 from sardonyx.ops.dtypes import FLOAT32, FLOAT64
 from sardonyx.ops.precision import at_least_float32, is_narrow
 
 # Longer than any sequence, and small enough to add to a position without overflow.
-UNBOUNDED = 2**40
+UNBOUNDED = 2**30
+
+# Of `Attention`: values, all keys, all values, and the scores.
+ALL_OUTPUTS = Outputs(4)
 
 
 @op
@@ -34,13 +37,14 @@ def Attention(
     is_causal: int = 0,
     kv_num_heads: int | None = None,
     left_window_size: int = -1,
+    outputs: Outputs = ALL_OUTPUTS,
     q_num_heads: int | None = None,
     qk_matmul_output_mode: int = 0,
     right_window_size: int = -1,
     scale: float | None = None,
     softcap: float = 0.0,
     softmax_precision: DType | None = None,
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, ...]:
     """Return zeros for queries that may see no key.
 
     A masked score does not count, even if it is NaN or infinite.
@@ -62,18 +66,33 @@ def Attention(
     if nonpad_kv_seqlen is not None:
         nonpad_kv_seqlen = _by_sample(xp, nonpad_kv_seqlen, shape[0], shape[3])
         offset = nonpad_kv_seqlen - shape[2]
-    allowed = _window(xp, shape, offset, left_window_size, right_window_size, is_causal)
-    if nonpad_kv_seqlen is not None:
-        allowed.append(xp.arange(shape[3]) < nonpad_kv_seqlen)
+    window = left_window_size, right_window_size, is_causal
+    mask = None if attn_mask is None else _prepared(xp, attn_mask, shape, q.dtype)
 
-    scores = _scores(xp, q, key, scale)
-    capped = _softcapped(xp, scores, softcap)
-    biased = _masked(xp, capped, attn_mask, allowed)
-    weights = xp.astype(_softmax(xp, biased, softmax_precision), Q.dtype)
-    Y = _mixed(xp, weights, value)
+    def mask_of(tile: Tile) -> Mask:
+        allowed = _window(tile, offset, *window)
+        if nonpad_kv_seqlen is not None:
+            allowed.append(tile.keys < nonpad_kv_seqlen)
+        return _joined(xp, None if mask is None else tile.cut(mask), allowed)
+
+    def general(q: Array, key: Array, value: Array) -> tuple[Array, ...]:
+        scores = _scores(xp, q, key, scale)
+        capped = _softcapped(xp, scores, softcap)
+        biased = _masked(xp, capped, mask_of(_whole(xp, shape)))
+        weights = xp.astype(_softmax(xp, biased, softmax_precision), Q.dtype)
+        return _mixed(xp, weights, value), scores, capped, biased, weights
+
+    _check_window(*window[:2])
+    if outputs == ALL_OUTPUTS or not _is_in_float32(xp, q.dtype, softmax_precision):
+        Y, *shown = general(q, key, value)
+    else:
+        shown = []
+        sees_some = mask is None and nonpad_kv_seqlen is None and left_window_size < 0
+        scoring = Scoring(_scale_of(q, scale), softcap, mask_of, sees_some=sees_some)
+        Y = xp.attention_like(lambda *arrays: general(*arrays)[0], q, key, value, scoring)
     if Q.ndim == 3:
         Y = xp.reshape(xp.permute_dims(Y, (0, 2, 1, 3)), (*Q.shape[:2], q.shape[1] * v.shape[3]))
-    return Y, key, value, (scores, capped, biased, weights)[qk_matmul_output_mode]
+    return (Y, key, value, *shown[qk_matmul_output_mode : qk_matmul_output_mode + 1])
 
 
 @Attention.before(24)
@@ -85,15 +104,18 @@ def attention_with_mask_of_full_length(
     attn_mask: Array | None = None,
     past_key: Array | None = None,
     past_value: Array | None = None,
+    *,
+    outputs: Outputs = ALL_OUTPUTS,
     **attributes: Annotated[Any, Attention],
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, ...]:
     """A mask with one key holds for all keys; shorter masks are not padded."""
     if attn_mask is not None and attn_mask.ndim:
         total = sum(x.shape[-2] for x in (K, past_key) if x is not None and x.ndim > 1)
         if attn_mask.shape[-1] not in (1, total):
             raise ValueError(f"attn_mask of shape {attn_mask.shape} does not fit {total} keys")
         attn_mask = xp.broadcast_to(attn_mask, (*attn_mask.shape[:-1], total))
-    return Attention(xp, Q, K, V, attn_mask, past_key, past_value, **attributes)
+    inputs = Q, K, V, attn_mask, past_key, past_value
+    return Attention(xp, *inputs, outputs=outputs, **attributes)
 
 
 @op(domain="ai.onnx.preview")
@@ -241,7 +263,11 @@ def _check_heads(q: Array, k: Array, v: Array) -> None:
 
 
 def _scores(xp: Backend, q: Array, k: Array, scale: float | None) -> Array:
-    return xp.attention_scores(q, k, 1 / math.sqrt(max(q.shape[3], 1)) if scale is None else scale)
+    return xp.attention_scores(q, k, _scale_of(q, scale))
+
+
+def _scale_of(q: Array, scale: float | None) -> float:
+    return 1 / math.sqrt(max(q.shape[3], 1)) if scale is None else scale
 
 
 def _constant(xp: Backend, value: float, like: Array) -> Array:
@@ -277,6 +303,12 @@ def _softmax(xp: Backend, scores: Array, precision: DType | None) -> Array:
     return softmax_below(xp, scores, xp.where(nothing, xp.zeros_like(top), top), axis=-1)
 
 
+def _is_in_float32(xp: Backend, dtype: Any, precision: DType | None) -> bool:
+    """Return whether a softmax in float32 is at least as exact as the one that is asked for."""
+    asked = [dtype] if precision is None else [dtype, _floating(xp, precision)]
+    return all(xp.numpy_dtype(dtype).itemsize <= 4 for dtype in asked)
+
+
 def _floating(xp: Backend, precision: DType) -> Any:
     dtype = xp.dtype(precision)
     if not xp.isdtype(dtype, "real floating"):
@@ -294,13 +326,20 @@ def _by_sample(xp: Backend, lengths: Array, batch: int, longest: int) -> Array:
     return xp.reshape(lengths, (batch, 1, 1, 1))
 
 
-def _window(
-    xp: Backend, shape: Ints, offset: Array | int, left: int, right: int, is_causal: int
-) -> list[Array]:
-    """Return masks of the keys that each query may see; the first query is at `offset`."""
+def _whole(xp: Backend, shape: Ints) -> Tile:
+    """Return the tile of all scores."""
+    queries, keys = xp.arange(shape[2]), xp.arange(shape[3])
+    return Tile(xp.reshape(queries, (-1, 1)), keys, lambda array: array)
+
+
+def _check_window(left: int, right: int) -> None:
     if left < -1 or right < -1:
         raise ValueError(f"window sizes {left} and {right} must be -1 or more")
-    queries, keys = xp.reshape(xp.arange(shape[2]), (-1, 1)) + offset, xp.arange(shape[3])
+
+
+def _window(tile: Tile, offset: Array | int, left: int, right: int, is_causal: int) -> list[Array]:
+    """Return masks of the keys that each query may see; the first query is at `offset`."""
+    queries, keys = tile.queries + offset, tile.keys
     allowed = []
     if left >= 0:
         allowed.append(queries - min(left, UNBOUNDED) <= keys)
@@ -309,19 +348,28 @@ def _window(
     return allowed
 
 
-def _masked(xp: Backend, scores: Array, mask: Array | None, allowed: Sequence[Array]) -> Array:
+def _prepared(xp: Backend, mask: Array, shape: Ints, dtype: Any) -> Array:
+    """Return the mask for all keys, of booleans or in the type of the scores."""
+    if xp.isdtype(mask.dtype, "bool"):
+        return _filled(xp, mask, shape, False)
+    return _filled(xp, xp.astype(mask, dtype), shape, -math.inf)
+
+
+def _joined(xp: Backend, mask: Array | None, allowed: list[Array]) -> Mask:
+    """Join the mask, which may be numbers to add, with what is allowed otherwise."""
+    bias = None if mask is None or xp.isdtype(mask.dtype, "bool") else mask
+    if mask is not None:
+        allowed = [*allowed, mask if bias is None else xp.not_equal(mask, -math.inf)]
+    return Mask(bias, reduce(xp.logical_and, allowed) if allowed else None)
+
+
+def _masked(xp: Backend, scores: Array, mask: Mask) -> Array:
     """Add the mask to the scores; a key that is not allowed gets minus infinity."""
-    allowed = list(allowed)
-    if mask is not None and xp.isdtype(mask.dtype, "bool"):
-        allowed.append(_filled(xp, mask, scores.shape, False))
-    elif mask is not None:
-        bias = _filled(xp, xp.astype(mask, scores.dtype), scores.shape, -math.inf)
-        allowed.append(xp.not_equal(bias, -math.inf))
-        scores = scores + bias
-    if not allowed:
+    if mask.bias is not None:
+        scores = scores + mask.bias
+    if mask.allowed is None:
         return scores
-    is_allowed = reduce(xp.logical_and, allowed)
-    return xp.where(is_allowed, scores, _constant(xp, -math.inf, scores))
+    return xp.where(mask.allowed, scores, _constant(xp, -math.inf, scores))
 
 
 def _filled(xp: Backend, mask: Array, shape: Ints, value: float) -> Array:

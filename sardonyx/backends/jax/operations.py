@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import jax
@@ -13,6 +13,7 @@ from jax import lax
 from jax.experimental.layout import Format, Layout
 
 from sardonyx.backends.jax import casts, indexing
+from sardonyx.backends.jax.accelerators import attention, softmax
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
 from sardonyx.backends.jax.precision import Factors, of_convolution, of_product
@@ -50,6 +51,31 @@ class JaxOperations(OnDevice):
             # JAX leaves out what changes no shape, but other sizes have this step.
             return lax.reshape_p.bind(x, new_sizes=x.shape, dimensions=None, sharding=None)
         return y
+
+    def below_top(self, x: Any, top: Any) -> Any:
+        general = super().below_top
+        if self.settings.simplest:
+            return general(x, top)
+        return lax.platform_dependent(x, top, cpu=general, default=softmax.below_top)
+
+    def nonzero_total(self, total: Any) -> Any:
+        general = super().nonzero_total
+        if self.settings.simplest:
+            return general(total)
+        return lax.platform_dependent(total, cpu=general, default=softmax.nonzero_total)
+
+    def attention_like(self, general: Any, q: Any, k: Any, v: Any, scoring: Any) -> Any:
+        if self.settings.simplest or not attention.is_supported(q, k, v):
+            return general(q, k, v)
+        options = {"scoring": scoring, "precision": self.settings.precision}
+        return lax.platform_dependent(
+            q,
+            k,
+            v,
+            cpu=general,
+            tpu=partial(attention.attended_on_tpu, **options),
+            default=partial(attention.attended, **options),
+        )
 
     def detached(self, x: Any) -> Any:
         return lax.stop_gradient(x)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from sardonyx.backends.operations.numbers import Numbers
+from sardonyx.backends.operations.scores import Scoring
 from sardonyx.backends.standard import Array
 
 
@@ -38,6 +40,20 @@ class Attention(Numbers):
         if is_guarded:
             weights = self.where(self.isnan(weights), self.zeros_like(weights), weights)
         return self.attention_mix(self.astype(weights, q.dtype), v)
+
+    def attention_like(
+        self,
+        general: Callable[[Array, Array, Array], Array],
+        q: Array,
+        k: Array,
+        v: Array,
+        scoring: Scoring,
+    ) -> Array:
+        """`general(q, k, v)`, or what it computes in a form that the device is better at.
+
+        `scoring` says what it computes. The arrays have four axes: sample, head, place, size.
+        """
+        return general(q, k, v)
 
     def with_zeros_for_nan(self, mixed: Array, bias: Array | None) -> Array:
         """The result of a guarded attention, from that of one without a guard.

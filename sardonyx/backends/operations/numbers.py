@@ -65,6 +65,10 @@ class Numbers(Library):
         # Also where it is 0 it grows as `x` does, or equal numbers would get no gradient.
         return self.where(is_top, below - self.detached(below), below)
 
+    def nonzero_total(self, total: Array) -> Array:
+        """A sum of exponentials, or another number where it is 0 because all of them are."""
+        return self.where(self.equal(total, 0), self.ones_like(total), total)
+
     def erf(self, x: Array) -> Array:
         """The error function, to the precision of `x`."""
         size = self.abs(x)

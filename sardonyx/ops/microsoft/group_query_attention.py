@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Callable
+from functools import partial, reduce
 from typing import NamedTuple
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
+from sardonyx.backends.operations.scores import Mask, Scoring, Tile
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_broadcasts, require_shape
-from sardonyx.ops.definition import op
+from sardonyx.ops.definition import Outputs, op
+from sardonyx.ops.dtypes import INT32
 from sardonyx.ops.microsoft.attention import by_head, joined_heads
 from sardonyx.ops.microsoft.kv_cache import lengthened, written
 from sardonyx.ops.microsoft.quantized_cache import CacheFormat, cache_shape
 from sardonyx.ops.microsoft.rotary import rotated
-from sardonyx.ops.microsoft.sink_softmax import capped_scores, sink_scores, weights_beside
+from sardonyx.ops.microsoft.sink_softmax import capped_scores, scale_of, sink_scores, weights_beside
 from sardonyx.ops.microsoft.sliding_cache import SlidingCache, columns_from
 from sardonyx.ops.normalization import RMSNormalization
 from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import wide
+
+# Values, the caches of keys and values, and the weights or scores.
+ALL_OUTPUTS = Outputs(4)
 
 
 @op(domain="com.microsoft")
@@ -48,6 +54,7 @@ def GroupQueryAttention(
     kv_num_heads: int,
     local_window_size: int = -1,
     num_heads: int,
+    outputs: Outputs = ALL_OUTPUTS,
     qk_norm_epsilon: float = 1e-6,
     qk_output: int = 0,
     rotary_interleaved: int = 0,
@@ -56,7 +63,7 @@ def GroupQueryAttention(
     smooth_softmax: int = -1,
     softcap: float = 0.0,
     v_quant_type: str = "NONE",
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, ...]:
     """Write the new keys and values to the cache, and attend to as many rows as a sample has.
 
     Rows of the cache beyond those are zeros. A prompt, as long as the whole sequence, starts at the
@@ -93,22 +100,24 @@ def GroupQueryAttention(
     )
     (keys, present_key), (values, present_value) = caches
     first = start * 0 if sliding is None else sliding.first_positions(xp, start)
-    shape = (length, keys.shape[2])
-    seen = _seen(xp, counts, first, shape, local_window_size, is_causal=bool(causal))
-    scores = capped_scores(xp, q, keys, scale, softcap)
     if attention_bias is not None:
+        shape = (*q.shape[:3], keys.shape[2])
         if sliding is None:
-            require_broadcasts("attention_bias", attention_bias, scores.shape)
+            require_broadcasts("attention_bias", attention_bias, shape)
         else:
-            attention_bias = columns_from(xp, attention_bias, first, scores.shape, total)
-        scores = scores + wide(xp, attention_bias)
-    sink = sink_scores(xp, head_sink, num_heads, smooth_softmax)
-    weights = xp.astype(weights_beside(xp, scores, seen, sink), q.dtype)
-    y = joined_heads(xp, xp.attention_mix(weights, values))
-    shown = weights
-    if qk_output == 1:
-        shown = xp.astype(xp.where(seen, scores, xp.zeros_like(scores)), q.dtype)
-    return y, present_key, present_value, shown
+            attention_bias = columns_from(xp, attention_bias, first, shape, total)
+        attention_bias = wide(xp, attention_bias)
+    window = local_window_size if local_window_size < keys.shape[2] else -1
+    weighing = _Weighing(
+        scale_of(q, scale),
+        max(softcap, 0.0),
+        attention_bias,
+        sink_scores(xp, head_sink, num_heads, smooth_softmax),
+        partial(_seen, xp, counts, first, window=window, is_causal=bool(causal)),
+    )
+    shows = qk_output if outputs == ALL_OUTPUTS else None
+    y, *shown = _attended(xp, q, keys, values, weighing, shows)
+    return (joined_heads(xp, y), present_key, present_value, *shown)
 
 
 # -- inputs ---------------------------------------------------------------------------------------
@@ -248,27 +257,60 @@ def _cached(
 # -- scores ---------------------------------------------------------------------------------------
 
 
+class _Weighing(NamedTuple):
+    """How the queries weigh the keys that they see."""
+
+    scale: float
+    softcap: float
+    bias: Array | None
+    sink: Array | None
+    seen: Callable[[Tile], Array]
+
+    def mask(self, tile: Tile) -> Mask:
+        return Mask(None if self.bias is None else tile.cut(self.bias), self.seen(tile))
+
+
+def _attended(
+    xp: Backend, q: Array, keys: Array, values: Array, weighing: _Weighing, shows: int | None
+) -> tuple[Array, ...]:
+    """Return the values that each query reads, and the weights, or the scores if `shows` is 1."""
+
+    def general(q: Array, keys: Array, values: Array) -> tuple[Array, Array]:
+        seen = weighing.seen(_whole(xp, q.shape[2], keys.shape[2]))
+        scores = capped_scores(xp, q, keys, weighing.scale, weighing.softcap)
+        scores = scores if weighing.bias is None else scores + weighing.bias
+        weights = xp.astype(weights_beside(xp, scores, seen, weighing.sink), q.dtype)
+        shown = weights
+        if shows == 1:
+            shown = xp.astype(xp.where(seen, scores, xp.zeros_like(scores)), q.dtype)
+        return xp.attention_mix(weights, values), shown
+
+    if shows is not None:
+        return general(q, keys, values)
+    scoring = Scoring(weighing.scale, weighing.softcap, weighing.mask, weighing.sink)
+    return (xp.attention_like(lambda *x: general(*x)[0], q, keys, values, scoring),)
+
+
+def _whole(xp: Backend, queries: int, keys: int) -> Tile:
+    """Return the tile of all scores."""
+    dtype = xp.dtype(INT32)
+    rows = xp.reshape(xp.arange(queries, dtype=dtype), (-1, 1))
+    return Tile(rows, xp.arange(keys, dtype=dtype), lambda array: array)
+
+
 def _seen(
-    xp: Backend,
-    counts: Counts,
-    first: Array,
-    shape: tuple[int, int],
-    window: int,
-    *,
-    is_causal: bool,
+    xp: Backend, counts: Counts, first: Array, tile: Tile, *, window: int, is_causal: bool
 ) -> Array:
     """Return which keys each query sees: the padding after a short prompt sees the whole prompt.
 
     The first key of each sample is at the position `first`, and the others follow it.
     """
-    dtype = counts.lengths.dtype
     by_sample = (-1, 1, 1, 1)
-    place = xp.reshape(first, by_sample) + xp.arange(shape[1], dtype=dtype)
+    place = xp.reshape(first, by_sample) + tile.keys
     end = xp.reshape(counts.lengths, by_sample)
     if is_causal:
-        query = xp.reshape(xp.arange(shape[0], dtype=dtype), (-1, 1))
-        end = xp.minimum(end, xp.reshape(counts.start, by_sample) + query + 1)
+        end = xp.minimum(end, xp.reshape(counts.start, by_sample) + tile.queries + 1)
     seen = [place < end]
-    if 0 <= window < shape[1]:
+    if window >= 0:
         seen.append(place >= end - window)
     return reduce(xp.logical_and, seen)

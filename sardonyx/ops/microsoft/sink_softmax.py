@@ -13,9 +13,13 @@ from sardonyx.ops.precision import wide
 
 def capped_scores(xp: Backend, q: Array, k: Array, scale: float, softcap: float) -> Array:
     """Return the scores in float32 or wider; a scale of 0 stands for that of the head's size."""
-    scores = xp.attention_scores(q, k, scale or 1 / math.sqrt(max(q.shape[3], 1)))
-    scores = wide(xp, scores)
+    scores = wide(xp, xp.attention_scores(q, k, scale_of(q, scale)))
     return xp.tanh(scores / softcap) * softcap if softcap > 0 else scores
+
+
+def scale_of(q: Array, scale: float) -> float:
+    """Return the scale, or that of the head's size if it is 0."""
+    return scale or 1 / math.sqrt(max(q.shape[3], 1))
 
 
 def sink_scores(
@@ -41,4 +45,4 @@ def weights_beside(xp: Backend, scores: Array, seen: Array, sink: Array | None) 
     total = xp.sum(weights, axis=-1, keepdims=True)
     if sink is not None:
         total = total + xp.exp(sink - top)
-    return weights / xp.where(xp.equal(total, 0), xp.ones_like(total), total)
+    return weights / xp.nonzero_total(total)

@@ -7,7 +7,7 @@ import math
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import op
+from sardonyx.ops.definition import Outputs, op
 from sardonyx.ops.dtypes import FLOAT32
 from sardonyx.ops.microsoft.group_query_attention import GroupQueryAttention
 
@@ -57,13 +57,14 @@ def SparseAttention(
     seen = xp.take(seen, xp.arange(num_heads) % count, axis=2)
     zero, hidden = (xp.asarray(number, dtype=query.dtype) for number in (0.0, -math.inf))
     bias = xp.where(xp.permute_dims(seen, (0, 2, 1, 3)), zero, hidden)
-    y, present_key, present_value, _ = GroupQueryAttention(
+    y, present_key, present_value = GroupQueryAttention(
         xp,
         *(query, key, value, past_key, past_value, lengths - 1, total),
         *(cos_cache, sin_cache, None, bias),
         do_rotary=do_rotary,
         kv_num_heads=kv_num_heads,
         num_heads=num_heads,
+        outputs=Outputs(3),
         rotary_interleaved=rotary_interleaved,
         scale=scale,
     )

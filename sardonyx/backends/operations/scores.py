@@ -1,0 +1,47 @@
+"""What attention does to the scores of queries and keys, said for any part of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from sardonyx.backends.standard import Array
+
+
+class Tile(NamedTuple):
+    """A part of the scores: some queries and some keys."""
+
+    # Places of the queries in the sequence, one below the other, and of the keys, side by side.
+    queries: Array
+    keys: Array
+    # Cuts an array of four axes that broadcasts to all scores to the ones of the tile.
+    cut: Callable[[Array], Array]
+
+
+class Mask(NamedTuple):
+    """What is added to the scores of a tile, and which of them count; None changes nothing."""
+
+    bias: Array | None
+    allowed: Array | None
+
+
+MaskOf: TypeAlias = Callable[[Tile], Mask]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How queries (batch, heads, queries, size) weigh their keys.
+
+    The products of queries and keys are scaled, capped, masked, and normalised beside the sink, the
+    score of a key without a value. A query that sees no key gets zeros.
+    """
+
+    scale: float
+    softcap: float = 0.0
+    mask: MaskOf | None = None
+    sink: Array | None = None
+    # Whether it is certain that the mask allows each query at least one key.
+    sees_some: bool = False
+    # Whether the mask is nothing but: no query sees a key at a later place than its own.
+    is_causal: bool = False
