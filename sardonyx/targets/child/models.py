@@ -108,11 +108,12 @@ def inputs_of(
             raise InvalidInput(
                 f"No input is called {name!r}; the model takes {', '.join(known) or 'none'}."
             )
-    shapes = {**job.shapes, **{n: np.shape(v) for n, v in job.inputs.items()}}
+    tensors = {name: v for name, v in job.inputs.items() if not known[name].container}
+    shapes = {**job.shapes, **{name: np.shape(value) for name, value in tensors.items()}}
     sizes = _named_sizes(known, shapes)
     arrays = {name: zeros(known[name], shape) for name, shape in job.shapes.items()}
     for info in infos:
-        if info.name not in shapes:
+        if info.name not in {**shapes, **job.inputs}:
             shape = [s if isinstance(s, int) else sizes.get(s or "", 1) for s in info.shape or ()]
             arrays[info.name] = zeros(info, shape)
     return {**arrays, **job.inputs}
