@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
@@ -56,7 +57,9 @@ LONG_COMPILE = 0.5
 # Bytes of results and temporaries that take longer to clear at each call than the call itself.
 LARGE_RESULTS = 2**22
 
-TWO_BITS = frozenset(("int2", "uint2"))
+# XLA has no code for them on any platform.
+SIX_BITS = frozenset(map(np.dtype, (ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)))
+TWO_BITS = frozenset(map(np.dtype, (ml_dtypes.int2, ml_dtypes.uint2)))
 
 # With fewer multiplications XLA has finished before another kernel would start.
 SMALLEST_PACKED = 2**14
@@ -149,12 +152,12 @@ class JaxBackend(JaxOperations):
         return _WITHOUT_X64.get(dtype.name, dtype)
 
     @cached_property
-    def missing_types(self) -> frozenset[str]:  # type: ignore[override]  # an attribute of the base
+    def missing_types(self) -> frozenset[np.dtype[Any]]:  # type: ignore[override]  # an attribute of the base
         """XLA for TPUs ends the process on arguments of two bits (libtpu 0.0.52)."""
-        return TWO_BITS if self._actual_device.platform == "tpu" else frozenset()
+        return SIX_BITS | TWO_BITS if self._actual_device.platform == "tpu" else SIX_BITS
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
-        if self.missing_types and value.dtype.name in self.missing_types:
+        if value.dtype in self.missing_types:
             return value
         # Also while JAX traces: the array is data, not a part of the trace.
         if self._is_on_cpu and isinstance(value, np.ndarray):

@@ -25,9 +25,9 @@ class Library(Conditions):
     name: ClassVar[str]
     # Whether its arrays can hold strings, so that they need not be computed on the host instead.
     holds_strings: ClassVar[bool] = False
-    # The names of NumPy's dtypes that its device lacks: such arrays stay NumPy's, and what reads or
+    # NumPy's dtypes that its device lacks: such arrays stay NumPy's, and what reads or
     # returns them is computed on the host.
-    missing_types: frozenset[str] = frozenset()
+    missing_types: frozenset[np.dtype[Any]] = frozenset()
     # The maximum bytes of a value that is much larger than its inputs; None stands for a part of
     # this machine's memory.
     largest_value: int | None = None

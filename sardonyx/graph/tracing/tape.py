@@ -317,10 +317,10 @@ class Tape:
         A static source is a constant of the program, and counts too.
         """
         dtypes = (*(source.dtype for source in sources), *requested_dtypes(call), *call.dtypes)
-        names = {dtype.name for dtype in dtypes if dtype is not None}
-        lacking = sorted(names & self.backend.missing_types)
+        lacking = self.backend.missing_types.intersection(dtypes)
         if lacking and not self._open_blocks:
-            self.recorder.note_workaround(f"steps on the host: the device has no {lacking[0]}")
+            first = min(dtype.name for dtype in lacking)
+            self.recorder.note_workaround(f"steps on the host: the device has no {first}")
         return bool(lacking)
 
     # -- steps ------------------------------------------------------------------------------------
