@@ -92,8 +92,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what `--one-in` leaves out; the path makes the choice another than that above."""
     one_in: int = config.getoption("--one-in")
+    part = config.getoption("--part") % one_in
     left_out = [
-        item for item in items if hasattr(item, "callspec") and crc32(item.nodeid.encode()) % one_in
+        item
+        for item in items
+        if hasattr(item, "callspec") and crc32(item.nodeid.encode()) % one_in != part
     ]
     config.hook.pytest_deselected(items=left_out)
     chosen = set(items).difference(left_out)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("libtpu", reason="no libtpu; pip install 'sardonyx[aot]'")
+pytest.importorskip("jax_cuda13_plugin", reason="no jax_cuda13_plugin; pip install 'sardonyx[aot]'")
+
 from sardonyx.targets.jobs import LOADED, PURE
 from sardonyx.targets.records import COMPILED, REFUSED
 from sardonyx.targets.worker import Worker
