@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any
 
 import onnx
@@ -47,13 +48,15 @@ def check(
     """
     check_level(strict)
     check_choice("precision", precision, (None, *PRECISIONS))
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
+        raise InvalidInput(f"'limit' is {limit!r:.100}: pass a number of seconds.")
     chosen = _targets(targets)
     for target in chosen:
         require_compiler(target)
     given = {"precision": precision, "strict": strict}
     options = {name: value for name, value in given.items() if value is not None}
     source = _sendable(model)
-    sizes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    sizes = {name: _shape(name, shape) for name, shape in (shapes or {}).items()}
 
     def job(target: Target) -> ModelJob:
         if not target.is_mesh:
@@ -69,6 +72,18 @@ def _targets(names: Sequence[str]) -> list[Target]:
     if isinstance(names, str) or not isinstance(names, Sequence) or not names:
         raise InvalidInput(f"The targets are {names!r:.100}: pass a list, as in ['v5e', 'h100'].")
     return list(map(named, names))
+
+
+def _shape(name: str, shape: Any) -> tuple[int, ...]:
+    try:
+        sizes = tuple(map(index, shape))
+    except TypeError:
+        sizes = (-1,)
+    if any(size < 0 for size in sizes):
+        raise InvalidInput(
+            f"The shape of '{name}' is {shape!r:.100}: pass whole numbers, as in (1, 3, 224, 224)."
+        )
+    return sizes
 
 
 def _sendable(model: Any) -> Any:

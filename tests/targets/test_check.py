@@ -79,9 +79,19 @@ def test_the_command_says_what_does_not_compile(capsys: pytest.CaptureFixture[st
         ({"targets": ["v5"]}, r"no target 'v5'"),
         ({"targets": ["v5e"], "precision": "low"}, r"no precision 'low'"),
         ({"targets": ["v5e"], "strict": "no"}, r"'strict'"),
+        ({"targets": ["v5e"], "limit": 0}, r"'limit' is 0"),
+        ({"targets": ["v5e"], "limit": float("nan")}, r"'limit' is nan"),
+        ({"targets": ["v5e"], "limit": "long"}, r"'limit' is 'long'"),
+        ({"targets": ["v5e"], "shapes": {"x": 5}}, r"shape of 'x' is 5"),
+        ({"targets": ["v5e"], "shapes": {"x": (1, -8)}}, r"shape of 'x'"),
+        ({"targets": ["v5e"], "shapes": {"x": "28"}}, r"shape of 'x'"),
+        ({"targets": ["v5e"], "shapes": {"x": (1, 8.5)}}, r"shape of 'x'"),
     ],
 )
-def test_arguments_that_are_wrong(arguments: dict[str, Any], message: str) -> None:
+def test_arguments_that_are_wrong(
+    arguments: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sardonyx.targets.api.require_compiler", lambda target: None)
     with pytest.raises(InvalidInput, match=message):
         sardonyx.check(ENCODER, **arguments)
 

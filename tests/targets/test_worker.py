@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -227,6 +228,29 @@ def test_inputs_beyond_this_machines_memory_take_none(target_worker: Worker) -> 
     facts = record.programs[0].facts
     assert facts is not None
     assert facts.plain_arguments == 4 * 20_000 * 1_000_000
+
+
+def test_empty_arrays_and_single_numbers(target_worker: Worker) -> None:
+    for shape in ((), (0,), (3, 0, 2)):
+        for target in TARGETS:
+            facts = compiled(target_worker, functions.widened, Spec(shape, F32), target=target)
+            assert facts.plain_arguments == 4 * int(np.prod(shape))
+
+
+def test_threads_share_a_worker(target_worker: Worker) -> None:
+    jobs = [
+        FunctionJob(functions.softmax, (Spec((8, n), F32),), named("h100")) for n in range(1, 7)
+    ]
+    with ThreadPoolExecutor(3) as pool:
+        records = list(pool.map(target_worker.run, jobs))
+    sizes = [r.programs[0].facts.plain_arguments for r in records if r.programs[0].facts]
+    assert sizes == [32 * n for n in range(1, 7)]
+
+
+def test_arguments_that_nothing_reads_are_not_passed(target_worker: Worker) -> None:
+    specs = (Spec((8, 8), F32), Spec((64, 64), F32))
+    facts = compiled(target_worker, functions.first, *specs, target="h100")
+    assert facts.plain_arguments == facts.arguments == 256
 
 
 def test_the_environment_of_the_caller_stays(target_worker: Worker) -> None:
