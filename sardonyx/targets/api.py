@@ -41,6 +41,11 @@ def check(
     The compiler runs in another process. A model that it refuses, a failure, an end of that process
     or more than `limit` seconds (600 by default) are results, not errors. Weights are not read,
     except those whose values decide the program.
+
+    >>> import sardonyx
+    >>> reports = sardonyx.check("examples/encoder.onnx", ["v5e", "h100"])  # doctest: +SKIP
+    >>> reports[0].is_compiled, reports[0].bound  # doctest: +SKIP
+    (True, ('memory', 1.8426373626373626e-07))
     """
     check_level(strict)
     check_choice("precision", precision, (None, *PRECISIONS))
