@@ -1,4 +1,4 @@
-"""What XLA's compilers for TPUs and GPUs refused, or compiled slowly, compiles or is on the host."""
+"""What XLA for TPUs and GPUs refused, or took long to compile, compiles or is on the host."""
 
 from __future__ import annotations
 
