@@ -59,7 +59,7 @@ def compilation(
         lowered = traced.lower(lowering_platforms=(target.platform,))
         built, workaround = compiled(lowered, target.platform)
         seconds = time.perf_counter() - start
-        facts, text = facts_of(traced, lowered, built, target.platform)
+        facts, text = facts_of(arguments, traced, lowered, built, target.platform)
         return Compilation(
             title, COMPILED, workaround or "", seconds, facts, text if keeps_text else ""
         )
