@@ -102,7 +102,7 @@ class Compilation:
 
     title: str
     outcome: str
-    # Why it was not compiled.
+    # Why it was not compiled, or only with other options than usual.
     reason: str = ""
     seconds: float = 0.0
     facts: Facts | None = None

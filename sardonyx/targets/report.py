@@ -208,7 +208,8 @@ class TargetReport:
         if calls:
             yield f"The programs call the host: {', '.join(calls)}."
         for program in self.record.programs:
-            if program.outcome != COMPILED and len(self.record.programs) > 1:
+            is_told = program.outcome != COMPILED and len(self.record.programs) == 1
+            if program.reason and not is_told:
                 yield f"{printable(program.title, LONGEST_NAME)}: {program.reason}"
         yield from map(printable, self.record.notes)
 

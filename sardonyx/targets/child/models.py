@@ -95,7 +95,7 @@ def _host_steps(segment: Segment) -> HostSteps:
 def _why_on_host(step: Step) -> str:
     if step.call.is_unsized:
         return "the shape of its result depends on data"
-    return "it reads or writes strings, or data on the host"
+    return "it reads or writes strings, data on the host, or a type that the device lacks"
 
 
 def inputs_of(

@@ -30,12 +30,18 @@ def are_wide_integers(*arrays: Any) -> bool:
 
 def divided(name: str, a: Any, b: Any, *, is_simplest: bool) -> Any:
     """The quotient or remainder with a name of the array API's, or `fmod`."""
-    on_tpu, general = _DIVISIONS[name]
+    general = _DIVISIONS[name][1]
     dtype = jnp.result_type(a, b)
     if is_simplest or dtype.name not in WIDE_INTEGERS:
         return general(a, b)
-    a, b = jnp.broadcast_arrays(*(jnp.asarray(x, dtype) for x in (a, b)))
-    return _chosen(on_tpu, general, a, b)
+    return _divided(name, jnp.asarray(a, dtype), jnp.asarray(b, dtype))
+
+
+@partial(jax.jit, static_argnums=0)
+def _divided(name: str, a: Any, b: Any) -> Any:
+    """Both forms, which are traced and lowered once for all operands of one shape."""
+    on_tpu, general = _DIVISIONS[name]
+    return _chosen(on_tpu, general, *jnp.broadcast_arrays(a, b))
 
 
 def matmul(a: Any, b: Any) -> Any:
