@@ -48,12 +48,14 @@ if TYPE_CHECKING:
     from sardonyx.exporting.artefact import Artefact
     from sardonyx.exporting.model import ExportedModel
     from sardonyx.sharding.model import ShardedModel
+    from sardonyx.targets.report import TargetReport
 
-# Their modules import JAX, which `import sardonyx` does not.
+# Their modules import JAX, or what starts processes, which `import sardonyx` does not.
 _LAZY = {
     "Artefact": "sardonyx.exporting.artefact",
     "ExportedModel": "sardonyx.exporting.model",
     "ShardedModel": "sardonyx.sharding.model",
+    "TargetReport": "sardonyx.targets.report",
 }
 
 __all__ = [
@@ -82,6 +84,7 @@ __all__ = [
     "ShardedModel",
     "Stats",
     "Strings",
+    "TargetReport",
     "Unsized",
     "Value",
     "ValueInfo",
