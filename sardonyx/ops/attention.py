@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from functools import reduce
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
-from sardonyx.backends.operations.scores import Mask, Scoring, Tile
+from sardonyx.backends.operations.scores import Mask, MaskOf, Scoring, Tile
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Softmax, softmax_below
 from sardonyx.ops.axes import require_shape
@@ -58,7 +58,7 @@ def Attention(
     q = _by_head(xp, Q, q_num_heads, "q_num_heads")
     k = _by_head(xp, K, kv_num_heads, "kv_num_heads")
     v = _by_head(xp, V, kv_num_heads, "kv_num_heads")
-    key, value = _after(xp, past_key, k), _after(xp, past_value, v)
+    key, value = after(xp, past_key, k), after(xp, past_value, v)
     _check_heads(q, key, value)
 
     shape = (*q.shape[:3], key.shape[2])
@@ -75,21 +75,13 @@ def Attention(
             allowed.append(tile.keys < nonpad_kv_seqlen)
         return _joined(xp, None if mask is None else tile.cut(mask), allowed)
 
-    def general(q: Array, key: Array, value: Array) -> tuple[Array, ...]:
-        scores = _scores(xp, q, key, scale)
-        capped = _softcapped(xp, scores, softcap)
-        biased = _masked(xp, capped, mask_of(_whole(xp, shape)))
-        weights = xp.astype(_softmax(xp, biased, softmax_precision), Q.dtype)
-        return _mixed(xp, weights, value), scores, capped, biased, weights
-
+    steps = _Steps(xp, _scale_of(q, scale), softcap, mask_of, softmax_precision)
     _check_window(*window[:2])
-    if outputs == ALL_OUTPUTS or not _is_in_float32(xp, q.dtype, softmax_precision):
-        Y, *shown = general(q, key, value)
+    if outputs == ALL_OUTPUTS:
+        Y, *shown = steps.run(q, key, value)
     else:
-        shown = []
         sees_some = mask is None and nonpad_kv_seqlen is None and left_window_size < 0
-        scoring = Scoring(_scale_of(q, scale), softcap, mask_of, sees_some=sees_some)
-        Y = xp.attention_like(lambda *arrays: general(*arrays)[0], q, key, value, scoring)
+        Y, shown = steps.values(q, key, value, sees_some=sees_some), []
     if Q.ndim == 3:
         Y = xp.reshape(xp.permute_dims(Y, (0, 2, 1, 3)), (*Q.shape[:2], q.shape[1] * v.shape[3]))
     return (Y, key, value, *shown[qk_matmul_output_mode : qk_matmul_output_mode + 1])
@@ -242,7 +234,7 @@ def _split_in_heads(xp: Backend, x: Array, heads: int | None, name: str) -> Arra
     return xp.reshape(x, (*x.shape[:2], heads, x.shape[2] // heads))
 
 
-def _after(xp: Backend, past: Array | None, x: Array) -> Array:
+def after(xp: Backend, past: Array | None, x: Array) -> Array:
     if past is None:
         return x
     if past.ndim != 4 or (*past.shape[:2], past.shape[3]) != (*x.shape[:2], x.shape[3]):
@@ -260,6 +252,42 @@ def _check_heads(q: Array, k: Array, v: Array) -> None:
 
 
 # -- scores ---------------------------------------------------------------------------------------
+
+
+class _Steps(NamedTuple):
+    """What attention does from the scores on."""
+
+    xp: Backend
+    scale: float
+    softcap: float
+    mask_of: MaskOf
+    softmax_precision: DType | None
+
+    def values(self, q: Array, k: Array, v: Array, *, sees_some: bool = False) -> Array:
+        """Return the values that each query reads."""
+
+        def general(q: Array, k: Array, v: Array) -> Array:
+            return self.run(q, k, v)[0]
+
+        if not _is_in_float32(self.xp, q.dtype, self.softmax_precision):
+            return general(q, k, v)
+        scoring = Scoring(self.scale, self.softcap, self.mask_of, sees_some=sees_some)
+        return self.xp.attention_like(general, q, k, v, scoring)
+
+    def run(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """Return the same values, and the scores in four stages."""
+        scores = self.xp.attention_scores(q, k, self.scale)
+        capped = _softcapped(self.xp, scores, self.softcap)
+        biased = _masked(self.xp, capped, self.mask_of(whole_tile(self.xp, scores.shape)))
+        weights = self.xp.astype(_softmax(self.xp, biased, self.softmax_precision), q.dtype)
+        return _mixed(self.xp, weights, v), scores, capped, biased, weights
+
+
+def values_by_scores(
+    xp: Backend, q: Array, k: Array, v: Array, scale: float | None, mask_of: MaskOf
+) -> Array:
+    """Return the values that each query reads, for arrays by head and a mask that is a function."""
+    return _Steps(xp, _scale_of(q, scale), 0.0, mask_of, None).values(q, k, v)
 
 
 def _scores(xp: Backend, q: Array, k: Array, scale: float | None) -> Array:
@@ -326,7 +354,7 @@ def _by_sample(xp: Backend, lengths: Array, batch: int, longest: int) -> Array:
     return xp.reshape(lengths, (batch, 1, 1, 1))
 
 
-def _whole(xp: Backend, shape: Ints) -> Tile:
+def whole_tile(xp: Backend, shape: Ints) -> Tile:
     """Return the tile of all scores."""
     queries, keys = xp.arange(shape[2]), xp.arange(shape[3])
     return Tile(xp.reshape(queries, (-1, 1)), keys, lambda array: array)

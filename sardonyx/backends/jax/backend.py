@@ -246,6 +246,11 @@ class JaxBackend(JaxOperations):
         return not self._is_on_cpu
 
     @property
+    def attends(self) -> bool:  # type: ignore[override]  # an attribute of the base
+        """Off the CPU, where XLA has kernels for attention if it is one operation."""
+        return not self._is_on_cpu
+
+    @property
     def interprets(self) -> bool:
         is_exact = self.precision != "bfloat16" and not self.checked
         return self.compiled and is_exact and self.reason_to_wait is None

@@ -27,6 +27,10 @@ class InsideBackend(JaxBackend):
         super().__init__()
         self._precision = precision
 
+    @property
+    def product_precision(self) -> str | None:
+        return self._precision
+
     def _factors(self, a: Any, b: Any) -> Factors:
         # The form for convolutions has derivatives of every kind.
         return of_convolution(self._precision, a, b)

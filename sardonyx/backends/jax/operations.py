@@ -22,6 +22,7 @@ from sardonyx.backends.jax.xla_cpu import platforms, sorting
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
 from sardonyx.backends.jax.xla_tpu import platforms as elsewhere
 from sardonyx.backends.on_device import OnDevice
+from sardonyx.backends.operations.scores import Scoring, scoring_with
 from sardonyx.backends.strides import axis_order, dense_strides, same_layout
 
 # XLA takes a time that grows with the square of the number of arrays that are concatenated.
@@ -64,18 +65,32 @@ class JaxOperations(OnDevice):
             return general(total)
         return lax.platform_dependent(total, cpu=general, default=softmax.nonzero_total)
 
-    def attention_like(self, general: Any, q: Any, k: Any, v: Any, scoring: Any) -> Any:
+    def attention_like(self, general: Any, q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
         if self.settings.simplest or not attention.is_supported(q, k, v):
             return general(q, k, v)
-        options = {"scoring": scoring, "precision": self.settings.precision}
-        return lax.platform_dependent(
-            q,
-            k,
-            v,
-            cpu=general,
-            tpu=partial(attention.attended_on_tpu, **options),
-            default=partial(attention.attended, **options),
-        )
+        precision = self.product_precision
+        on_tpu = partial(attention.attended_on_tpu, scoring=scoring, precision=precision)
+        on_gpu = partial(attention.attended, scoring=scoring, precision=precision)
+        return lax.platform_dependent(q, k, v, cpu=general, tpu=on_tpu, default=on_gpu)
+
+    def attention(
+        self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False
+    ) -> Any:
+        if q.ndim == 3:
+            # An axis before the heads changes nothing.
+            q, k, v = (x[None] for x in (q, k, v))
+            return self.attention(q, k, v, bias, scale=scale, is_guarded=is_guarded)[0]
+        plain = partial(super().attention, bias=bias, scale=scale)
+        if not is_guarded:
+            return self.attention_like(plain, q, k, v, scoring_with(bias, scale))
+        # What the general form does for its own weights, the others do for their results.
+        guarded = partial(plain, is_guarded=True)
+        return self.attention_like(guarded, q, k, v, scoring_with(bias, scale, is_guarded=True))
+
+    @property
+    def product_precision(self) -> str | None:
+        """How exactly float32 is multiplied; None if JAX's own setting says it."""
+        return self.settings.precision
 
     def detached(self, x: Any) -> Any:
         return lax.stop_gradient(x)

@@ -34,14 +34,25 @@ class Scoring:
     """How queries (batch, heads, queries, size) weigh their keys.
 
     The products of queries and keys are scaled, capped, masked, and normalised beside the sink, the
-    score of a key without a value. A query that sees no key gets zeros.
+    score of a key without a value.
     """
 
     scale: float
     softcap: float = 0.0
     mask: MaskOf | None = None
     sink: Array | None = None
+    # Whether a query whose scores are all minus infinity gets zeros, and not NaN.
+    zeros_without_keys: bool = True
+    # Whether a query gets zeros if its values would be NaN.
+    zeros_for_nan: bool = False
     # Whether it is certain that the mask allows each query at least one key.
     sees_some: bool = False
-    # Whether the mask is nothing but: no query sees a key at a later place than its own.
-    is_causal: bool = False
+
+
+def scoring_with(bias: Array | None, scale: float, *, is_guarded: bool = False) -> Scoring:
+    """Return the scoring that adds a bias, if there is one, and forbids no key."""
+
+    def mask(tile: Tile) -> Mask:
+        return Mask(None if bias is None else tile.cut(bias), None)
+
+    return Scoring(scale, mask=mask, zeros_without_keys=is_guarded, zeros_for_nan=is_guarded)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from sardonyx.backends.base import Backend
+from sardonyx.backends.operations.scores import Mask, Tile
 from sardonyx.backends.standard import Array
 from sardonyx.ops import attention
 from sardonyx.ops.axes import require_shape
@@ -72,8 +78,9 @@ def attended(
     is_causal: int,
     scale: float,
     beams: Array | None = None,
-) -> tuple[Array, Array, Array, Array]:
-    """Return the values that each query reads, all keys, all values and the scores.
+    shows_scores: bool = False,
+) -> tuple[Array, Array, Array, Array | None]:
+    """Return the values that each query reads, all keys, all values and perhaps the scores.
 
     `new` are queries, keys and values by head. `past` are keys and values, and the number of rows
     in use where they are buffers, to which the new rows are written. `masks` are a mask, a bias,
@@ -96,7 +103,7 @@ def attended(
         keys = values = None
     shape = (*q.shape[:3], total)
     before = total - new[1].shape[2] if start is None else start
-    added = score_bias(
+    bias_of = score_bias(
         xp,
         shape,
         q.dtype,
@@ -105,12 +112,28 @@ def attended(
         filter_value=mask_filter_value,
         past=before if is_causal else None,
     )
+    if lengths is None and not shows_scores:
+        key, value = attention.after(xp, keys, k), attention.after(xp, values, v)
+        mask_of = partial(_masked_by, xp, bias_of, q.dtype)
+        y = attention.values_by_scores(xp, q, key, value, scale or None, mask_of)
+        return joined_heads(xp, y), key, value, None
+    added = bias_of(attention.whole_tile(xp, shape))
     y, key, value, scores = attention.Attention(
         xp, q, k, v, added, keys, values, lengths, scale=scale or None, qk_matmul_output_mode=2
     )
     if buffers is not None:
         key, value = buffers
     return joined_heads(xp, y), key, value, scores[..., :total]
+
+
+def _masked_by(
+    xp: Backend, bias_of: Callable[[Tile], Array | None], dtype: Any, tile: Tile
+) -> Mask:
+    bias = bias_of(tile)
+    if bias is None:
+        return Mask(None, None)
+    bias = xp.astype(bias, dtype)
+    return Mask(bias, xp.not_equal(bias, -math.inf))
 
 
 def projected(

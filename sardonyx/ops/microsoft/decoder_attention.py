@@ -50,7 +50,7 @@ def DecoderMaskedMultiHeadAttention(
             query[..., size : 2 * size],
             query[..., 2 * size :],
         )
-    return attended(
+    y, keys, values, scores = attended(
         xp,
         biased_by_head(xp, query, key, value, bias, num_heads),
         (past_key, past_value, past_sequence_length if past_present_share_buffer else None),
@@ -58,7 +58,10 @@ def DecoderMaskedMultiHeadAttention(
         beams=cache_indirection,
         is_causal=0,
         scale=scale,
+        shows_scores=True,
     )
+    assert scores is not None
+    return y, keys, values, scores
 
 
 @op(domain="com.microsoft")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.operations.scores import Tile
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_broadcasts
 from sardonyx.ops.definition import Ints
@@ -21,8 +23,8 @@ def score_bias(
     *,
     filter_value: float,
     past: Array | int | None,
-) -> Array | None:
-    """Return what to add to scores of this shape and dtype, or None if it is nothing.
+) -> Callable[[Tile], Array | None]:
+    """Return a function of what to add to scores of this shape and dtype; None adds nothing.
 
     A masked key gets `filter_value`. If `past` is the number of keys before the first query's own,
     later keys get the lowest number. Both are finite: where all keys are masked, none is.
@@ -32,16 +34,22 @@ def score_bias(
         xp.asarray(value, dtype=dtype) for value in (0.0, lowest, max(filter_value, lowest))
     )
     visible = None if mask is None else _visible(xp, mask, shape)
-    bias = None if visible is None else xp.where(visible, zero, masked)
-    # onnxruntime lets the last query see all keys, so a single query needs no mask.
-    if past is not None and shape[2] > 1:
-        query = xp.reshape(xp.arange(shape[2]), (-1, 1))
-        own = (xp.arange(shape[3]) <= query + past) | xp.equal(query, shape[2] - 1)
-        bias = xp.where(own, zero if bias is None else bias, least)
-    if attention_bias is None:
-        return bias
-    require_broadcasts("attention_bias", attention_bias, shape)
-    return attention_bias if bias is None else attention_bias + bias
+    if attention_bias is not None:
+        require_broadcasts("attention_bias", attention_bias, shape)
+
+    def of_tile(tile: Tile) -> Array | None:
+        bias = None if visible is None else xp.where(tile.cut(visible), zero, masked)
+        # onnxruntime lets the last query see all keys, so a single query needs no mask.
+        if past is not None and shape[2] > 1:
+            is_last = xp.equal(tile.queries, shape[2] - 1)
+            own = (tile.keys <= tile.queries + past) | is_last
+            bias = xp.where(own, zero if bias is None else bias, least)
+        if attention_bias is None:
+            return bias
+        cut = tile.cut(attention_bias)
+        return cut if bias is None else cut + bias
+
+    return of_tile
 
 
 def _visible(xp: Backend, mask: Array, shape: Ints) -> Array | None:

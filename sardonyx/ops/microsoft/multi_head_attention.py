@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_shape
-from sardonyx.ops.definition import op
+from sardonyx.ops.definition import Outputs, op
 from sardonyx.ops.microsoft.attention import attended, by_head
 
 
@@ -25,16 +25,17 @@ def MultiHeadAttention(
     *,
     mask_filter_value: float = -10000.0,
     num_heads: int,
+    outputs: Outputs = Outputs(4),  # noqa: B008
     scale: float = 0.0,
     unidirectional: int = 0,
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, ...]:
     """Attend by head; keys and values of four axes are those of an encoder, or of the past.
 
     With `past_sequence_length`, the past is a buffer with room for the new rows.
     """
     if (past_key is None) != (past_value is None):
         raise ValueError("past_key and past_value go together; one of them is missing")
-    return attended(
+    results = attended(
         xp,
         biased_by_head(xp, query, key, value, bias, num_heads),
         (past_key, past_value, past_sequence_length),
@@ -42,7 +43,9 @@ def MultiHeadAttention(
         beams=cache_indirection,
         is_causal=unidirectional,
         scale=scale,
+        shows_scores=outputs > 3,
     )
+    return tuple(x for x in results if x is not None)
 
 
 def biased_by_head(

@@ -10,15 +10,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from sardonyx.backends.jax import shard_map
 from sardonyx.backends.jax.accelerators.scores import (
     Products,
+    divisor_of,
     mask_of,
     masked,
     scaled_scores,
     shift_of,
     tile_at,
 )
-from sardonyx.backends.jax.accelerators.softmax import below_top, nonzero_total
+from sardonyx.backends.jax.accelerators.softmax import below_top
 from sardonyx.backends.operations.scores import Scoring
 
 # Scores of one block, of all samples and heads together.
@@ -83,9 +85,12 @@ def _of_queries(attention: _Attention, begin: Any) -> Any:
     row = jnp.minimum(begin, q.shape[2] - size)
     q = lax.dynamic_slice_in_dim(q, row, size, axis=2)
     step = jax.checkpoint(partial(_with_keys, attention, q, row))
+    starts = _starts(attention.k.shape[2], attention.keys)
     nothing = _before_all_keys(attention, q)
-    mixed, _ = lax.scan(step, nothing, _starts(attention.k.shape[2], attention.keys))
-    return mixed.values / nonzero_total(mixed.total)
+    if shard_map.is_manual():
+        nothing = _Mixed(*shard_map.settled(lambda *c: step(_Mixed(*c), starts[0])[0], nothing))
+    mixed, _ = lax.scan(step, nothing, starts)
+    return mixed.values / divisor_of(mixed.total, attention.scoring)
 
 
 def _before_all_keys(attention: _Attention, q: Any) -> _Mixed:
@@ -94,7 +99,8 @@ def _before_all_keys(attention: _Attention, q: Any) -> _Mixed:
     if sink is not None:
         top = jnp.broadcast_to(sink, top.shape)
     values = jnp.zeros((*q.shape[:3], attention.v.shape[3]), jnp.float32)
-    return _Mixed(lax.stop_gradient(top), jnp.exp(below_top(top, shift_of(top))), values)
+    total = jnp.exp(below_top(top, shift_of(top)))
+    return _Mixed(lax.stop_gradient(top), total, values)
 
 
 def _with_keys(

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from sardonyx.backends.jax.accelerators.softmax import nonzero_total
 from sardonyx.backends.jax.precision import of_product
 from sardonyx.backends.operations.scores import Mask, Scoring, Tile
 
@@ -91,3 +92,8 @@ def masked(scores: Any, mask: Mask) -> Any:
 def shift_of(top: Any) -> Any:
     """Return what to subtract from scores with these maxima: nothing where there is no key."""
     return lax.stop_gradient(jnp.where(top == -jnp.inf, jnp.zeros_like(top), top))
+
+
+def divisor_of(total: Any, scoring: Scoring) -> Any:
+    """Return the sum of the weights; where it is 0, it divides to NaN or to zeros."""
+    return nonzero_total(total) if scoring.zeros_without_keys else total
