@@ -41,7 +41,7 @@ IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round")
 
 
 class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
-    """One CUDA device. Matrix products of float32 are exact unless CUPY_TF32 says otherwise."""
+    """One CUDA device. Products of float32 are exact unless `precision` or CUPY_TF32 allow less."""
 
     name: ClassVar[str] = "cupy"
     # The limit of memory, and the devices in use: CuPy's pool has a limit for each device.
@@ -61,7 +61,8 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         self._pending = threading.local()
 
     def __reduce__(self) -> Any:
-        return CupyBackend, (self.device,), {"checked": self.checked}
+        state = {"checked": self.checked, "precision": self.precision}
+        return CupyBackend, (self.device,), state
 
     # -- the standard, where CuPy departs from it -------------------------------------------------
 
@@ -181,6 +182,9 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
     def erf(self, x: Any) -> Any:
         # CuPy has it for float32 and float64, and would give float64 for float16.
         return erf(x.astype(np.float32)).astype(x.dtype) if x.dtype.itemsize == 2 else erf(x)
+
+    def with_precision(self, precision: str) -> Any:
+        return self._changed(precision=precision)
 
     # -- conditions on data -----------------------------------------------------------------------
 

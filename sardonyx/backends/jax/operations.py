@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import jax
@@ -15,7 +15,7 @@ from jax.experimental.layout import Format, Layout
 from sardonyx.backends.jax import casts, indexing
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
-from sardonyx.backends.jax.precision import Factors, of_convolution, of_product
+from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution, of_product
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import platforms, sorting
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
@@ -131,8 +131,8 @@ class JaxOperations(OnDevice):
         a, b, options = self._factors(a, b)
         if a.ndim == b.ndim == 2:
             # The general form names its result's type, and derivatives may then not have float64.
-            return lax.dot(a, b, **options)
-        return jnp.matmul(a, b, **options)
+            return multiplied(lax.dot, a, b, **options)
+        return multiplied(jnp.matmul, a, b, **options)
 
     def _factors(self, a: Any, b: Any) -> Factors:
         return of_product(self.settings.precision, a, b)
@@ -150,7 +150,7 @@ class JaxOperations(OnDevice):
 
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
         a, b, options = self._factors(a, b)
-        return jnp.tensordot(a, b, axes, **options)
+        return multiplied(partial(jnp.tensordot, axes=axes), a, b, **options)
 
     def quotient(self, a: Any, b: Any) -> Any:
         wide = jnp.promote_types(a.dtype, jnp.float32)
