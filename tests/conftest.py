@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from zlib import crc32
@@ -10,6 +11,7 @@ import sardonyx
 from sardonyx.backends import available, find
 from sardonyx.backends.base import Backend
 from sardonyx.graph.programs.compiler import MODES, NOW
+from sardonyx.targets.worker import Worker
 from tests.support.strict_backend import StrictBackend
 
 # Each operator has cases for its opsets, dtypes and backends, of which a sixth run by default,
@@ -107,3 +109,12 @@ def _one_in(item: pytest.Item) -> int:
         return 1
     parents = item.path.parents
     return next((one for folder, one in ONE_IN_OF_FOLDERS.items() if folder in parents), 1)
+
+
+@pytest.fixture(scope="session")
+def target_worker() -> Iterator[Worker]:
+    """A process that compiles for TPUs and GPUs that are not here, for tests marked `aot`."""
+    for module in ("libtpu", "jax_cuda13_plugin"):
+        pytest.importorskip(module, reason=f"no {module}; pip install 'sardonyx[aot]'")
+    with Worker() as worker:
+        yield worker

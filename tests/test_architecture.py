@@ -49,6 +49,7 @@ ROOMS = (
     "lora",
     "exporting",
     "api",
+    "targets",
     "types",
     "directml",
     "onnx_backend",
@@ -69,7 +70,9 @@ OWN_FILES = {
         "exporting/symbols.py",
         "sharding/model.py",
         "sharding/weight_placement.py",
+        "targets/child/",
     ),
+    "jaxlib": ("targets/child/",),
     "cupy": ("backends/cupy/",),
     "cupyx": ("backends/cupy/",),
 }

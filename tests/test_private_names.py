@@ -25,6 +25,9 @@ import sardonyx
 from sardonyx.backends.jax.padding.rules import RULES
 
 PRIVATE = {
+    "jaxlib._jax.hlo_module_cost_analysis": (
+        "XLA's counts of a program, which its GPU compiler has only with a device."
+    ),
     "cupy._core.get_compute_type": "Whether CuPy was told to multiply in TF32: see CUPY_TF32.",
     "jax._src.xla_bridge.backends_are_initialized": (
         "Whether JAX has started: then memory cannot be configured, and a fork would hang."
@@ -64,6 +67,7 @@ PARAMS = {
     "jaxpr": "scan",
     "k": "top_k",
     "length": "scan",
+    "precision": "dot_general",
     "limit_indices": "slice",
     "mode": "gather",
     "num_keys": "sort",

@@ -1,0 +1,87 @@
+"""JAX on a device that is not here: programs are compiled for it, and run on the CPU if at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Executable, Replay
+from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.backends.jax.settings import Settings
+from sardonyx.errors import BackendUnavailable
+from sardonyx.targets.child.compiling import compilation, devices_of, stand_in
+from sardonyx.targets.names import Target
+from sardonyx.targets.records import Compilation
+
+# Gets each compilation, as it ends.
+Note = Callable[[Compilation], None]
+
+
+class TargetBackend(JaxBackend):
+    """The backend that `load` would have on the target's first device.
+
+    Programs whose results decide how a model goes on run on this machine's CPU.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        note: Note,
+        title: Callable[[], str],
+        *,
+        keeps_text: bool = False,
+        settings: Settings | None = None,
+    ) -> None:
+        super().__init__(settings=settings)
+        self._target = target
+        self._note = note
+        self._title = title
+        self._keeps_text = keeps_text
+
+    def __reduce__(self) -> Any:
+        raise TypeError("The backend of a target cannot be pickled: send the target's name.")
+
+    @property
+    def _actual_device(self) -> Any:
+        return devices_of(self._target)[0]
+
+    def _with(self, **choices: Any) -> Backend:
+        settings = replace(self.settings, **choices)
+        return TargetBackend(
+            self._target,
+            self._note,
+            self._title,
+            keeps_text=self._keeps_text,
+            settings=settings,
+        )
+
+    def with_checks(self) -> Backend:
+        raise BackendUnavailable(
+            "Checked programs are not compiled for hardware that is not here: leave out checked=."
+        )
+
+    def compile(
+        self,
+        replay: Replay,
+        arguments: Sequence[Any],
+        *,
+        donated: Sequence[int] = (),
+        name: str | None = None,
+    ) -> Executable:
+        """Compile for the target, and return a function that runs on the CPU."""
+        stand_ins = [stand_in(argument, self._actual_device) for argument in arguments]
+        self._note(
+            compilation(
+                self._title(),
+                replay,
+                stand_ins,
+                self._target,
+                donated=donated,
+                keeps_text=self._keeps_text,
+            )
+        )
+        return Executable(jax.jit(replay), None)
