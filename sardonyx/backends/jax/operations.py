@@ -99,6 +99,13 @@ class JaxOperations(OnDevice):
         write = getattr(x.at[within], combine or "set")
         return write(updates, mode="drop")
 
+    def write_rows(self, x: Any, rows: Any, updates: Any, *, axis: int) -> Any:
+        general = partial(super().write_rows, axis=axis)
+        if self.settings.simplest:
+            return general(x, rows, updates)
+        whole = partial(indexing.write_whole_rows, axis=axis)
+        return lax.platform_dependent(x, rows, updates, cpu=general, default=whole)
+
     def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
         x = jnp.moveaxis(x, axis, -1)
         kind = lax.FftType.IFFT if inverse else lax.FftType.FFT
