@@ -22,6 +22,7 @@ from sardonyx.limits import Limits
 from sardonyx.lora import apply_overlays, lora_init
 from sardonyx.ops.definition import op
 from sardonyx.sharding.api import shard
+from sardonyx.targets.api import check
 from sardonyx.to_jax.api import to_jax
 from sardonyx.to_jax.params import split_params
 from sardonyx.version import __version__
@@ -41,6 +42,7 @@ __all__ = [
     "UnsupportedModel",
     "__version__",
     "apply_overlays",
+    "check",
     "element_wise_identity",
     "export",
     "load",

@@ -94,8 +94,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     docs/accepted.md lists. `strict=True` refuses all of these. With `strict=False` they are
     accepted, and operators accept types that their schemas do not list.
 
-    `cache` names a folder for recordings and compiled programs, which the next process uses again.
-    Compiled programs are machine code, and JAX unpickles them, so the folder must be yours alone:
+    `cache` names a folder for recordings and compiled programs, or on CuPy compiled kernels, which
+    the next process uses again. They are machine code, and JAX unpickles its programs, so the
+    folder must be yours alone:
     it is created with mode 0700, and a folder that another user owns or can write to is refused. It
     holds at most 4 GiB; the entries that were not used for longest are deleted first.
 

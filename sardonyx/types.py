@@ -42,6 +42,7 @@ from sardonyx.ops.definition import (
     Value,
 )
 from sardonyx.sharding.report import Report
+from sardonyx.targets.report import TargetReport
 from sardonyx.to_jax.pure_function import PureFunction
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ __all__ = [
     "ShardedModel",
     "Stats",
     "Strings",
+    "TargetReport",
     "Unsized",
     "Value",
     "ValueInfo",

@@ -4,7 +4,8 @@
 
 #include "../driver/enqueue.h"
 
-#define API extern "C" __attribute__((visibility("default"))) int
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#define API EXPORT int
 
 namespace emulated {
 

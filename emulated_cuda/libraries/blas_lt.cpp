@@ -61,6 +61,8 @@ API cublasLtMatrixLayoutSetAttribute(Layout* layout, int attribute, const void* 
   }
 }
 
+EXPORT size_t cublasLtGetVersion() { return 130000; }
+
 API cublasLtMatmulDescCreate(Description** description, int compute, int scale) {
   *description = new Description;
   (*description)->compute = compute;

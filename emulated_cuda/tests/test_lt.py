@@ -161,3 +161,9 @@ def test_no_handle_is_created_during_a_capture(name: str) -> None:
 
 def test_cublas_finds_the_functions_of_cublaslt() -> None:
     assert BLAS.cublasLtMatmul
+
+
+def test_the_version_is_that_of_cublas() -> None:
+    lt.LIBRARY.cublasLtGetVersion.restype = ctypes.c_size_t
+    version = lt.LIBRARY.cublasLtGetVersion()
+    assert version == cupy.cuda.cublas.getVersion(cupy.cuda.device.get_cublas_handle())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,7 +39,7 @@ def compile_ahead(
         if recordings is None:
             raise InvalidInput(
                 f"The backend '{model.backend}' does not compile, so nothing can be cached: leave "
-                "out --backend, or pass --backend jax."
+                "out --backend, or pass --backend jax or cupy."
             )
         model.compile(*(_completed(model, signature) for signature in signatures))
         target = Path(path).with_suffix(SUFFIX) if output is None else Path(output)
@@ -47,12 +48,13 @@ def compile_ahead(
 
 
 def _report(target: Path, calls: int, seconds: float) -> str:
-    names = CacheFile(target).names()
-    programs = sum(name.endswith(".xla") for name in names)
+    endings = Counter(name.rpartition(".")[2] for name in CacheFile(target).names())
+    programs, kernels = endings["xla"], endings["cubin"]
     # One more notes that the model was checked.
-    recorded = max(0, sum(name.endswith(".kept") for name in names) - 1)
+    recorded = max(0, endings["kept"] - 1)
     size = target.stat().st_size
-    report = f"{target}: {_counted(programs, 'program')} for {_counted(recorded, 'call')}, "
+    made = _counted(kernels, "kernel") if kernels else _counted(programs, "program")
+    report = f"{target}: {made} for {_counted(recorded, 'call')}, "
     report += f"{size:,} bytes, compiled in {seconds:.1f} seconds"
     if recorded < calls:
         report += f"\n{_counted(calls - recorded, 'call')} will be traced again by each process"

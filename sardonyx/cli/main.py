@@ -12,6 +12,7 @@ from rich.table import Table
 from sardonyx.arguments import PRECISIONS
 from sardonyx.backends import find
 from sardonyx.cli.check import check
+from sardonyx.cli.check_targets import check_targets
 from sardonyx.cli.compile_ahead import SUFFIX, compile_ahead
 from sardonyx.cli.demo import demo
 from sardonyx.cli.operator_page import page
@@ -22,6 +23,9 @@ from sardonyx.graph.ir import Source
 from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.loading.read import read_model
 from sardonyx.printable import LONGEST_NAME, printable
+from sardonyx.targets.names import GENERATIONS, GPUS
+from sardonyx.targets.names import SUFFIX as SUFFIX_OF_GPUS
+from sardonyx.targets.worker import LIMIT
 
 # Maximum characters of a property: exporters write whole configurations into them.
 LONGEST_TEXT = 200
@@ -40,12 +44,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(_compiled(options))
             return 0
         if options.command == "check":
-            return check(options.model, options.shape, options.backend, options.device)
+            return _checked(options)
         show(options.model, options.backend)
     except SardonyxError as error:
         print(f"sardonyx: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _checked(options: argparse.Namespace) -> int:
+    if not options.target:
+        return check(options.model, options.shape, options.backend, options.device)
+    return check_targets(
+        options.model,
+        options.target,
+        options.shape,
+        precision=options.precision,
+        rules=options.rules,
+        mesh=options.mesh,
+        limit=options.limit,
+    )
 
 
 def _compiled(options: argparse.Namespace) -> str:
@@ -114,7 +132,8 @@ def _parser() -> argparse.ArgumentParser:
 def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Print the operators that sardonyx does not have; or the segments of a call, where each "
-        "runs and what it costs by the compiler's counts."
+        "runs and what it costs by the compiler's counts. With --target the model is compiled for "
+        "TPUs and GPUs that need not be here, which needs the extra 'aot'."
     )
     parser.add_argument("model", metavar="MODEL", help="the path of an ONNX file")
     parser.add_argument(
@@ -126,6 +145,32 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--backend", help="jax, cupy or numpy (default: the best installed)")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 or tpu")
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"{', '.join(GENERATIONS)}, v5e:2x2, {', '.join(GPUS)}, h100:8 or a {SUFFIX_OF_GPUS} "
+        "file; repeat it for others",
+    )
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, help="with --target, as in sardonyx.load"
+    )
+    parser.add_argument("--rules", help="with a mesh as target: data, tensor or annotations")
+    parser.add_argument(
+        "--mesh",
+        nargs="+",
+        default=[],
+        metavar="NAME=SIZE",
+        help="with a mesh as target, its axes, as in --mesh data=2 model=4 (default: data)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=LIMIT,
+        metavar="SECONDS",
+        help=f"with --target, the time for each (default: {LIMIT:g})",
+    )
 
 
 def _add_compile(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ class ModelJob:
     source: Any
     target: Target
     form: str = LOADED
-    # Shapes of inputs by name; sizes that neither these nor the model say are 1.
+    # Shapes of inputs by name. They say the sizes of named dimensions too; unknown sizes are 1.
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # Inputs by name, where values decide what the program is.
     inputs: Mapping[str, Any] = field(default_factory=dict)

@@ -100,9 +100,11 @@ def named(name: str) -> Target:
     """
     if not isinstance(name, str):
         raise InvalidInput(f"A target is a name, not {name!r:.100}: pass {_CHOICES}.")
-    head, colon, tail = name.rpartition(":") if ":" in name else (name, "", "")
+    head, colon, tail = name, "", ""
+    if ":" in name and not name.endswith(SUFFIX):
+        head, colon, tail = name.rpartition(":")
     if head in GENERATIONS:
-        return _tpu(name, head, tail if colon else "")
+        return _tpu(name, head, tail)
     is_path = head.endswith(SUFFIX)
     if head not in GPUS and not is_path:
         raise InvalidInput(f"There is no target {name!r}: pass {_CHOICES}.")

@@ -18,6 +18,10 @@ COMPILED, REFUSED, FAILED, TIMED_OUT, ABORTED = OUTCOMES = (
 )
 
 
+# XLA's instructions that only copy; on TPUs the later two run beside other kernels.
+_COPIES = frozenset({"copy", "copy-start", "slice-start"})
+
+
 @dataclass(frozen=True)
 class Collective:
     """One kind of communication between the devices: how often a call does it, and its bytes."""
@@ -41,7 +45,8 @@ class Facts:
     optimised_operations: float
     # Bytes that the kernels read and write; on TPUs those in the chip's own memory too.
     accessed: float
-    # Bytes of arguments and results: each crosses the device's memory at least once.
+    # Bytes of arguments and results that cross the device's memory at least once: of a table that
+    # is only looked up, the rows.
     least_moved: int
     # Bytes in the device's memory.
     arguments: int
@@ -82,7 +87,7 @@ class Facts:
     @property
     def copies(self) -> int:
         """The number of copies."""
-        return self.kinds.get("copy", 0) + self.kinds.get("copy-start", 0)
+        return sum(count for kind, count in self.kinds.items() if kind in _COPIES)
 
     @property
     def peak(self) -> int:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection, Pipe
 from tempfile import TemporaryFile
+from threading import Lock
 from types import TracebackType
 from typing import IO, Any
 
@@ -58,6 +59,7 @@ class Worker:
         self.limit = limit
         self.most_jobs = most_jobs
         self._child: _Child | None = None
+        self._lock = Lock()
 
     def __enter__(self) -> Worker:
         return self
@@ -80,12 +82,16 @@ class Worker:
         """Return the record of a job. Only arguments that cannot be pickled raise an error."""
         require_compiler(job.target)
         message = _pickled(job)
+        with self._lock:  # Threads may share a worker, which serves one after the other.
+            return self._run(message, job.target, self.limit if limit is None else limit)
+
+    def _run(self, message: bytes, target: Target, limit: float) -> Record:
         if self._child is not None and (self._child.ended or self._child.jobs >= self.most_jobs):
             self.close()
         if self._child is None:
             self._child = _Child()
         try:
-            record = self._child.run(message, job.target, self.limit if limit is None else limit)
+            record = self._child.run(message, target, limit)
         except BaseException:  # An interruption leaves the child in the middle of a job.
             self.close()
             raise

@@ -433,17 +433,17 @@ def test_a_loop_is_one_call_between_kernels(cupy_backend: CupyBackend) -> None:
 
 
 def test_kernels_are_compiled_ahead_of_calls(cupy_backend: CupyBackend) -> None:
-    from sardonyx.backends.cupy.fused_segments import compiled_kernel  # noqa: PLC0415
+    from sardonyx.backends.cupy.compiled_kernels import kernel_of_cupys  # noqa: PLC0415
 
     text = """<ir_version: 10, opset_import: ["": 22]>
     g (float[n, 3] x) => (float[n, 3] y) { a = Sin(x) b = Add(a, x) y = Mul(b, b) }"""
     model = sardonyx.load(parser.parse_model(text), backend=cupy_backend)
     model.compile({"x": (17, 3)})
-    compiled = compiled_kernel.cache_info().misses
+    compiled = kernel_of_cupys.cache_info().misses
     x = np.ones((17, 3), np.float32)
     for _ in range(2):
         np.testing.assert_allclose(model(x), np.square(np.sin(x) + x), rtol=1e-6)
-    assert compiled_kernel.cache_info().misses == compiled
+    assert kernel_of_cupys.cache_info().misses == compiled
 
 
 def test_what_cannot_be_traced_runs_step_by_step(cupy_backend: CupyBackend) -> None:

@@ -31,7 +31,7 @@ from tests.zoo.recording import FOLDER as ZOO
 from tests.zoo.recording import restored
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
-# As CuPy compiles them: see backends/cupy/fused_segments.py.
+# As CuPy compiles them: see backends/cupy/compiled_kernels.py.
 OPTIONS = ("-fmad=false", "--std=c++17")
 
 

@@ -61,7 +61,9 @@ def test_other_names_are_refused_with_the_way_out(name: Any) -> None:
 
 
 def test_a_file_describes_a_gpu(tmp_path: Path) -> None:
-    path = tmp_path / "other.txtpb"
+    folder = tmp_path / "with:colon"
+    folder.mkdir()
+    path = folder / "other.txtpb"
     path.write_text(
         'device_description_str: "NVIDIA Other"\n'
         "gpu_device_info { memory_bandwidth: 1000000000000 device_memory_size: 24000000000 }\n"
@@ -70,6 +72,7 @@ def test_a_file_describes_a_gpu(tmp_path: Path) -> None:
     assert (target.kind, target.chips, target.platform) == ("NVIDIA Other", 2, "cuda")
     assert (target.rates.memory, target.rates.bandwidth) == (24e9, 1e12)
     assert target.rates.bfloat16 is None
+    assert named(str(path)).chips == 1
 
 
 def test_a_file_without_a_description_is_refused(tmp_path: Path) -> None:

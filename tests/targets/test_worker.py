@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import parser
+from onnx import TensorProto, helper, parser
 
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
@@ -227,6 +229,66 @@ def test_inputs_beyond_this_machines_memory_take_none(target_worker: Worker) -> 
     facts = record.programs[0].facts
     assert facts is not None
     assert facts.plain_arguments == 4 * 20_000 * 1_000_000
+
+
+def with_sparse_weight(folder: Path, rows: int, columns: int) -> Path:
+    """A model of one product, whose weight is a file that takes no space."""
+    weight = TensorProto(
+        name="w",
+        data_type=TensorProto.FLOAT,
+        dims=[rows, columns],
+        data_location=TensorProto.EXTERNAL,
+    )
+    weight.external_data.add(key="location", value="w.data")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, rows])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, columns])
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y])
+    graph.initializer.append(weight)
+    with (folder / "w.data").open("wb") as file:
+        file.truncate(4 * rows * columns)
+    path = folder / "model.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_beyond_this_machines_memory_stay_unread(
+    target_worker: Worker, form: str, tmp_path: Path
+) -> None:
+    path = with_sparse_weight(tmp_path, 100_000, 100_000)
+    name = "v5p:2x2x1" if form == SHARDED else "v5p"
+    options = {"rules": "tensor"} if form == SHARDED else {}
+    start = time.monotonic()
+    record = target_worker.run(ModelJob(str(path), named(name), form, options=options))
+    assert record.outcome == COMPILED, record.reason
+    assert time.monotonic() - start < 60
+    facts = record.programs[0].facts
+    assert facts is not None
+    parts = named(name).devices
+    assert facts.plain_arguments == 4 * 100_000 * (100_000 // parts + 8)
+
+
+def test_empty_arrays_and_single_numbers(target_worker: Worker) -> None:
+    for shape in ((), (0,), (3, 0, 2)):
+        for target in TARGETS:
+            facts = compiled(target_worker, functions.widened, Spec(shape, F32), target=target)
+            assert facts.plain_arguments == 4 * int(np.prod(shape))
+
+
+def test_threads_share_a_worker(target_worker: Worker) -> None:
+    jobs = [
+        FunctionJob(functions.softmax, (Spec((8, n), F32),), named("h100")) for n in range(1, 7)
+    ]
+    with ThreadPoolExecutor(3) as pool:
+        records = list(pool.map(target_worker.run, jobs))
+    sizes = [r.programs[0].facts.plain_arguments for r in records if r.programs[0].facts]
+    assert sizes == [32 * n for n in range(1, 7)]
+
+
+def test_arguments_that_nothing_reads_are_not_passed(target_worker: Worker) -> None:
+    specs = (Spec((8, 8), F32), Spec((64, 64), F32))
+    facts = compiled(target_worker, functions.first, *specs, target="h100")
+    assert facts.plain_arguments == facts.arguments == 256
 
 
 def test_the_environment_of_the_caller_stays(target_worker: Worker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -19,6 +20,7 @@ from sardonyx.backends.conditions import BadData, Condition
 from sardonyx.backends.cupy import bit_functions
 from sardonyx.backends.cupy.bit_functions import LIBRARY, BitFunctions, carrying, computed, moved
 from sardonyx.backends.cupy.bits import Bits, fetched
+from sardonyx.backends.cupy.compiled_kernels import KernelFolder
 from sardonyx.backends.cupy.cudnn.operations import CudnnOperations
 from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
 from sardonyx.backends.cupy.exchange import imported, uploaded
@@ -61,8 +63,8 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         self._pending = threading.local()
 
     def __reduce__(self) -> Any:
-        state = {"checked": self.checked, "precision": self.precision}
-        return CupyBackend, (self.device,), state
+        names = ("checked", "folder", "precision")
+        return CupyBackend, (self.device,), {name: getattr(self, name) for name in names}
 
     # -- the standard, where CuPy departs from it -------------------------------------------------
 
@@ -270,6 +272,15 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         with residents.creating():
             array = value if self.owns(value) else self.put(value)
         return residents.lease(array)
+
+    @property
+    def identity(self) -> str:
+        name = cupy.cuda.runtime.getDeviceProperties(self.device)["name"].decode()
+        capability = cupy.cuda.Device(self.device).compute_capability
+        return f"{self.name} {name} {capability} {self.checked} {self.precision}"
+
+    def with_cache(self, folder: str | os.PathLike[str] | None) -> Any:
+        return self._changed(folder=None if folder is None else KernelFolder(folder))
 
     def release(self) -> None:
         """Give the blocks that CuPy's pools retain back to the device, and to the host."""

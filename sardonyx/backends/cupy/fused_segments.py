@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import cache
 from typing import Any
 
 import cupy
@@ -13,6 +12,7 @@ from cupy.cuda.memory import OutOfMemoryError
 from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
 from sardonyx.backends.cupy.bits import data_of, new_array
+from sardonyx.backends.cupy.compiled_kernels import KernelFolder, kernel_of_cupys
 from sardonyx.backends.cupy.segment_graphs import SegmentGraphs
 from sardonyx.backends.cupy.streams import current_stream
 from sardonyx.backends.cupy.transforms import transformed
@@ -21,9 +21,6 @@ from sardonyx.backends.fusion.kernel_source import KernelSource
 from sardonyx.backends.fusion.program import Program, fused
 from sardonyx.backends.fusion.steps import Launch, NotFused
 from sardonyx.backends.standard import Shape
-
-# Without fused multiply-add a chain of steps gives the same in one kernel as in several.
-OPTIONS = ("-fmad=false",)
 
 
 class FusedSegments(Backend):
@@ -82,8 +79,10 @@ class FusedSegments(Backend):
         return transformed(x, axis, inverse)
 
     def launcher(self, source: KernelSource) -> Launch:
-        kernel = compiled_kernel(source.source, source.name)
-        kernel.compile()
+        if isinstance(self.folder, KernelFolder):
+            kernel = self.folder.kernel(source)
+        else:
+            kernel = kernel_of_cupys(source.source, source.name)
         grid, block = (source.blocks,), (source.threads,)
 
         def launch(arrays: Sequence[Any]) -> None:
@@ -125,9 +124,3 @@ class FusedSegment:
             # The steps one by one raise the same, and name the node.
             pass
         return self.plain(*arrays)
-
-
-@cache
-def compiled_kernel(source: str, name: str) -> Any:
-    """Return a kernel, the same one for equal sources; CuPy's folder of kernels has it compiled."""
-    return cupy.RawKernel(source, name, OPTIONS)

@@ -23,7 +23,7 @@ from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
 from sardonyx.backends.jax import first_tier, inline, memory, messages, nans, onednn, processes
-from sardonyx.backends.jax.cache import CompiledFolder
+from sardonyx.backends.jax.cache import ExecutableFolder
 from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.costs import bytes_made_anew, costs_of
@@ -166,7 +166,7 @@ class JaxBackend(JaxOperations):
         return JaxBackend(self.device, jit=False, settings=self.settings)
 
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
-        return self._with(cache=None if folder is None else CompiledFolder(folder))
+        return self._with(cache=None if folder is None else ExecutableFolder(folder))
 
     def with_precision(self, precision: str) -> Backend:
         return self._with(precision=precision)

@@ -1,37 +1,34 @@
-"""Compiled programs in a folder or a file, for the next process.
+"""Executables of XLA in a folder or a file, for the next process.
 
 JAX's own persistent cache is one for the whole process, in the folder of the first compilation;
-this one belongs to the models that were loaded with it. Its entries are code: a compiled program is
-machine code in a pickle. So they lie in a `PrivateFolder` or a `CacheFile`, which verify checksums
-before JAX reads them.
+this one belongs to the models that were loaded with it. A compiled program is machine code in a
+pickle.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import struct
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import jax
-import ml_dtypes
-import numpy as np
 from jax.experimental import serialize_executable
 
-from sardonyx.backends.cache_file import CacheFile, write_cache_file
+from sardonyx.backends.compiled_folder import (
+    CompiledFolder,
+    common_libraries,
+    digest,
+    own_sources,
+)
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import Chain, PackedWeight, Product
 from sardonyx.backends.jax.xla_cpu.packed import TurnedConvolution, TurnedMatrix
 from sardonyx.backends.operations.products import Link
-from sardonyx.backends.private_folder import PrivateFolder
-from sardonyx.version import PACKAGE
 
 # The number of a program's arguments and of its results.
 _COUNTS = struct.Struct("<II")
@@ -57,7 +54,7 @@ _SETTINGS = (
 )
 
 
-class CompiledFolder:
+class ExecutableFolder(CompiledFolder):
     """Executables by their program, the machine and the versions that compiled them."""
 
     dataclasses = (
@@ -70,15 +67,15 @@ class CompiledFolder:
         ConvolutionLayout,
     )
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._folder = CacheFile(path) if os.path.isfile(path) else PrivateFolder(path)
+    def libraries(self) -> Mapping[str, str]:
+        return _libraries()
 
-    def __reduce__(self) -> Any:
-        return CompiledFolder, (self._folder.path,)
+    def machine(self) -> Mapping[str, str]:
+        return {"on another processor": _processor()}
 
     def stored(self, name: str, options: Mapping[str, Any], device: jax.Device) -> Any:
         """Return the executable of the program with this name; None if the folder lacks it."""
-        return _loaded(self._folder.read(_file_of(_content_of(name), options, device)), device)
+        return _loaded(self.entries.read(_file_of(_content_of(name), options, device)), device)
 
     def compiled(
         self,
@@ -94,41 +91,17 @@ class CompiledFolder:
         lowered = lower() if name is None else None
         content = lowered.as_text() if lowered is not None else _content_of(str(name))
         file = _file_of(content, options, device)
-        executable = _loaded(self._folder.read(file), device)
+        executable = _loaded(self.entries.read(file), device)
         if executable is None:
             executable = (lower() if lowered is None else lowered).compile()
             written = _written(executable)
             if written is not None:
-                self._folder.write(file, written)
+                self.entries.write(file, written)
         return executable
-
-    def read(self, name: str) -> bytes | None:
-        return self._folder.read(_entry(name))
-
-    def write(self, name: str, content: bytes) -> None:
-        self._folder.write(_entry(name), content)
-
-    def save(self, path: str | os.PathLike[str], identity: str) -> None:
-        folder = self._folder
-        names = folder.names() if isinstance(folder, PrivateFolder) else []
-        contents = {name: folder.read(name) for name in names}
-        whole = {name: content for name, content in contents.items() if content is not None}
-        write_cache_file(path, {**_origin(), _OPTIONS: identity}, whole)
-
-    def misfit(self, identity: str) -> str | None:
-        if isinstance(self._folder, PrivateFolder):
-            return None
-        here, there = {**_origin(), _OPTIONS: identity}, self._folder.origin
-        differences = (reason for reason, value in here.items() if there.get(reason) != value)
-        return next(differences, "from another model or with other options")
-
-
-def _entry(name: str) -> str:
-    return f"{_digest((name, _own_sources(), *_versions(), _processor()))}.kept"
 
 
 def _content_of(name: str) -> str:
-    return f"{name} {_own_sources()}"
+    return f"{name} {own_sources()}"
 
 
 def _file_of(content: str, options: Mapping[str, Any], device: jax.Device) -> str:
@@ -137,60 +110,18 @@ def _file_of(content: str, options: Mapping[str, Any], device: jax.Device) -> st
         repr(sorted(options.items())),
         os.environ.get("XLA_FLAGS", ""),
         *(f"{name} {getattr(jax.config, name, None)}" for name in _SETTINGS),
-        *_versions(),
+        *_libraries().values(),
         device.platform,
         device.device_kind,
         device.client.platform_version,
         _processor() if device.platform == "cpu" else "",
     )
-    return f"{_digest(parts)}.xla"
-
-
-def _digest(parts: Iterable[str]) -> str:
-    hashed = hashlib.sha256()
-    for part in parts:
-        encoded = part.encode(errors="surrogatepass")
-        hashed.update(f"{len(encoded)} ".encode())
-        hashed.update(encoded)
-    return hashed.hexdigest()
+    return f"{digest(parts)}.xla"
 
 
 @cache
-def _own_sources() -> str:
-    """A digest of this package's code, which decides what the names of programs stand for."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    sources = ((str(f.relative_to(PACKAGE)), f.read_text(encoding="utf-8")) for f in files)
-    return _digest(chain.from_iterable(sources))
-
-
-@cache
-def _versions() -> tuple[str, ...]:
-    """The versions of Python and of all libraries that record and compile programs."""
-    return (
-        str(sys.implementation.cache_tag),
-        jax.__version__,
-        version("jaxlib"),
-        np.__version__,
-        ml_dtypes.__version__,
-    )
-
-
-# The reason why a file does not fit if the identity of its backend differs.
-_OPTIONS = "for another device or number of processors, or with other options"
-
-
-def _origin() -> dict[str, str]:
-    """What programs in a file depend on, besides the backend's identity.
-
-    The keys are the reasons why a file does not fit if such a value differs.
-    """
-    names = ("Python", "jax", "jaxlib", "numpy", "ml_dtypes")
-    libraries = zip(names, _versions(), strict=True)
-    return {
-        "on another processor": _processor(),
-        **{f"with another version of {name}": number for name, number in libraries},
-        "with another version of sardonyx": _own_sources(),
-    }
+def _libraries() -> dict[str, str]:
+    return {**common_libraries(), "jax": jax.__version__, "jaxlib": version("jaxlib")}
 
 
 @cache

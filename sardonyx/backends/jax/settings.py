@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sardonyx.backends.jax.cache import CompiledFolder
+from sardonyx.backends.jax.cache import ExecutableFolder
 from sardonyx.backends.jax.checks import Checks
 
 
@@ -12,7 +12,7 @@ from sardonyx.backends.jax.checks import Checks
 class Settings:
     """The options of `sardonyx.load` that change compiled programs."""
 
-    cache: CompiledFolder | None = None
+    cache: ExecutableFolder | None = None
     # The precision of products of float32: a level of `PRECISIONS` (arguments.py).
     precision: str = "highest"
     # Whether each primitive takes its simplest form, the same for all sizes.

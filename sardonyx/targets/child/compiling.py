@@ -58,7 +58,7 @@ def compilation(
         lowered = traced.lower(lowering_platforms=(target.platform,))
         built = lowered.compile()
         seconds = time.perf_counter() - start
-        facts, text = facts_of(traced, lowered, built, target.platform)
+        facts, text = facts_of(arguments, traced, lowered, built, target.platform)
         return Compilation(title, COMPILED, "", seconds, facts, text if keeps_text else "")
     except SardonyxError as error:
         return Compilation(title, REFUSED, str(error), time.perf_counter() - start)

@@ -5,25 +5,24 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxlib import _jax
 
+from sardonyx.targets.child.least_reads import parts_read
 from sardonyx.targets.child.products import products_of
 from sardonyx.targets.child.program_text import Instruction, ProgramText, nbytes
 from sardonyx.targets.records import Collective, Facts
 
 # Instructions that no kernel stands for.
 _FREE = frozenset({
-    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy-done", "async-done",
-    "async-update", "partition-id", "replica-id", "after-all", "opt-barrier", "while",
-    "conditional", "call", "all-reduce-done", "all-gather-done", "collective-permute-done",
-    "send-done", "recv-done", "add-dependency", "domain",
+    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "async-update",
+    "partition-id", "replica-id", "after-all", "opt-barrier", "while", "conditional", "call",
+    "add-dependency", "domain",
 })  # fmt: skip
-_COPIES = frozenset({"copy", "copy-start"})
 _COLLECTIVES = frozenset({
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all",
     "collective-permute", "collective-broadcast",
@@ -32,35 +31,44 @@ _TRANSFERS = frozenset({"send", "recv", "infeed", "outfeed"})
 _NARROW = ("int2", "uint2", "int4", "uint4")
 _WIDE = frozenset({"s64", "u64", "f64", "c128"})
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
-# Where a TPU's pairs of 32 bits become one array of 64 bits, or are taken from it.
-_PAIRED = re.compile(r'custom_call_target="X(?:64|128)[A-Z]')
+# Views on TPUs: of pairs of 32 bits as 64 bits, and of several arrays as one.
+_FREE_CALL = re.compile(
+    r'custom_call_target="(?:X(?:64|128)[A-Z]|ConcatBitcast|AllocateBuffer|Sharding)'
+)
+_CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _CALLBACK = re.compile(r"callback|py_func|infeed|outfeed", re.IGNORECASE)
 
 
-def facts_of(traced: Any, lowered: Any, built: Any, platform: str) -> tuple[Facts, str]:
-    """Return the facts of a compiled program, and its text."""
+def facts_of(
+    arguments: Sequence[Any], traced: Any, lowered: Any, built: Any, platform: str
+) -> tuple[Facts, str]:
+    """Return the facts of a program compiled for these stand-ins, and its text."""
     text = built.as_text()
     program = ProgramText.of(text)
     memory = built.memory_analysis()
     costs = built.cost_analysis() or _counted(built)
     kernels = _kernels(program)
     calls = _custom_calls(program)
-    arguments = _nbytes(built.in_avals, built.input_shardings)
-    outputs = _nbytes(built.out_info, built.output_shardings)
+    leaves = jax.tree.leaves(arguments)
+    sizes = _sizes(leaves, [leaf.sharding for leaf in leaves])
+    parts = parts_read(traced.jaxpr)
+    read = sum(size * part for size, part in zip(sizes, parts, strict=True))
+    outputs = _sizes(built.out_info, built.output_shardings)
     return Facts(
         kinds=dict(kernels.most_common()),
         loops=sum(each.operation == "while" for _, each in program.instructions()),
         operations=_count(lowered.compiler_ir("hlo").get_hlo_module()).get("flops", 0.0),
         optimised_operations=costs.get("flops", 0.0),
         accessed=costs.get("bytes accessed", 0.0),
-        least_moved=arguments + outputs,
+        least_moved=math.ceil(read) + sum(outputs),
         arguments=memory.argument_size_in_bytes,
         outputs=memory.output_size_in_bytes,
         donated=memory.alias_size_in_bytes,
         temporaries=memory.temp_size_in_bytes,
         code=memory.generated_code_size_in_bytes,
-        plain_arguments=arguments,
+        # Arguments that nothing reads are not passed.
+        plain_arguments=sum(size for size, part in zip(sizes, parts, strict=True) if part),
         custom_calls=calls,
         host_calls=_host_calls(program, calls),
         wide_values=_wide_values(program),
@@ -70,10 +78,10 @@ def facts_of(traced: Any, lowered: Any, built: Any, platform: str) -> tuple[Fact
     ), text
 
 
-def _nbytes(arrays: Any, shardings: Any) -> int:
-    """Return the bytes of arrays on one device."""
-    pairs = zip(jax.tree.leaves(arrays), jax.tree.leaves(shardings), strict=False)
-    return sum(_size(sharding.shard_shape(each.shape), each.dtype) for each, sharding in pairs)
+def _sizes(arrays: Any, shardings: Any) -> list[int]:
+    """Return the bytes of each array on one device."""
+    pairs = zip(jax.tree.leaves(arrays), jax.tree.leaves(shardings), strict=True)
+    return [_size(sharding.shard_shape(each.shape), each.dtype) for each, sharding in pairs]
 
 
 def _size(shape: tuple[int, ...], dtype: Any) -> int:
@@ -101,9 +109,14 @@ def _kernels(program: ProgramText) -> Counter[str]:
     return Counter(
         instruction.operation
         for name, instruction in program.instructions()
-        if name in program.launching and instruction.operation not in _FREE
-        if not _PAIRED.search(instruction.rest)
+        if name in program.launching and not _is_free(instruction)
     )
+
+
+def _is_free(instruction: Instruction) -> bool:
+    operation = instruction.operation
+    is_end = operation.endswith("-done")  # Of what another instruction started.
+    return is_end or operation in _FREE or bool(_FREE_CALL.search(instruction.rest))
 
 
 def _custom_calls(program: ProgramText) -> dict[str, int]:
@@ -131,13 +144,24 @@ def _wide_values(program: ProgramText) -> dict[str, int]:
 
 def _collectives(program: ProgramText) -> tuple[Collective, ...]:
     counts, sizes = Counter[str](), Counter[str]()
+    seen = set[str]()
     for name, instruction in program.instructions():
         kind = instruction.operation.removesuffix("-start")
-        if kind in _COLLECTIVES:
+        if kind in _COLLECTIVES and not _is_repeated(program, name, instruction, seen):
             times = max(1, program.times[name])
             counts[kind] += times
             sizes[kind] += times * _collective_bytes(instruction)
     return tuple(Collective(kind, count, sizes[kind]) for kind, count in sorted(counts.items()))
+
+
+def _is_repeated(program: ProgramText, name: str, instruction: Instruction, seen: set[str]) -> bool:
+    """Whether it is another part of one collective, which a TPU runs within several fusions."""
+    channel = _CHANNEL.search(instruction.rest)
+    if name in program.launching or channel is None:
+        return False
+    is_known = channel[1] in seen
+    seen.add(channel[1])
+    return is_known
 
 
 def _collective_bytes(instruction: Instruction) -> int:

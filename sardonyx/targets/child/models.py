@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from sardonyx.api import load
+from sardonyx.arguments import precision_level
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.model.model import Model
@@ -108,19 +109,34 @@ def inputs_of(
             raise InvalidInput(
                 f"No input is called {name!r}; the model takes {', '.join(known) or 'none'}."
             )
+    shapes = {**job.shapes, **{n: np.shape(v) for n, v in job.inputs.items()}}
+    sizes = _named_sizes(known, shapes)
     arrays = {name: zeros(known[name], shape) for name, shape in job.shapes.items()}
-    missing = [info for info in infos if info.name not in {**job.inputs, **arrays}]
-    return {**arrays, **{info.name: zeros(info, None) for info in missing}, **job.inputs}
+    for info in infos:
+        if info.name not in shapes:
+            shape = [s if isinstance(s, int) else sizes.get(s or "", 1) for s in info.shape or ()]
+            arrays[info.name] = zeros(info, shape)
+    return {**arrays, **job.inputs}
 
 
-def zeros(info: ValueInfo, shape: Sequence[int] | None) -> Any:
-    """Return zeros for an input that take no memory; sizes that nobody says are 1."""
+def _named_sizes(
+    infos: Mapping[str, ValueInfo], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, int]:
+    """Return the sizes of the model's named dimensions, as far as these shapes say them."""
+    return {
+        dimension: size
+        for name, shape in shapes.items()
+        for dimension, size in zip(infos[name].shape or (), shape, strict=False)
+        if isinstance(dimension, str)
+    }
+
+
+def zeros(info: ValueInfo, shape: Sequence[int]) -> Any:
+    """Return zeros for an input that take no memory."""
     if info.container:
         raise InvalidInput(
             f"The input {info} is no tensor, so that a shape is not enough: pass a value."
         )
-    if shape is None:
-        shape = tuple(size if isinstance(size, int) else 1 for size in info.shape or ())
     if info.dtype == np.dtype(object):
         return np.full(shape, "", object)
     return np.broadcast_to(np.zeros((), info.dtype or np.float32), shape)
@@ -132,7 +148,8 @@ def compile_pure(job: ModelJob, say: Say, note: Note) -> None:
     source, _, checks_types, _ = Opened.of(
         job.source, strict=options.get("strict"), ops=options.get("ops", ())
     )
-    backend = inside_backend(options.get("precision"))
+    word = options.get("precision")
+    backend = inside_backend(None if word is None else precision_level(word))
     function = PureFunction(source, backend, training=False, strict=checks_types)
     device = devices_of(job.target)[0]
     inputs = inputs_of(function.inputs, job)

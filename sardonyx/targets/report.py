@@ -1,0 +1,268 @@
+"""What the compilers say of a model on one target, with the bounds that follow from its rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sardonyx.printable import LONGEST_NAME, printable
+from sardonyx.targets.names import Target
+from sardonyx.targets.rates import Rates
+from sardonyx.targets.records import COMPILED, Facts, Record
+
+_UNITS = ("", "k", "M", "G", "T", "P", "E")
+_FACTORS = ("default", "high", "highest")
+# How often the bytes of a collective's results cross a device's links, at least.
+_CROSSINGS = {"all-reduce": 2}
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """What the compilers say of a model on one target; printed, it is a short table.
+
+    All figures are the compiler's own counts, or follow from them and from published rates. None
+    of them was measured on a device.
+    """
+
+    target: Target
+    record: Record
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether all programs of the model compile."""
+        return self.record.is_compiled
+
+    @property
+    def outcome(self) -> str:
+        """The outcome: "compiled", "refused", "failed", "timed out" or "aborted"."""
+        return self.record.outcome
+
+    @property
+    def reason(self) -> str:
+        """Why the model does not compile, or an empty string."""
+        return self.record.reason
+
+    @property
+    def programs(self) -> tuple[Facts, ...]:
+        """The facts of each program that was compiled, in the order in which a call runs them."""
+        return tuple(each.facts for each in self.record.programs if each.facts is not None)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that tracing and compiling took."""
+        return self.record.seconds
+
+    @property
+    def peak(self) -> int:
+        """The bytes of a device's memory that are used at the peak."""
+        return max((facts.peak for facts in self.programs), default=0)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether that is less than the device has; None if its size is unknown."""
+        memory = self.target.rates.memory
+        return None if memory is None else self.peak <= memory
+
+    @property
+    def padding(self) -> float:
+        """The part of the arguments' bytes that is padding of their layouts."""
+        arguments = self._sum(lambda facts: facts.arguments)
+        return 1 - self._sum(lambda facts: facts.plain_arguments) / arguments if arguments else 0.0
+
+    @property
+    def least_moved(self) -> float:
+        """The bytes that must cross each device's memory."""
+        return self._sum(lambda facts: facts.least_moved)
+
+    # -- bounds -----------------------------------------------------------------------------------
+
+    @property
+    def seconds_of_products(self) -> float | None:
+        """The seconds that matrix products and convolutions take at the device's peak rate.
+
+        None if the rate of one of them is unknown.
+        """
+        total = 0.0
+        for facts in self.programs:
+            for kind, operations in facts.products.items():
+                rate = rate_of(kind, self.target.rates)
+                if rate is None:
+                    return None
+                total += operations / rate / self._devices
+        return total
+
+    @property
+    def seconds_of_memory(self) -> float | None:
+        """The seconds that `least_moved` takes at the peak bandwidth; None if that is unknown."""
+        bandwidth = self.target.rates.bandwidth
+        return None if bandwidth is None else self.least_moved / bandwidth
+
+    @property
+    def seconds_of_links(self) -> float | None:
+        """The seconds that collectives take at the peak rate of a device's links."""
+        link = self.target.rates.link
+        if link is None:
+            return None
+        return sum(
+            each.nbytes * _CROSSINGS.get(each.kind, 1) / link
+            for facts in self.programs
+            for each in facts.collectives
+        )
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The seconds that a call takes at least, by what takes them; unknown ones are left out."""
+        known = {"products": self.seconds_of_products, "memory": self.seconds_of_memory}
+        if self.target.is_mesh:
+            known["links"] = self.seconds_of_links
+        return {name: seconds for name, seconds in known.items() if seconds is not None}
+
+    @property
+    def bound(self) -> tuple[str, float] | None:
+        """What bounds the time of a call, and the seconds; None without programs or rates."""
+        bounds = self.bounds if self.programs else {}
+        return max(bounds.items(), key=lambda item: item[1], default=None)
+
+    @property
+    def _devices(self) -> int:
+        # On a single chip of two devices a model is compiled for one of them.
+        return self.target.devices if self.target.is_mesh else 1
+
+    def _sum(self, figure: Callable[[Facts], float]) -> float:
+        return sum(map(figure, self.programs))
+
+    # -- as text ----------------------------------------------------------------------------------
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Yield labels and texts, for tables."""
+        yield "compiles", f"in {self.seconds:.1f} s" if self.is_compiled else self.outcome
+        if not self.programs:
+            return
+        yield "programs", str(len(self.programs))
+        yield "operations", short(self._sum(lambda facts: facts.operations))
+        for kind, operations in self._counted(lambda facts: facts.products).items():
+            yield f"  of {kind}", short(operations)
+        yield "bytes to move at least", short(self.least_moved)
+        yield "bytes accessed", short(self._sum(lambda facts: facts.accessed))
+        for name, seconds in self.bounds.items():
+            yield f"time by {name}", duration(seconds)
+        if self.bound is not None:
+            yield "bounded by", self.bound[0]
+        yield from self._kernel_rows()
+        yield from self._memory_rows()
+        yield from self._exchange_rows()
+
+    def _kernel_rows(self) -> Iterator[tuple[str, str]]:
+        yield "kernels", str(int(self._sum(lambda facts: facts.kernels)))
+        yield "  fusions", str(int(self._sum(lambda facts: facts.fusions)))
+        yield "  library calls", str(int(self._sum(lambda facts: facts.library_calls)))
+        yield "  copies", str(int(self._sum(lambda facts: facts.copies)))
+        loops = int(self._sum(lambda facts: facts.loops))
+        if loops:
+            yield "loops", str(loops)
+        cycles = int(self._sum(lambda facts: facts.cycles))
+        if cycles:
+            yield "cycles by XLA", short(cycles)
+
+    def _memory_rows(self) -> Iterator[tuple[str, str]]:
+        memory = self.target.rates.memory
+        if memory is not None:
+            yield "bytes of memory", short(memory)
+        yield "bytes at the peak", short(self.peak)
+        yield "  arguments", short(max(facts.arguments for facts in self.programs))
+        yield "  padding of these", f"{self.padding:.1%}"
+        yield "  results", short(max(facts.outputs for facts in self.programs))
+        yield "  temporaries", short(max(facts.temporaries for facts in self.programs))
+
+    def _exchange_rows(self) -> Iterator[tuple[str, str]]:
+        counts: dict[str, int] = {}
+        sizes: dict[str, int] = {}
+        for each in (each for facts in self.programs for each in facts.collectives):
+            counts[each.kind] = counts.get(each.kind, 0) + each.count
+            sizes[each.kind] = sizes.get(each.kind, 0) + each.nbytes
+        for kind, count in counts.items():
+            yield f"{kind}s", str(count)
+            yield f"  bytes of {kind}s", short(sizes[kind])
+        for name, calls in self._counted(lambda facts: facts.custom_calls).items():
+            yield f"calls of {printable(name, 40)}", str(int(calls))
+        for dtype, arrays in self._counted(lambda facts: facts.wide_values).items():
+            yield f"arrays of {dtype}", str(int(arrays))
+
+    def _counted(self, figures: Callable[[Facts], Mapping[str, float]]) -> dict[str, float]:
+        total: dict[str, float] = {}
+        for name, figure in (item for facts in self.programs for item in figures(facts).items()):
+            total[name] = total.get(name, 0) + figure
+        return total
+
+    def remarks(self) -> Iterator[str]:
+        """Yield sentences: why it does not compile, what runs on the host, and notes."""
+        if not self.is_compiled:
+            yield f"{self.outcome}: {self.reason}"
+        if self.fits is False:
+            yield "It needs more memory than the device has."
+        for steps in self.record.host:
+            yield f"On the host: {named(steps.nodes)} ({printable(steps.reason)})."
+        calls = sorted({name for facts in self.programs for name in facts.host_calls})
+        if calls:
+            yield f"The programs call the host: {', '.join(calls)}."
+        for program in self.record.programs:
+            if program.outcome != COMPILED and len(self.record.programs) > 1:
+                yield f"{printable(program.title, LONGEST_NAME)}: {program.reason}"
+        yield from map(printable, self.record.notes)
+
+    def __str__(self) -> str:
+        rows = [("target", described(self.target)), *self.rows()]
+        width = max(len(label) for label, _ in rows)
+        lines = [f"{label.ljust(width)}  {text}" for label, text in rows]
+        return "\n".join([*lines, *self.remarks()])
+
+
+def rate_of(kind: str, rates: Rates) -> float | None:
+    """Return the operations per second of products of a type, such as "float32 highest"."""
+    name, _, precision = kind.partition(" ")
+    if name == "float32":
+        return rates.float32 and rates.float32[_FACTORS.index(precision or "default")]
+    if name in ("bfloat16", "float16"):
+        return rates.bfloat16
+    if name.startswith("float8"):
+        return rates.float8 or rates.bfloat16
+    if name in ("int8", "uint8", "int4", "uint4"):
+        return rates.int8
+    return rates.float64 if name == "float64" else None
+
+
+def described(target: Target) -> str:
+    """Return a target with its devices, as in "v5e:2x2: 4 of TPU v5 lite"."""
+    devices = target.devices if target.is_mesh else 1
+    return f"{target}: {devices} of {target.kind}"
+
+
+def named(nodes: tuple[str, ...]) -> str:
+    """Return the first of some nodes, and the number of the others."""
+    more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
+    return ", ".join(printable(node, LONGEST_NAME) for node in nodes[:MOST_NAMED]) + more
+
+
+def short(number: float) -> str:
+    """Return a number with a unit.
+
+    >>> short(1_540_000), short(12)
+    ('1.54 M', '12')
+    """
+    power = 0
+    while number >= 999.5 and power < len(_UNITS) - 1:
+        number, power = number / 1000, power + 1
+    return f"{number:.3g} {_UNITS[power]}".rstrip()
+
+
+def duration(seconds: float) -> str:
+    """Return a duration with a unit.
+
+    >>> duration(0.00123), duration(2e-7)
+    ('1.23 ms', '0.2 us')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} us"
