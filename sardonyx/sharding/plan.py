@@ -154,6 +154,8 @@ def _tensor(result: Plan, annotated: Annotated | None) -> None:
         _data(result, annotated)
     for name, cache in divided.caches.items():
         if name not in by_rules:
+            if not cache.layout:
+                result.note(f"The input '{name}' is not divided like its heads: {cache.reason}.")
             batch = result.inputs.get(name, WHOLE).layout
             layout = Layout((*batch.axes, *cache.layout.axes))
             result.inputs[name] = Choice(layout, cache.reason)

@@ -145,12 +145,17 @@ class _Follower:
         """Divide an input that meets divided heads by its heads, or else by its positions."""
         if info is None or info.name in self.caches:
             return
+        shape = info.shape or ()
         for label, axis in (("heads", _HEADS), ("positions", _POSITIONS)):
-            size = (info.shape or ())[axis]
+            size = shape[axis]
             if isinstance(size, int) and size > 1 and size % self.size == 0:
                 layout = Layout.along(axis, self.axis)
                 self.caches[info.name] = Choice(layout, f"by {label}, for {node.label}")
                 return
+        heads, positions = shape[_HEADS], shape[_POSITIONS]
+        if isinstance(heads, int) and heads > 1:
+            sizes = f"{heads} heads and {positions or 'unknown'} positions"
+            self.caches[info.name] = Choice(Layout(), f"{sizes} are no multiple of {self.size}")
 
     def divide(self, name: str, axes: Mapping[str, int], node: Node) -> None:
         if name not in self.chosen:

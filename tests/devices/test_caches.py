@@ -103,6 +103,8 @@ def test_fewer_heads_than_devices_are_divided_by_positions() -> None:
     assert dict(sharded.report.inputs)["past_k"] == "(None, None, 'model', None)"
     free = sardonyx.shard(decoder("concat", "past"), mesh(model=8), "tensor")
     assert dict(free.report.inputs)["past_k"] == "replicated"
+    assert "'past_k'" in str(free.report)
+    assert "4 heads and past positions are no multiple of 8" in str(free.report)
 
 
 def test_own_rules_come_first() -> None:
