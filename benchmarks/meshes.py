@@ -154,7 +154,7 @@ def found(worker: Worker, mesh: Mesh, length: int, *, whole: bool, folder: Path)
 
 
 def rows(results: Sequence[Found]) -> Iterator[str]:
-    head = ("mesh", "tokens", "weights", "cache in", "results", "temporaries", "of", "")
+    head = ("mesh", "tokens", "weights", "cache in", "results", "temporaries", "memory", "")
     yield _row([*head, "collectives", "their bytes", "layers compiled"])
     yield _row(["---", *["---:"] * 6, "---", *["---:"] * 2, "---"])
     for each in results:
