@@ -42,19 +42,20 @@ from sardonyx.ops.definition import (
     Value,
 )
 from sardonyx.sharding.report import Report
-from sardonyx.targets.report import TargetReport
 from sardonyx.to_jax.pure_function import PureFunction
 
 if TYPE_CHECKING:
     from sardonyx.exporting.artefact import Artefact
     from sardonyx.exporting.model import ExportedModel
     from sardonyx.sharding.model import ShardedModel
+    from sardonyx.targets.report import TargetReport
 
-# Their modules import JAX, which `import sardonyx` does not.
+# Their modules import JAX, or what starts processes, which `import sardonyx` does not.
 _LAZY = {
     "Artefact": "sardonyx.exporting.artefact",
     "ExportedModel": "sardonyx.exporting.model",
     "ShardedModel": "sardonyx.sharding.model",
+    "TargetReport": "sardonyx.targets.report",
 }
 
 __all__ = [

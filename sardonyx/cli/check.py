@@ -21,11 +21,8 @@ from sardonyx.graph.model.model import Model
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.steps import Segment, Step
-from sardonyx.printable import LONGEST_NAME, printable
-
-# How many nodes or steps a line names.
-MOST_NAMED = 3
-_UNITS = ("", "k", "M", "G", "T", "P")
+from sardonyx.printable import printable
+from sardonyx.targets.report import named, short
 
 
 def check(path: str, shapes: Sequence[str], backend: str | None, device: str | None) -> int:
@@ -58,13 +55,8 @@ def check(path: str, shapes: Sequence[str], backend: str | None, device: str | N
 
 def _refusals(refused: Mapping[str, Sequence[Node]]) -> list[tuple[str, str]]:
     return [
-        (printable(reason), _named([n.label for n in nodes])) for reason, nodes in refused.items()
+        (printable(reason), named([n.label for n in nodes])) for reason, nodes in refused.items()
     ]
-
-
-def _named(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
-    return ", ".join(printable(label, LONGEST_NAME) for label in labels[:MOST_NAMED]) + more
 
 
 def _stand_ins(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -121,18 +113,10 @@ def _costs(stage: Stage, segment: Segment) -> tuple[str, str, str, str]:
     costs = stage.costs() if stage.costs else None
     if costs is None:
         return count, "", "", ""
-    return count, _short(costs.operations), _short(costs.moved), ""
+    return count, short(costs.operations), short(costs.moved), ""
 
 
 def _why_on_host(step: Step) -> str:
     if step.call.is_unsized:
         return f"{step.title}: the shape of its result depends on data"
     return f"{step.title}: it reads or writes strings, or data on the host"
-
-
-def _short(number: float) -> str:
-    """Return a number with a unit, such as 1.5 M."""
-    power = 0
-    while number >= 1000 and power < len(_UNITS) - 1:
-        number, power = number / 1000, power + 1
-    return f"{number:.3g} {_UNITS[power]}".rstrip()

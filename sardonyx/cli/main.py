@@ -17,7 +17,7 @@ from sardonyx.cli.compile_ahead import SUFFIX, compile_ahead
 from sardonyx.cli.demo import demo
 from sardonyx.cli.operator_page import page
 from sardonyx.cli.tables import grid, put, screen
-from sardonyx.errors import SardonyxError
+from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.checking.audit import all_nodes, audit
 from sardonyx.graph.ir import Source
 from sardonyx.graph.loading.load import load_source
@@ -53,6 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _checked(options: argparse.Namespace) -> int:
+    with_targets = {name: getattr(options, name) for name in ("precision", "rules", "mesh")}
+    elsewhere = {name: getattr(options, name) for name in ("backend", "device")}
+    for name, value in (elsewhere if options.target else with_targets).items():
+        if value:
+            only = "without" if options.target else "with"
+            raise InvalidInput(f"--{name} has an effect only {only} --target.")
     if not options.target:
         return check(options.model, options.shape, options.backend, options.device)
     return check_targets(

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from operator import index
-from typing import Any
-
-import onnx
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from sardonyx.arguments import PRECISIONS, check_choice, check_level
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.loading.read import Readable
 from sardonyx.sharding.plan import Rules
-from sardonyx.targets.jobs import LOADED, SHARDED, ModelJob
-from sardonyx.targets.names import Target, named, require_compiler
-from sardonyx.targets.report import TargetReport
-from sardonyx.targets.worker import LIMIT, Worker
+
+if TYPE_CHECKING:
+    from sardonyx.targets.report import TargetReport
 
 
 def check(
@@ -28,7 +24,7 @@ def check(
     rules: Rules = None,
     mesh: Mapping[str, int] | None = None,
     strict: bool | None = None,
-    limit: float = LIMIT,
+    limit: float | None = None,
 ) -> tuple[TargetReport, ...]:
     """Compile a model for TPUs and GPUs that need not be here; return a report for each.
 
@@ -43,58 +39,24 @@ def check(
     such as {"data": 2, "model": 4}; None is one axis, "data".
 
     The compiler runs in another process. A model that it refuses, a failure, an end of that process
-    or more than `limit` seconds are results, not errors. Weights are not read, except those whose
-    values decide the program.
+    or more than `limit` seconds (600 by default) are results, not errors. Weights are not read,
+    except those whose values decide the program.
+
+    >>> import sardonyx
+    >>> reports = sardonyx.check("examples/encoder.onnx", ["v5e", "h100"])  # doctest: +SKIP
+    >>> reports[0].is_compiled, reports[0].bound  # doctest: +SKIP
+    (True, ('memory', 1.8426373626373626e-07))
     """
     check_level(strict)
     check_choice("precision", precision, (None, *PRECISIONS))
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
+    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if limit is not None and not (is_number and limit > 0):
         raise InvalidInput(f"'limit' is {limit!r:.100}: pass a number of seconds.")
-    chosen = _targets(targets)
-    for target in chosen:
-        require_compiler(target)
     given = {"precision": precision, "strict": strict}
     options = {name: value for name, value in given.items() if value is not None}
-    source = _sendable(model)
-    sizes = {name: _shape(name, shape) for name, shape in (shapes or {}).items()}
-
-    def job(target: Target) -> ModelJob:
-        if not target.is_mesh:
-            return ModelJob(source, target, LOADED, sizes, options=options)
-        over = {**options, "rules": rules}
-        return ModelJob(source, target, SHARDED, sizes, options=over, mesh=mesh or {})
-
-    with Worker(limit) as worker:
-        return tuple(TargetReport(target, worker.run(job(target))) for target in chosen)
-
-
-def _targets(names: Sequence[str]) -> list[Target]:
-    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
-        raise InvalidInput(f"The targets are {names!r:.100}: pass a list, as in ['v5e', 'h100'].")
-    return list(map(named, names))
-
-
-def _shape(name: str, shape: Any) -> tuple[int, ...]:
-    try:
-        sizes = tuple(map(index, shape))
-    except TypeError:
-        sizes = (-1,)
-    if any(size < 0 for size in sizes):
-        raise InvalidInput(
-            f"The shape of '{name}' is {shape!r:.100}: pass whole numbers, as in (1, 3, 224, 224)."
-        )
-    return sizes
-
-
-def _sendable(model: Any) -> Any:
-    """Return the model in a form that another process can read."""
-    if isinstance(model, os.PathLike):
-        return os.fspath(model)
-    if isinstance(model, (bytearray, memoryview)) or hasattr(model, "read"):
-        return bytes(model if not hasattr(model, "read") else model.read())
-    if isinstance(model, (str, bytes, onnx.ModelProto)):
-        return model
-    raise InvalidInput(
-        f"A {type(model).__name__} cannot be checked for other hardware: pass the path or the "
-        "bytes of the ONNX model."
+    # What starts processes is imported only where it is asked for.
+    reports_of = import_module("sardonyx.targets.checking").reports_of
+    reports: tuple[TargetReport, ...] = reports_of(
+        model, targets, shapes or {}, options, rules=rules, mesh=mesh or {}, limit=limit
     )
+    return reports

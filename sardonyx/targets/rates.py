@@ -22,7 +22,7 @@ class Rates:
     # Bytes of the device's memory, and bytes per second to and from it.
     memory: float | None = None
     bandwidth: float | None = None
-    # Bytes per second to and from all other devices.
+    # Bytes per second to and from all other devices, in both directions together.
     link: float | None = None
     # Multiplications and additions of bfloat16 or float16 with sums in float32.
     bfloat16: float | None = None
@@ -35,7 +35,7 @@ class Rates:
 
 def _tpu(
     bfloat16: float,
-    int8: float,
+    int8: float | None,
     memory: float,
     bandwidth: float,
     link: float,
@@ -48,7 +48,7 @@ def _tpu(
         bandwidth=bandwidth * 1e9,
         link=link * 1e9,
         bfloat16=bfloat16 * 1e12,
-        int8=int8 * 1e12,
+        int8=None if int8 is None else int8 * 1e12,
         float8=(float8 or bfloat16) * 1e12,
         float32=(default, high, highest),
     )
@@ -79,11 +79,11 @@ def _gpu(
 
 
 RATES = {
-    "TPU v4": _tpu(137.5, 137.5, 16, 614, 150),
+    "TPU v4": _tpu(137.5, 137.5, 16, 614, 300),
     "TPU v5 lite": _tpu(197, 393, 16, 819, 400),
     "TPU v5": _tpu(459, 918, 95, 2765, 1200),
     "TPU v6 lite": _tpu(918, 1836, 32, 1638, 800),
-    "TPU7x": _tpu(1153.5, 1153.5, 96, 3690, 600, float8=2307),
+    "TPU7x": _tpu(1153.5, None, 96, 3690, 600, float8=2307),
     "NVIDIA H100 80GB HBM3": _gpu(
         989.4, 494.7, 66.9, 66.9, memory=80, bandwidth=3352, link=900, float8=1978.9
     ),

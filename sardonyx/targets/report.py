@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sardonyx.printable import LONGEST_NAME, printable
@@ -14,6 +14,7 @@ _UNITS = ("", "k", "M", "G", "T", "P", "E")
 _FACTORS = ("default", "high", "highest")
 # How often the bytes of a collective's results cross a device's links, at least.
 _CROSSINGS = {"all-reduce": 2}
+# How many nodes a line names.
 MOST_NAMED = 3
 
 
@@ -238,7 +239,7 @@ def described(target: Target) -> str:
     return f"{target}: {devices} of {target.kind}"
 
 
-def named(nodes: tuple[str, ...]) -> str:
+def named(nodes: Sequence[str]) -> str:
     """Return the first of some nodes, and the number of the others."""
     more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
     return ", ".join(printable(node, LONGEST_NAME) for node in nodes[:MOST_NAMED]) + more

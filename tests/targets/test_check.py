@@ -91,13 +91,13 @@ def test_the_command_says_what_does_not_compile(capsys: pytest.CaptureFixture[st
 def test_arguments_that_are_wrong(
     arguments: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sardonyx.targets.api.require_compiler", lambda target: None)
+    monkeypatch.setattr("sardonyx.targets.checking.require_compiler", lambda target: None)
     with pytest.raises(InvalidInput, match=message):
         sardonyx.check(ENCODER, **arguments)
 
 
 def test_a_loaded_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sardonyx.targets.api.require_compiler", lambda target: None)
+    monkeypatch.setattr("sardonyx.targets.checking.require_compiler", lambda target: None)
     with pytest.raises(InvalidInput, match="pass the path"):
         sardonyx.check(sardonyx.load(ENCODER, backend="numpy"), ["v5e"])  # type: ignore[arg-type]
 
@@ -105,6 +105,23 @@ def test_a_loaded_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_axis_of_a_mesh_is_a_name_and_a_size(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", ENCODER, "--target", "v5e:2x2", "--mesh", "model"]) == 1
     assert "write it as in --mesh data=2 model=4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--precision", "high"], "--precision has an effect only with --target."),
+        (["--rules", "data"], "--rules has an effect only with --target."),
+        (["--mesh", "data=2"], "--mesh has an effect only with --target."),
+        (["--target", "v5e", "--backend", "jax"], "--backend has an effect only without --target."),
+        (["--target", "v5e", "--device", "cpu"], "--device has an effect only without --target."),
+    ],
+)
+def test_options_that_would_have_no_effect(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", ENCODER, *options]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_without_the_extra_the_command_names_it(
@@ -117,8 +134,10 @@ def test_without_the_extra_the_command_names_it(
     assert "pip install 'sardonyx[aot]'" in capsys.readouterr().err
 
 
-def test_the_import_starts_nothing_and_imports_no_compiler() -> None:
-    code = "import sys, sardonyx.targets.api; print([name for name in sys.modules if "
-    code += "name.startswith(('jax', 'libtpu', 'sardonyx.targets.child'))])"
+def test_the_import_loads_neither_a_compiler_nor_what_starts_processes() -> None:
+    code = "import sys, sardonyx; print([name for name in sys.modules if name.startswith(('jax', "
+    code += (
+        "'libtpu', 'multiprocessing', 'sardonyx.targets.')) and name != 'sardonyx.targets.api'])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
