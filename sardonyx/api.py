@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from sardonyx.arguments import (
-    PRECISIONS,
     check_choice,
     check_count,
     check_level,
     check_switches,
     check_text,
+    precision_level,
 )
 from sardonyx.backends import backend_of, find, limit_memory
 from sardonyx.backends.base import Backend
@@ -130,9 +130,11 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     affect the whole process from then on, and work only on Linux with the GNU C library. What
     `GLIBC_TUNABLES` says of `malloc` holds in any case.
 
-    `precision` is how exactly JAX multiplies and convolves float32: "highest" is float32 itself;
-    "high" is TF32 on GPUs, and nearly float32 on TPUs; "bfloat16" rounds the factors to that type,
-    and sums in float32. NumPy and CuPy are always exact.
+    `precision` is how exactly float32 is multiplied and convolved: "highest" or "float32" is
+    float32 itself; "high" or "bfloat16_3x" is nearly that on TPUs, and allows TF32 on GPUs, which
+    "tensorfloat32" takes; "default" is what JAX does by default; "bfloat16" rounds the factors to
+    that type. Sums are float32's, and CPUs are exact except with "bfloat16" on JAX; see
+    docs/precision.md.
 
     With `checked`, data that the standard calls an error, such as an index out of range, raises an
     error that names the node, on every backend. Otherwise JAX and CuPy read the nearest element,
@@ -155,7 +157,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     check_level(strict)
     check_switches(retain_freed_memory=retain_freed_memory)
     check_count(max_signatures, "A model keeps at least one signature")
-    check_choice("precision", precision, PRECISIONS)
+    level = precision_level(precision)
     if compile is not None:
         check_choice("compile", compile, MODES)
     if not isinstance(limits, Limits):
@@ -181,8 +183,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     loaded = with_ops(bare, ops)
     _set_memory(backend, memory_fraction, retains=retain_freed_memory)
     chosen = backend if isinstance(backend, Backend) else find(backend, device)
-    if precision != "highest":
-        chosen = chosen.with_precision(precision)
+    if level != "highest":
+        chosen = chosen.with_precision(level)
     if checked:
         buckets = None if buckets == AUTOMATIC else buckets
         chosen = _with_checks(chosen, is_padded=jit and bool(buckets))

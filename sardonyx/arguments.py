@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from sardonyx.errors import InvalidInput
 
-# How exactly float32 is multiplied, wherever people choose it.
-PRECISIONS = ("highest", "high", "bfloat16")
+# How exactly float32 is multiplied: all words of `precision=`, and the level that backends know.
+PRECISIONS: Mapping[str, str] = {
+    "highest": "highest",
+    "float32": "highest",
+    "high": "high",
+    "bfloat16_3x": "high",
+    "tensorfloat32": "tensorfloat32",
+    "bfloat16": "bfloat16",
+    "default": "default",
+}
 
 _REAL = (int, float, np.integer, np.floating)
 
@@ -61,6 +69,16 @@ def check_choice(name: str, value: Any, choices: Sequence[str | None]) -> None:
     if not (value is None or isinstance(value, str)) or value not in choices:
         shown = ", ".join(map(repr, choices))
         raise InvalidInput(f"There is no {name} {value!r}: pass one of {shown}.")
+
+
+def precision_level(precision: Any) -> str:
+    """Return the level of a word of `precision=`; other words are refused.
+
+    >>> precision_level("float32")
+    'highest'
+    """
+    check_choice("precision", precision, tuple(PRECISIONS))
+    return PRECISIONS[precision]
 
 
 def check_text(**values: Any) -> None:

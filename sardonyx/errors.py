@@ -55,10 +55,10 @@ class InvalidInput(SardonyxError, ValueError):
 
     >>> import sardonyx
     >>> try:
-    ...     sardonyx.load("examples/encoder.onnx", precision="low")
+    ...     sardonyx.load("examples/encoder.onnx", max_signatures=0)
     ... except ValueError as error:
     ...     print(error)
-    There is no precision 'low': pass one of 'highest', 'high', 'bfloat16'.
+    A model keeps at least one signature, not 0: pass such a whole number.
     """
 
 

@@ -37,7 +37,15 @@ def Same(xp: sardonyx.types.Backend, x: sardonyx.types.Array) -> sardonyx.types.
     return x
 
 
-PRECISIONS = ("highest", "high", "bfloat16")
+PRECISIONS = (
+    "highest",
+    "float32",
+    "high",
+    "tensorfloat32",
+    "bfloat16_3x",
+    "bfloat16",
+    "default",
+)
 
 
 def exported(proto: onnx.ModelProto = LINEAR, **options: Any) -> sardonyx.types.ExportedModel:
@@ -120,8 +128,8 @@ def test_all_entrances_have_the_same_precisions(precision: str) -> None:
 
 @pytest.mark.parametrize("entrance", [sardonyx.to_jax, sardonyx.export, sardonyx.shard])
 def test_no_entrance_knows_another_precision(entrance: Any) -> None:
-    with refused(InvalidInput, "There is no precision 'default'", *PRECISIONS):
-        entrance(LINEAR, precision="default")
+    with refused(InvalidInput, "There is no precision 'exact'", *PRECISIONS):
+        entrance(LINEAR, precision="exact")
 
 
 def test_functions_of_a_rounded_model_have_derivatives() -> None:

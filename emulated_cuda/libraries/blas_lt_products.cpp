@@ -140,6 +140,11 @@ Multiply function_for(const Product& product) {
     case F8_E4M3 * 100 + F8_E5M2: return multiply_float8<float8_e4m3, float8_e5m2>(to);
     case F8_E5M2 * 100 + F8_E4M3: return multiply_float8<float8_e5m2, float8_e4m3>(to);
   }
+  if (product.a.type == F32 && to == F32) {
+    if (product.how.compute == IN_F32_FAST_TF32) return multiply<float, AsTf32, AsTf32, float>;
+    if (product.how.compute == IN_F32_FAST_BF16)
+      return multiply<float, AsBfloat16, AsBfloat16, float>;
+  }
   switch (product.a.type * 100 + to) {
     case F32 * 100 + F32: return multiply<float, float, float, float>;
     case F64 * 100 + F64: return multiply<double, double, double, double>;

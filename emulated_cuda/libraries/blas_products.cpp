@@ -65,8 +65,11 @@ int multiply(Handle* handle, const Product& product, const void* alpha, const vo
 using Multiply = int (*)(Handle*, const Product&, const void*, const void*, const Batch&);
 
 // Null if cuBLAS does not multiply matrices of these types.
-Multiply function_for(int a, int b, int c) {
+Multiply function_for(int a, int b, int c, int compute) {
   if (a != b) return nullptr;
+  if (a == F32 && c == F32 && compute == IN_F32_FAST_TF32) return multiply<float, AsTf32, float>;
+  if (a == F32 && c == F32 && compute == IN_F32_FAST_BF16)
+    return multiply<float, AsBfloat16, float>;
   switch (a * 100 + c) {
     case F32 * 100 + F32: return multiply<float, float, float>;
     case F64 * 100 + F64: return multiply<double, double, double>;
@@ -141,7 +144,7 @@ API cublasGemmStridedBatchedEx(Handle* handle, int opa, int opb, int m, int n, i
                                long long stride_a, const void* b, int type_b, int ldb,
                                long long stride_b, const void* beta, void* c, int type_c, int ldc,
                                long long stride_c, int count, int compute, int) {
-  const Multiply function = function_for(type_a, type_b, type_c);
+  const Multiply function = function_for(type_a, type_b, type_c, compute);
   if (!function || !can_compute(compute, type_a, type_c)) return NOT_SUPPORTED;
   // 8-bit integers are multiplied in fours.
   if (type_a == I8 && ((uintptr_t(a) | uintptr_t(b) | lda | ldb | stride_a | stride_b) % 4))

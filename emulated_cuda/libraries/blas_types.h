@@ -1,5 +1,7 @@
 // The numbers of CUDA's data types and of cuBLAS's compute types, and which of them go together.
 #pragma once
+#include <cstdint>
+#include <cstring>
 
 namespace emulated {
 
@@ -42,5 +44,26 @@ inline bool can_compute(int compute, int in, int out) {
   if (in == F32 || in == C64) return computes_in_float32(compute);
   return compute == IN_F32 || compute == IN_F32_PEDANTIC;
 }
+
+// A float whose last bits are rounded away when it is read, as factors are on tensor cores.
+template <int DROPPED>
+class RoundedFloat {
+ public:
+  operator float() const {
+    uint32_t bits;
+    memcpy(&bits, &stored_, 4);
+    if ((bits & 0x7f800000u) == 0x7f800000u) return stored_;  // infinities and NaN
+    const uint32_t is_odd = (bits >> DROPPED) & 1;
+    bits = (bits + (1u << (DROPPED - 1)) - 1 + is_odd) & ~((1u << DROPPED) - 1);
+    float rounded;
+    memcpy(&rounded, &bits, 4);
+    return rounded;
+  }
+
+ private:
+  float stored_;
+};
+using AsTf32 = RoundedFloat<13>;
+using AsBfloat16 = RoundedFloat<16>;
 
 }  // namespace emulated

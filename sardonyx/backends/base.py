@@ -47,7 +47,7 @@ class Backend(Operations):
     fuses: bool = False
     # Whether calls wait for the compiler, unless the caller chooses.
     waits_by_default: bool = False
-    # How exactly float32 is multiplied: "highest", "high" or "bfloat16".
+    # How exactly float32 is multiplied: a level of `PRECISIONS` (arguments.py).
     precision: str = "highest"
     # The cache of compiled programs for other processes, if there is one.
     folder: Folder | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.arguments import PRECISIONS, check_choice, check_level
+from sardonyx.arguments import check_level, precision_level
 from sardonyx.backends import find
 from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
@@ -38,8 +38,7 @@ def export(
     the graph behaves differently from some smaller size on, the program accepts sizes up to there.
     `artefact.bounds` lists the bounds; calls beyond them are refused.
 
-    `precision` is "highest", "high" or "bfloat16", as in `load`; None is that of a loaded model, or
-    "highest".
+    `precision` is a word of `load`; None is that of a loaded model, or "highest".
 
     `artefact.save(path)` writes one file that includes the weights; `sardonyx.load(path)` loads it.
 
@@ -50,7 +49,7 @@ def export(
     (3, 8, 48)
     """
     check_level(strict)
-    check_choice("precision", precision, (None, *PRECISIONS))
+    level = None if precision is None else precision_level(precision)
     source, params, checks_types, own = Opened.of(model, strict=strict)
     # JAX is imported only where it is asked for.
     make = import_module("sardonyx.exporting.lowering").exported
@@ -60,7 +59,7 @@ def export(
         signature,
         platforms,
         largest=largest,
-        precision=precision or own,
+        precision=level or own,
         strict=checks_types,
     )
     return artefact

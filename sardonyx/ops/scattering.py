@@ -121,15 +121,13 @@ def TensorScatter(
         return past_cache
     if mode == "linear":
         xp.require(write_indices, Within("write_indices", 0, shape[axis] - length))
-    starts = xp.reshape(write_indices, (-1, *(1,) * axis))
-    steps = starts + along(xp, length, axis, axis + 1)
+    steps = xp.reshape(write_indices, (-1, 1)) + along(xp, length, 1, 2)
     if mode == "circular":
         steps = xp.remainder(steps, shape[axis])
     else:
         # A negative index is out of range; it does not count from the end.
         steps = xp.where(steps < 0, shape[axis], steps)
-    lead = (along(xp, size, i, axis + 1) for i, size in enumerate(shape[:axis]))
-    return xp.scatter(past_cache, (*lead, steps), update)
+    return xp.write_rows(past_cache, steps, update, axis=axis)
 
 
 # -- one-hot vectors ------------------------------------------------------------------------------

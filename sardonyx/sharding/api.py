@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.arguments import PRECISIONS, check_choice, check_level, check_text
+from sardonyx.arguments import check_level, check_text, precision_level
 from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.model.resolve import Opened
@@ -34,8 +34,7 @@ def shard(
     follows the device annotations of the file (ONNX's IR 11), under the `configuration` of that
     name. None is "annotations" if the model has any, and "data" otherwise.
 
-    `precision` is "highest", "high" or "bfloat16", as in `load`; None is that of a loaded model, or
-    "highest".
+    `precision` is a word of `load`; None is that of a loaded model, or "highest".
 
     If the model is a path, each process reads only its devices' part of the external weights.
 
@@ -46,13 +45,13 @@ def shard(
     (8, 48)
     """
     check_level(strict)
-    check_choice("precision", precision, (None, *PRECISIONS))
+    level = None if precision is None else precision_level(precision)
     if configuration is not None:
         check_text(configuration=configuration)
     source, host, checks_types, own = Opened.of(model, strict=strict)
     # JAX is imported only where it is asked for.
     make = import_module("sardonyx.sharding.model").sharded
     sharded: ShardedModel = make(
-        source, host, mesh, rules, configuration, precision=precision or own, strict=checks_types
+        source, host, mesh, rules, configuration, precision=level or own, strict=checks_types
     )
     return sharded

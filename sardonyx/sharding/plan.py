@@ -17,7 +17,7 @@ from sardonyx.graph.ir import Node, Source
 from sardonyx.graph.values.params import is_static
 from sardonyx.sharding.annotations import Annotated, layout_of
 from sardonyx.sharding.batch import batch_axes
-from sardonyx.sharding.layout import Choice, Layout, MeshAxes, Misfit, axis_named
+from sardonyx.sharding.layout import WHOLE, Choice, Layout, MeshAxes, Misfit, axis_named
 from sardonyx.sharding.tensor_parallel import divided_matrices
 
 # A pattern of names, as in `fnmatch` or a compiled regular expression, and a PartitionSpec.
@@ -145,12 +145,20 @@ def _data(result: Plan, _: Annotated | None) -> None:
 
 def _tensor(result: Plan, annotated: Annotated | None) -> None:
     axis = axis_named(result.mesh, TENSOR_NAMES, "matrices")
-    weights, results = divided_matrices(result.source, result.arrays, axis, result.mesh[axis])
-    result.weights = {**weights, **result.weights}
-    for node, layouts in results.items():
+    divided = divided_matrices(result.source, result.arrays, axis, result.mesh[axis])
+    result.weights = {**divided.weights, **result.weights}
+    for node, layouts in divided.results.items():
         result.pins[node] = {**layouts, **result.pins[node]}
+    by_rules = set(result.inputs)
     if any(name in result.mesh for name in DATA_NAMES if name != axis):
         _data(result, annotated)
+    for name, cache in divided.caches.items():
+        if name not in by_rules:
+            if not cache.layout:
+                result.note(f"The input '{name}' is not divided like its heads: {cache.reason}.")
+            batch = result.inputs.get(name, WHOLE).layout
+            layout = Layout((*batch.axes, *cache.layout.axes))
+            result.inputs[name] = Choice(layout, cache.reason)
 
 
 def _annotations(result: Plan, annotated: Annotated | None) -> None:

@@ -14,27 +14,43 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.graph.ir import AttributeReference, Function, Graph, Node, Source
+from sardonyx.graph.ir import AttributeReference, Function, Graph, Node, Source, ValueInfo
 from sardonyx.sharding.layout import Choice, Layout
 
 # Operators whose results do not depend on their inputs' features.
 _FORGETFUL = frozenset({"Shape", "Size"})
 _MOVED = frozenset({"Identity", "Cast", "CastLike", "DequantizeLinear", "Transpose"})
+# Caches of keys and values are (..., heads, positions, size), of one batch or of a pair of them.
+_RANKS_OF_CACHES = (4, 5)
+_HEADS, _POSITIONS = -3, -2
 
 
 @dataclass(frozen=True)
 class _Value:
-    """Facts about a value: whether its features are divided, or which weight's axes it has."""
+    """Facts about a value: whether its features are divided, or which weight's axes it has.
+
+    An input of the graph that is read as it is may be a cache.
+    """
 
     divided: bool = False
     weight: str | None = None
     axes: tuple[int, ...] = ()
+    cache: ValueInfo | None = None
+
+
+@dataclass(frozen=True)
+class Divided:
+    """The layouts of weights, of caches among the inputs, and of nodes' results."""
+
+    weights: dict[str, Choice]
+    caches: dict[str, Choice]
+    results: dict[Node, dict[str, Layout]]
 
 
 def divided_matrices(
     source: Source, weights: Mapping[str, np.ndarray[Any, Any]], axis: str, size: int
-) -> tuple[dict[str, Choice], dict[Node, dict[str, Layout]]]:
-    """Divide matrices along an axis of the mesh: return layouts of weights and of nodes' results.
+) -> Divided:
+    """Divide matrices, and what meets their products, along an axis of the mesh.
 
     The mesh's `axis` has `size` devices.
     """
@@ -42,9 +58,11 @@ def divided_matrices(
     values = {
         name: _Value(weight=name, axes=tuple(range(array.ndim))) for name, array in weights.items()
     }
+    inputs = source.graph.required_inputs
+    values |= {info.name: _Value(cache=info) for info in inputs if _may_be_cache(info)}
     follower.walk(source.graph, values)
     agreed = {n: c for n, c in follower.added.items() if n not in follower.whole}
-    return {**agreed, **follower.chosen}, follower.results
+    return Divided({**agreed, **follower.chosen}, follower.caches, follower.results)
 
 
 class _Follower:
@@ -57,6 +75,7 @@ class _Follower:
         # may be in both: exporters let several nodes share equal weights.
         self.added: dict[str, Choice] = {}
         self.whole: set[str] = set()
+        self.caches: dict[str, Choice] = {}
         self.results: dict[Node, dict[str, Layout]] = {}
 
     def walk(self, graph: Graph | Function, values: dict[str, _Value]) -> None:
@@ -80,6 +99,9 @@ class _Follower:
             return [self.embedding(node, inputs[0])]
         divided = kind not in _FORGETFUL and any(value.divided for value in inputs)
         self.biases(inputs, node, divided=divided and kind == "Add")
+        if divided:
+            for value in inputs:
+                self.cache(value.cache, node)
         return [_Value(divided)] * len(node.outputs)
 
     def call(self, function: Function, inputs: Sequence[_Value]) -> Sequence[_Value]:
@@ -119,6 +141,22 @@ class _Follower:
             else:
                 self.whole.add(name)
 
+    def cache(self, info: ValueInfo | None, node: Node) -> None:
+        """Divide an input that meets divided heads by its heads, or else by its positions."""
+        if info is None or info.name in self.caches:
+            return
+        shape = info.shape or ()
+        for label, axis in (("heads", _HEADS), ("positions", _POSITIONS)):
+            size = shape[axis]
+            if isinstance(size, int) and size > 1 and size % self.size == 0:
+                layout = Layout.along(axis, self.axis)
+                self.caches[info.name] = Choice(layout, f"by {label}, for {node.label}")
+                return
+        heads, positions = shape[_HEADS], shape[_POSITIONS]
+        if isinstance(heads, int) and heads > 1:
+            sizes = f"{heads} heads and {positions or 'unknown'} positions"
+            self.caches[info.name] = Choice(Layout(), f"{sizes} are no multiple of {self.size}")
+
     def divide(self, name: str, axes: Mapping[str, int], node: Node) -> None:
         if name not in self.chosen:
             self.chosen[name] = self.choice(name, axes, node)
@@ -136,6 +174,10 @@ class _Follower:
     def shape(self, name: str) -> tuple[int, ...]:
         shape: tuple[int, ...] = np.shape(self.source.graph.initializers[name])
         return shape
+
+
+def _may_be_cache(info: ValueInfo) -> bool:
+    return len(info.shape or ()) in _RANKS_OF_CACHES
 
 
 def _moved(node: Node, value: _Value) -> _Value:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sardonyx.arguments import PRECISIONS, check_choice, check_level, check_switches
+from sardonyx.arguments import check_level, check_switches, precision_level
 from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model.model import Model
 from sardonyx.graph.model.resolve import Opened
@@ -36,8 +36,8 @@ def to_jax(
     gradients, such as running means; dropout draws from `key=`. With `straight_through` the
     derivative of quantizing and dequantizing is that of the identity.
 
-    `ops` are operators of your own, as in `load`. `precision` is "highest", "high" or "bfloat16",
-    as in `load`; None leaves it to `jax.default_matmul_precision`. With JAX's 64-bit mode off,
+    `ops` are operators of your own, as in `load`. `precision` is a word of `load`; None
+    leaves it to `jax.default_matmul_precision`. With JAX's 64-bit mode off,
     64-bit results are returned as 32-bit ones; docs/jax.md explains values that do not fit.
 
     >>> import jax, numpy as np, sardonyx
@@ -47,12 +47,12 @@ def to_jax(
     """
     check_switches(training=training, straight_through=straight_through)
     check_level(strict)
-    check_choice("precision", precision, (None, *PRECISIONS))
+    level = None if precision is None else precision_level(precision)
     source, store, checks_types, _ = Opened.of(model, strict=strict, ops=ops)
     changed = dict(IN_TRAINING) if training else {}
     changed |= STRAIGHT_THROUGH if straight_through else {}
     source = replace(source, custom=changed | dict(source.custom))
-    backend = inside_backend(precision)
+    backend = inside_backend(level)
     fn = PureFunction(source, backend, training=training, strict=checks_types)
     weights = store.now()
     array_of = weights.__getitem__ if weights.backend.name == "jax" else weights.content

@@ -35,11 +35,12 @@ def device(cupy_backend: CupyBackend) -> Iterator[CupyBackend]:
 def with_cudnn(device: CupyBackend) -> None:
     """cuDNN without any plans."""
     from sardonyx.backends.cupy.cudnn.frontend import frontend  # noqa: PLC0415
-    from sardonyx.backends.cupy.cudnn.plans import plans_of  # noqa: PLC0415
+    from sardonyx.backends.cupy.cudnn.plans import plans_of, rounding_plans_of  # noqa: PLC0415
 
     if frontend() is None:
         pytest.skip("no cuDNN; pip install 'sardonyx[cudnn]'")
     plans_of.cache_clear()
+    rounding_plans_of.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -289,7 +289,7 @@ def test_reasons_are_in_the_stats(cupy_backend: CupyBackend, monkeypatch: Any) -
 
     from sardonyx.backends.cupy.cudnn import plans as module  # noqa: PLC0415
 
-    monkeypatch.setattr(module, "excluded_notes", lambda *_: 1 / 0)
+    monkeypatch.setattr(module, "excluded_notes", lambda *_, **__: 1 / 0)
     model = sardonyx.load(
         parser.parse_model(
             '<ir_version: 8, opset_import: ["" : 21]> g (float[1,2,6] x, float[3,2,3] w) => '

@@ -195,7 +195,7 @@ def test_refused_epilogues_are_computed_step_by_step(
 
     a, b, bias = drawn((7, 4), dtype, 0), drawn((4, 6), dtype, 1), drawn((6,), dtype, 2)
     x, y, z = map(cupy.asarray, (a, b, bias))
-    note(CublasError("cublasLtMatmul", 15), x, y, function or "none", True)
+    note(CublasError("cublasLtMatmul", 15), x, y, function or "none", True, "highest")
     assert caplog.records
     found = device.matmul_and_more(x, y, z, epilogue=epilogue_of(function))
     unit = float(ml_dtypes.finfo(dtype).eps)

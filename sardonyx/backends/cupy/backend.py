@@ -43,7 +43,7 @@ IN_FLOAT32 = ("cumulative_prod", "cumulative_sum", "round")
 
 
 class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
-    """One CUDA device. Matrix products of float32 are exact unless CUPY_TF32 says otherwise."""
+    """One CUDA device. Products of float32 are exact unless `precision` or CUPY_TF32 allow less."""
 
     name: ClassVar[str] = "cupy"
     # The limit of memory, and the devices in use: CuPy's pool has a limit for each device.
@@ -63,7 +63,8 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         self._pending = threading.local()
 
     def __reduce__(self) -> Any:
-        return CupyBackend, (self.device,), {"checked": self.checked, "folder": self.folder}
+        names = ("checked", "folder", "precision")
+        return CupyBackend, (self.device,), {name: getattr(self, name) for name in names}
 
     # -- the standard, where CuPy departs from it -------------------------------------------------
 
@@ -184,6 +185,9 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         # CuPy has it for float32 and float64, and would give float64 for float16.
         return erf(x.astype(np.float32)).astype(x.dtype) if x.dtype.itemsize == 2 else erf(x)
 
+    def with_precision(self, precision: str) -> Any:
+        return self._changed(precision=precision)
+
     # -- conditions on data -----------------------------------------------------------------------
 
     def with_checks(self) -> Any:
@@ -273,7 +277,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
     def identity(self) -> str:
         name = cupy.cuda.runtime.getDeviceProperties(self.device)["name"].decode()
         capability = cupy.cuda.Device(self.device).compute_capability
-        return f"{self.name} {name} {capability} {self.checked}"
+        return f"{self.name} {name} {capability} {self.checked} {self.precision}"
 
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Any:
         return self._changed(folder=None if folder is None else KernelFolder(folder))

@@ -17,7 +17,7 @@ from cupy.cuda.runtime import getDevice
 
 from sardonyx.backends.cupy.cublas import CublasError, Functions, functions_of, loaded
 from sardonyx.backends.cupy.cublas_handles import handle, workspace_bytes
-from sardonyx.backends.cupy.gemm import BFLOAT16, IN_FLOAT32, IN_TF32, allows_tf32
+from sardonyx.backends.cupy.gemm import BFLOAT16, IN_FLOAT32, faster_type
 from sardonyx.backends.cupy.product_plans import Matrix, Plan
 from sardonyx.backends.fusion.library_products import E4M3, E5M2, FLOAT8_PAIRS
 
@@ -119,7 +119,8 @@ class Layout(NamedTuple):
     scaled: tuple[bool, bool]
     # To which the addresses of both operands, of the result and of the bias are aligned.
     alignments: tuple[int, int, int, int]
-    uses_tf32: bool
+    # To which type factors of float32 may be rounded, by its number.
+    faster: int | None
 
 
 class LtProduct:
@@ -132,7 +133,7 @@ class LtProduct:
         self._types = TYPES[layout.kind]
         self._has_bias = bool(layout.epilogue & BIAS)
         plan = layout.plan
-        compute = IN_TF32 if layout.uses_tf32 else self._types.compute
+        compute = layout.faster or self._types.compute
         self._how = self._create("MatmulDesc", compute, self._types.scale)
         # cuBLASLt has columns where we have rows, so the operands change sides.
         self._set("MatmulDesc", self._how, TRANSPOSE_A, c_int32(plan.b.is_transposed))
@@ -236,6 +237,8 @@ def multiply(
     epilogue: int = NO_EPILOGUE,
     bias: int | None = None,
     scales: tuple[int | None, int | None] = (None, None),
+    *,
+    precision: str = "highest",
 ) -> None:
     """Multiply by a plan of one call, and apply the epilogue.
 
@@ -243,8 +246,8 @@ def multiply(
     """
     alignments = _alignments(*addresses, bias or 0)
     scaled = (scales[0] is not None, scales[1] is not None)
-    uses_tf32 = not isinstance(kind, Float8) and allows_tf32(kind)
-    layout = Layout(kind, plan, epilogue, scaled, alignments, uses_tf32)
+    faster = None if isinstance(kind, Float8) else faster_type(kind, precision)
+    layout = Layout(kind, plan, epilogue, scaled, alignments, faster)
     products = handle().described
     product = products.get(layout)
     if product is None:

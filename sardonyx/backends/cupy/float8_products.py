@@ -47,7 +47,8 @@ class Float8Products(library_products.Float8Products):
                 note(error, a, b, *options, instead="a product of float32")
             else:
                 return result
-        return product(_scaled(a, a_scale), _scaled(b, b_scale)).astype(dtype, copy=False)
+        factors = _scaled(a, a_scale), _scaled(b, b_scale)
+        return product(*factors, precision=self.precision).astype(dtype, copy=False)
 
 
 def _scaled(x: Bits, scale: Any) -> Any:

@@ -32,7 +32,7 @@ def _kind(data: int, compute: int, scalars: str) -> Kind:
     return Kind(data, compute, one, zero)
 
 
-IN_FLOAT32, IN_FLOAT64, IN_TF32 = 68, 70, 77
+IN_FLOAT32, IN_FLOAT64, IN_BFLOAT16, IN_TF32 = 68, 70, 75, 77
 KINDS = {
     np.dtype(np.float16): _kind(2, IN_FLOAT32, "f"),
     BFLOAT16: _kind(14, IN_FLOAT32, "f"),
@@ -45,9 +45,17 @@ KINDS = {
 DEFAULT_ALGORITHM, CUPYS_TF32 = -1, 7
 
 
-def allows_tf32(dtype: np.dtype[Any]) -> bool:
-    """Whether CUPY_TF32, or what CuPy was told in the process, allows sums of TF32's products."""
-    return dtype.char in "fF" and get_compute_type(dtype) == CUPYS_TF32
+def faster_type(dtype: np.dtype[Any], precision: str) -> int | None:
+    """The type to which cuBLAS may round factors of float32, by its number; None is float32.
+
+    CUPY_TF32, or CuPy's own setting in the process, allows TF32 at each precision.
+    """
+    if dtype.char not in "fF":
+        return None
+    if precision == "bfloat16":
+        return IN_BFLOAT16
+    allows_tf32 = precision in ("high", "tensorfloat32")
+    return IN_TF32 if allows_tf32 or get_compute_type(dtype) == CUPYS_TF32 else None
 
 
 class Gemm:
@@ -65,13 +73,13 @@ class Gemm:
             for call in plan.calls
         ]
 
-    def run(self, a: int, b: int, c: int) -> None:
+    def run(self, a: int, b: int, c: int, precision: str) -> None:
         """Multiply on the current stream; the arguments are addresses."""
         pointer = handle().ready()
         call = functions().call
         data, _, one, zero = self.kind
         to_a, to_b, to_c = self._leading
-        compute = IN_TF32 if allows_tf32(self.dtype) else self.kind.compute
+        compute = faster_type(self.dtype, precision) or self.kind.compute
         for (at_a, at_b, at_c), (step_a, step_b, step_c), count in self._calls:
             if count == 1:
                 left, right, into = (a + at_a, data, to_a), (b + at_b, data, to_b), (c + at_c, data)

@@ -49,14 +49,14 @@ class LibraryProducts(Float8Products, MatrixProducts):
         """The product and its epilogue, in a row-major array `out` if one is passed."""
         activation = "none" if epilogue.activation is None else epilogue.activation.function
         bias = others[0] if others else None
-        options = (activation, bias is not None)
+        options = (activation, bias is not None, self.precision)
         if activation in epilogues_of(a.dtype, self.device) and not is_refused(a, b, *options):
             try:
-                return _with_epilogue(a, b, bias, activation, out)
+                return _with_epilogue(a, b, bias, activation, out, self.precision)
             except FAILURES as error:
                 instead = "cuBLAS and CuPy's kernels"
                 note(error, a, b, *options, work="A product with an epilogue", instead=instead)
-        return into(out, _step_by_step(a, b, bias, activation))
+        return into(out, _step_by_step(a, b, bias, activation, self.precision))
 
     def _columns(self, b: Any) -> Any:
         columns = super()._columns(b)
@@ -78,17 +78,17 @@ class LibraryProducts(Float8Products, MatrixProducts):
         return super(IntegerProducts, self).integer_matmul(a, b)
 
 
-def _with_epilogue(a: Any, b: Any, bias: Any, activation: str, out: Any) -> Any:
+def _with_epilogue(a: Any, b: Any, bias: Any, activation: str, out: Any, precision: str) -> Any:
     shape = result_shape(a.shape, b.shape)
     result = cupy.empty(shape, a.dtype) if out is None else target_of(out, shape, a, b)
     code = CODES[activation] | (0 if bias is None else cublaslt.BIAS)
     bias = None if bias is None else cupy.ascontiguousarray(bias)
-    multiply_by_parts(a.dtype, a, b, result, epilogue=code, bias=bias)
+    multiply_by_parts(a.dtype, a, b, result, epilogue=code, bias=bias, precision=precision)
     return result if out is None or result is out else into(out, result)
 
 
-def _step_by_step(a: Any, b: Any, bias: Any, activation: str) -> Any:
-    y = product(a, b)
+def _step_by_step(a: Any, b: Any, bias: Any, activation: str, precision: str) -> Any:
+    y = product(a, b, precision=precision)
     if bias is not None:
         y += bias
     if activation == "relu":

@@ -29,6 +29,7 @@ def multiply_by_parts(
     epilogue: int = cublaslt.NO_EPILOGUE,
     bias: Any = None,
     scales: tuple[int | None, int | None] = (None, None),
+    precision: str = "highest",
 ) -> None:
     """Multiply into a row-major array; `scales` are the addresses of numbers."""
     a, b, parts = laid_out(a, b, _parts)
@@ -38,7 +39,7 @@ def multiply_by_parts(
             for array, start in zip((a, b, result), starts, strict=True)
         )
         at_bias = None if bias is None else bias.data.ptr
-        cublaslt.multiply(kind, plan, addresses, epilogue, at_bias, scales)
+        cublaslt.multiply(kind, plan, addresses, epilogue, at_bias, scales, precision=precision)
 
 
 def row_major(x: Any) -> Any:

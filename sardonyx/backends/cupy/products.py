@@ -40,7 +40,7 @@ class MatrixProducts(NumpyLike):
             a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if a.dtype not in KINDS or not min(a.ndim, b.ndim):
             return into(out, by_cupy(a, b))
-        return product(a, b, out)
+        return product(a, b, out, precision=self.precision)
 
     @carrying(computed("tensordot"))
     def tensordot(self, a: Any, b: Any, *, axes: Any = 2) -> Any:
@@ -59,7 +59,7 @@ class MatrixProducts(NumpyLike):
         return self.matmul(left, right).reshape(*rows, *columns)
 
 
-def product(a: Any, b: Any, out: Any = None) -> Any:
+def product(a: Any, b: Any, out: Any = None, *, precision: str) -> Any:
     """Multiply arrays of one dtype of `KINDS`, of one or more axes each."""
     shape = result_shape(a.shape, b.shape)
     result = cupy.empty(shape, a.dtype) if out is None else target_of(out, shape, a, b)
@@ -67,7 +67,7 @@ def product(a: Any, b: Any, out: Any = None) -> Any:
         return result
     if not a.size:
         result.data.memset_async(0, result.nbytes)
-    elif not _multiplied(a, b, result):
+    elif not _multiplied(a, b, result, precision):
         return into(out, by_cupy(a, b))
     return result if out is None or result is out else into(out, result)
 
@@ -86,17 +86,17 @@ def result_shape(a: Shape, b: Shape) -> Shape:
     return (*batch, *left[-2:-1][: len(a) - 1], *right[-1:][: len(b) - 1])
 
 
-def _multiplied(a: Any, b: Any, result: Any) -> bool:
+def _multiplied(a: Any, b: Any, result: Any, precision: str) -> bool:
     """Multiply into a row-major array, unless cuBLAS refuses."""
-    if is_refused(a, b):
+    if is_refused(a, b, precision):
         return False
     try:
         # A vector is a matrix of one row, or of one column.
         left, right = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
         left, right, gemm = laid_out(left, right, _gemm)
-        gemm.run(left.data.ptr, right.data.ptr, result.data.ptr)
+        gemm.run(left.data.ptr, right.data.ptr, result.data.ptr, precision)
     except FAILURES as error:
-        note(error, a, b)
+        note(error, a, b, precision)
         return False
     return True
 

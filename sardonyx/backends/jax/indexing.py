@@ -55,6 +55,20 @@ def or_past_the_end(indices: Any, size: int) -> Any:
     return jnp.where((indices < 0) | (indices > size), size, indices).astype(_counting(size))
 
 
+def write_whole_rows(x: Any, rows: Any, updates: Any, *, axis: int) -> Any:
+    """Write rows of an axis as a whole, so that XLA may divide all other axes over devices."""
+    places = or_past_the_end(rows, x.shape[axis])[..., None]
+    others = tuple(i for i in range(x.ndim) if i not in (0, axis))
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims=others,
+        inserted_window_dims=(axis,),
+        scatter_dims_to_operand_dims=(axis,),
+        operand_batching_dims=(0,),
+        scatter_indices_batching_dims=(0,),
+    )
+    return lax.scatter(x, places, updates, numbers, mode=lax.GatherScatterMode.FILL_OR_DROP)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def transformed(x: Any, kind: lax.FftType, on_tpu: str | None) -> Any:
     """JAX's own rule asks for complex128 by name, which its 32-bit mode does not let it have."""

@@ -13,7 +13,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.jax import shard_map
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.precision import Factors, of_convolution
+from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution
 from sardonyx.backends.jax.xla_cpu import platforms
 
 
@@ -39,7 +39,7 @@ class InsideBackend(JaxBackend):
         if jnp.result_type(a, b).name in ("float64", "complex128"):
             return super().matmul(a, b)
         a, b, options = self._factors(a, b)
-        return jnp.matmul(a, b, **options)
+        return multiplied(jnp.matmul, a, b, **options)
 
     # Weights are trained here, and taken for finite.
     skips_padding = False

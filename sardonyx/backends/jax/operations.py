@@ -16,7 +16,7 @@ from sardonyx.backends.jax import casts, indexing
 from sardonyx.backends.jax.accelerators import attention, softmax
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
-from sardonyx.backends.jax.precision import Factors, of_convolution, of_product
+from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution, of_product
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import platforms, sorting
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
@@ -141,6 +141,13 @@ class JaxOperations(OnDevice):
         write = getattr(x.at[within], combine or "set")
         return write(updates, mode="drop")
 
+    def write_rows(self, x: Any, rows: Any, updates: Any, *, axis: int) -> Any:
+        general = partial(super().write_rows, axis=axis)
+        if self.settings.simplest:
+            return general(x, rows, updates)
+        whole = partial(indexing.write_whole_rows, axis=axis)
+        return lax.platform_dependent(x, rows, updates, cpu=general, default=whole)
+
     def fft(self, x: Any, *, axis: int, inverse: bool = False, may_be_single: bool = False) -> Any:
         x = jnp.moveaxis(x, axis, -1)
         kind = lax.FftType.IFFT if inverse else lax.FftType.FFT
@@ -183,8 +190,8 @@ class JaxOperations(OnDevice):
         a, b, options = self._factors(a, b)
         if a.ndim == b.ndim == 2:
             # The general form names its result's type, and derivatives may then not have float64.
-            return lax.dot(a, b, **options)
-        return jnp.matmul(a, b, **options)
+            return multiplied(lax.dot, a, b, **options)
+        return multiplied(jnp.matmul, a, b, **options)
 
     def _factors(self, a: Any, b: Any) -> Factors:
         return of_product(self.settings.precision, a, b)
@@ -204,7 +211,7 @@ class JaxOperations(OnDevice):
         if elsewhere.are_wide_integers(a, b) and not self.settings.simplest:
             return elsewhere.tensordot(a, b, axes)
         a, b, options = self._factors(a, b)
-        return jnp.tensordot(a, b, axes, **options)
+        return multiplied(partial(jnp.tensordot, axes=axes), a, b, **options)
 
     def quotient(self, a: Any, b: Any) -> Any:
         wide = jnp.promote_types(a.dtype, jnp.float32)

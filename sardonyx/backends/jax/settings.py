@@ -13,7 +13,7 @@ class Settings:
     """The options of `sardonyx.load` that change compiled programs."""
 
     cache: ExecutableFolder | None = None
-    # The precision of products of float32: "highest", "high" or "bfloat16".
+    # The precision of products of float32: a level of `PRECISIONS` (arguments.py).
     precision: str = "highest"
     # Whether each primitive takes its simplest form, the same for all sizes.
     simplest: bool = False

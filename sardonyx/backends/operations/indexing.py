@@ -57,6 +57,21 @@ class Indexing(Library):
             writable[key] = value if combine is None else into[combine](result[key], value)
         return result
 
+    def write_rows(self, x: Array, rows: Array, updates: Array, *, axis: int) -> Array:
+        """A copy of `x` with `updates` written to rows of an axis, by `scatter`.
+
+        `rows` are (batch, count), where the batch is axis 0 of `x` and of the updates.
+        """
+        rank, size = axis + 1, rows.shape[1]
+        lead = [self._along(n, i, rank) for i, n in enumerate(x.shape[:axis])]
+        by_axis = self.reshape(rows, (rows.shape[0], *(1,) * (axis - 1), size))
+        return self.scatter(x, (*lead, by_axis), updates)
+
+    def _along(self, size: int, axis: int, rank: int) -> Array:
+        """0, 1, ... along one axis of several."""
+        numbers = self.arange(size, dtype=self.dtype(np.dtype(np.int64)))
+        return self.reshape(numbers, tuple(size if i == axis else 1 for i in range(rank)))
+
     def top_k(self, x: Array, k: int, *, axis: int, largest: bool) -> Array:
         """Where the `k` largest (or least) along an axis are: in order, and equal ones in theirs.
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from sardonyx.api import load
+from sardonyx.arguments import precision_level
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.model.model import Model
@@ -148,7 +149,8 @@ def compile_pure(job: ModelJob, say: Say, note: Note) -> None:
     source, _, checks_types, _ = Opened.of(
         job.source, strict=options.get("strict"), ops=options.get("ops", ())
     )
-    backend = inside_backend(options.get("precision"))
+    word = options.get("precision")
+    backend = inside_backend(None if word is None else precision_level(word))
     function = PureFunction(source, backend, training=False, strict=checks_types)
     device = devices_of(job.target)[0]
     inputs = inputs_of(function.inputs, job)

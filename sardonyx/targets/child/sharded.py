@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from sardonyx.arguments import precision_level
 from sardonyx.backends.jax.portable import PortableBackend
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.errors import InvalidInput
@@ -41,7 +42,9 @@ def compile_model(
     annotated = Annotated.of(source, configuration) if follows or configuration else None
     mesh = _mesh(job)
     axes = dict(zip(mesh.axis_names, mesh.devices.shape, strict=True))
-    backend = PortableBackend(settings=Settings(precision=options.get("precision") or own))
+    word = options.get("precision")
+    precision = own if word is None else precision_level(word)
+    backend = PortableBackend(settings=Settings(precision=precision))
     layouts = plan(source, axes, rules, annotated)
     model = AbsentModel(source, store, mesh, layouts, backend, strict=checks_types)
     inputs = inputs_of(model.inputs, job)

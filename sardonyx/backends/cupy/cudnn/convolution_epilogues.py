@@ -21,7 +21,16 @@ from sardonyx.backends.cupy.cudnn.convolution import (
     key_with_epilogue,
 )
 from sardonyx.backends.cupy.cudnn.frontend import frontend
-from sardonyx.backends.cupy.cudnn.plans import Call, Plan, Refusal, aligned, plans_of, tried_out
+from sardonyx.backends.cupy.cudnn.plans import (
+    Call,
+    Plan,
+    Plans,
+    Refusal,
+    aligned,
+    plans_of,
+    rounding_plans_of,
+    tried_out,
+)
 from sardonyx.backends.cupy.cudnn.trials import numbers, with_specials
 from sardonyx.backends.cupy.refusals import LOG
 from sardonyx.backends.executable import Spec
@@ -43,6 +52,11 @@ class ConvolutionEpilogues(Convolutions):
     def has_cudnn(self) -> bool:
         return self.uses_cudnn and frontend() is not None
 
+    @property
+    def convolution_plans(self) -> Plans:
+        is_exact = self.precision in ("highest", "default")
+        return plans_of(self.device) if is_exact else rounding_plans_of(self.device)
+
     def convolution_and_more(
         self, x: Any, weight: Any, *others: Any, epilogue: Epilogue, **layout: Any
     ) -> Any:
@@ -53,7 +67,7 @@ class ConvolutionEpilogues(Convolutions):
             none = (0, 0)
             widths = [none, *pads, none] if key.is_channels_last else [none, none, *pads]
             x = self.pad(x, widths, 0)
-        plans = plans_of(self.device)
+        plans = self.convolution_plans
         usable = (form for form in key.forms if isinstance(plans.find(form), Plan))
         return self._call(next(usable, key), x, weight, others).run(plans)
 
@@ -75,7 +89,8 @@ class ConvolutionEpilogues(Convolutions):
         """Return the plan for the first form of a key that computes a trial as expected."""
         results = []
         for form in key.forms:
-            results.append(tried_out(plans_of(self.device), form, partial(self._trial, form)))
+            trial = partial(self._trial, form)
+            results.append(tried_out(self.convolution_plans, form, trial))
             if isinstance(results[-1], Plan):
                 return results[-1]
         return results[0]

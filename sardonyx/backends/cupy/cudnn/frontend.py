@@ -59,9 +59,12 @@ def new_graph(cudnn: Any, handle: Any, dtype: np.dtype[Any]) -> Any:
     )
 
 
-def excluded_notes(cudnn: Any, dtype: np.dtype[Any]) -> list[Any]:
-    """Return the notes of the kernels that round more than the library's other ones."""
-    is_exact = dtype == np.float32 and os.environ.get("CUPY_TF32", "0") in ("", "0")
-    names = (*_INEXACT, *(_OF_TF32 if is_exact else ()))
+def excluded_notes(cudnn: Any, dtype: np.dtype[Any], *, is_exact: bool) -> list[Any]:
+    """Return the notes of the kernels that round more than the library's other ones.
+
+    If it is not exact, factors of float32 may be rounded to TF32.
+    """
+    is_exact = is_exact and os.environ.get("CUPY_TF32", "0") in ("", "0")
+    names = (*_INEXACT, *(_OF_TF32 if is_exact and dtype == np.float32 else ()))
     notes = cudnn.numerical_note.__members__
     return [note for name, note in notes.items() if name.startswith(names)]

@@ -33,7 +33,7 @@ class CudnnCalls:
 
     def has_convolution(self, x: Spec, weight: Spec, **layout: Any) -> bool:
         key = convolution_key(x, weight, **layout)
-        found = None if key is None else plans_of(self.backend.device).find(key)
+        found = None if key is None else self.backend.convolution_plans.find(key)
         return self._is_plan(found, f"a convolution of {x.dtype}")
 
     def has_convolution_and_more(
@@ -100,7 +100,7 @@ class CudnnOperations(FusedSegments, ConvolutionEpilogues, Normalizations):
             return {**operands, convolution.RESULT: result}
 
         call = Call(key, arrays, convolution.RESULT, otherwise, expected=otherwise)
-        return call.run(plans_of(self.device))
+        return call.run(self.convolution_plans)
 
     def convolves_with(
         self, x: Any, weight: Any, others: Any, epilogue: Epilogue, **layout: Any

@@ -53,13 +53,14 @@ class Refusal:
 
 @dataclass(eq=False)
 class Plans:
-    """The plans of one device.
+    """The plans of one device: the exact ones, or those that may round float32 to TF32.
 
     cuDNN forbids that threads share a handle at the same time, and not all its plans can be run by
     two threads at once. A run only adds kernels to a stream, so there is one handle, and a lock.
     """
 
     device: int
+    is_exact: bool = True
     _known: OrderedDict[Key, Plan | Refusal] = field(default_factory=OrderedDict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _handle: Any = None
@@ -105,7 +106,7 @@ class Plans:
             graph.validate()
             graph.build_operation_graph()
             graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-            graph.deselect_numeric_notes(excluded_notes(cudnn, key.dtype))
+            graph.deselect_numeric_notes(excluded_notes(cudnn, key.dtype, is_exact=self.is_exact))
             graph.deselect_workspace_greater_than(LARGEST_WORKSPACE)
             graph.check_support()
             graph.build_plans()
@@ -125,6 +126,12 @@ class Plans:
 @cache
 def plans_of(device: int) -> Plans:
     return Plans(device)
+
+
+@cache
+def rounding_plans_of(device: int) -> Plans:
+    """Return the plans whose kernels may round factors of float32 to TF32."""
+    return Plans(device, is_exact=False)
 
 
 def is_capturing() -> bool:

@@ -14,6 +14,7 @@ from jax import lax
 
 from sardonyx.backends import windows
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
+from sardonyx.backends.jax.precision import multiplied
 
 HIGHEST = lax.Precision.HIGHEST
 
@@ -39,15 +40,16 @@ def general_convolution(
     """The same as one operation of XLA; `axes` are those of `x` and of the result."""
     spatial = "".join(map(str, range(layout.rank)))
     axes = axes.replace("*", spatial)
-    return lax.conv_general_dilated(
+    return multiplied(
+        lax.conv_general_dilated,
         x,
         weight,
+        precision=precision,
         window_strides=layout.strides,
         padding=layout.pads,
         rhs_dilation=layout.dilations,
         dimension_numbers=(axes, f"OI{spatial}", axes),
         feature_group_count=layout.groups,
-        precision=precision,
     )
 
 
