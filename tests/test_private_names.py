@@ -28,6 +28,9 @@ PRIVATE = {
     "jaxlib._jax.hlo_module_cost_analysis": (
         "XLA's counts of a program, which its GPU compiler has only with a device."
     ),
+    "cupy._core.core.assemble_cupy_compiler_options": (
+        "The folders of headers and the language of CuPy's own kernels, for those in a cache."
+    ),
     "cupy._core.get_compute_type": "Whether CuPy was told to multiply in TF32: see CUPY_TF32.",
     "jax._src.xla_bridge.backends_are_initialized": (
         "Whether JAX has started: then memory cannot be configured, and a fork would hang."

@@ -360,6 +360,10 @@ class JaxBackend(JaxOperations):
         return self.compiled and self.takes_numpy and self._is_on_cpu
 
     @cached_property
+    def is_only_for_cpus(self) -> bool:  # type: ignore[override]  # an attribute of the base
+        return self.compiled and self._is_on_cpu
+
+    @cached_property
     def _is_on_cpu(self) -> bool:
         return bool(self._actual_device.platform == "cpu")
 

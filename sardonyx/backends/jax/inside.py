@@ -22,6 +22,7 @@ class InsideBackend(JaxBackend):
 
     # Other kernels than XLA's have no derivatives.
     fuses = False
+    is_only_for_cpus = False
 
     def __init__(self, precision: str | None = None) -> None:
         super().__init__()

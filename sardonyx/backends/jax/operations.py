@@ -36,6 +36,13 @@ class JaxOperations(OnDevice):
     skips_padding = True
     differentiates = True
     settings: Settings
+    # Whether its programs run on CPUs alone, so that forms for other platforms need no trace.
+    is_only_for_cpus: bool = False
+
+    @property
+    def has_one_form(self) -> bool:
+        """Whether operations whose form for CPUs is the plain one need no other."""
+        return self.settings.simplest or self.is_only_for_cpus
 
     def is_abstract(self, value: object) -> bool:
         return isinstance(value, jax.core.Tracer)
@@ -55,18 +62,18 @@ class JaxOperations(OnDevice):
 
     def below_top(self, x: Any, top: Any) -> Any:
         general = super().below_top
-        if self.settings.simplest:
+        if self.has_one_form:
             return general(x, top)
         return lax.platform_dependent(x, top, cpu=general, default=softmax.below_top)
 
     def nonzero_total(self, total: Any) -> Any:
         general = super().nonzero_total
-        if self.settings.simplest:
+        if self.has_one_form:
             return general(total)
         return lax.platform_dependent(total, cpu=general, default=softmax.nonzero_total)
 
     def attention_like(self, general: Any, q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
-        if self.settings.simplest or not attention.is_supported(q, k, v):
+        if self.has_one_form or not attention.is_supported(q, k, v):
             return general(q, k, v)
         precision = self.product_precision
         on_tpu = partial(attention.attended_on_tpu, scoring=scoring, precision=precision)
@@ -143,7 +150,7 @@ class JaxOperations(OnDevice):
 
     def write_rows(self, x: Any, rows: Any, updates: Any, *, axis: int) -> Any:
         general = partial(super().write_rows, axis=axis)
-        if self.settings.simplest:
+        if self.has_one_form:
             return general(x, rows, updates)
         whole = partial(indexing.write_whole_rows, axis=axis)
         return lax.platform_dependent(x, rows, updates, cpu=general, default=whole)
@@ -151,7 +158,7 @@ class JaxOperations(OnDevice):
     def fft(self, x: Any, *, axis: int, inverse: bool = False, may_be_single: bool = False) -> Any:
         x = jnp.moveaxis(x, axis, -1)
         kind = lax.FftType.IFFT if inverse else lax.FftType.FFT
-        on_tpu = None if self.settings.simplest else "single" if may_be_single else "double"
+        on_tpu = None if self.has_one_form else "single" if may_be_single else "double"
         y = indexing.transformed(x, kind, on_tpu)
         return jnp.moveaxis(y, -1, axis)
 
@@ -176,16 +183,16 @@ class JaxOperations(OnDevice):
         return x.view(dtype)
 
     def fmod(self, a: Any, b: Any) -> Any:
-        return elsewhere.divided("fmod", a, b, is_simplest=self.settings.simplest)
+        return elsewhere.divided("fmod", a, b, is_simplest=self.has_one_form)
 
     def remainder(self, a: Any, b: Any) -> Any:
-        return elsewhere.divided("remainder", a, b, is_simplest=self.settings.simplest)
+        return elsewhere.divided("remainder", a, b, is_simplest=self.has_one_form)
 
     def floor_divide(self, a: Any, b: Any) -> Any:
-        return elsewhere.divided("floor_divide", a, b, is_simplest=self.settings.simplest)
+        return elsewhere.divided("floor_divide", a, b, is_simplest=self.has_one_form)
 
     def matmul(self, a: Any, b: Any) -> Any:
-        if elsewhere.are_wide_integers(a, b) and not self.settings.simplest:
+        if elsewhere.are_wide_integers(a, b) and not self.has_one_form:
             return elsewhere.matmul(a, b)
         a, b, options = self._factors(a, b)
         if a.ndim == b.ndim == 2:
@@ -208,7 +215,7 @@ class JaxOperations(OnDevice):
         return jnp.linalg.inv(x)
 
     def tensordot(self, a: Any, b: Any, *, axes: Any) -> Any:
-        if elsewhere.are_wide_integers(a, b) and not self.settings.simplest:
+        if elsewhere.are_wide_integers(a, b) and not self.has_one_form:
             return elsewhere.tensordot(a, b, axes)
         a, b, options = self._factors(a, b)
         return multiplied(partial(jnp.tensordot, axes=axes), a, b, **options)
@@ -252,7 +259,7 @@ class JaxOperations(OnDevice):
     def integer_convolution(
         self, x: Any, weight: Any, by_columns: Any, *, strides: Any, dilations: Any, groups: int
     ) -> Any:
-        if self.settings.simplest:
+        if self.has_one_form:
             return by_columns(x, weight)
         layout = ConvolutionLayout(
             tuple(strides), ((0, 0),) * len(strides), tuple(dilations), groups

@@ -9,3 +9,4 @@ class PortableBackend(JaxBackend):
     """A backend whose programs can be lowered for other platforms, and run over a mesh."""
 
     fuses = False
+    is_only_for_cpus = False
