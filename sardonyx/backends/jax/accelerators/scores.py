@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
 from sardonyx.backends.jax.accelerators.softmax import nonzero_total
-from sardonyx.backends.jax.precision import of_product
+from sardonyx.backends.jax.precision import multiplied, of_product
 from sardonyx.backends.operations.scores import Mask, Scoring, Tile
 
 # The last two axes of queries and keys are contracted, or those of weights and values.
@@ -41,7 +42,8 @@ class Products:
             # A product of two of them is exact in float32. libtpu fails at a higher precision
             # where it joins both products (0.0.52).
             options["precision"] = lax.Precision.DEFAULT
-        return lax.dot_general(x, shared, (contracted, _BY_HEAD), **options)
+        by_head = partial(lax.dot_general, dimension_numbers=(contracted, _BY_HEAD))
+        return multiplied(by_head, x, shared, **options)
 
 
 def all_scores(q: Any, k: Any) -> Tile:
