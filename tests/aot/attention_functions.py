@@ -7,14 +7,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.backends.jax.portable import PortableBackend
 from sardonyx.ops.activation import LogSoftmax, Softmax
 from sardonyx.ops.attention import Attention
 from sardonyx.ops.definition import Outputs
 from sardonyx.ops.microsoft.attention import attended
 from sardonyx.ops.microsoft.group_query_attention import GroupQueryAttention
 
-XP = JaxBackend()
+# With the forms for every platform.
+XP = PortableBackend()
 LONG = 2**15
 
 
