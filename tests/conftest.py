@@ -14,10 +14,10 @@ from sardonyx.graph.programs.compiler import MODES, NOW
 from sardonyx.targets.worker import Worker
 from tests.support.strict_backend import StrictBackend
 
-# Each operator has cases for its opsets, dtypes and backends, of which a sixth run by default,
-# and of com.microsoft one in twenty.
+# Each operator has cases for its opsets, dtypes and backends, of which an eighth run by default,
+# and of com.microsoft one in thirty.
 OPS = Path(__file__).parent / "ops"
-ONE_IN_OF_FOLDERS = {OPS / "microsoft": 20, OPS: 6}
+ONE_IN_OF_FOLDERS = {OPS / "microsoft": 30, OPS: 8}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -18,6 +18,8 @@ from sardonyx.backends.jax.accelerators.scores import Products
 from sardonyx.backends.jax.accelerators.softmax import below_top, nonzero_total
 from sardonyx.backends.operations.scores import Mask, Scoring, Tile, scoring_with
 
+pytestmark = pytest.mark.sampled(3)
+
 BATCH, HEADS, SHARED, QUERIES, KEYS, SIZE, VALUES = 2, 4, 2, 13, 17, 8, 6
 DTYPES = {
     "float32": (np.dtype(np.float32), 2e-6),

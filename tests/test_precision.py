@@ -17,6 +17,8 @@ import sardonyx
 from sardonyx.errors import InvalidInput
 from tests.support.onnx_builders import BOOL, INT64, graph, model, node, value, weight
 
+pytestmark = pytest.mark.sampled(3)
+
 RNG = np.random.default_rng(0)
 PRODUCT = model([node("MatMul", ["a", "b"], ["y"])], ["a", "b"], ["y"])
 WINDOWS = model([node("Conv", ["a", "b"], ["y"])], [value("a"), value("b")], ["y"])

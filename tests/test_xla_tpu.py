@@ -19,6 +19,8 @@ from sardonyx.backends.jax.xla_tpu import (
     products,
 )
 
+pytestmark = pytest.mark.sampled(3)
+
 
 @pytest.fixture(autouse=True)
 def _wide() -> Any:
