@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnx.defs import OpSchema
 
 from sardonyx.graph.standard.types import dtype_of_type, number_of
@@ -73,8 +73,19 @@ def _of_small(small: Any) -> Callable[[], tuple[onnx.ModelProto, Mapping[str, An
 
 
 def _inputs(test: Any) -> dict[str, Any]:
-    inputs = test.data_sets[0][0]
-    return {i.name: value for i, value in zip(test.model.graph.input, inputs, strict=True)}
+    pairs = zip(test.model.graph.input, test.data_sets[0][0], strict=True)
+    return {i.name: _value(each) for i, each in pairs}
+
+
+def _value(each: Any) -> Any:
+    """Return what a call takes for an input of a case, some of which are ONNX's own messages."""
+    if isinstance(each, onnx.TensorProto):
+        return numpy_helper.to_array(each)
+    if isinstance(each, onnx.SequenceProto):
+        return numpy_helper.to_list(each)
+    if isinstance(each, onnx.OptionalProto):
+        return numpy_helper.to_optional(each)
+    return each
 
 
 # -- operators by type ----------------------------------------------------------------------------
@@ -96,7 +107,7 @@ def operators_by_type() -> tuple[Case, ...]:
 
 
 def _has_arrays(test: Any) -> bool:
-    inputs = test.data_sets[0][0]
+    inputs = _inputs(test).values()
     return all(isinstance(each, np.ndarray) and each.dtype != object for each in inputs)
 
 

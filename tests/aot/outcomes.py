@@ -18,14 +18,10 @@ OUTCOMES = (COMPILED, ON_HOST, INVALID, REFUSED, "failed", "timed out", "aborted
 # Custom calls that a program may have, by the beginnings of their names: XLA's own and those of
 # libraries that it brings or finds. Anything else needs something on the machine.
 OF_TPUS = (
-    "X64",
-    "GatherScatterIndicesBitpacked",
+    "X64", "X128", "AllocateBuffer", "AssumeGatherIndicesInBound", "ConcatBitcast",
+    "GatherScatterIndicesBitpacked", "InvertDiagBlocks", "Lu", "Sharding", "TopK",
     "tpu_custom_call",
-    "TopK",
-    "AllocateBuffer",
-    "AssumeGatherIndicesInBound",
-    "Sharding",
-)
+)  # fmt: skip
 OF_GPUS = (
     "__cublas$", "__cudnn$", "__cub$", "cusolver", "cu_", "__topk", "TopK", "cub_sort",
 )  # fmt: skip
