@@ -12,7 +12,7 @@ from sardonyx.backends.base import Backend
 from tests.conftest import as_parameter
 from tests.support.agreement import COARSE, EXACT, of_all
 from tests.zoo.judge import Level, in_onnxruntime, in_sardonyx
-from tests.zoo.recording import FOLDER, restored
+from tests.zoo.recording import recorded_graphs, restored
 
 # Hundreds of graphs: NumPy runs all of them in the slow tests. JAX takes seconds for each and runs
 # one in so many; so does CuPy, if it is here. `python -m tests.zoo` runs all.
@@ -24,7 +24,7 @@ ONE_IN = 30
 def parameters() -> list[object]:
     return [
         as_parameter(find(backend), path, name=f"{path.parent.name}-{_stem(path)}")
-        for path in sorted(FOLDER.glob("*/*.onnx.xz"))
+        for path in recorded_graphs()
         for backend in [name for name in ("numpy", "jax", "cupy") if name in available()]
         if backend == "numpy" or crc32(path.name.encode()) % OTHERS_ONE_IN == 0
     ]

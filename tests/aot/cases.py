@@ -19,8 +19,7 @@ from sardonyx.targets.names import named
 from tests.ops.microsoft.small_nodes import NODES
 from tests.support.official import node_tests
 from tests.test_exporter_models import FOLDER, NAMES, recorded_calls
-from tests.zoo.recording import FOLDER as ZOO
-from tests.zoo.recording import restored
+from tests.zoo.recording import recorded_graphs, restored
 
 # Operators that run subgraphs, or move values: their own cases show all that types change.
 _NOT_BY_TYPE = frozenset({"If", "Loop", "Scan", "SequenceMap", "ImageDecoder"})
@@ -179,7 +178,7 @@ def _recorded(name: str) -> tuple[onnx.ModelProto, Mapping[str, Any]]:
 
 def networks() -> Iterator[Case]:
     """The zoo's graphs, with their first call."""
-    for path in sorted(ZOO.glob("*/*.onnx.xz")):
+    for path in recorded_graphs():
         name = f"{path.parent.name}-{path.name.removesuffix('.onnx.xz')}"
         yield Case(name, lambda path=path: _restored(path))
 

@@ -25,8 +25,7 @@ from sardonyx.backends.cupy.backend import CupyBackend
 from tests.support import official
 from tests.support.nvrtc import some
 from tests.test_exporter_models import FOLDER, NAMES, recorded_calls
-from tests.zoo.recording import FOLDER as ZOO
-from tests.zoo.recording import restored
+from tests.zoo.recording import recorded_graphs, restored
 
 CALLS = 4
 
@@ -97,7 +96,7 @@ def _exporters_models(backend: CountingBackend, one_in: int) -> Runs:
 def _zoo(backend: CountingBackend, one_in: int) -> Runs:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        for recorded in some(sorted(ZOO.glob("*/*.onnx.xz")), one_in):
+        for recorded in some(recorded_graphs(), one_in):
             graph = restored(recorded)
             path.write_bytes(graph.content)
             model = sardonyx.load(path, backend=backend)

@@ -27,8 +27,7 @@ from sardonyx.backends.fusion.kernel_source import KernelSource
 from tests.support import official
 from tests.support.cuda_sources import SourcesBackend
 from tests.test_exporter_models import FOLDER, NAMES, recorded_calls
-from tests.zoo.recording import FOLDER as ZOO
-from tests.zoo.recording import restored
+from tests.zoo.recording import recorded_graphs, restored
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 # As CuPy compiles them: see backends/cupy/compiled_kernels.py.
@@ -82,7 +81,7 @@ def _run_exporters_models(backend: SourcesBackend) -> None:
 
 
 def _run_zoo(backend: SourcesBackend, one_in: int, path: Path) -> None:
-    for recorded in some(sorted(ZOO.glob("*/*.onnx.xz")), one_in):
+    for recorded in some(recorded_graphs(), one_in):
         graph = restored(recorded)
         path.write_bytes(graph.content)
         model = sardonyx.load(path, backend=backend)
