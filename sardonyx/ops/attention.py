@@ -287,6 +287,7 @@ def values_by_scores(
     xp: Backend, q: Array, k: Array, v: Array, scale: float | None, mask_of: MaskOf
 ) -> Array:
     """Return the values that each query reads, for arrays by head and a mask that is a function."""
+    _check_heads(q, k, v)
     return _Steps(xp, _scale_of(q, scale), 0.0, mask_of, None).values(q, k, v)
 
 
