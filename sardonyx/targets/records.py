@@ -109,6 +109,11 @@ class Compilation:
     # The optimised program, if it was asked for.
     text: str = ""
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether it was compiled, and nothing is known of the program."""
+        return self.outcome == COMPILED and self.facts is None
+
 
 @dataclass(frozen=True)
 class HostSteps:

@@ -22,6 +22,8 @@ from sardonyx.targets.records import COMPILED, FAILED, REFUSED, Compilation
 # How XLA begins an error if a program needs more memory than the device has.
 _TOO_LARGE = "RESOURCE_EXHAUSTED"
 _LONGEST_REASON = 1500
+# libtpu may be newer than jaxlib, and write instructions that this cannot read.
+_UNREADABLE = "It was compiled, but jaxlib cannot read the program, so nothing is counted"
 
 
 @cache
@@ -59,7 +61,11 @@ def compilation(
         lowered = traced.lower(lowering_platforms=(target.platform,))
         built, workaround = compiled(lowered, target.platform)
         seconds = time.perf_counter() - start
-        facts, text = facts_of(arguments, traced, lowered, built, target.platform)
+        try:
+            facts, text = facts_of(arguments, traced, lowered, built, target.platform)
+        except jax.errors.JaxRuntimeError as error:
+            reason = printable(f"{_UNREADABLE} ({error})", _LONGEST_REASON)
+            return Compilation(title, COMPILED, reason, seconds)
         return Compilation(
             title, COMPILED, workaround or "", seconds, facts, text if keeps_text else ""
         )

@@ -47,6 +47,7 @@ def record_of(job: Job, say: Say) -> Record:
         outcome, reason = REFUSED, str(error)
     except Exception as error:
         outcome, reason = FAILED, printable(f"{type(error).__name__}: {error}", 1500)
+    notes += [f"{p.title}: {p.reason}" for p in programs if p.is_unread]
     worse = [p for p in programs if OUTCOMES.index(p.outcome) > 0]
     outcome = worst([*filter(None, [outcome]), *(p.outcome for p in programs)])
     if worse and not reason:
