@@ -1,6 +1,6 @@
 """Generated kernels, compiled by NVRTC once for a process and, in a cache's folder, for the next.
 
-Without such a folder CuPy keeps them in one of its own, and does not check who may write to it.
+Without a cache, CuPy keeps them in its own folder, and does not check who may write to it.
 """
 
 from __future__ import annotations

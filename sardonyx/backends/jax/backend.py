@@ -153,7 +153,7 @@ class JaxBackend(JaxOperations):
 
     @cached_property
     def missing_types(self) -> frozenset[np.dtype[Any]]:  # type: ignore[override]  # an attribute of the base
-        """XLA for TPUs ends the process on arguments of two bits (libtpu 0.0.52)."""
+        """Those of six bits everywhere; libtpu 0.0.52 ends the process on arguments of two bits."""
         return SIX_BITS | TWO_BITS if self._actual_device.platform == "tpu" else SIX_BITS
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:

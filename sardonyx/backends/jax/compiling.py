@@ -1,4 +1,4 @@
-"""Programs that XLA for CUDA refuses because of its own kernels, compiled without these."""
+"""Compiles without Triton the programs for which XLA for CUDA cannot write Triton kernels."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Attention(Numbers):
         v: Array,
         scoring: Scoring,
     ) -> Array:
-        """`general(q, k, v)`, or what it computes in a form that the device is better at.
+        """`general(q, k, v)`, or the same in a form that is faster on the device.
 
         `scoring` says what it computes. The arrays have four axes: sample, head, place, size.
         """
