@@ -171,6 +171,16 @@ def test_an_infinite_score_makes_its_row_nan(form: Any) -> None:
     check(form, given, scoring_with(jnp.asarray(bias), 0.3), right)
 
 
+def test_a_guard_is_for_weights_and_not_for_values_that_are_nan() -> None:
+    given = arrays("float32")
+    given[0][1, 2, 7] = np.nan
+    given[2][0, :, 3] = np.nan
+    right = expected(given)
+    right[1, 2, 7] = 0.0
+    assert np.isnan(right[0]).all()
+    check(attended, given, scoring_with(None, 0.3, is_guarded=True), right)
+
+
 @FORM
 @pytest.mark.parametrize("is_guarded", [False, True])
 def test_a_bias_that_forbids_all_keys(form: Any, is_guarded: bool) -> None:

@@ -90,7 +90,7 @@ class JaxOperations(OnDevice):
         plain = partial(super().attention, bias=bias, scale=scale)
         if not is_guarded:
             return self.attention_like(plain, q, k, v, scoring_with(bias, scale))
-        # What the general form does for its own weights, the others do for their results.
+        # Where a form has no weights of its own, zeros replace NaN in its results.
         guarded = partial(plain, is_guarded=True)
         return self.attention_like(guarded, q, k, v, scoring_with(bias, scale, is_guarded=True))
 

@@ -88,4 +88,7 @@ def attended(q: Any, k: Any, v: Any, scoring: Scoring, precision: str | None) ->
     total = jnp.sum(e, axis=-1, keepdims=True)
     if sink is not None:
         total = total + jnp.exp(sink - top)
-    return _without_nan(products.mixed(e / divisor_of(total, scoring), v).astype(q.dtype), scoring)
+    weights = e / divisor_of(total, scoring)
+    if scoring.zeros_for_nan:
+        weights = jnp.where(jnp.isnan(weights), jnp.zeros_like(weights), weights)
+    return products.mixed(weights, v).astype(q.dtype)
