@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 
@@ -24,6 +25,7 @@ def check_targets(
     rules: str | None,
     mesh: Sequence[str],
     limit: float,
+    as_json: bool = False,
 ) -> int:
     """Print a table with a column for each target; return 0 if the model compiles for all."""
     reports = check(
@@ -35,6 +37,14 @@ def check_targets(
         mesh=dict(map(_axis, mesh)),
         limit=limit,
     )
+    if as_json:
+        print(json.dumps([report.as_dict() for report in reports], indent=2))
+    else:
+        _show(path, precision, reports)
+    return 0 if all(map(_is_good, reports)) else 1
+
+
+def _show(path: str, precision: str | None, reports: Sequence[TargetReport]) -> None:
     console = screen()
     of_precision = "" if precision is None else f", precision {precision}"
     console.print(f"{printable(path)}{of_precision}, by the compilers' own counts:\n", style="bold")
@@ -46,7 +56,6 @@ def check_targets(
     for report in reports:
         for remark in report.remarks():
             console.print(f"\n{described(report.target)}. {remark}")
-    return 0 if all(map(_is_good, reports)) else 1
 
 
 def _is_good(report: TargetReport) -> bool:

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _checked(options: argparse.Namespace) -> int:
-    with_targets = {name: getattr(options, name) for name in ("precision", "rules", "mesh")}
+    with_targets = {name: getattr(options, name) for name in ("precision", "rules", "mesh", "json")}
     elsewhere = {name: getattr(options, name) for name in ("backend", "device")}
     for name, value in (elsewhere if options.target else with_targets).items():
         if value:
@@ -69,6 +69,7 @@ def _checked(options: argparse.Namespace) -> int:
         rules=options.rules,
         mesh=options.mesh,
         limit=options.limit,
+        as_json=options.json,
     )
 
 
@@ -176,6 +177,9 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         default=LIMIT,
         metavar="SECONDS",
         help=f"with --target, the time for each (default: {LIMIT:g})",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="with --target, print all figures as JSON"
     )
 
 

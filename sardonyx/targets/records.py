@@ -48,6 +48,10 @@ class Facts:
     # Bytes of arguments and results that cross the device's memory at least once: of a table that
     # is only looked up, the rows.
     least_moved: int
+    # Bytes of what the kernels write, and of the padding beside it in a TPU's tiles by sizes, such
+    # as "3 as 8".
+    results: int
+    padding: Mapping[str, int]
     # Bytes in the device's memory.
     arguments: int
     outputs: int

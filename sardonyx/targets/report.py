@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from sardonyx.printable import LONGEST_NAME, printable
 from sardonyx.targets.names import Target
@@ -16,6 +17,8 @@ _FACTORS = ("default", "high", "highest")
 _CROSSINGS = {"all-reduce": 2}
 # How many nodes a line names.
 MOST_NAMED = 3
+# The share of padding from which a remark tells where it comes from.
+_TOLD_PADDING = 0.1
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,13 @@ class TargetReport:
         """The part of the arguments' bytes that is padding of their layouts."""
         arguments = self._sum(lambda facts: facts.arguments)
         return 1 - self._sum(lambda facts: facts.plain_arguments) / arguments if arguments else 0.0
+
+    @property
+    def padding_of_results(self) -> float:
+        """The part of the bytes that kernels write that is padding of their layouts."""
+        padding = sum(self._padding().values())
+        written = self._sum(lambda facts: facts.results) + padding
+        return padding / written if written else 0.0
 
     @property
     def least_moved(self) -> float:
@@ -162,6 +172,8 @@ class TargetReport:
         loops = int(self._sum(lambda facts: facts.loops))
         if loops:
             yield "loops", str(loops)
+        if self._padding():
+            yield "  padding of their results", f"{self.padding_of_results:.1%}"
         cycles = int(self._sum(lambda facts: facts.cycles))
         if cycles:
             yield "cycles by XLA", short(cycles)
@@ -190,6 +202,9 @@ class TargetReport:
         for dtype, arrays in self._counted(lambda facts: facts.wide_values).items():
             yield f"arrays of {dtype}", str(int(arrays))
 
+    def _padding(self) -> dict[str, float]:
+        return self._counted(lambda facts: facts.padding)
+
     def _counted(self, figures: Callable[[Facts], Mapping[str, float]]) -> dict[str, float]:
         total: dict[str, float] = {}
         for name, figure in (item for facts in self.programs for item in figures(facts).items()):
@@ -204,6 +219,9 @@ class TargetReport:
             yield "It needs more memory than the device has."
         for steps in self.record.host:
             yield f"On the host: {named(steps.nodes)} ({printable(steps.reason)})."
+        if self.padding_of_results >= _TOLD_PADDING:
+            part = f"Of what the kernels write {self.padding_of_results:.0%} is padding"
+            yield f"{part}: {self._sizes_padded()}."
         calls = sorted({name for facts in self.programs for name in facts.host_calls})
         if calls:
             yield f"The programs call the host: {', '.join(calls)}."
@@ -212,6 +230,33 @@ class TargetReport:
             if program.reason and not is_told:
                 yield f"{printable(program.title, LONGEST_NAME)}: {program.reason}"
         yield from map(printable, self.record.notes)
+
+    def _sizes_padded(self) -> str:
+        """Return the sizes that cost most, as in "axes of 3 kept as 8 (28%)"."""
+        padding = self._padding()
+        written = self._sum(lambda facts: facts.results) + sum(padding.values())
+        most = sorted(padding.items(), key=lambda item: -item[1])[:MOST_NAMED]
+        told = (
+            label.replace(" as ", " kept as ") + f" ({size / written:.0%})" for label, size in most
+        )
+        return f"axes of {', '.join(told)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data, which `json.dumps` can write."""
+        bound = self.bound
+        return {
+            "target": str(self.target),
+            "device": self.target.kind,
+            "devices": self._devices,
+            "seconds_by": self.bounds,
+            "bounded_by": None if bound is None else bound[0],
+            "peak_bytes": self.peak,
+            "memory_bytes": self.target.rates.memory,
+            "fits": self.fits,
+            "padding_of_arguments": self.padding,
+            "padding_of_results": self.padding_of_results,
+            **asdict(self.record),
+        }
 
     def __str__(self) -> str:
         rows = [("target", described(self.target)), *self.rows()]

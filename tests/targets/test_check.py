@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,18 @@ def test_the_command_prints_a_column_for_each_target(capsys: pytest.CaptureFixtu
 
 @pytest.mark.aot
 @pytest.mark.usefixtures("compilers")
+def test_the_command_writes_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", ENCODER, "--shape", "x=3,8,48", "--target", "v5e", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["target"], found["outcome"], found["fits"]) == ("v5e", "compiled", True)
+    facts = found["programs"][0]["facts"]
+    assert sum(facts["kinds"].values()) > 0
+    # The model is 48 wide, and a tile 128.
+    assert any(label.startswith("48 as ") for label in facts["padding"])
+
+
+@pytest.mark.aot
+@pytest.mark.usefixtures("compilers")
 def test_the_command_says_what_does_not_compile(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", ENCODER, "--shape", "z=1", "--target", "v5e"]) == 1
     assert "refused: No input is called 'z'; the model takes x." in capsys.readouterr().out
@@ -112,6 +125,7 @@ def test_an_axis_of_a_mesh_is_a_name_and_a_size(capsys: pytest.CaptureFixture[st
     [
         (["--precision", "high"], "--precision has an effect only with --target."),
         (["--rules", "data"], "--rules has an effect only with --target."),
+        (["--json"], "--json has an effect only with --target."),
         (["--mesh", "data=2"], "--mesh has an effect only with --target."),
         (["--target", "v5e", "--backend", "jax"], "--backend has an effect only without --target."),
         (["--target", "v5e", "--device", "cpu"], "--device has an effect only without --target."),

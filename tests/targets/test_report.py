@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,8 @@ FACTS = Facts(
     optimised_operations=5e12,
     accessed=3e9,
     least_moved=819_000_000,
+    results=900_000,
+    padding={"3 as 4": 60_000, "24 as 128": 40_000},
     arguments=1_000_000_000,
     outputs=200_000_000,
     donated=50_000_000,
@@ -118,6 +121,32 @@ def test_text_has_all_rows() -> None:
     text = str(report("v5e", FACTS))
     for row in ("of float32 highest", "bounded by", "loops", "arrays of s64", "calls of Sharding"):
         assert row in text
+
+
+def test_sizes_that_are_padded_are_named() -> None:
+    checked = report("v5e", FACTS, FACTS)
+    assert checked.padding_of_results == pytest.approx(0.1)
+    told = (
+        "Of what the kernels write 10% is padding: axes of 3 kept as 4 (6%), 24 kept as 128 (4%)."
+    )
+    assert told in str(checked).splitlines()
+    assert dict(checked.rows())["  padding of their results"] == "10.0%"
+    even = report("h100", replace(FACTS, padding={}))
+    assert even.padding_of_results == 0
+    assert "padding of their results" not in str(even)
+
+
+def test_plain_data_can_be_written_as_json() -> None:
+    sums = replace(FACTS, collectives=(Collective("all-reduce", 4, 400_000_000),))
+    steps = HostSteps(("NonZero 1",), "its size depends on data")
+    found = json.loads(json.dumps(report("v5e:2x2", sums, host=(steps,)).as_dict()))
+    assert (found["target"], found["devices"], found["outcome"]) == ("v5e:2x2", 4, COMPILED)
+    assert found["bounded_by"] == "links"
+    assert found["seconds_by"]["links"] == pytest.approx(2e-3)
+    assert found["programs"][0]["facts"]["collectives"][0]["nbytes"] == 400_000_000
+    assert found["host"] == [{"nodes": ["NonZero 1"], "reason": "its size depends on data"}]
+    nothing = json.loads(json.dumps(report("v5e", outcome=ABORTED).as_dict()))
+    assert (nothing["bounded_by"], nothing["programs"]) == (None, [])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxlib import _jax
 
 from sardonyx.targets.child.least_reads import parts_read
+from sardonyx.targets.child.padding import padding_of
 from sardonyx.targets.child.products import products_of
 from sardonyx.targets.child.program_text import Instruction, ProgramText, nbytes
 from sardonyx.targets.records import Collective, Facts
@@ -49,6 +50,7 @@ def facts_of(
     memory = built.memory_analysis()
     costs = built.cost_analysis() or _counted(built)
     kernels = _kernels(program)
+    padding = padding_of(kernels)
     calls = _custom_calls(program)
     leaves = jax.tree.leaves(arguments)
     sizes = _sizes(leaves, [leaf.sharding for leaf in leaves])
@@ -56,12 +58,14 @@ def facts_of(
     read = sum(size * part for size, part in zip(sizes, parts, strict=True))
     outputs = _sizes(built.out_info, built.output_shardings)
     return Facts(
-        kinds=dict(kernels.most_common()),
+        kinds=dict(Counter(kernel.operation for kernel in kernels).most_common()),
         loops=sum(each.operation == "while" for _, each in program.instructions()),
         operations=_count(lowered.compiler_ir("hlo").get_hlo_module()).get("flops", 0.0),
         optimised_operations=costs.get("flops", 0.0),
         accessed=costs.get("bytes accessed", 0.0),
         least_moved=math.ceil(read) + sum(outputs),
+        results=padding.results,
+        padding=padding.added,
         arguments=memory.argument_size_in_bytes,
         outputs=memory.output_size_in_bytes,
         donated=memory.alias_size_in_bytes,
@@ -105,12 +109,12 @@ def _count(module: Any) -> Mapping[str, float]:
     return counts
 
 
-def _kernels(program: ProgramText) -> Counter[str]:
-    return Counter(
-        instruction.operation
+def _kernels(program: ProgramText) -> list[Instruction]:
+    return [
+        instruction
         for name, instruction in program.instructions()
         if name in program.launching and not _is_free(instruction)
-    )
+    ]
 
 
 def _is_free(instruction: Instruction) -> bool:
