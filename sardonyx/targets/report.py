@@ -149,6 +149,8 @@ class TargetReport:
         """Yield labels and texts, for tables."""
         yield "compiles", f"in {self.seconds:.1f} s" if self.is_compiled else self.outcome
         if not self.programs:
+            if self.is_compiled and not self.record.programs:
+                yield "programs", "0"
             return
         yield "programs", str(len(self.programs))
         yield "operations", short(self._sum(lambda facts: facts.operations))

@@ -123,6 +123,13 @@ def test_text_has_all_rows() -> None:
         assert row in text
 
 
+def test_a_model_that_needs_no_program_says_so() -> None:
+    assert dict(report("v5e").rows()) == {"compiles": "in 1.5 s", "programs": "0"}
+    unread = Compilation("segment 0", COMPILED, "It was compiled, but nothing is counted")
+    assert "programs" not in dict(report("v5e", programs=(unread,)).rows())
+    assert "programs" not in dict(report("v5e", outcome=ABORTED).rows())
+
+
 def test_sizes_that_are_padded_are_named() -> None:
     checked = report("v5e", FACTS, FACTS)
     assert checked.padding_of_results == pytest.approx(0.1)
