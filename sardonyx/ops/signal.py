@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from sardonyx.ops.axes import axis_within, require_shape, sliced
 from sardonyx.ops.definition import DType, Floats, Host, op
 from sardonyx.ops.dtypes import FLOAT32, FLOAT64
 from sardonyx.ops.precision import wide
+
+# The real and the imaginary parts of an array.
+Parts: TypeAlias = tuple[Array, Array]
 
 # -- spectra --------------------------------------------------------------------------------------
 
@@ -45,15 +48,17 @@ def DFT(
     length = length if dft_length is None else dft_length
     if length < 1:
         raise ValueError(f"the transform has length {length}, but must be positive")
-    x = _complex(xp, input, double=not inverse)
+    x = wide(xp, input)
     if onesided and inverse:
         half = _resized(xp, x, axis, length // 2 + 1)
         whole = _both_sides(xp, half, axis, length)
-        signal = _transformed(xp, whole, axis, inverse=True, dtype=input.dtype)
-        return xp.astype(xp.expand_dims(xp.real(signal), axis=-1), input.dtype)
+        signal, _ = _transformed(xp, whole, axis, inverse=True, dtype=x.dtype)
+        return xp.astype(xp.expand_dims(signal, axis=-1), input.dtype)
     x = _resized(xp, x, axis, length)
-    spectrum = _transformed(xp, x, axis, inverse=bool(inverse), dtype=input.dtype)
-    return _parts(xp, _one_side(spectrum, axis) if onesided else spectrum, input.dtype)
+    spectrum = _transformed(xp, x, axis, inverse=bool(inverse), dtype=x.dtype)
+    if onesided:
+        spectrum = _one_side(spectrum, axis)
+    return xp.astype(xp.stack(spectrum, axis=-1), input.dtype)
 
 
 @DFT.before(20)
@@ -101,11 +106,16 @@ def STFT(
     starts = xp.reshape(xp.arange(count) * frame_step, (-1, 1))
     places = xp.reshape(starts + xp.arange(frame_length), (-1,))
     frames = xp.reshape(xp.take(signal, places, axis=1), (batch, count, frame_length, parts))
-    x = _complex(xp, frames, double=True)
+    frames = wide(xp, frames)
+    dtype = frames.dtype
     if window is not None:
-        x = x * xp.astype(window, x.dtype)
-    spectrum = _transformed(xp, x, 2, inverse=False, dtype=signal.dtype)
-    return _parts(xp, _one_side(spectrum, 2) if onesided else spectrum, signal.dtype)
+        double = xp.dtype(FLOAT64)
+        window = xp.reshape(xp.astype(window, double), (frame_length, 1))
+        frames = xp.astype(frames, double) * window
+    spectrum = _transformed(xp, frames, 2, inverse=False, dtype=dtype)
+    if onesided:
+        spectrum = _one_side(spectrum, 2)
+    return xp.astype(xp.stack(spectrum, axis=-1), signal.dtype)
 
 
 def _signal_axis(x: Array, axis: int) -> int:
@@ -120,29 +130,19 @@ def _signal_axis(x: Array, axis: int) -> int:
     return axis
 
 
-def _complex(xp: Backend, x: Array, *, double: bool) -> Array:
-    """Combine the parts to complex numbers: in double precision if `double`, else in that of `x`.
+def _transformed(xp: Backend, x: Array, axis: int, *, inverse: bool, dtype: Any) -> Parts:
+    """Transform numbers whose parts are the last axis; return the parts in float32 or float64.
 
     ONNX's published cases show that spectra were computed in double precision, as elements near
     zero are exact; signals have the rounding errors of single precision.
     """
-    double = double or xp.numpy_dtype(x.dtype).itemsize == 8
-    dtype = xp.dtype(np.dtype(np.complex128 if double else np.complex64))
-    x = wide(xp, x)
-    real, *imaginary = (xp.astype(x[..., i], dtype) for i in range(x.shape[-1]))
-    return real + xp.multiply(imaginary[0], xp.asarray(1j, dtype=dtype)) if imaginary else real
-
-
-def _parts(xp: Backend, x: Array, dtype: DType) -> Array:
-    if xp.numpy_dtype(dtype).itemsize < 8:
-        x = xp.astype(x, xp.dtype(np.dtype(np.complex64)))
-    return xp.astype(xp.stack([xp.real(x), xp.imag(x)], axis=-1), dtype)
-
-
-def _transformed(xp: Backend, x: Array, axis: int, *, inverse: bool, dtype: DType) -> Array:
-    """Transform `x`, whose result is rounded to `dtype`."""
-    may_be_single = xp.numpy_dtype(dtype).itemsize < 8
-    return xp.fft(x, axis=axis, inverse=inverse, may_be_single=may_be_single) if x.size else x
+    real, *imaginary = (x[..., i] for i in range(x.shape[-1]))
+    to = xp.numpy_dtype(dtype)
+    if not x.size:
+        empty = xp.astype(real, dtype)
+        return empty, empty
+    double = not inverse or to == FLOAT64
+    return xp.fourier(real, *imaginary, axis=axis, dtype=to, inverse=inverse, double=double)
 
 
 def _resized(xp: Backend, x: Array, axis: int, size: int) -> Array:
@@ -153,14 +153,16 @@ def _resized(xp: Backend, x: Array, axis: int, size: int) -> Array:
     return sliced(x, axis, 0, size)
 
 
-def _one_side(x: Array, axis: int) -> Array:
-    return sliced(x, axis, 0, x.shape[axis] // 2 + 1)
+def _one_side(parts: Parts, axis: int) -> Parts:
+    real, imaginary = (sliced(part, axis, 0, part.shape[axis] // 2 + 1) for part in parts)
+    return real, imaginary
 
 
 def _both_sides(xp: Backend, half: Array, axis: int, length: int) -> Array:
-    """Return the full spectrum of a real signal, whose second half mirrors the first."""
+    """Return the full spectrum of a real signal, whose second half is the first's conjugate."""
     mirrored = xp.flip(sliced(half, axis, 1, (length + 1) // 2), axis=axis)
-    return xp.concat([half, xp.conj(mirrored)], axis=axis)
+    conjugate = mirrored * xp.asarray([1.0, -1.0], dtype=half.dtype)
+    return xp.concat([half, conjugate], axis=axis)
 
 
 # -- windows --------------------------------------------------------------------------------------

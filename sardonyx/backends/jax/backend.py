@@ -60,6 +60,9 @@ LARGE_RESULTS = 2**22
 # XLA has no code for them on any platform.
 SIX_BITS = frozenset(map(np.dtype, (ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)))
 TWO_BITS = frozenset(map(np.dtype, (ml_dtypes.int2, ml_dtypes.uint2)))
+# libtpu ends the process on arguments of two bits (0.0.52), and on casts and scatters of complex128
+# (0.0.42).
+TPUS_LACK = TWO_BITS | {np.dtype(np.complex128)}
 
 # With fewer multiplications XLA has finished before another kernel would start.
 SMALLEST_PACKED = 2**14
@@ -153,8 +156,7 @@ class JaxBackend(JaxOperations):
 
     @cached_property
     def missing_types(self) -> frozenset[np.dtype[Any]]:  # type: ignore[override]  # an attribute of the base
-        """Those of six bits everywhere; libtpu 0.0.52 ends the process on arguments of two bits."""
-        return SIX_BITS | TWO_BITS if self._actual_device.platform == "tpu" else SIX_BITS
+        return SIX_BITS | TPUS_LACK if self._actual_device.platform == "tpu" else SIX_BITS
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         if value.dtype in self.missing_types:

@@ -14,8 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sardonyx.backends.jax.xla_tpu import platforms as elsewhere
-
 
 def _counting(size: int) -> type[np.integer[Any]]:
     return np.int32 if size < 2**31 else np.int64
@@ -69,18 +67,18 @@ def write_whole_rows(x: Any, rows: Any, updates: Any, *, axis: int) -> Any:
     return lax.scatter(x, places, updates, numbers, mode=lax.GatherScatterMode.FILL_OR_DROP)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def transformed(x: Any, kind: lax.FftType, on_tpu: str | None) -> Any:
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def transformed(x: Any, kind: lax.FftType) -> Any:
     """JAX's own rule asks for complex128 by name, which its 32-bit mode does not let it have."""
-    return elsewhere.fft(x, kind, on_tpu) if on_tpu else lax.fft(x, kind, x.shape[-1:])
+    return lax.fft(x, kind, x.shape[-1:])
 
 
-def _transposed_transform(kind: Any, on_tpu: str | None, _: None, slope: Any) -> tuple[Any]:
+def _transposed_transform(kind: Any, _: None, slope: Any) -> tuple[Any]:
     with jax.enable_x64(True):
-        return (transformed(slope, kind, on_tpu),)
+        return (transformed(slope, kind),)
 
 
-transformed.defvjp(lambda x, *options: (transformed(x, *options), None), _transposed_transform)
+transformed.defvjp(lambda x, kind: (transformed(x, kind), None), _transposed_transform)
 
 
 @jax.custom_jvp

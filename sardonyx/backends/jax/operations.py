@@ -155,12 +155,25 @@ class JaxOperations(OnDevice):
         whole = partial(indexing.write_whole_rows, axis=axis)
         return lax.platform_dependent(x, rows, updates, cpu=general, default=whole)
 
-    def fft(self, x: Any, *, axis: int, inverse: bool = False, may_be_single: bool = False) -> Any:
+    def fourier(
+        self,
+        real: Any,
+        imaginary: Any = None,
+        *,
+        axis: int,
+        dtype: Any,
+        inverse: bool = False,
+        double: bool = False,
+    ) -> Any:
+        options: Any = {"axis": axis, "dtype": dtype, "inverse": inverse}
+        general = partial(super().fourier, **options, double=double)
+        parts = (real,) if imaginary is None else (real, imaginary)
+        return general(*parts) if self.has_one_form else elsewhere.fourier(general, parts, options)
+
+    def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
         x = jnp.moveaxis(x, axis, -1)
         kind = lax.FftType.IFFT if inverse else lax.FftType.FFT
-        on_tpu = None if self.has_one_form else "single" if may_be_single else "double"
-        y = indexing.transformed(x, kind, on_tpu)
-        return jnp.moveaxis(y, -1, axis)
+        return jnp.moveaxis(indexing.transformed(x, kind), -1, axis)
 
     def top_k(self, x: Any, k: int, *, axis: int, largest: bool) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array, Operand
 
@@ -23,13 +25,31 @@ class Numbers(Library):
         """`x` as a constant: derivatives do not pass through it."""
         return x
 
-    def fft(
-        self, x: Array, *, axis: int, inverse: bool = False, may_be_single: bool = False
-    ) -> Array:
-        """The discrete Fourier transform of complex numbers along an axis.
+    def fourier(
+        self,
+        real: Array,
+        imaginary: Array | None = None,
+        *,
+        axis: int,
+        dtype: np.dtype[Any],
+        inverse: bool = False,
+        double: bool = False,
+    ) -> tuple[Array, Array]:
+        """The parts, in `dtype`, of the discrete Fourier transform along an axis.
 
-        With `may_be_single` a device that lacks float64 may compute in single precision.
+        With `double` it is computed in complex128. A device that lacks this computes in `dtype`.
         """
+        through = self.dtype(np.dtype(np.complex128 if double else np.complex64))
+        x = self.astype(real, through)
+        if imaginary is not None:
+            one = self.asarray(1j, dtype=through)
+            x = x + self.multiply(self.astype(imaginary, through), one)
+        y = self.fft(x, axis=axis, inverse=inverse)
+        to = self.dtype(dtype)
+        return self.astype(self.real(y), to), self.astype(self.imag(y), to)
+
+    def fft(self, x: Array, *, axis: int, inverse: bool = False) -> Array:
+        """The discrete Fourier transform of complex numbers along an axis."""
         transforms = self._namespace.fft
         result: Array = (transforms.ifft if inverse else transforms.fft)(x, axis=axis)
         return result
