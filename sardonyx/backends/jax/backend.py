@@ -34,6 +34,7 @@ from sardonyx.backends.jax.operations import JaxOperations
 from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import packed
+from sardonyx.backends.jax.xla_tpu.refusals import TPUS_LACK
 from sardonyx.backends.operations.products import Link, PackedProduct, ProductChain
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import BackendUnavailable
@@ -59,10 +60,6 @@ LARGE_RESULTS = 2**22
 
 # XLA has no code for them on any platform.
 SIX_BITS = frozenset(map(np.dtype, (ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)))
-TWO_BITS = frozenset(map(np.dtype, (ml_dtypes.int2, ml_dtypes.uint2)))
-# libtpu ends the process on arguments of two bits (0.0.52), and on casts and scatters of complex128
-# (0.0.42).
-TPUS_LACK = TWO_BITS | {np.dtype(np.complex128)}
 
 # With fewer multiplications XLA has finished before another kernel would start.
 SMALLEST_PACKED = 2**14

@@ -1,4 +1,4 @@
-"""Indices and transforms for which JAX's own rules fail once its 64-bit mode is off.
+"""Indices for which JAX's own rules fail once its 64-bit mode is off.
 
 A caller's jit or grad may see, without that mode, a program that was traced with it.
 """
@@ -6,7 +6,6 @@ A caller's jit or grad may see, without that mode, a program that was traced wit
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -65,20 +64,6 @@ def write_whole_rows(x: Any, rows: Any, updates: Any, *, axis: int) -> Any:
         scatter_indices_batching_dims=(0,),
     )
     return lax.scatter(x, places, updates, numbers, mode=lax.GatherScatterMode.FILL_OR_DROP)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def transformed(x: Any, kind: lax.FftType) -> Any:
-    """JAX's own rule asks for complex128 by name, which its 32-bit mode does not let it have."""
-    return lax.fft(x, kind, x.shape[-1:])
-
-
-def _transposed_transform(kind: Any, _: None, slope: Any) -> tuple[Any]:
-    with jax.enable_x64(True):
-        return (transformed(slope, kind),)
-
-
-transformed.defvjp(lambda x, kind: (transformed(x, kind), None), _transposed_transform)
 
 
 @jax.custom_jvp

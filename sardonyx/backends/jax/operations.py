@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.experimental.layout import Format, Layout
 
-from sardonyx.backends.jax import casts, indexing
+from sardonyx.backends.jax import casts, indexing, transforms
 from sardonyx.backends.jax.accelerators import attention, softmax
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
@@ -165,15 +165,17 @@ class JaxOperations(OnDevice):
         inverse: bool = False,
         double: bool = False,
     ) -> Any:
-        options: Any = {"axis": axis, "dtype": dtype, "inverse": inverse}
-        general = partial(super().fourier, **options, double=double)
+        options: Any = {"axis": axis, "dtype": dtype}
+        form = partial(super().fourier, **options, double=double)
+        if not self.has_one_form:
+            form = partial(elsewhere.fourier, form, options)
         parts = (real,) if imaginary is None else (real, imaginary)
-        return general(*parts) if self.has_one_form else elsewhere.fourier(general, parts, options)
+        return transforms.transformed(form, real.shape[axis], inverse, parts)
 
     def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
         x = jnp.moveaxis(x, axis, -1)
         kind = lax.FftType.IFFT if inverse else lax.FftType.FFT
-        return jnp.moveaxis(indexing.transformed(x, kind), -1, axis)
+        return jnp.moveaxis(lax.fft(x, kind, x.shape[-1:]), -1, axis)
 
     def top_k(self, x: Any, k: int, *, axis: int, largest: bool) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):

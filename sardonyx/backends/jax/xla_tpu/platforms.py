@@ -12,7 +12,7 @@ from jax import lax
 
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_tpu import convolution, division, elimination, products
-from sardonyx.backends.jax.xla_tpu import fourier as transforms
+from sardonyx.backends.jax.xla_tpu import fourier as fourier_form
 
 WIDE_INTEGERS = ("int64", "uint64")
 
@@ -72,10 +72,11 @@ def det(x: Any) -> Any:
 
 
 def fourier(
-    general: Callable[..., Any], parts: tuple[Any, ...], options: Mapping[str, Any]
+    general: Callable[..., Any], options: Mapping[str, Any], *parts: Any, inverse: bool
 ) -> Any:
     """The parts of a Fourier transform, of real parts and, if there are any, imaginary ones."""
-    return _chosen(partial(transforms.transformed, **options), general, *parts)
+    on_tpu = partial(fourier_form.transformed, inverse=inverse, **options)
+    return _chosen(on_tpu, partial(general, inverse=inverse), *parts)
 
 
 def _chosen(on_tpu: Callable[..., Any], general: Callable[..., Any], *arrays: Any) -> Any:
