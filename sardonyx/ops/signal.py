@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from sardonyx.ops.axes import axis_within, require_shape, sliced
 from sardonyx.ops.definition import DType, Floats, Host, op
 from sardonyx.ops.dtypes import FLOAT32, FLOAT64
 from sardonyx.ops.precision import wide
-
-# The real and the imaginary parts of an array.
-Parts: TypeAlias = tuple[Array, Array]
 
 # -- spectra --------------------------------------------------------------------------------------
 
@@ -41,23 +38,23 @@ def DFT(
     length = 2 * (size - 1) if onesided and inverse else size
     if dft_length is None and length == 0 and (inverse or not onesided):
         # Nothing to transform: onnxruntime and sums of no terms agree.
-        parts = 1 if onesided else 2
-        return xp.zeros(
-            (*input.shape[:axis], 0, *input.shape[axis + 1 : -1], parts), dtype=input.dtype
-        )
+        shape = (*input.shape[:axis], 0, *input.shape[axis + 1 : -1], 1 if onesided else 2)
+        return xp.zeros(shape, dtype=input.dtype)
     length = length if dft_length is None else dft_length
     if length < 1:
         raise ValueError(f"the transform has length {length}, but must be positive")
-    x = wide(xp, input)
+    parts = _parts_of(wide(xp, input))
     if onesided and inverse:
-        half = _resized(xp, x, axis, length // 2 + 1)
-        whole = _both_sides(xp, half, axis, length)
-        signal, _ = _transformed(xp, whole, axis, inverse=True, dtype=x.dtype)
+        real, imaginary = (_resized(xp, part, axis, length // 2 + 1) for part in parts)
+        whole = (
+            _both_sides(xp, real, axis, length, sign=1),
+            _both_sides(xp, imaginary, axis, length, sign=-1),
+        )
+        signal, _ = _transformed(xp, whole, axis, inverse=True, dtype=real.dtype)
         return xp.astype(xp.expand_dims(signal, axis=-1), input.dtype)
-    x = _resized(xp, x, axis, length)
-    spectrum = _transformed(xp, x, axis, inverse=bool(inverse), dtype=x.dtype)
-    if onesided:
-        spectrum = _one_side(spectrum, axis)
+    parts = tuple(_resized(xp, part, axis, length) for part in parts)
+    kept = length // 2 + 1 if onesided else None
+    spectrum = _transformed(xp, parts, axis, inverse=bool(inverse), dtype=parts[0].dtype, kept=kept)
     return xp.astype(xp.stack(spectrum, axis=-1), input.dtype)
 
 
@@ -112,9 +109,14 @@ def STFT(
         double = xp.dtype(FLOAT64)
         window = xp.reshape(xp.astype(window, double), (frame_length, 1))
         frames = xp.astype(frames, double) * window
-    spectrum = _transformed(xp, frames, 2, inverse=False, dtype=dtype)
-    if onesided:
-        spectrum = _one_side(spectrum, 2)
+    spectrum = _transformed(
+        xp,
+        _parts_of(frames),
+        2,
+        inverse=False,
+        dtype=dtype,
+        kept=frame_length // 2 + 1 if onesided else None,
+    )
     return xp.astype(xp.stack(spectrum, axis=-1), signal.dtype)
 
 
@@ -130,19 +132,31 @@ def _signal_axis(x: Array, axis: int) -> int:
     return axis
 
 
-def _transformed(xp: Backend, x: Array, axis: int, *, inverse: bool, dtype: Any) -> Parts:
-    """Transform numbers whose parts are the last axis; return the parts in float32 or float64.
+def _parts_of(x: Array) -> tuple[Array, ...]:
+    """Return the real parts and, if there are any, the imaginary ones: the last axis has them."""
+    return tuple(x[..., i] for i in range(x.shape[-1]))
+
+
+def _transformed(
+    xp: Backend,
+    parts: tuple[Array, ...],
+    axis: int,
+    *,
+    inverse: bool,
+    dtype: Any,
+    kept: int | None = None,
+) -> tuple[Array, Array]:
+    """Transform an array; return the parts of the first elements in float32 or float64.
 
     ONNX's published cases show that spectra were computed in double precision, as elements near
     zero are exact; signals have the rounding errors of single precision.
     """
-    real, *imaginary = (x[..., i] for i in range(x.shape[-1]))
     to = xp.numpy_dtype(dtype)
-    if not x.size:
-        empty = xp.astype(real, dtype)
+    if not parts[0].size:
+        empty = xp.astype(sliced(parts[0], axis, 0, kept), dtype)
         return empty, empty
     double = not inverse or to == FLOAT64
-    return xp.fourier(real, *imaginary, axis=axis, dtype=to, inverse=inverse, double=double)
+    return xp.fourier(*parts, axis=axis, dtype=to, inverse=inverse, double=double, kept=kept)
 
 
 def _resized(xp: Backend, x: Array, axis: int, size: int) -> Array:
@@ -153,16 +167,10 @@ def _resized(xp: Backend, x: Array, axis: int, size: int) -> Array:
     return sliced(x, axis, 0, size)
 
 
-def _one_side(parts: Parts, axis: int) -> Parts:
-    real, imaginary = (sliced(part, axis, 0, part.shape[axis] // 2 + 1) for part in parts)
-    return real, imaginary
-
-
-def _both_sides(xp: Backend, half: Array, axis: int, length: int) -> Array:
-    """Return the full spectrum of a real signal, whose second half is the first's conjugate."""
+def _both_sides(xp: Backend, half: Array, axis: int, length: int, *, sign: int) -> Array:
+    """Return one part of the full spectrum of a real signal, whose second half is conjugate."""
     mirrored = xp.flip(sliced(half, axis, 1, (length + 1) // 2), axis=axis)
-    conjugate = mirrored * xp.asarray([1.0, -1.0], dtype=half.dtype)
-    return xp.concat([half, conjugate], axis=axis)
+    return xp.concat([half, mirrored if sign > 0 else xp.negative(mirrored)], axis=axis)
 
 
 # -- windows --------------------------------------------------------------------------------------

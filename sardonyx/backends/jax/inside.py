@@ -80,7 +80,7 @@ class InsideBackend(JaxBackend):
         return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
     def argument(self, value: Any) -> Any:
-        """An argument of a call, with which no program is lowered for TPUs if they lack its type."""
+        """An argument of a call; if TPUs lack its type, no program with it is lowered for one."""
         with self.scope():
             return refused_on_tpus(value)
 

@@ -164,13 +164,17 @@ class JaxOperations(OnDevice):
         dtype: Any,
         inverse: bool = False,
         double: bool = False,
+        kept: int | None = None,
     ) -> Any:
         options: Any = {"axis": axis, "dtype": dtype}
         form = partial(super().fourier, **options, double=double)
         if not self.has_one_form:
             form = partial(elsewhere.fourier, form, options)
         parts = (real,) if imaginary is None else (real, imaginary)
-        return transforms.transformed(form, real.shape[axis], inverse, parts)
+        found = transforms.transformed(form, real.shape[axis], inverse, parts)
+        if kept is None:
+            return found
+        return tuple(lax.slice_in_dim(part, 0, kept, axis=axis) for part in found)
 
     def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
         x = jnp.moveaxis(x, axis, -1)

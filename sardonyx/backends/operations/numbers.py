@@ -34,19 +34,22 @@ class Numbers(Library):
         dtype: np.dtype[Any],
         inverse: bool = False,
         double: bool = False,
+        kept: int | None = None,
     ) -> tuple[Array, Array]:
         """The parts, in `dtype`, of the discrete Fourier transform along an axis.
 
         With `double` it is computed in complex128. A device that lacks this computes in `dtype`.
+        The axis is counted from the front; `kept` is how many of its elements are returned.
         """
         through = self.dtype(np.dtype(np.complex128 if double else np.complex64))
         x = self.astype(real, through)
         if imaginary is not None:
             one = self.asarray(1j, dtype=through)
-            x = x + self.multiply(self.astype(imaginary, through), one)
+            x += self.multiply(self.astype(imaginary, through), one)
         y = self.fft(x, axis=axis, inverse=inverse)
-        to = self.dtype(dtype)
-        return self.astype(self.real(y), to), self.astype(self.imag(y), to)
+        y = y[(*[slice(None)] * axis, slice(kept), ...)]
+        y = self.astype(y, self.dtype(np.result_type(dtype, np.complex64)))
+        return self.real(y), self.imag(y)
 
     def fft(self, x: Array, *, axis: int, inverse: bool = False) -> Array:
         """The discrete Fourier transform of complex numbers along an axis."""
