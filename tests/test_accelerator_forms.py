@@ -195,6 +195,19 @@ def test_a_bias_that_forbids_all_keys(form: Any, is_guarded: bool) -> None:
 
 
 @FORM
+@pytest.mark.parametrize("sees_some", [False, True])
+def test_a_query_whose_scores_are_all_minus_infinity(form: Any, sees_some: bool) -> None:
+    """XLA for TPUs has no test for that in its kernel: docs/precision.md says so."""
+    given = [np.abs(x) for x in arrays("float32")]
+    given[1] = -given[1]
+    right = expected(given)
+    given[0][:, :, 3] = np.inf
+    right[:, :, 3] = np.nan if form is attended_on_tpu else 0.0
+    scoring = Scoring(0.3, mask=lambda tile: Mask(None, tile.keys >= 0), sees_some=sees_some)
+    check(form, given, scoring, right)
+
+
+@FORM
 def test_gradients(form: Any) -> None:
     """They are those of softmax in float64, also in rows beside one without a key."""
     given = [jnp.asarray(x) for x in arrays("float32")]

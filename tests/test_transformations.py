@@ -185,3 +185,39 @@ def test_branches_and_loops_inside_of_shard_map(sign: int) -> None:
     )
     x = sign * np.abs(drawn(4))
     np.testing.assert_allclose(mapped(x)[0], 300 * max(x.sum(), 0), rtol=1e-4)
+
+
+TRANSFORMS: dict[str, tuple[Any, ...]] = {
+    "real": ("DFT", (2, 6, 1), {}),
+    "one side": ("DFT", (2, 7, 1), {"onesided": 1}),
+    "inverse": ("DFT", (2, 6, 2), {"inverse": 1}),
+    "a signal of one side": ("DFT", (2, 5, 2), {"onesided": 1, "inverse": 1}),
+    "windows": ("STFT", (1, 16, 1), {}),
+}
+
+
+@pytest.mark.usefixtures("mode")
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_derivatives_of_fourier_transforms(name: str) -> None:
+    """They are linear: the slope of half the square is what the transposed matrix gives."""
+    op, shape, attributes = TRANSFORMS[name]
+    names = ["x", "step", "window"] if op == "STFT" else ["x"]
+    weights = [weight("step", np.int64(4)), weight("window", drawn(8))][: 2 * (op == "STFT")]
+    proto = model([node(op, names, ["y"], **attributes)], ["x"], ["y"], weights, 20)
+    fn, params = sardonyx.to_jax(proto)
+    x = drawn(*shape)
+    unit = np.eye(x.size, dtype=np.float32).reshape(-1, *shape)
+    columns = [np.asarray(fn(params, each)).ravel() for each in unit]
+    matrix = np.stack(columns, 1).astype(np.float64)
+    expected = (matrix.T @ (matrix @ x.ravel().astype(np.float64))).reshape(shape)
+
+    def half_square(x: Any) -> Any:
+        return jnp.sum(fn(params, x) ** 2) / 2
+
+    for slope in (jax.grad(half_square)(x), jax.jit(jax.grad(half_square))(x)):
+        assert slope.dtype == np.float32
+        np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-4)
+    twice = jax.grad(lambda x: jnp.sum(jax.grad(half_square)(x) * x))(x)
+    np.testing.assert_allclose(twice, 2 * expected, rtol=1e-4, atol=1e-4)
+    batch = jax.jit(jax.vmap(jax.grad(half_square)))(np.stack([x, 2 * x]))
+    np.testing.assert_allclose(batch[1], 2 * expected, rtol=1e-4, atol=1e-4)

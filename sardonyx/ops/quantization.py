@@ -268,8 +268,10 @@ def centred_product(
     """
     if isinstance(b, PreparedFactor):
         return centred_product_with(xp, a, a_zero_point, b, b_zero_point)
-    if not xp.isdtype(a.dtype, "integral"):
-        return xp.matmul(less_zero_point(xp, a, a_zero_point), less_zero_point(xp, b, b_zero_point))
+    if not all(xp.isdtype(x.dtype, "integral") for x in (a, b)):
+        # One factor may be of integers, the other of float8.
+        centred = less_zero_point(xp, a, a_zero_point), less_zero_point(xp, b, b_zero_point)
+        return xp.matmul(*(xp.astype(x, xp.dtype(FLOAT32)) for x in centred))
     return _less_zero_points(
         xp, xp.integer_matmul(a, b), a, a_zero_point, b, b_zero_point, sums_of_b
     )

@@ -38,22 +38,24 @@ def DFT(
     length = 2 * (size - 1) if onesided and inverse else size
     if dft_length is None and length == 0 and (inverse or not onesided):
         # Nothing to transform: onnxruntime and sums of no terms agree.
-        parts = 1 if onesided else 2
-        return xp.zeros(
-            (*input.shape[:axis], 0, *input.shape[axis + 1 : -1], parts), dtype=input.dtype
-        )
+        shape = (*input.shape[:axis], 0, *input.shape[axis + 1 : -1], 1 if onesided else 2)
+        return xp.zeros(shape, dtype=input.dtype)
     length = length if dft_length is None else dft_length
     if length < 1:
         raise ValueError(f"the transform has length {length}, but must be positive")
-    x = _complex(xp, input, double=not inverse)
+    parts = _parts_of(wide(xp, input))
     if onesided and inverse:
-        half = _resized(xp, x, axis, length // 2 + 1)
-        whole = _both_sides(xp, half, axis, length)
-        signal = _transformed(xp, whole, axis, inverse=True, dtype=input.dtype)
-        return xp.astype(xp.expand_dims(xp.real(signal), axis=-1), input.dtype)
-    x = _resized(xp, x, axis, length)
-    spectrum = _transformed(xp, x, axis, inverse=bool(inverse), dtype=input.dtype)
-    return _parts(xp, _one_side(spectrum, axis) if onesided else spectrum, input.dtype)
+        real, imaginary = (_resized(xp, part, axis, length // 2 + 1) for part in parts)
+        whole = (
+            _both_sides(xp, real, axis, length, sign=1),
+            _both_sides(xp, imaginary, axis, length, sign=-1),
+        )
+        signal, _ = _transformed(xp, whole, axis, inverse=True, dtype=real.dtype)
+        return xp.astype(xp.expand_dims(signal, axis=-1), input.dtype)
+    parts = tuple(_resized(xp, part, axis, length) for part in parts)
+    kept = length // 2 + 1 if onesided else None
+    spectrum = _transformed(xp, parts, axis, inverse=bool(inverse), dtype=parts[0].dtype, kept=kept)
+    return xp.astype(xp.stack(spectrum, axis=-1), input.dtype)
 
 
 @DFT.before(20)
@@ -101,11 +103,21 @@ def STFT(
     starts = xp.reshape(xp.arange(count) * frame_step, (-1, 1))
     places = xp.reshape(starts + xp.arange(frame_length), (-1,))
     frames = xp.reshape(xp.take(signal, places, axis=1), (batch, count, frame_length, parts))
-    x = _complex(xp, frames, double=True)
+    frames = wide(xp, frames)
+    dtype = frames.dtype
     if window is not None:
-        x = x * xp.astype(window, x.dtype)
-    spectrum = _transformed(xp, x, 2, inverse=False, dtype=signal.dtype)
-    return _parts(xp, _one_side(spectrum, 2) if onesided else spectrum, signal.dtype)
+        double = xp.dtype(FLOAT64)
+        window = xp.reshape(xp.astype(window, double), (frame_length, 1))
+        frames = xp.astype(frames, double) * window
+    spectrum = _transformed(
+        xp,
+        _parts_of(frames),
+        2,
+        inverse=False,
+        dtype=dtype,
+        kept=frame_length // 2 + 1 if onesided else None,
+    )
+    return xp.astype(xp.stack(spectrum, axis=-1), signal.dtype)
 
 
 def _signal_axis(x: Array, axis: int) -> int:
@@ -120,29 +132,31 @@ def _signal_axis(x: Array, axis: int) -> int:
     return axis
 
 
-def _complex(xp: Backend, x: Array, *, double: bool) -> Array:
-    """Combine the parts to complex numbers: in double precision if `double`, else in that of `x`.
+def _parts_of(x: Array) -> tuple[Array, ...]:
+    """Return the real parts and, if there are any, the imaginary ones: the last axis has them."""
+    return tuple(x[..., i] for i in range(x.shape[-1]))
+
+
+def _transformed(
+    xp: Backend,
+    parts: tuple[Array, ...],
+    axis: int,
+    *,
+    inverse: bool,
+    dtype: Any,
+    kept: int | None = None,
+) -> tuple[Array, Array]:
+    """Transform an array; return the parts of the first elements in float32 or float64.
 
     ONNX's published cases show that spectra were computed in double precision, as elements near
     zero are exact; signals have the rounding errors of single precision.
     """
-    double = double or xp.numpy_dtype(x.dtype).itemsize == 8
-    dtype = xp.dtype(np.dtype(np.complex128 if double else np.complex64))
-    x = wide(xp, x)
-    real, *imaginary = (xp.astype(x[..., i], dtype) for i in range(x.shape[-1]))
-    return real + xp.multiply(imaginary[0], xp.asarray(1j, dtype=dtype)) if imaginary else real
-
-
-def _parts(xp: Backend, x: Array, dtype: DType) -> Array:
-    if xp.numpy_dtype(dtype).itemsize < 8:
-        x = xp.astype(x, xp.dtype(np.dtype(np.complex64)))
-    return xp.astype(xp.stack([xp.real(x), xp.imag(x)], axis=-1), dtype)
-
-
-def _transformed(xp: Backend, x: Array, axis: int, *, inverse: bool, dtype: DType) -> Array:
-    """Transform `x`, whose result is rounded to `dtype`."""
-    may_be_single = xp.numpy_dtype(dtype).itemsize < 8
-    return xp.fft(x, axis=axis, inverse=inverse, may_be_single=may_be_single) if x.size else x
+    to = xp.numpy_dtype(dtype)
+    if not parts[0].size:
+        empty = xp.astype(sliced(parts[0], axis, 0, kept), dtype)
+        return empty, empty
+    double = not inverse or to == FLOAT64
+    return xp.fourier(*parts, axis=axis, dtype=to, inverse=inverse, double=double, kept=kept)
 
 
 def _resized(xp: Backend, x: Array, axis: int, size: int) -> Array:
@@ -153,14 +167,10 @@ def _resized(xp: Backend, x: Array, axis: int, size: int) -> Array:
     return sliced(x, axis, 0, size)
 
 
-def _one_side(x: Array, axis: int) -> Array:
-    return sliced(x, axis, 0, x.shape[axis] // 2 + 1)
-
-
-def _both_sides(xp: Backend, half: Array, axis: int, length: int) -> Array:
-    """Return the full spectrum of a real signal, whose second half mirrors the first."""
+def _both_sides(xp: Backend, half: Array, axis: int, length: int, *, sign: int) -> Array:
+    """Return one part of the full spectrum of a real signal, whose second half is conjugate."""
     mirrored = xp.flip(sliced(half, axis, 1, (length + 1) // 2), axis=axis)
-    return xp.concat([half, xp.conj(mirrored)], axis=axis)
+    return xp.concat([half, mirrored if sign > 0 else xp.negative(mirrored)], axis=axis)
 
 
 # -- windows --------------------------------------------------------------------------------------

@@ -98,7 +98,9 @@ class PureFunction:
         arrays, others = self._arranged(inputs, named)
         replaced = {name: others.pop(name) for name in list(others) if name in self.weights}
         weights = self._checked({**params, **replaced} if replaced else params)
-        results = form(*arrays, *weights, **others)
+        taken = [map_arrays(self._backend.argument, each) for each in (*arrays, *weights)]
+        others = {name: map_arrays(self._backend.argument, each) for name, each in others.items()}
+        results = form(*taken, **others)
         count = len(self._outputs)
         values = self._leaving((results,) if count + len(self._renewed) == 1 else results)
         outputs = values[0] if count == 1 else self._results(*values[:count])

@@ -10,9 +10,9 @@ import pytest
 from onnx import helper
 
 from sardonyx.backends.jax.compiling import WITHOUT_TRITON
-from sardonyx.targets.jobs import ModelJob
+from sardonyx.targets.jobs import PURE, ModelJob
 from sardonyx.targets.names import named
-from sardonyx.targets.records import Compilation, Record
+from sardonyx.targets.records import REFUSED, Compilation, Record
 from sardonyx.targets.worker import Worker
 from tests.aot.quantized_encoder import encoder
 
@@ -24,18 +24,20 @@ TARGETS = ("v5e", "h100")
 AT_MOST = 15
 
 
-def one_node(operator: str, inputs: Any, result: str, **attributes: Any) -> bytes:
+def one_node(
+    operator: str, inputs: Any, result: str, *, domain: str = "", **attributes: Any
+) -> bytes:
     """The bytes of a model with one node; inputs are pairs of a type and a shape."""
     types: Any = onnx.TensorProto
     names = [f"x{i}" for i in range(len(inputs))]
-    node = helper.make_node(operator, names, ["y"], **attributes)
+    node = helper.make_node(operator, names, ["y"], domain=domain, **attributes)
     infos = [
         helper.make_tensor_value_info(name, getattr(types, kind), shape)
         for name, (kind, shape) in zip(names, inputs, strict=True)
     ]
     output = helper.make_tensor_value_info("y", getattr(types, result), None)
     graph = helper.make_graph([node], "graph", infos, [output])
-    opsets = [helper.make_opsetid("", 26)]
+    opsets = [helper.make_opsetid("", 26), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=13)
     return bytes(model.SerializeToString())
 
@@ -69,6 +71,16 @@ CASES = {
         f"DFT of {kind}": one_node("DFT", [(kind, (2, 60, 1))], kind)
         for kind in ("FLOAT", "DOUBLE", "FLOAT16")
     },
+    "DFT of one side": one_node("DFT", [("FLOAT", (2, 60, 1))], "FLOAT", onesided=1),
+    "a signal of one side": one_node(
+        "DFT", [("FLOAT", (2, 31, 2))], "FLOAT", onesided=1, inverse=1
+    ),
+    "Rfft": one_node(
+        "Rfft", [("FLOAT", (2, 6, 8))], "FLOAT", domain="com.microsoft", signal_ndim=2
+    ),
+    "Irfft": one_node(
+        "Irfft", [("FLOAT", (2, 5, 2))], "FLOAT", domain="com.microsoft", signal_ndim=1
+    ),
     "DFT of a prime length": one_node("DFT", [("FLOAT", (2, 211, 2))], "FLOAT", inverse=1),
     "Det of DOUBLE": one_node("Det", [("DOUBLE", (2, 6, 6))], "DOUBLE"),
     "ConvInteger": one_node(
@@ -115,14 +127,42 @@ def test_bytes_are_convolved_by_instructions_on_tpus(target_worker: Worker) -> N
     assert facts.temporaries < columns / 2
 
 
-@pytest.mark.parametrize("kind", ["INT2", "UINT2"])
-def test_two_bits_stay_on_the_host_of_a_tpu(target_worker: Worker, kind: str) -> None:
-    to = onnx.TensorProto.FLOAT
-    model = one_node("Cast", [(kind, (7, 5))], "FLOAT", to=to)
+LACKING = {
+    "INT2": one_node("Cast", [("INT2", (7, 5))], "FLOAT", to=onnx.TensorProto.FLOAT),
+    "UINT2": one_node("Cast", [("UINT2", (7, 5))], "FLOAT", to=onnx.TensorProto.FLOAT),
+    "COMPLEX128": one_node("Transpose", [("COMPLEX128", (7, 5))], "COMPLEX128"),
+}
+
+
+@pytest.mark.parametrize("kind", LACKING)
+def test_types_that_tpus_lack_stay_on_the_host(target_worker: Worker, kind: str) -> None:
+    model = LACKING[kind]
     record = target_worker.run(ModelJob(model, named("v5e")))
     assert record.is_compiled, record.reason
     assert not record.programs
     assert program_of(target_worker.run(ModelJob(model, named("h100")))).facts is not None
+
+
+@pytest.mark.parametrize("kind", LACKING)
+def test_pure_functions_of_such_types_are_refused(target_worker: Worker, kind: str) -> None:
+    record = target_worker.run(ModelJob(LACKING[kind], named("v5e"), PURE, wide=True))
+    assert record.outcome == REFUSED, record.reason
+    assert f"arrays of {kind.lower()}" in record.reason
+    assert target_worker.run(ModelJob(LACKING[kind], named("h100"), PURE, wide=True)).is_compiled
+
+
+@pytest.mark.parametrize("name", ["DFT of FLOAT", "DFT of DOUBLE", "a signal of one side", "Rfft"])
+def test_pure_transforms_compile(target_worker: Worker, name: str) -> None:
+    for target in TARGETS:
+        program_of(target_worker.run(ModelJob(CASES[name], named(target), PURE, wide=True)))
+
+
+@pytest.mark.parametrize("kind", ["FLOAT8E4M3FN", "FLOAT8E5M2FNUZ"])
+def test_integers_times_short_floats_compile(target_worker: Worker, kind: str) -> None:
+    one = ("FLOAT", (1,))
+    left, right = [("UINT8", (2, 4)), one, ("UINT8", (1,))], [(kind, (4, 3)), one, (kind, (1,))]
+    model = one_node("QLinearMatMul", [*left, *right, one, ("UINT8", (1,))], "UINT8")
+    program_of(target_worker.run(ModelJob(model, named("v5e"))))
 
 
 @pytest.mark.parametrize(

@@ -301,6 +301,27 @@ def test_QLinearMatMul_multiplies_short_floats(backend: Backend) -> None:
     assert_same(y, (a.astype(np.float32) @ b.astype(np.float32) * 2).astype(short), ulps=0)
 
 
+@WITH_NARROW
+@pytest.mark.parametrize("is_left_short", [False, True])
+def test_QLinearMatMul_multiplies_short_floats_by_integers(
+    backend: Backend, is_left_short: bool
+) -> None:
+    short = np.dtype(ml_dtypes.float8_e4m3fn)
+    a: np.ndarray = integers(np.uint8, 4, 6)
+    b: np.ndarray = integers(np.int8, 6, 3)
+    if is_left_short:
+        a = drawn(4, 6).astype(short)
+    else:
+        b = drawn(6, 3).astype(short)
+    zeros = [np.array(0.5, short) if x.dtype == short else np.array(7, x.dtype) for x in (a, b)]
+    one, eighth = np.array(1, np.float32), np.array(8, np.float32)
+    inputs = a, one, zeros[0], b, one, zeros[1], eighth, np.array(3, np.int8)
+    product = (a.astype(float) - float(zeros[0])) @ (b.astype(float) - float(zeros[1]))
+    expected = np.clip(np.rint(product / 8) + 3, -128, 127).astype(np.int8)
+    y = sardonyx.run_op("QLinearMatMul", *inputs, opset=21, backend=backend)
+    assert_same(y, expected)
+
+
 CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
     "plain": ((2, 6, 7, 6), (4, 6, 3, 2), {}),
     "padded": ((2, 3, 7, 6), (4, 3, 3, 2), {"pads": [0, 1, 2, 3], "strides": [2, 1]}),

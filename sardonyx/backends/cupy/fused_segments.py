@@ -75,7 +75,7 @@ class FusedSegments(Backend):
             return cupy.ascontiguousarray(data)
         return data if data.data.ptr % alignment == 0 else data.copy()
 
-    def fft(self, x: Any, *, axis: int, inverse: bool = False, **_: Any) -> Any:
+    def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
         return transformed(x, axis, inverse)
 
     def launcher(self, source: KernelSource) -> Launch:

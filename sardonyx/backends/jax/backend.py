@@ -34,6 +34,7 @@ from sardonyx.backends.jax.operations import JaxOperations
 from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import packed
+from sardonyx.backends.jax.xla_tpu.refusals import TPUS_LACK
 from sardonyx.backends.operations.products import Link, PackedProduct, ProductChain
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import BackendUnavailable
@@ -59,7 +60,6 @@ LARGE_RESULTS = 2**22
 
 # XLA has no code for them on any platform.
 SIX_BITS = frozenset(map(np.dtype, (ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)))
-TWO_BITS = frozenset(map(np.dtype, (ml_dtypes.int2, ml_dtypes.uint2)))
 
 # With fewer multiplications XLA has finished before another kernel would start.
 SMALLEST_PACKED = 2**14
@@ -153,8 +153,7 @@ class JaxBackend(JaxOperations):
 
     @cached_property
     def missing_types(self) -> frozenset[np.dtype[Any]]:  # type: ignore[override]  # an attribute of the base
-        """Those of six bits everywhere; libtpu 0.0.52 ends the process on arguments of two bits."""
-        return SIX_BITS | TWO_BITS if self._actual_device.platform == "tpu" else SIX_BITS
+        return SIX_BITS | TPUS_LACK if self._actual_device.platform == "tpu" else SIX_BITS
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         if value.dtype in self.missing_types:

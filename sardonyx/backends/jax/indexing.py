@@ -1,4 +1,4 @@
-"""Indices and transforms for which JAX's own rules fail once its 64-bit mode is off.
+"""Indices for which JAX's own rules fail once its 64-bit mode is off.
 
 A caller's jit or grad may see, without that mode, a program that was traced with it.
 """
@@ -6,15 +6,12 @@ A caller's jit or grad may see, without that mode, a program that was traced wit
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-
-from sardonyx.backends.jax.xla_tpu import platforms as elsewhere
 
 
 def _counting(size: int) -> type[np.integer[Any]]:
@@ -67,20 +64,6 @@ def write_whole_rows(x: Any, rows: Any, updates: Any, *, axis: int) -> Any:
         scatter_indices_batching_dims=(0,),
     )
     return lax.scatter(x, places, updates, numbers, mode=lax.GatherScatterMode.FILL_OR_DROP)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def transformed(x: Any, kind: lax.FftType, on_tpu: str | None) -> Any:
-    """JAX's own rule asks for complex128 by name, which its 32-bit mode does not let it have."""
-    return elsewhere.fft(x, kind, on_tpu) if on_tpu else lax.fft(x, kind, x.shape[-1:])
-
-
-def _transposed_transform(kind: Any, on_tpu: str | None, _: None, slope: Any) -> tuple[Any]:
-    with jax.enable_x64(True):
-        return (transformed(slope, kind, on_tpu),)
-
-
-transformed.defvjp(lambda x, *options: (transformed(x, *options), None), _transposed_transform)
 
 
 @jax.custom_jvp

@@ -15,6 +15,7 @@ from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution
 from sardonyx.backends.jax.xla_cpu import platforms
+from sardonyx.backends.jax.xla_tpu.refusals import refused_on_tpus
 
 
 class InsideBackend(JaxBackend):
@@ -51,6 +52,9 @@ class InsideBackend(JaxBackend):
         x, weight, product = self._factors(x, weight)
         return platforms.convolution(x, weight, ConvolutionLayout.of(**options), **product)
 
+    def astype(self, x: Any, dtype: Any) -> Any:
+        return refused_on_tpus(super().astype(refused_on_tpus(x), dtype))
+
     def cond(self, predicate: Any, when_true: Any, when_false: Any) -> Any:
         if shard_map.is_manual():
             when_true, when_false = shard_map.alike(when_true, when_false)
@@ -74,6 +78,11 @@ class InsideBackend(JaxBackend):
     def is_wide() -> bool:
         """Whether the caller has JAX's 64-bit mode switched on; to be asked outside of `scope`."""
         return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+
+    def argument(self, value: Any) -> Any:
+        """An argument of a call; if TPUs lack its type, no program with it is lowered for one."""
+        with self.scope():
+            return refused_on_tpus(value)
 
     def entering(self, value: Any, *, wide: bool) -> Any:
         """An array of the host or of JAX in a dtype of the caller's mode, which must hold it."""

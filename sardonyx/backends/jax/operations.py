@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.experimental.layout import Format, Layout
 
-from sardonyx.backends.jax import casts, indexing
+from sardonyx.backends.jax import casts, indexing, transforms
 from sardonyx.backends.jax.accelerators import attention, softmax
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
@@ -155,12 +155,31 @@ class JaxOperations(OnDevice):
         whole = partial(indexing.write_whole_rows, axis=axis)
         return lax.platform_dependent(x, rows, updates, cpu=general, default=whole)
 
-    def fft(self, x: Any, *, axis: int, inverse: bool = False, may_be_single: bool = False) -> Any:
+    def fourier(
+        self,
+        real: Any,
+        imaginary: Any = None,
+        *,
+        axis: int,
+        dtype: Any,
+        inverse: bool = False,
+        double: bool = False,
+        kept: int | None = None,
+    ) -> Any:
+        options: Any = {"axis": axis, "dtype": dtype}
+        form = partial(super().fourier, **options, double=double)
+        if not self.has_one_form:
+            form = partial(elsewhere.fourier, form, options)
+        parts = (real,) if imaginary is None else (real, imaginary)
+        found = transforms.transformed(form, real.shape[axis], inverse, parts)
+        if kept is None:
+            return found
+        return tuple(lax.slice_in_dim(part, 0, kept, axis=axis) for part in found)
+
+    def fft(self, x: Any, *, axis: int, inverse: bool = False) -> Any:
         x = jnp.moveaxis(x, axis, -1)
         kind = lax.FftType.IFFT if inverse else lax.FftType.FFT
-        on_tpu = None if self.has_one_form else "single" if may_be_single else "double"
-        y = indexing.transformed(x, kind, on_tpu)
-        return jnp.moveaxis(y, -1, axis)
+        return jnp.moveaxis(lax.fft(x, kind, x.shape[-1:]), -1, axis)
 
     def top_k(self, x: Any, k: int, *, axis: int, largest: bool) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array, Operand
 
@@ -23,13 +25,34 @@ class Numbers(Library):
         """`x` as a constant: derivatives do not pass through it."""
         return x
 
-    def fft(
-        self, x: Array, *, axis: int, inverse: bool = False, may_be_single: bool = False
-    ) -> Array:
-        """The discrete Fourier transform of complex numbers along an axis.
+    def fourier(
+        self,
+        real: Array,
+        imaginary: Array | None = None,
+        *,
+        axis: int,
+        dtype: np.dtype[Any],
+        inverse: bool = False,
+        double: bool = False,
+        kept: int | None = None,
+    ) -> tuple[Array, Array]:
+        """The parts, in `dtype`, of the discrete Fourier transform along an axis.
 
-        With `may_be_single` a device that lacks float64 may compute in single precision.
+        With `double` it is computed in complex128. A device that lacks this computes in `dtype`.
+        The axis is counted from the front; `kept` is how many of its elements are returned.
         """
+        through = self.dtype(np.dtype(np.complex128 if double else np.complex64))
+        x = self.astype(real, through)
+        if imaginary is not None:
+            one = self.asarray(1j, dtype=through)
+            x += self.multiply(self.astype(imaginary, through), one)
+        y = self.fft(x, axis=axis, inverse=inverse)
+        y = y[(*[slice(None)] * axis, slice(kept), ...)]
+        y = self.astype(y, self.dtype(np.result_type(dtype, np.complex64)))
+        return self.real(y), self.imag(y)
+
+    def fft(self, x: Array, *, axis: int, inverse: bool = False) -> Array:
+        """The discrete Fourier transform of complex numbers along an axis."""
         transforms = self._namespace.fft
         result: Array = (transforms.ifft if inverse else transforms.fft)(x, axis=axis)
         return result

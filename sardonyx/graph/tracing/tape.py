@@ -75,6 +75,8 @@ class Tape:
         # Whether the program is long, so that each of its segments is cut into pieces.
         self._is_long = False
         self._open_blocks = 0
+        # The type for whose lack the last step runs on the host.
+        self._lacking: str | None = None
         self._computed: WeakSet[Device] = WeakSet()
         # Results of steps on the host that nothing has read yet, and these steps.
         self._deferred: WeakKeyDictionary[Device, tuple[Node, StepCall, Device]] = (
@@ -231,6 +233,8 @@ class Tape:
 
     def example(self, value: Value | Spec) -> Any:
         """Return an array like the one that a value stands for; for a static value, its array."""
+        if isinstance(value, (Spec, Static, Device)):
+            self._require_on_device(value.dtype)
         if isinstance(value, Spec):
             return value
         if isinstance(value, Static):
@@ -244,7 +248,13 @@ class Tape:
         if not self.backend.compiled:
             return self._value(register)
         shape, dtype = self.registers.specs[register]
+        self._require_on_device(dtype)
         return self.backend.zeros(shape, dtype=self.backend.dtype(dtype))
+
+    def _require_on_device(self, *dtypes: np.dtype[Any]) -> None:
+        """Raise `NeedsHost` if an array of a subgraph has a type that the device lacks."""
+        if not self.backend.missing_types.isdisjoint(dtypes):
+            raise NeedsHost
 
     @contextmanager
     def block(self) -> Iterator[Callable[..., Block]]:
@@ -302,6 +312,7 @@ class Tape:
         return self._placed[key]
 
     def _runs_on_host(self, call: StepCall, sources: Sequence[Static | Device]) -> bool:
+        self._lacking = None
         if isinstance(call, BodyCall):
             return False
         if call.is_unsized and self.backend.compiled:
@@ -314,13 +325,14 @@ class Tape:
     def _lacks_type(self, call: OpCall, sources: Sequence[Static | Device]) -> bool:
         """Whether the backend's device lacks the type of an array that the step reads or returns.
 
-        A static source is a constant of the program, and counts too.
+        Static sources and attributes are constants of the program, and count too.
         """
-        dtypes = (*(source.dtype for source in sources), *requested_dtypes(call), *call.dtypes)
+        arrays = (*sources, *(a for a in call.attributes.values() if isinstance(a, np.ndarray)))
+        dtypes = (*(array.dtype for array in arrays), *requested_dtypes(call), *call.dtypes)
         lacking = self.backend.missing_types.intersection(dtypes)
+        self._lacking = min((dtype.name for dtype in lacking), default=None)
         if lacking and not self._open_blocks:
-            first = min(dtype.name for dtype in lacking)
-            self.recorder.note_workaround(f"steps on the host: the device has no {first}")
+            self.recorder.note_workaround(f"steps on the host: the device has no {self._lacking}")
         return bool(lacking)
 
     # -- steps ------------------------------------------------------------------------------------
@@ -358,7 +370,8 @@ class Tape:
             self._frame[operand] = self.weights[self.registers.weights[operand]]
         value = self._frame[operand]
         if self._on_host and self.backend.is_abstract(value):
-            raise InvalidInput(f"it runs on the host, {UNKNOWN_UNDER_TRANSFORMATION}")
+            reason = f"because the device has no {self._lacking}, " if self._lacking else ""
+            raise InvalidInput(f"it runs on the host, {reason}{UNKNOWN_UNDER_TRANSFORMATION}")
         return self.backend.fetch(value) if self._on_host and self.backend.owns(value) else value
 
     def _as_block(self, results: Sequence[Value], parameters: Sequence[Device] = ()) -> Block:
@@ -367,6 +380,7 @@ class Tape:
             raise NeedsHost
         operands = tuple(self._operand(array) for array in arrays)
         specs = tuple(Spec(array.shape, array.dtype) for array in arrays)
+        self._require_on_device(*(spec.dtype for spec in specs))
         registers = [o for o in operands if isinstance(o, int)]
         steps = tuple(without_dead_steps(self._steps, registers))
         return Block(steps, operands, specs, tuple(slot.register for slot in parameters))

@@ -1,6 +1,7 @@
 """Fourier transforms as products of matrices, for which TPUs are made.
 
-XLA refuses those of complex128 for TPUs, and takes seconds to compile those of complex64.
+XLA refuses those of complex128 for TPUs, and takes seconds to compile those of complex64. Older
+versions of libtpu end the process where any complex128 is made of other types, so there is none.
 
 A transform of length `d * m` is `m` transforms of length `d`, a rotation of each element, and `d`
 transforms of length `m` (J. W. Cooley, J. W. Tukey, "An algorithm for the machine calculation of
@@ -25,16 +26,19 @@ LARGEST_MATRIX = 1024
 Parts: TypeAlias = tuple[Any, Any]
 
 
-def transformed(x: Any, *, inverse: bool, is_single: bool) -> Any:
-    """The transform of complex numbers along the last axis, in the dtype of `x`.
-
-    With `is_single` it is computed in single precision, for a tenth of the work.
-    """
-    parts = jnp.real(x), jnp.imag(x)
-    if is_single:
-        parts = parts[0].astype(jnp.float32), parts[1].astype(jnp.float32)
-    y = lax.complex(*_transformed(parts, 1 if inverse else -1)).astype(x.dtype)
-    return y / x.shape[-1] if inverse else y
+def transformed(
+    real: Any, imaginary: Any = None, *, axis: int, dtype: Any, inverse: bool = False
+) -> Parts:
+    """The parts of the transform along an axis, computed in `dtype`: float32 or float64."""
+    real = jnp.moveaxis(real.astype(dtype), axis, -1)
+    size = real.shape[-1]
+    if imaginary is None:
+        imaginary = jnp.zeros_like(real)
+    else:
+        imaginary = jnp.moveaxis(imaginary.astype(dtype), axis, -1)
+    y = _transformed((real, imaginary), 1 if inverse else -1)
+    real, imaginary = (jnp.moveaxis(part / size if inverse else part, -1, axis) for part in y)
+    return real, imaginary
 
 
 def _transformed(x: Parts, sign: int) -> Parts:

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.xla_tpu import convolution, division, elimination, fourier, products
+from sardonyx.backends.jax.xla_tpu import convolution, division, elimination, products
+from sardonyx.backends.jax.xla_tpu import fourier as fourier_form
 
 WIDE_INTEGERS = ("int64", "uint64")
 
@@ -70,16 +71,12 @@ def det(x: Any) -> Any:
     return _chosen(elimination.det, jnp.linalg.det, x)
 
 
-def fft(x: Any, kind: lax.FftType, on_tpu: str) -> Any:
-    """The transform of complex numbers along the last axis, or its inverse.
-
-    On TPUs it is computed in single or double precision, as `on_tpu` says.
-    """
-    general = partial(lax.fft, fft_type=kind, fft_lengths=x.shape[-1:])
-    by_products = partial(
-        fourier.transformed, inverse=kind == lax.FftType.IFFT, is_single=on_tpu == "single"
-    )
-    return _chosen(by_products, general, x)
+def fourier(
+    general: Callable[..., Any], options: Mapping[str, Any], *parts: Any, inverse: bool
+) -> Any:
+    """The parts of a Fourier transform, of real parts and, if there are any, imaginary ones."""
+    on_tpu = partial(fourier_form.transformed, inverse=inverse, **options)
+    return _chosen(on_tpu, partial(general, inverse=inverse), *parts)
 
 
 def _chosen(on_tpu: Callable[..., Any], general: Callable[..., Any], *arrays: Any) -> Any:
