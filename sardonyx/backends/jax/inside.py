@@ -81,8 +81,7 @@ class InsideBackend(JaxBackend):
 
     def argument(self, value: Any) -> Any:
         """An argument of a call; if TPUs lack its type, no program with it is lowered for one."""
-        with self.scope():
-            return refused_on_tpus(value)
+        return refused_on_tpus(value)
 
     def entering(self, value: Any, *, wide: bool) -> Any:
         """An array of the host or of JAX in a dtype of the caller's mode, which must hold it."""
