@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,8 @@ SIZES = 8
 WHOLE_BLOCK = 128
 # How its calls begin in lowered programs.
 _CALLS = "__cudnn$fmha"
+
+Implementation: TypeAlias = Literal["cudnn", "xla"]
 
 _is_avoided: ContextVar[bool] = ContextVar("is_avoided", default=False)
 
@@ -66,8 +68,13 @@ def is_for(q: Any, k: Any, v: Any, scoring: Scoring) -> bool:
     return bool(size <= LARGEST_SIZE and size % SIZES == 0)
 
 
-def attended(q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
-    """Return the values that each query reads, of an attention that cuDNN computes."""
+def attended(
+    q: Any, k: Any, v: Any, scoring: Scoring, implementation: Implementation = "cudnn"
+) -> Any:
+    """Return the values that each query reads, of an attention that cuDNN computes.
+
+    JAX's other implementation understands the same arguments, on every platform.
+    """
     reach: Any = scoring.reach
     queries, keys = q.shape[2], k.shape[2]
     lengths = reach.lengths
@@ -79,30 +86,24 @@ def attended(q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
         counted = jnp.full(q.shape[:1], keys, jnp.int32)
     else:
         counted = None
-    y = _by_cudnn(q, k, v, scoring.scale, counted, is_causal=reach.is_causal)
-    if lengths is not None:
-        y = jnp.where(jnp.reshape(lengths, (-1, 1, 1, 1)) > 0, y, jnp.zeros_like(y))
-    return without_nan(y, scoring)
-
-
-def _by_cudnn(q: Any, k: Any, v: Any, scale: float, lengths: Any, *, is_causal: bool) -> Any:
-    q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))
+    heads_inside = [jnp.swapaxes(x, 1, 2) for x in (q, k, v)]
     try:
         y = jax.nn.dot_product_attention(
-            q,
-            k,
-            v,
-            scale=scale,
-            is_causal=is_causal,
-            key_value_seq_lengths=lengths,
-            implementation="cudnn",
+            *heads_inside,
+            scale=scoring.scale,
+            is_causal=reach.is_causal,
+            key_value_seq_lengths=counted,
+            implementation=implementation,
         )
     except RuntimeError as error:
         raise BackendUnavailable(
             f"{SWITCH}=1 asks for attention by cuDNN, which JAX cannot use here ({error}). Install "
             "it with pip install 'sardonyx[cuda]', or unset that variable."
         ) from error
-    return jnp.swapaxes(y, 1, 2)
+    y = jnp.swapaxes(y, 1, 2)
+    if lengths is not None:
+        y = jnp.where(jnp.reshape(lengths, (-1, 1, 1, 1)) > 0, y, jnp.zeros_like(y))
+    return without_nan(y, scoring)
 
 
 def is_in(lowered: Any) -> bool:
