@@ -36,10 +36,12 @@ _CALL = re.compile(
 def asking(target_worker: Worker) -> Iterator[Worker]:
     """A process that asks for cuDNN."""
     assert target_worker is not None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(SWITCH, "1")
-        with Worker() as worker:
-            yield worker
+    with Worker() as worker:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(SWITCH, "1")
+            # The process starts with its first job.
+            compiled(worker, model("float[1,2,8,8]", "y = Attention (q, k, v)"))
+        yield worker
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def finding(asking: Worker) -> Worker:
 
 def model(shape: str, node: str, target: str = "h100", **options: Any) -> ModelJob:
     inputs = ", ".join(f"{shape} {name}" for name in "qkv")
-    text = f'<ir_version: 11, opset_import: ["": 24]> g ({inputs}) => (y) {{ {node} }}'
+    text = f'<ir_version: 11, opset_import: ["": 26]> g ({inputs}) => (y) {{ {node} }}'
     proto = parser.parse_model(text).SerializeToString()
     return ModelJob(proto, named(target), keeps_text=True, **options)
 
@@ -72,7 +74,7 @@ def calls(program: Compilation) -> dict[str, dict[str, Any]]:
     return {match["name"]: json.loads(match["config"])[config] for match in found}
 
 
-def test_without_cuDNN_it_is_refused_with_a_sentence(asking: Worker) -> None:  # noqa: N802
+def test_without_cuDNN_it_is_refused_with_a_sentence(asking: Worker) -> None:
     record = asking.run(model("float16[1,2,64,64]", "y = Attention (q, k, v)"))
     if not record.is_compiled:
         assert f"{SWITCH}=1 asks for attention by cuDNN" in record.reason
@@ -119,7 +121,7 @@ def test_long_attention_has_no_scores(finding: Worker) -> None:
     "y = Attention <left_window_size = 4> (q, k, v)",
     "s = Attention (q, k, v) y = Softmax (s)",
 ])  # fmt: skip
-def test_what_cuDNN_gets_and_what_not(finding: Worker, node: str) -> None:  # noqa: N802
+def test_what_cuDNN_gets_and_what_not(finding: Worker, node: str) -> None:
     found = calls(compiled(finding, model("float16[2,4,64,64]", node)))
     assert list(found) == ["__cudnn$fmhaSoftmax"] * ("Softmax" in node)
 
