@@ -17,7 +17,7 @@ from onnx import parser
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.jax.accelerators.cudnn_attention import SWITCH
-from sardonyx.targets.jobs import PURE, FunctionJob, ModelJob
+from sardonyx.targets.jobs import LOADED, PURE, FunctionJob, ModelJob
 from sardonyx.targets.names import named
 from sardonyx.targets.records import Compilation
 from sardonyx.targets.worker import Worker
@@ -104,6 +104,16 @@ def test_an_attention_is_one_call(finding: Worker, target: str, dtype: str) -> N
     assert program.facts is not None
     # Two products of 4 x 256 x 256 x 64 for each sample.
     assert program.facts.products == {dtype: 2 * 2 * 2 * 4 * 256 * 256 * 64}
+
+
+@pytest.mark.parametrize("form", [LOADED, PURE])
+def test_in_the_layout_of_exporters_nothing_else_runs(finding: Worker, form: str) -> None:
+    node = "y = Attention <q_num_heads = 4, kv_num_heads = 4> (q, k, v)"
+    facts = compiled(finding, model("bfloat16[2,256,256]", node, form=form)).facts
+    assert facts is not None
+    assert facts.kinds == {"custom-call": 1}
+    assert facts.accessed == 4 * 2 * (2 * 256 * 256)
+    assert facts.temporaries < 1024
 
 
 def test_long_attention_has_no_scores(finding: Worker) -> None:

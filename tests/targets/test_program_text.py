@@ -7,7 +7,13 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from sardonyx.targets.child.facts import _collectives, _custom_calls, _host_calls, _kernels
+from sardonyx.targets.child.facts import (
+    _by_cudnn,
+    _collectives,
+    _custom_calls,
+    _host_calls,
+    _kernels,
+)
 from sardonyx.targets.child.least_reads import parts_read
 from sardonyx.targets.child.products import products_of
 from sardonyx.targets.child.program_text import ProgramText, nbytes
@@ -88,6 +94,18 @@ def test_collectives_of_a_loop_count_as_often_as_it_runs_and_parts_of_one_once()
     gathers, sums = _collectives(ProgramText.of(TEXT))
     assert (gathers.kind, gathers.count, gathers.nbytes) == ("all-gather", 6, 6 * 32)
     assert (sums.kind, sums.count, sums.nbytes) == ("all-reduce", 5, 5 * 32)
+
+
+def test_calls_of_cudnn_access_their_operands_and_results() -> None:
+    call = """%attention = (bf16[2,4]{1,0}, u8[0]{0}) custom-call(%x, %x), \
+custom_call_target="__cudnn$fmhaSoftmax", \
+operand_layout_constraints={bf16[2,4]{1,0}, bf16[8,4]{1,0}}, api_version=API"""
+    assert _by_cudnn(ProgramText.of(TEXT)) == 0
+    # Once at the beginning, and in a loop of five rounds.
+    text = TEXT.replace("  %sum = ", f"  {call}\n  %sum = ").replace(
+        "  %loop = ", f"  {call}\n  %loop = "
+    )
+    assert _by_cudnn(ProgramText.of(text)) == 6 * 2 * (2 * 4 + 2 * 4 + 8 * 4)
 
 
 def test_calls_of_the_host_are_told_from_those_of_libraries() -> None:

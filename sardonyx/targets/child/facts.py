@@ -14,7 +14,7 @@ from jaxlib import _jax
 
 from sardonyx.targets.child.least_reads import parts_read
 from sardonyx.targets.child.products import products_of
-from sardonyx.targets.child.program_text import Instruction, ProgramText, nbytes
+from sardonyx.targets.child.program_text import Instruction, ProgramText, arrays_of, nbytes
 from sardonyx.targets.records import Collective, Facts
 
 # Instructions that no kernel stands for.
@@ -35,6 +35,9 @@ _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _FREE_CALL = re.compile(
     r'custom_call_target="(?:X(?:64|128)[A-Z]|ConcatBitcast|AllocateBuffer|Sharding)'
 )
+# Calls whose bytes XLA does not count, and the types of their operands.
+_CUDNN = 'custom_call_target="__cudnn$fmha'
+_OPERANDS = re.compile(r"operand_layout_constraints=\{(.*?\})\}")
 _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _CALLBACK = re.compile(r"callback|py_func|infeed|outfeed", re.IGNORECASE)
@@ -60,7 +63,8 @@ def facts_of(
         loops=sum(each.operation == "while" for _, each in program.instructions()),
         operations=_count(lowered.compiler_ir("hlo").get_hlo_module()).get("flops", 0.0),
         optimised_operations=costs.get("flops", 0.0),
-        accessed=costs.get("bytes accessed", 0.0),
+        # A program of nothing but such calls has a count of -1.
+        accessed=max(costs.get("bytes accessed", 0.0), 0.0) + _by_cudnn(program),
         least_moved=math.ceil(read) + sum(outputs),
         arguments=memory.argument_size_in_bytes,
         outputs=memory.output_size_in_bytes,
@@ -122,6 +126,17 @@ def _is_free(instruction: Instruction) -> bool:
 def _custom_calls(program: ProgramText) -> dict[str, int]:
     targets = (_TARGET.search(each.rest) for _, each in program.instructions())
     return dict(Counter(target[1] for target in targets if target))
+
+
+def _by_cudnn(program: ProgramText) -> int:
+    """Return the bytes that calls of cuDNN's attention read and write at least."""
+    total = 0
+    for name, instruction in program.instructions():
+        operands = _OPERANDS.search(instruction.rest)
+        if _CUDNN in instruction.rest and operands is not None:
+            arrays = [*instruction.arrays, *arrays_of(operands[1])]
+            total += max(1, program.times[name]) * sum(nbytes(*array) for array in arrays)
+    return total
 
 
 def _host_calls(program: ProgramText, calls: Iterable[str]) -> tuple[str, ...]:
