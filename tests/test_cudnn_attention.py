@@ -13,10 +13,12 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import parser
 
+import sardonyx
 from sardonyx.backends import find
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.jax.accelerators import cudnn_attention
+from sardonyx.backends.jax.accelerators import cudnn_attention, cudnn_trial
 from sardonyx.backends.jax.accelerators.cudnn_attention import SWITCH, WITHOUT_CUDNN, is_for
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.inside import InsideBackend
@@ -301,3 +303,83 @@ def test_a_program_that_is_refused_is_compiled_without_it(monkeypatch: pytest.Mo
     monkeypatch.delenv(SWITCH)
     with pytest.raises(jax.errors.JaxRuntimeError, match="fmhaSoftmax"):
         xp.compile(replayed(xp, breaks="always"), [spec])
+
+
+# -- the trial ------------------------------------------------------------------------------------
+
+
+def stand_in(q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
+    return cudnn_attention.attended(q, k, v, scoring, "xla")
+
+
+def wrong(q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
+    """One head reads the keys of another, as a kernel might."""
+    return stand_in(q, k[:, ::-1], v[:, ::-1], scoring)
+
+
+def with_nan(q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
+    return stand_in(q, k, v, scoring).at[-1, -1, -1, -1].set(jnp.nan)
+
+
+def failing(q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
+    return jax.ffi.ffi_call("__cudnn$fmhaSoftmax", q)(q)
+
+
+DIFFERED = "attention without cuDNN, whose results differed when it was tried out"
+FAILED = "attention without cuDNN, which failed when it was tried out"
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+@pytest.mark.parametrize("reach", [
+    Reach(), Reach(is_causal=True), Reach(lengths=LENGTHS), Reach(True, LENGTHS),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BF16], ids=str)
+def test_a_trial_agrees(dtype: Any, reach: Reach, is_traced: bool) -> None:
+    device = jax.devices("cpu")[0]
+    verdicts = []
+
+    def ask(q: Any, k: Any, v: Any) -> Any:
+        scoring = Scoring(0.25, reach=reach)
+        verdicts.append(cudnn_trial.agrees(device, q, k, scoring, stand_in))
+        return q
+
+    given = [x.astype(dtype) for x in arrays()]
+    (jax.jit(ask) if is_traced else ask)(*given)
+    assert verdicts == [True]
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"), [(wrong, DIFFERED), (with_nan, DIFFERED), (failing, FAILED)]
+)
+def test_what_is_wrong_or_fails_in_a_trial_is_not_used(form: Any, reason: str) -> None:
+    q, k, _ = arrays()
+    scoring = Scoring(0.25, reach=Reach())
+    with cudnn_trial.noted() as notes:
+        for _ in range(2):
+            assert not cudnn_trial.agrees(jax.devices("cpu")[0], q, k, scoring, form)
+    assert len(notes) == 2
+    assert notes[0] == notes[1]
+    assert notes[0].startswith(reason)
+
+
+def test_a_trial_of_long_sequences_keeps_the_rest_of_their_blocks() -> None:
+    assert cudnn_trial._shortened((8, 4, 2048, 64)) == (2, 4, 2048, 64)
+    assert cudnn_trial._shortened((1, 4, 32768, 64)) == (1, 4, 1024, 64)
+    assert cudnn_trial._shortened((8, 4, 5000, 64)) == (2, 4, 1928, 64)
+
+
+def test_programs_go_on_without_it_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Distrusting(OnCuda):
+        def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
+            return cudnn_trial.agrees(jax.devices("cpu")[0], q, k, scoring, wrong)
+
+    monkeypatch.setenv(SWITCH, "1")
+    monkeypatch.setattr(Distrusting, "is_only_for_cpus", False)
+    text = """<ir_version: 11, opset_import: ["": 24]>
+        g (float16[3,4,13,16] q, float16[3,2,13,16] k, float16[3,2,13,16] v) => (y)
+        { y = Attention (q, k, v) }"""
+    model = sardonyx.load(parser.parse_model(text), backend=Distrusting(), compile="now")
+    given = [x.astype(np.float16) for x in arrays()]
+    right = sardonyx.run_op("Attention", *given, opset=24, backend="numpy")
+    np.testing.assert_allclose(np.asarray(model(*given)), right, rtol=1e-2, atol=1e-2)
+    assert model.stats().workarounds == {DIFFERED: 1}

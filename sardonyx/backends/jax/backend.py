@@ -24,7 +24,7 @@ from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
 from sardonyx.backends.jax import first_tier, inline, memory, messages, nans, onednn, processes
-from sardonyx.backends.jax.accelerators import cudnn_attention
+from sardonyx.backends.jax.accelerators import cudnn_attention, cudnn_trial
 from sardonyx.backends.jax.cache import ExecutableFolder
 from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.compiling import compiled
@@ -36,6 +36,7 @@ from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import packed
 from sardonyx.backends.operations.products import Link, PackedProduct, ProductChain
+from sardonyx.backends.operations.scores import Scoring
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import BackendUnavailable
 
@@ -215,7 +216,10 @@ class JaxBackend(JaxOperations):
         if not self.compiled:
             return Executable(replay)
         try:
-            return self._compiled(replay, arguments, donated, name)
+            with cudnn_trial.noted() as notes:
+                executable = self._compiled(replay, arguments, donated, name)
+            workaround = executable.workaround or next(iter(notes), None)
+            return replace(executable, workaround=workaround)
         except jax.errors.JaxRuntimeError as error:
             if not (self.asks_cudnn and cudnn_attention.is_in(self._lowered(replay, arguments))):
                 raise
@@ -275,6 +279,9 @@ class JaxBackend(JaxOperations):
         """Not without jit, where nothing could take its place if XLA refuses it."""
         is_asked_for = self.compiled and cudnn_attention.is_asked_for()
         return is_asked_for and cudnn_attention.runs_on(self._actual_device)
+
+    def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
+        return cudnn_trial.agrees(self._actual_device, q, k, scoring)
 
     @property
     def interprets(self) -> bool:

@@ -16,6 +16,7 @@ from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution
 from sardonyx.backends.jax.xla_cpu import platforms
+from sardonyx.backends.operations.scores import Scoring
 
 
 class InsideBackend(JaxBackend):
@@ -33,6 +34,10 @@ class InsideBackend(JaxBackend):
     def asks_cudnn(self) -> bool:  # type: ignore[override]  # an attribute of the base
         """Whatever the device: it is the caller who compiles."""
         return cudnn_attention.is_asked_for()
+
+    def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
+        # The device is the caller's choice, later.
+        return True
 
     @property
     def product_precision(self) -> str | None:

@@ -81,9 +81,14 @@ class JaxOperations(OnDevice):
         on_tpu = partial(attention.attended_on_tpu, scoring=scoring, precision=precision)
         on_gpu = partial(attention.attended, scoring=scoring, precision=precision)
         forms = {"cpu": general, "tpu": on_tpu}
-        if self.asks_cudnn and cudnn_attention.is_for(q, k, v, scoring):
+        is_for_cudnn = self.asks_cudnn and cudnn_attention.is_for(q, k, v, scoring)
+        if is_for_cudnn and self.trusts_cudnn(q, k, scoring):
             forms["cuda"] = partial(cudnn_attention.attended, scoring=scoring)
         return lax.platform_dependent(q, k, v, **forms, default=on_gpu)
+
+    def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
+        """Whether cuDNN may compute this attention, which is within its limits."""
+        return True
 
     def attention(
         self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False
