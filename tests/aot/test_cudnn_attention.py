@@ -112,6 +112,8 @@ def test_in_the_layout_of_exporters_nothing_else_runs(finding: Worker, form: str
     facts = compiled(finding, model("bfloat16[2,256,256]", node, form=form)).facts
     assert facts is not None
     assert facts.kinds == {"custom-call": 1}
+    # Two products of 256 x 256 x 64 for each of four heads of two samples.
+    assert facts.operations == 2 * 2 * 256 * 256 * 64 * 4 * 2
     assert facts.accessed == 4 * 2 * (2 * 256 * 256)
     assert facts.temporaries < 1024
 

@@ -96,16 +96,19 @@ def test_collectives_of_a_loop_count_as_often_as_it_runs_and_parts_of_one_once()
     assert (sums.kind, sums.count, sums.nbytes) == ("all-reduce", 5, 5 * 32)
 
 
-def test_calls_of_cudnn_access_their_operands_and_results() -> None:
-    call = """%attention = (bf16[2,4]{1,0}, u8[0]{0}) custom-call(%x, %x), \
-custom_call_target="__cudnn$fmhaSoftmax", \
-operand_layout_constraints={bf16[2,4]{1,0}, bf16[8,4]{1,0}}, api_version=API"""
-    assert _by_cudnn(ProgramText.of(TEXT)) == 0
+def test_calls_of_cudnn_are_counted_by_their_operands_and_results() -> None:
+    call = """%attention = (bf16[2,3,8,4]{3,1,2,0}, u8[0]{0}) custom-call(%x, %x, %x), \
+custom_call_target="__cudnn$fmhaSoftmax", operand_layout_constraints={bf16[2,3,8,4]{3,2,1,0}, \
+bf16[2,5,1,4]{3,2,1,0}, bf16[2,5,1,4]{3,2,1,0}}, api_version=API"""
+    assert _by_cudnn(ProgramText.of(TEXT)) == (0, 0)
     # Once at the beginning, and in a loop of five rounds.
     text = TEXT.replace("  %sum = ", f"  {call}\n  %sum = ").replace(
         "  %loop = ", f"  {call}\n  %loop = "
     )
-    assert _by_cudnn(ProgramText.of(text)) == 6 * 2 * (2 * 4 + 2 * 4 + 8 * 4)
+    products = 2 * (2 * 8) * (3 * 4 * 5) + 2 * (2 * 8) * (3 * 5 * 4)
+    assert _by_cudnn(ProgramText.of(text)) == (6 * products, 6 * 2 * (2 * 192 + 2 * 40))
+    backward = text.replace("fmhaSoftmax", "fmhaSoftmaxBackward")
+    assert _by_cudnn(ProgramText.of(backward)).operations == 6 * 2.5 * products
 
 
 def test_calls_of_the_host_are_told_from_those_of_libraries() -> None:
