@@ -77,7 +77,7 @@ def Attention(
 
     reach = None
     if mask is None and left_window_size < 0 and right_window_size < 0:
-        reach = _reach(nonpad_kv_seqlen, offset, is_causal=bool(is_causal))
+        reach = reach_of(nonpad_kv_seqlen, offset, is_causal=bool(is_causal))
     steps = _Steps(xp, _scale_of(q, scale), softcap, mask_of, softmax_precision, reach)
     _check_window(*window[:2])
     if outputs == ALL_OUTPUTS:
@@ -389,12 +389,12 @@ def _window(tile: Tile, offset: Array | int, left: int, right: int, is_causal: i
     return allowed
 
 
-def _reach(lengths: Array | None, offset: Array | int, *, is_causal: bool) -> Reach | None:
+def reach_of(lengths: Array | None, offset: Array | int, *, is_causal: bool) -> Reach | None:
     """Return what causality and lengths do to the keys; None if the first query is not the first.
 
-    >>> _reach(None, 3, is_causal=False)
+    >>> reach_of(None, 3, is_causal=False)
     Reach(is_causal=False, lengths=None)
-    >>> _reach(None, 3, is_causal=True)
+    >>> reach_of(None, 3, is_causal=True)
     """
     if is_causal and not (isinstance(offset, int) and offset == 0):
         return None

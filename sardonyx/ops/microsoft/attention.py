@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.operations.scores import Mask, Reach, Tile
+from sardonyx.backends.operations.scores import Mask, Tile
 from sardonyx.backends.standard import Array
 from sardonyx.ops import attention
 from sardonyx.ops.axes import require_shape
@@ -116,9 +116,9 @@ def attended(
         key, value = attention.after(xp, keys, k), attention.after(xp, values, v)
         mask_of = partial(_masked_by, xp, bias_of, q.dtype)
         reach = None
-        if mask is None and bias is None and not (is_causal and before):
-            # The lowest number hides a key from all that other keys do not outnumber.
-            reach = Reach(bool(is_causal))
+        if mask is None and bias is None:
+            # The lowest number hides a later key, whatever its score is in practice.
+            reach = attention.reach_of(None, before, is_causal=bool(is_causal))
         y = attention.values_by_scores(xp, q, key, value, scale or None, mask_of, reach)
         return joined_heads(xp, y), key, value, None
     added = bias_of(attention.whole_tile(xp, shape))
