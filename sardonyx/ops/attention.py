@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
-from sardonyx.backends.operations.scores import Mask, MaskOf, Scoring, Tile
+from sardonyx.backends.operations.scores import Mask, MaskOf, Reach, Scoring, Tile
 from sardonyx.backends.standard import Array
 from sardonyx.ops.activation import Softmax, softmax_below
 from sardonyx.ops.axes import require_shape
@@ -75,7 +75,10 @@ def Attention(
             allowed.append(tile.keys < nonpad_kv_seqlen)
         return _joined(xp, None if mask is None else tile.cut(mask), allowed)
 
-    steps = _Steps(xp, _scale_of(q, scale), softcap, mask_of, softmax_precision)
+    reach = None
+    if mask is None and left_window_size < 0 and right_window_size < 0:
+        reach = reach_of(nonpad_kv_seqlen, offset, is_causal=bool(is_causal))
+    steps = _Steps(xp, _scale_of(q, scale), softcap, mask_of, softmax_precision, reach)
     _check_window(*window[:2])
     if outputs == ALL_OUTPUTS:
         Y, *shown = steps.run(q, key, value)
@@ -262,6 +265,7 @@ class _Steps(NamedTuple):
     softcap: float
     mask_of: MaskOf
     softmax_precision: DType | None
+    reach: Reach | None = None
 
     def values(self, q: Array, k: Array, v: Array, *, sees_some: bool = False) -> Array:
         """Return the values that each query reads."""
@@ -271,7 +275,9 @@ class _Steps(NamedTuple):
 
         if not _is_in_float32(self.xp, q.dtype, self.softmax_precision):
             return general(q, k, v)
-        scoring = Scoring(self.scale, self.softcap, self.mask_of, sees_some=sees_some)
+        scoring = Scoring(
+            self.scale, self.softcap, self.mask_of, sees_some=sees_some, reach=self.reach
+        )
         return self.xp.attention_like(general, q, k, v, scoring)
 
     def run(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array, Array, Array]:
@@ -284,11 +290,17 @@ class _Steps(NamedTuple):
 
 
 def values_by_scores(
-    xp: Backend, q: Array, k: Array, v: Array, scale: float | None, mask_of: MaskOf
+    xp: Backend,
+    q: Array,
+    k: Array,
+    v: Array,
+    scale: float | None,
+    mask_of: MaskOf,
+    reach: Reach | None = None,
 ) -> Array:
     """Return the values that each query reads, for arrays by head and a mask that is a function."""
     _check_heads(q, k, v)
-    return _Steps(xp, _scale_of(q, scale), 0.0, mask_of, None).values(q, k, v)
+    return _Steps(xp, _scale_of(q, scale), 0.0, mask_of, None, reach).values(q, k, v)
 
 
 def _scores(xp: Backend, q: Array, k: Array, scale: float | None) -> Array:
@@ -375,6 +387,18 @@ def _window(tile: Tile, offset: Array | int, left: int, right: int, is_causal: i
     if is_causal or right >= 0:
         allowed.append(keys <= queries + (0 if is_causal else min(right, UNBOUNDED)))
     return allowed
+
+
+def reach_of(lengths: Array | None, offset: Array | int, *, is_causal: bool) -> Reach | None:
+    """Return what causality and lengths do to the keys; None if the first query is not the first.
+
+    >>> reach_of(None, 3, is_causal=False)
+    Reach(is_causal=False, lengths=None)
+    >>> reach_of(None, 3, is_causal=True)
+    """
+    if is_causal and not (isinstance(offset, int) and offset == 0):
+        return None
+    return Reach(is_causal, lengths)
 
 
 def _prepared(xp: Backend, mask: Array, shape: Ints, dtype: Any) -> Array:

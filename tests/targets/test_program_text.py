@@ -9,7 +9,13 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from sardonyx.targets.child.facts import _collectives, _custom_calls, _host_calls, _kernels
+from sardonyx.targets.child.facts import (
+    _by_cudnn,
+    _collectives,
+    _custom_calls,
+    _host_calls,
+    _kernels,
+)
 from sardonyx.targets.child.least_reads import parts_read
 from sardonyx.targets.child.padding import padding_of
 from sardonyx.targets.child.products import products_of
@@ -113,6 +119,21 @@ def test_collectives_of_a_loop_count_as_often_as_it_runs_and_parts_of_one_once()
     gathers, sums = _collectives(ProgramText.of(TEXT))
     assert (gathers.kind, gathers.count, gathers.nbytes) == ("all-gather", 6, 6 * 32)
     assert (sums.kind, sums.count, sums.nbytes) == ("all-reduce", 5, 5 * 32)
+
+
+def test_calls_of_cudnn_are_counted_by_their_operands_and_results() -> None:
+    call = """%attention = (bf16[2,3,8,4]{3,1,2,0}, u8[0]{0}) custom-call(%x, %x, %x), \
+custom_call_target="__cudnn$fmhaSoftmax", operand_layout_constraints={bf16[2,3,8,4]{3,2,1,0}, \
+bf16[2,5,1,4]{3,2,1,0}, bf16[2,5,1,4]{3,2,1,0}}, api_version=API"""
+    assert _by_cudnn(ProgramText.of(TEXT)) == (0, 0)
+    # Once at the beginning, and in a loop of five rounds.
+    text = TEXT.replace("  %sum = ", f"  {call}\n  %sum = ").replace(
+        "  %loop = ", f"  {call}\n  %loop = "
+    )
+    products = 2 * (2 * 8) * (3 * 4 * 5) + 2 * (2 * 8) * (3 * 5 * 4)
+    assert _by_cudnn(ProgramText.of(text)) == (6 * products, 6 * 2 * (2 * 192 + 2 * 40))
+    backward = text.replace("fmhaSoftmax", "fmhaSoftmaxBackward")
+    assert _by_cudnn(ProgramText.of(backward)).operations == 6 * 2.5 * products
 
 
 def test_calls_of_the_host_are_told_from_those_of_libraries() -> None:

@@ -24,6 +24,7 @@ from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
 from sardonyx.backends.jax import first_tier, inline, memory, messages, nans, onednn, processes
+from sardonyx.backends.jax.accelerators import cudnn_attention, cudnn_trial
 from sardonyx.backends.jax.cache import ExecutableFolder
 from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.compiling import compiled
@@ -36,6 +37,7 @@ from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import packed
 from sardonyx.backends.jax.xla_tpu.refusals import TPUS_LACK
 from sardonyx.backends.operations.products import Link, PackedProduct, ProductChain
+from sardonyx.backends.operations.scores import Scoring
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import BackendUnavailable
 
@@ -212,6 +214,28 @@ class JaxBackend(JaxOperations):
     ) -> Executable:
         if not self.compiled:
             return Executable(replay)
+        try:
+            with cudnn_trial.noted() as notes:
+                executable = self._compiled(replay, arguments, donated, name)
+            workaround = executable.workaround or next(iter(notes), None)
+            return replace(executable, workaround=workaround)
+        except jax.errors.JaxRuntimeError as error:
+            if not (self.asks_cudnn and cudnn_attention.is_in(self._lowered(replay, arguments))):
+                raise
+            try:
+                plain = cudnn_attention.without_cudnn(replay)
+                executable = self._compiled(plain, arguments, donated, None)
+            except jax.errors.JaxRuntimeError:
+                # The first error says what is wrong.
+                raise error from None
+        return replace(executable, workaround=cudnn_attention.WITHOUT_CUDNN)
+
+    def _lowered(self, replay: Replay, arguments: Sequence[Any]) -> Any:
+        return self._jitted(replay, ()).lower(*map(self._stand_in, arguments))
+
+    def _compiled(
+        self, replay: Replay, arguments: Sequence[Any], donated: Sequence[int], name: str | None
+    ) -> Executable:
         jitted = self._jitted(replay, donated)
         stand_ins = list(map(self._stand_in, arguments))
         lower = partial(jitted.lower, *stand_ins)
@@ -248,6 +272,15 @@ class JaxBackend(JaxOperations):
     def attends(self) -> bool:  # type: ignore[override]  # an attribute of the base
         """Off the CPU, where XLA has kernels for attention if it is one operation."""
         return not self._is_on_cpu
+
+    @property
+    def asks_cudnn(self) -> bool:  # type: ignore[override]  # an attribute of the base
+        """Not without jit, where nothing could take its place if XLA refuses it."""
+        is_asked_for = self.compiled and cudnn_attention.is_asked_for()
+        return is_asked_for and cudnn_attention.runs_on(self._actual_device)
+
+    def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
+        return cudnn_trial.agrees(self._actual_device, q, k, scoring)
 
     @property
     def interprets(self) -> bool:
@@ -330,7 +363,8 @@ class JaxBackend(JaxOperations):
         device = self._actual_device
         kernels = f"{onednn.identity()} {threads()}" if self.fuses else "none"
         choices = self.precision, self.compiled, self.checked, kernels, self.largest_value
-        return " ".join(map(str, (device.platform, device.device_kind, *choices)))
+        words = device.platform, device.device_kind, *choices, *["cudnn"] * self.asks_cudnn
+        return " ".join(map(str, words))
 
     def _stand_in(self, argument: Any) -> Any:
         if not isinstance(argument, (Spec, jax.core.Tracer)):

@@ -11,11 +11,13 @@ from jax import lax
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax import shard_map
+from sardonyx.backends.jax.accelerators import cudnn_attention
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution
 from sardonyx.backends.jax.xla_cpu import platforms
 from sardonyx.backends.jax.xla_tpu.refusals import refused_on_tpus
+from sardonyx.backends.operations.scores import Scoring
 
 
 class InsideBackend(JaxBackend):
@@ -28,6 +30,15 @@ class InsideBackend(JaxBackend):
     def __init__(self, precision: str | None = None) -> None:
         super().__init__()
         self._precision = precision
+
+    @property
+    def asks_cudnn(self) -> bool:  # type: ignore[override]  # an attribute of the base
+        """Whatever the device: it is the caller who compiles."""
+        return cudnn_attention.is_asked_for()
+
+    def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
+        # The device is the caller's choice, later.
+        return True
 
     @property
     def product_precision(self) -> str | None:

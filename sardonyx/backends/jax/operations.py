@@ -13,7 +13,7 @@ from jax import lax
 from jax.experimental.layout import Format, Layout
 
 from sardonyx.backends.jax import casts, indexing, transforms
-from sardonyx.backends.jax.accelerators import attention, softmax
+from sardonyx.backends.jax.accelerators import attention, cudnn_attention, softmax
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
 from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution, of_product
@@ -38,6 +38,8 @@ class JaxOperations(OnDevice):
     settings: Settings
     # Whether its programs run on CPUs alone, so that forms for other platforms need no trace.
     is_only_for_cpus: bool = False
+    # Whether attention on CUDA goes to cuDNN where that computes it.
+    asks_cudnn: bool = False
 
     @property
     def has_one_form(self) -> bool:
@@ -78,7 +80,15 @@ class JaxOperations(OnDevice):
         precision = self.product_precision
         on_tpu = partial(attention.attended_on_tpu, scoring=scoring, precision=precision)
         on_gpu = partial(attention.attended, scoring=scoring, precision=precision)
-        return lax.platform_dependent(q, k, v, cpu=general, tpu=on_tpu, default=on_gpu)
+        forms = {"cpu": general, "tpu": on_tpu}
+        is_for_cudnn = self.asks_cudnn and cudnn_attention.is_for(q, k, v, scoring)
+        if is_for_cudnn and self.trusts_cudnn(q, k, scoring):
+            forms["cuda"] = partial(cudnn_attention.attended, scoring=scoring)
+        return lax.platform_dependent(q, k, v, **forms, default=on_gpu)
+
+    def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
+        """Whether cuDNN may compute this attention, which is within its limits."""
+        return True
 
     def attention(
         self, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float, is_guarded: bool = False

@@ -10,3 +10,4 @@ class PortableBackend(JaxBackend):
 
     fuses = False
     is_only_for_cpus = False
+    asks_cudnn = False

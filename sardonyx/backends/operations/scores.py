@@ -29,6 +29,15 @@ class Mask(NamedTuple):
 MaskOf: TypeAlias = Callable[[Tile], Mask]
 
 
+class Reach(NamedTuple):
+    """The keys that each query sees, where their places alone decide."""
+
+    # Whether the first query sees the first key, the second one two keys, and so on.
+    is_causal: bool = False
+    # How many keys each sample has, from the first one on; None if all have all.
+    lengths: Array | None = None
+
+
 @dataclass(frozen=True)
 class Scoring:
     """How queries (batch, heads, queries, size) weigh their keys.
@@ -47,6 +56,8 @@ class Scoring:
     zeros_for_nan: bool = False
     # Whether it is certain that the mask allows each query at least one key.
     sees_some: bool = False
+    # What the mask does, if that is all of it; None if it adds numbers or is of another kind.
+    reach: Reach | None = None
 
 
 def scoring_with(bias: Array | None, scale: float, *, is_guarded: bool = False) -> Scoring:
@@ -55,4 +66,10 @@ def scoring_with(bias: Array | None, scale: float, *, is_guarded: bool = False) 
     def mask(tile: Tile) -> Mask:
         return Mask(None if bias is None else tile.cut(bias), None)
 
-    return Scoring(scale, mask=mask, zeros_without_keys=is_guarded, zeros_for_nan=is_guarded)
+    return Scoring(
+        scale,
+        mask=mask,
+        zeros_without_keys=is_guarded,
+        zeros_for_nan=is_guarded,
+        reach=Reach() if bias is None else None,
+    )

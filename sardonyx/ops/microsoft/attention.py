@@ -115,7 +115,11 @@ def attended(
     if lengths is None and not shows_scores:
         key, value = attention.after(xp, keys, k), attention.after(xp, values, v)
         mask_of = partial(_masked_by, xp, bias_of, q.dtype)
-        y = attention.values_by_scores(xp, q, key, value, scale or None, mask_of)
+        reach = None
+        if mask is None and bias is None:
+            # The lowest number hides a later key, whatever its score is in practice.
+            reach = attention.reach_of(None, before, is_causal=bool(is_causal))
+        y = attention.values_by_scores(xp, q, key, value, scale or None, mask_of, reach)
         return joined_heads(xp, y), key, value, None
     added = bias_of(attention.whole_tile(xp, shape))
     y, key, value, scores = attention.Attention(

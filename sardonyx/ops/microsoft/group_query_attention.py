@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
-from sardonyx.backends.operations.scores import Mask, Scoring, Tile
+from sardonyx.backends.operations.scores import Mask, Reach, Scoring, Tile
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import require_broadcasts, require_shape
 from sardonyx.ops.definition import Outputs, op
@@ -108,12 +108,17 @@ def GroupQueryAttention(
             attention_bias = columns_from(xp, attention_bias, first, shape, total)
         attention_bias = wide(xp, attention_bias)
     window = local_window_size if local_window_size < keys.shape[2] else -1
+    reach = None
+    if sliding is None and attention_bias is None and window < 0:
+        starts_first = is_prompt or past_key is None
+        reach = Reach(bool(causal), counts.lengths) if starts_first or not causal else None
     weighing = _Weighing(
         scale_of(q, scale),
         max(softcap, 0.0),
         attention_bias,
         sink_scores(xp, head_sink, num_heads, smooth_softmax),
         partial(_seen, xp, counts, first, window=window, is_causal=bool(causal)),
+        reach,
     )
     shows = qk_output if outputs == ALL_OUTPUTS else None
     y, *shown = _attended(xp, q, keys, values, weighing, shows)
@@ -265,6 +270,7 @@ class _Weighing(NamedTuple):
     bias: Array | None
     sink: Array | None
     seen: Callable[[Tile], Array]
+    reach: Reach | None
 
     def mask(self, tile: Tile) -> Mask:
         return Mask(None if self.bias is None else tile.cut(self.bias), self.seen(tile))
@@ -287,7 +293,9 @@ def _attended(
 
     if shows is not None:
         return general(q, keys, values)
-    scoring = Scoring(weighing.scale, weighing.softcap, weighing.mask, weighing.sink)
+    scoring = Scoring(
+        weighing.scale, weighing.softcap, weighing.mask, weighing.sink, reach=weighing.reach
+    )
     return (xp.attention_like(lambda *x: general(*x)[0], q, keys, values, scoring),)
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jaxlib import _jax
 from sardonyx.targets.child.least_reads import parts_read
 from sardonyx.targets.child.padding import padding_of
 from sardonyx.targets.child.products import products_of
-from sardonyx.targets.child.program_text import Instruction, ProgramText, nbytes
+from sardonyx.targets.child.program_text import Instruction, ProgramText, arrays_of, nbytes
 from sardonyx.targets.records import Collective, Facts
 
 # Instructions that no kernel stands for.
@@ -36,6 +36,9 @@ _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _FREE_CALL = re.compile(
     r'custom_call_target="(?:X(?:64|128)[A-Z]|ConcatBitcast|AllocateBuffer|Sharding)'
 )
+# Calls of which XLA counts nothing, and the types of their operands.
+_CUDNN = re.compile(r'custom_call_target="__cudnn\$fmha\w*?(?P<backward>Backward)?"')
+_OPERANDS = re.compile(r"operand_layout_constraints=\{(.*?\})\}")
 _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _CALLBACK = re.compile(r"callback|py_func|infeed|outfeed", re.IGNORECASE)
@@ -49,6 +52,8 @@ def facts_of(
     program = ProgramText.of(text)
     memory = built.memory_analysis()
     costs = built.cost_analysis() or _counted(built)
+    plain = _count(lowered.compiler_ir("hlo").get_hlo_module())
+    by_cudnn = _by_cudnn(program)
     kernels = _kernels(program)
     padding = padding_of(kernels)
     calls = _custom_calls(program)
@@ -60,9 +65,10 @@ def facts_of(
     return Facts(
         kinds=dict(Counter(kernel.operation for kernel in kernels).most_common()),
         loops=sum(each.operation == "while" for _, each in program.instructions()),
-        operations=_count(lowered.compiler_ir("hlo").get_hlo_module()).get("flops", 0.0),
-        optimised_operations=costs.get("flops", 0.0),
-        accessed=costs.get("bytes accessed", 0.0),
+        # A program of nothing but cuDNN's calls has counts of -1.
+        operations=max(plain.get("flops", 0.0), 0.0) + by_cudnn.operations,
+        optimised_operations=max(costs.get("flops", 0.0), 0.0) + by_cudnn.operations,
+        accessed=max(costs.get("bytes accessed", 0.0), 0.0) + by_cudnn.accessed,
         least_moved=math.ceil(read) + sum(outputs),
         results=padding.results,
         padding=padding.added,
@@ -126,6 +132,27 @@ def _is_free(instruction: Instruction) -> bool:
 def _custom_calls(program: ProgramText) -> dict[str, int]:
     targets = (_TARGET.search(each.rest) for _, each in program.instructions())
     return dict(Counter(target[1] for target in targets if target))
+
+
+class _Counts(NamedTuple):
+    operations: float
+    accessed: int
+
+
+def _by_cudnn(program: ProgramText) -> _Counts:
+    """Return what calls of cuDNN's attention compute, and the bytes that they access at least."""
+    operations, accessed = 0.0, 0
+    for name, instruction in program.instructions():
+        target, types = _CUDNN.search(instruction.rest), _OPERANDS.search(instruction.rest)
+        if target is not None and types is not None:
+            times, operands = max(1, program.times[name]), arrays_of(types[1])
+            # (batch, length, heads, size).
+            (_, q), (_, k), (_, v) = operands[:3]
+            # Gradients are five products in place of two.
+            factor = 5.0 if target["backward"] else 2.0
+            operations += times * factor * math.prod(q[:3]) * k[1] * (q[3] + v[3])
+            accessed += times * sum(nbytes(*array) for array in (*instruction.arrays, *operands))
+    return _Counts(operations, accessed)
 
 
 def _host_calls(program: ProgramText, calls: Iterable[str]) -> tuple[str, ...]:

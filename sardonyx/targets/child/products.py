@@ -16,6 +16,8 @@ _PRECISIONS = {
     lax.Precision.HIGH: "high",
     lax.Precision.HIGHEST: "highest",
 }
+# The primitive of JAX that calls cuDNN's attention.
+_OF_CUDNN = "dot_product_attention_fwd_wrapper"
 
 
 def products_of(jaxpr: Any, platform: str) -> dict[str, float]:
@@ -34,6 +36,8 @@ def _of_jaxpr(jaxpr: Jaxpr, platform: str) -> dict[str, float]:
             total[_kind(equation)] += _of_product(equation)
         elif name == "conv_general_dilated":
             total[_kind(equation)] += _of_convolution(equation)
+        elif name == _OF_CUDNN:
+            total[_kind(equation)] += _of_attention(equation)
         elif name == "cond":
             _add(total, _of_cond(params, platform))
         else:
@@ -90,6 +94,13 @@ def _of_product(equation: Any) -> float:
     left = equation.invars[0].aval
     depth: int = math.prod(left.shape[axis] for axis in contracted)
     return 2.0 * depth * int(math.prod(equation.outvars[0].aval.shape))
+
+
+def _of_attention(equation: Any) -> float:
+    """Return the operations of both products, of arrays of (batch, length, heads, size)."""
+    q, k, v = (variable.aval.shape for variable in equation.invars[:3])
+    scores: int = math.prod(q[:3]) * k[1]
+    return 2.0 * scores * int(q[3] + v[3])
 
 
 def _of_convolution(equation: Any) -> float:

@@ -31,10 +31,7 @@ class Instruction:
     @property
     def arrays(self) -> list[tuple[str, tuple[int, ...]]]:
         """The type and the shape of each result."""
-        return [
-            (match["type"], tuple(map(int, filter(None, match["sizes"].split(",")))))
-            for match in _ARRAY.finditer(self.types)
-        ]
+        return arrays_of(self.types)
 
     @property
     def called(self) -> list[str]:
@@ -127,6 +124,18 @@ def _end_of_types(text: str) -> int:
         elif character == " " and not depth:
             return place
     return len(text)
+
+
+def arrays_of(types: str) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the type and the shape of each array that a text names.
+
+    >>> arrays_of("(bf16[2,8]{1,0}, u8[0]{0})")
+    [('bf16', (2, 8)), ('u8', (0,))]
+    """
+    return [
+        (match["type"], tuple(map(int, filter(None, match["sizes"].split(",")))))
+        for match in _ARRAY.finditer(types)
+    ]
 
 
 def nbytes(type_name: str, shape: tuple[int, ...]) -> int:

@@ -19,6 +19,7 @@ from sardonyx.backends.jax.accelerators.scores import (
     scaled,
     scaled_scores,
     shift_of,
+    without_nan,
 )
 from sardonyx.backends.jax.accelerators.softmax import below_top
 from sardonyx.backends.operations.scores import Scoring
@@ -51,7 +52,7 @@ def attended_on_tpu(q: Any, k: Any, v: Any, scoring: Scoring, precision: str | N
     products, mask = Products(precision), mask_of(scoring, all_scores(q, k))
     scores = masked(capped(products.scores(scaled(q, scoring.scale), k), scoring), mask)
     if mask.allowed is None or scoring.sees_some:
-        return _without_nan(_plainly_mixed(scores, v, products), scoring)
+        return without_nan(_plainly_mixed(scores, v, products), scoring)
     # The compiler knows no guard between the products, so queries without a key get some before.
     allowed: Any = mask.allowed
     sees_any = jnp.any(allowed, axis=-1, keepdims=True)
@@ -65,18 +66,11 @@ def _plainly_mixed(scores: Any, v: Any, products: Products) -> Any:
     return products.mixed(weights, v).astype(v.dtype)
 
 
-def _without_nan(y: Any, scoring: Scoring) -> Any:
-    """Return zeros for the queries whose values are NaN, if the scoring asks for that."""
-    if not scoring.zeros_for_nan:
-        return y
-    return jnp.where(jnp.all(jnp.isnan(y), axis=-1, keepdims=True), jnp.zeros_like(y), y)
-
-
 def attended(q: Any, k: Any, v: Any, scoring: Scoring, precision: str | None) -> Any:
     """Attention of three kernels on GPUs; in blocks where memory would not hold the scores."""
     products = Products(precision)
     if is_long(q, k):
-        return _without_nan(attended_in_blocks(q, k, v, scoring, products), scoring)
+        return without_nan(attended_in_blocks(q, k, v, scoring, products), scoring)
     mask = mask_of(scoring, all_scores(q, k))
     scores = masked(scaled_scores(q, k, scoring, products), mask)
     top = jnp.max(scores, axis=-1, keepdims=True)

@@ -99,3 +99,10 @@ def shift_of(top: Any) -> Any:
 def divisor_of(total: Any, scoring: Scoring) -> Any:
     """Return the sum of the weights; where it is 0, it divides to NaN or to zeros."""
     return nonzero_total(total) if scoring.zeros_without_keys else total
+
+
+def without_nan(y: Any, scoring: Scoring) -> Any:
+    """Return zeros for the queries whose values are NaN, if the scoring asks for that."""
+    if not scoring.zeros_for_nan:
+        return y
+    return jnp.where(jnp.all(jnp.isnan(y), axis=-1, keepdims=True), jnp.zeros_like(y), y)
