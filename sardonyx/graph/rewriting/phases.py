@@ -24,6 +24,7 @@ from sardonyx.graph.rewriting.epilogue import (
     skip_padding,
 )
 from sardonyx.graph.rewriting.few_bits import unpack_experts_once, unpack_weight_once
+from sardonyx.graph.rewriting.filters import turn_filters
 from sardonyx.graph.rewriting.float8_products import (
     PRODUCTS_OF_DEQUANTIZED,
     multiply_dequantized_float8,
@@ -147,4 +148,4 @@ _WITH_KERNELS = (
 _MULTIPLYING = {function_of(target) for target in (*PRODUCTS, *FUSED)}
 
 # Last, if the backend has a faster form for weights that are finite.
-_BY_FINITE = (_table((skip_padding, (Conv,))),)
+_BY_FINITE = (_table((skip_padding, (Conv,))), _table((turn_filters, (convolution_and_more,))))
