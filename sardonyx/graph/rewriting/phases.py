@@ -38,6 +38,7 @@ from sardonyx.graph.rewriting.normalization import fuse_normalization
 from sardonyx.graph.rewriting.packing import use_packed_weight
 from sardonyx.graph.rewriting.rewriter import Called, Passage, Rewrite, Table, function_of
 from sardonyx.graph.rewriting.swish import fuse_swish
+from sardonyx.graph.rewriting.zero_points import drop_zero_point
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.steps import Step, without_dead_steps
@@ -54,6 +55,7 @@ from sardonyx.ops.normalization import (
     BatchNormalization,
     batch_normalization_training_if_it_has_outputs,
 )
+from sardonyx.ops.quantization import DequantizeLinear
 from sardonyx.ops.weight_ops import scaled_and_shifted
 
 # A rewrite, and the functions on whose steps it is tried.
@@ -117,6 +119,7 @@ _EVERYWHERE = (
         (fold_into_weights, (Mul, Add, Div, Sub, scaled_and_shifted)),
         (fuse_normalization, (Mul, Add, Div)),
         (merge_casts, (Cast,)),
+        (drop_zero_point, (DequantizeLinear,)),
         (fuse_gelu, (Mul, Div)),
         (fuse_swish, (Mul, Div)),
     ),
