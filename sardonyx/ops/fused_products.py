@@ -50,6 +50,13 @@ def convolution_of_channels_last(
     return xp.moveaxis(convolution_and_more(xp, X, W, *others, epilogue=epilogue, **layout), 1, -1)
 
 
+def convolution_by_filters_with_channels_last(
+    xp: Backend, X: Array, W: Array, *others: Array, epilogue: Epilogue, **layout: Any
+) -> Array:
+    """The first of them by filters (M, *kernel, C / groups), whose channels are moved in a view."""
+    return convolution_and_more(xp, X, xp.moveaxis(W, -1, 1), *others, epilogue=epilogue, **layout)
+
+
 def filters_with_channels_last(xp: Backend, W: Array) -> Array:
     """Return (M, C, *kernel) as (M, *kernel, C), as a row-major array."""
     moved = xp.moveaxis(W, 1, -1)

@@ -68,12 +68,17 @@ def DequantizeLinear(
     _check_granularity(x_scale, x_zero_point)
     is_integral = xp.isdtype(x.dtype, "integral")
     exact, float32 = xp.dtype(INT32 if is_integral else FLOAT32), xp.dtype(FLOAT32)
-    difference = xp.astype(x, exact)
-    if x_zero_point is not None:
-        zero = xp.astype(x_zero_point, exact)
-        difference = difference - spread(xp, zero, x.shape, axis, block_size)
     scale = spread(xp, xp.astype(x_scale, float32), x.shape, axis, block_size)
-    return xp.astype(xp.astype(difference, float32) * scale, xp.dtype(to))
+
+    def scaled(x: Array, scale: Array) -> Array:
+        difference = xp.astype(x, exact)
+        if x_zero_point is not None:
+            zero = xp.astype(x_zero_point, exact)
+            difference = difference - spread(xp, zero, x.shape, axis, block_size)
+        return xp.astype(xp.astype(difference, float32) * scale, xp.dtype(to))
+
+    is_plain = x_zero_point is None and to == xp.numpy_dtype(x_scale.dtype)
+    return xp.scaled_like(scaled, x, scale, to) if is_plain else scaled(x, scale)
 
 
 @op

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -18,37 +18,43 @@ from sardonyx.targets.jobs import FunctionJob, ModelJob
 from sardonyx.targets.names import named
 
 HIGHEST = jax.lax.Precision.HIGHEST
-WEIGHTS = frozenset({"weight", "bias", "scale"})
+WEIGHTS = frozenset({"weight", "bias", "scale", "codes", "zero"})
 DTYPES = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+SHORT_DTYPES = {"int8": np.int8, "float8e4m3fn": ml_dtypes.float8_e4m3fn}
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A graph in ONNX's text form, whose inputs are of one type, and a function of the same."""
+    """A graph in ONNX's text form, and a function of the same inputs, most of one type."""
 
     name: str
     dtype: str
     shapes: dict[str, tuple[int, ...]]
     nodes: str
     by_hand: Callable[..., Any]
+    # The types of inputs that have another one.
+    types: Mapping[str, str] = field(default_factory=dict)
 
     def key(self, target: str) -> str:
         """The pattern's name in a table."""
         return f"{self.name}, {self.dtype}, {target}"
 
-    def model(self, target: str) -> ModelJob:
+    def model(self, target: str, *, keeps_text: bool = False) -> ModelJob:
         inputs = ", ".join(
-            f"{self.dtype}[{','.join(map(str, shape))}] {name}"
+            f"{self.types.get(name, self.dtype)}[{','.join(map(str, shape))}] {name}"
             for name, shape in self.shapes.items()
         )
         text = '<ir_version: 11, opset_import: ["": 24]> g '
         proto = parser.parse_model(f"{text}({inputs}) => (y) {{ {self.nodes} }}")
         _hold_weights(proto.graph)
-        return ModelJob(proto.SerializeToString(), named(target))
+        return ModelJob(proto.SerializeToString(), named(target), keeps_text=keeps_text)
 
     def function(self, target: str) -> FunctionJob:
-        dtype = np.dtype(DTYPES[self.dtype])
-        specs = tuple(Spec(shape, dtype) for shape in self.shapes.values())
+        dtypes = DTYPES | SHORT_DTYPES
+        specs = tuple(
+            Spec(shape, np.dtype(dtypes[self.types.get(name, self.dtype)]))
+            for name, shape in self.shapes.items()
+        )
         return FunctionJob(self.by_hand, specs, named(target), wide=False)
 
 
@@ -60,6 +66,7 @@ def _hold_weights(graph: onnx.GraphProto) -> None:
         ones = np.ones(shape, helper.tensor_dtype_to_np_dtype(tensor.elem_type))
         # Other numbers than one: XLA would see that they are all the same.
         ones.reshape(-1)[::2] = 2
+        ones = np.zeros_like(ones) if value.name == "zero" else ones
         graph.initializer.append(numpy_helper.from_array(ones, value.name))
         graph.input.remove(value)
 
@@ -104,6 +111,26 @@ def clipped_convolution(x: Any, weight: Any, bias: Any) -> Any:
     return jnp.clip(y + bias[:, None, None], 0, 6)
 
 
+def convolution_and_sum(x: Any, weight: Any, bias: Any, other: Any) -> Any:
+    y = jax.lax.conv_general_dilated(x, weight, (1, 1), [(1, 1), (1, 1)], precision=HIGHEST)
+    return jax.nn.relu(y + bias[:, None, None] + other)
+
+
+def relu_of_product(x: Any, weight: Any, bias: Any) -> Any:
+    return jax.nn.relu(jnp.matmul(x, weight, precision=HIGHEST) + bias)
+
+
+def product_with_integers(x: Any, codes: Any, scale: Any, zero: Any) -> Any:
+    """With weights of 8 bits, whose zero points are 0."""
+    del zero
+    return jnp.matmul(x, codes.astype(x.dtype) * scale, precision=HIGHEST)
+
+
+def product_of_float8(x: Any, x_scale: Any, codes: Any, scale: Any) -> Any:
+    a, b = x.astype(x_scale.dtype) * x_scale, codes.astype(scale.dtype) * scale
+    return jnp.matmul(a, b, precision=HIGHEST)
+
+
 def looked_up(table: Any, scale: Any) -> Any:
     """Rows of a table of words, normalized, as decoders begin."""
     return rms_normalization(table[jnp.arange(0, 512, 4)], scale)
@@ -125,6 +152,12 @@ CLIPPED = """c = Conv <pads = [1, 1, 1, 1]> (x, weight, bias)
     zero = Constant <value_float: float = 0.0> () least = CastLike (zero, c)
     six = Constant <value_float: float = 6.0> () most = CastLike (six, c)
     y = Clip (c, least, most)"""
+SUM_OF_CONVOLUTION = """c = Conv <pads = [1, 1, 1, 1]> (x, weight, bias)
+    s = Add (c, other) y = Relu (s)"""
+RELU = "p = MatMul (x, weight) s = Add (p, bias) y = Relu (s)"
+INTEGERS = "d = DequantizeLinear <axis = 1> (codes, scale, zero) y = MatMul (x, d)"
+FLOAT8 = """a = DequantizeLinear (x, x_scale) b = DequantizeLinear (codes, scale)
+    y = MatMul (a, b)"""
 LOOKUP = """first = Constant <value_int: int = 0> () last = Constant <value_int: int = 512> ()
     step = Constant <value_int: int = 4> () rows = Range (first, last, step)
     words = Gather (table, rows) y = RMSNormalization (words, scale)"""
@@ -132,10 +165,18 @@ LOOKUP = """first = Constant <value_int: int = 0> () last = Constant <value_int:
 _NORMAL = {"x": ROWS, "scale": (1024,), "bias": (1024,)}
 _PRODUCT = {"x": (512, 768), "weight": (768, 3072), "bias": (3072,)}
 _IMAGE = {"x": (8, 64, 56, 56), "weight": (64, 64, 3, 3), "bias": (64,)}
+_SUM = {**_IMAGE, "other": (8, 64, 56, 56)}
+_INTEGERS = {"x": (512, 768), "codes": (768, 3072), "scale": (3072,), "zero": (3072,)}
+_FLOAT8 = {"x": (512, 768), "x_scale": (), "codes": (768, 3072), "scale": ()}
 _TABLE = {"table": (4096, 1024), "scale": (1024,)}
 
+_TYPES = {
+    INTEGERS: {"codes": "int8", "zero": "int8"},
+    FLOAT8: {"x": "float8e4m3fn", "codes": "float8e4m3fn"},
+}
+
 PATTERNS = tuple(
-    Pattern(name, dtype, shapes, nodes, function)
+    Pattern(name, dtype, shapes, nodes, function, _TYPES.get(nodes, {}))
     for dtype in DTYPES
     for name, shapes, nodes, function in (
         ("Softmax", {"x": ROWS}, SOFTMAX, softmax),
@@ -145,6 +186,10 @@ PATTERNS = tuple(
         ("attention", dict.fromkeys("qkv", HEADS), ATTENTION, attention),
         ("Conv, bias and Relu", _IMAGE, CONVOLUTION, convolution),
         ("Conv, bias and Clip", _IMAGE, CLIPPED, clipped_convolution),
+        ("Conv, bias, sum and Relu", _SUM, SUM_OF_CONVOLUTION, convolution_and_sum),
+        ("MatMul, bias and Relu", _PRODUCT, RELU, relu_of_product),
+        ("MatMul with int8", _INTEGERS, INTEGERS, product_with_integers),
+        ("MatMul of float8", _FLOAT8, FLOAT8, product_of_float8),
         ("Gather and RMSNormalization", _TABLE, LOOKUP, looked_up),
     )
 )

@@ -35,6 +35,7 @@ from sardonyx.backends.jax.operations import JaxOperations
 from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import packed
+from sardonyx.backends.jax.xla_cuda import layouts
 from sardonyx.backends.jax.xla_tpu.refusals import TPUS_LACK
 from sardonyx.backends.operations.products import Link, PackedProduct, ProductChain
 from sardonyx.backends.operations.scores import Scoring
@@ -400,6 +401,10 @@ class JaxBackend(JaxOperations):
     def _is_on_cpu(self) -> bool:
         return bool(self._actual_device.platform == "cpu")
 
+    @cached_property
+    def _capability(self) -> tuple[int, int] | None:
+        return layouts.capability_of(self._actual_device)
+
     @property
     def _actual_device(self) -> jax.Device:
         """The backend's own device, or the one that JAX chooses."""
@@ -413,6 +418,9 @@ class JaxBackend(JaxOperations):
         layout = ConvolutionLayout.of(**options)
         kernel = onednn.convolution(x, weight, layout, epilogue=epilogue)
         return kernel or packed.convolution(x, weight, layout, epilogue=epilogue)
+
+    def reads_filters_with_channels_last(self, x: Spec, weight: Spec) -> bool:
+        return self.compiled and layouts.has_channels_last(x, weight, self._capability)
 
     def packed_matmul(self, x: Spec, weight: Spec, **options: Any) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:

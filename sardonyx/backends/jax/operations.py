@@ -20,6 +20,7 @@ from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution,
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import platforms, sorting
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
+from sardonyx.backends.jax.xla_cuda import scaling
 from sardonyx.backends.jax.xla_tpu import platforms as elsewhere
 from sardonyx.backends.on_device import OnDevice
 from sardonyx.backends.operations.scores import Scoring, scoring_with
@@ -260,6 +261,12 @@ class JaxOperations(OnDevice):
 
     def separate_product(self, a: Any, b: Any) -> Any:
         return _rounded_in_float64(a.astype(jnp.float64) * b.astype(jnp.float64))
+
+    def scaled_like(self, general: Any, x: Any, scale: Any, dtype: np.dtype[Any]) -> Any:
+        if self.has_one_form or not scaling.is_exact(x.dtype, dtype):
+            return general(x, scale)
+        narrow = partial(scaling.scaled, dtype=dtype)
+        return lax.platform_dependent(x, scale, cuda=narrow, default=general)
 
     def integer_matmul(self, a: Any, b: Any) -> Any:
         """Signed by signed, for which there are instructions: x is (x - 128) + 128."""

@@ -100,6 +100,13 @@ class Convolution(Library):
         """Whether it has a good one for arrays (N, *spatial, C) and (M, *kernel, C / groups)."""
         return False
 
+    def reads_filters_with_channels_last(self, x: Spec, weight: Spec) -> bool:
+        """Whether `convolution` rearranges such filters as (M, *kernel, C / groups) at each call.
+
+        Then they are passed in that order, and seen through a view that has the channels second.
+        """
+        return False
+
     def convolution_and_more(
         self, x: Array, weight: Array, *others: Array, epilogue: Epilogue, **layout: Any
     ) -> Array:

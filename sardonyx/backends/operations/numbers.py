@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,20 @@ class Numbers(Library):
     def separate_product(self, a: Array, b: Array) -> Array:
         """`a * b` in float32, rounded before a sum that follows: a compiler may join the two."""
         return a * b
+
+    def scaled_like(
+        self,
+        general: Callable[[Array, Array], Array],
+        x: Array,
+        scale: Array,
+        dtype: np.dtype[Any],
+    ) -> Array:
+        """`general(x, scale)`, the product of integers or short floats and numbers of `dtype`.
+
+        The scale is in float32, and so is the product before it is rounded to `dtype`. A form
+        without that detour returns the same numbers.
+        """
+        return general(x, scale)
 
     def whole_where_near(self, x: Array) -> Array:
         """`x`, and the integer where a function that is not rounded exactly may have missed it."""

@@ -24,6 +24,7 @@ from sardonyx.graph.rewriting.epilogue import (
     skip_padding,
 )
 from sardonyx.graph.rewriting.few_bits import unpack_experts_once, unpack_weight_once
+from sardonyx.graph.rewriting.filters import turn_filters
 from sardonyx.graph.rewriting.float8_products import (
     PRODUCTS_OF_DEQUANTIZED,
     multiply_dequantized_float8,
@@ -37,6 +38,7 @@ from sardonyx.graph.rewriting.normalization import fuse_normalization
 from sardonyx.graph.rewriting.packing import use_packed_weight
 from sardonyx.graph.rewriting.rewriter import Called, Passage, Rewrite, Table, function_of
 from sardonyx.graph.rewriting.swish import fuse_swish
+from sardonyx.graph.rewriting.zero_points import drop_zero_point
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.steps import Step, without_dead_steps
@@ -53,6 +55,7 @@ from sardonyx.ops.normalization import (
     BatchNormalization,
     batch_normalization_training_if_it_has_outputs,
 )
+from sardonyx.ops.quantization import DequantizeLinear
 from sardonyx.ops.weight_ops import scaled_and_shifted
 
 # A rewrite, and the functions on whose steps it is tried.
@@ -116,6 +119,7 @@ _EVERYWHERE = (
         (fold_into_weights, (Mul, Add, Div, Sub, scaled_and_shifted)),
         (fuse_normalization, (Mul, Add, Div)),
         (merge_casts, (Cast,)),
+        (drop_zero_point, (DequantizeLinear,)),
         (fuse_gelu, (Mul, Div)),
         (fuse_swish, (Mul, Div)),
     ),
@@ -147,4 +151,4 @@ _WITH_KERNELS = (
 _MULTIPLYING = {function_of(target) for target in (*PRODUCTS, *FUSED)}
 
 # Last, if the backend has a faster form for weights that are finite.
-_BY_FINITE = (_table((skip_padding, (Conv,))),)
+_BY_FINITE = (_table((skip_padding, (Conv,))), _table((turn_filters, (convolution_and_more,))))

@@ -15,7 +15,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.graph.tracing.op_call import HOLE, OpCall
 from sardonyx.graph.tracing.recorder import Recorder
 from sardonyx.graph.tracing.steps import Embedded, Operand, Step, without_dead_steps
-from sardonyx.graph.values.kinds import is_finite
+from sardonyx.graph.values.kinds import is_finite, is_zero
 from sardonyx.ops.definition import Definition, Op
 from sardonyx.ops.elementwise import Add, Mul
 from sardonyx.ops.layout import Flatten, Reshape, Squeeze, Unsqueeze
@@ -173,6 +173,15 @@ class Passage:
             return name is not None and self._weights.is_finite(name)
         reads_finite = all(map(self.is_finite, producer.operands))
         return bool(producer.reads) and not producer.blocks and reads_finite
+
+    def is_zero(self, operand: Operand) -> bool:
+        """Whether an array is known to be 0 everywhere, as long as its initializer stays."""
+        value = self.constant(operand)
+        if value is not None:
+            return is_zero(value)
+        assert isinstance(operand, int)
+        name = self._registers.weights.get(operand) if self.is_fixed(operand) else None
+        return name is not None and self._weights.is_zero(name)
 
     def constant(self, operand: Operand) -> np.ndarray[Any, Any] | None:
         """The operand's value, if it is a constant."""

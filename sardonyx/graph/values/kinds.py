@@ -31,6 +31,11 @@ def is_finite(value: np.ndarray[Any, Any]) -> bool:
         return bool(np.isfinite(np.sum(value)) or np.isfinite(value).all())
 
 
+def is_zero(value: np.ndarray[Any, Any]) -> bool:
+    """Whether all elements are 0, and none is -0."""
+    return not value.tobytes().strip(b"\0")
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Static:
     """A value known while tracing: a read-only NumPy array on the host, absent from the program."""

@@ -19,7 +19,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.standard.types import is_string
-from sardonyx.graph.values.kinds import digest, is_finite, spec_text, static
+from sardonyx.graph.values.kinds import digest, is_finite, is_zero, spec_text, static
 from sardonyx.graph.values.mmap import content, drop_pages
 
 T = TypeVar("T")
@@ -290,6 +290,13 @@ class Weights:
     def is_finite(self, name: str) -> bool:
         """Return whether the initializer is finite, and remember that a program depends on it."""
         return self.store.note_finite(name, self)
+
+    def is_zero(self, name: str) -> bool:
+        """Return whether the initializer is 0 everywhere; if so, a program depends on that."""
+        found = is_zero(self.content(name))
+        if found:
+            self.note_read(name)
+        return found
 
     def has(self, name: str, cell: _Cell) -> bool:
         """Whether `cell` is the initializer's value in this snapshot."""
