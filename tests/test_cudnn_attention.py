@@ -30,6 +30,8 @@ from sardonyx.ops.definition import Outputs
 from sardonyx.ops.microsoft.attention import attended as attended_of_microsoft
 from sardonyx.ops.microsoft.group_query_attention import GroupQueryAttention
 
+pytestmark = pytest.mark.sampled(3)
+
 BATCH, HEADS, SHARED, LENGTH, SIZE = 3, 4, 2, 13, 16
 BF16 = np.dtype(ml_dtypes.bfloat16)
 

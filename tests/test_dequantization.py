@@ -16,6 +16,8 @@ from sardonyx.backends.jax.xla_cuda.scaling import is_exact, scaled
 from sardonyx.graph.values.kinds import is_zero
 from tests.support.onnx_builders import model, node, value, weight
 
+pytestmark = pytest.mark.sampled(3)
+
 RNG = np.random.default_rng(5)
 SHORT = ("int8", "uint8", "int4", "uint4", "float8_e4m3fn", "float8_e5m2")
 HALVES = ("float16", "bfloat16")

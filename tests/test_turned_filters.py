@@ -21,6 +21,8 @@ from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cuda.layouts import capability_of, has_channels_last
 from tests.support.onnx_builders import model, node, value, weight
 
+pytestmark = pytest.mark.sampled(3)
+
 RNG = np.random.default_rng(11)
 LAYOUTS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "1-D": ((2, 5, 9), (4, 5, 3), {"pads": [1, 1]}),
