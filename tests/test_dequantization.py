@@ -99,6 +99,24 @@ def wanted_of(proto: Any, x: np.ndarray, **params: np.ndarray) -> np.ndarray:
     return x.astype(np.float64) @ (codes * weights["s"].astype(np.float64))
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+@pytest.mark.parametrize("inputs", [["x", "scale"], ["x", "scale", ""]], ids=len)
+def test_zero_points_that_are_left_out(backend: str, domain: str, inputs: list[str]) -> None:
+    proto = model(
+        [node("DequantizeLinear", inputs, ["y"], domain=domain)],
+        [value("x", ["n"], onnx.TensorProto.UINT8), value("scale", [])],
+        ["y"],
+        opset=21,
+        com_microsoft=1,
+    )
+    loaded = sardonyx.load(proto, backend=backend)
+    for _ in range(2):
+        (found,) = loaded.run(None, {"x": np.array([255, 0], np.uint8), "scale": np.float32(0.5)})
+        np.testing.assert_array_equal(found, np.array([127.5, 0], np.float32))
+
+
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 @COLUMNS
 @pytest.mark.parametrize("zero_point", [0, 3])

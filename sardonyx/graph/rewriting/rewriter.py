@@ -276,7 +276,9 @@ def parameters_of(step: Step, op: Called) -> dict[str, Any]:
     """The op's parameters by name, with their operands, values or defaults in this step."""
     definition = op.at(sys.maxsize) if isinstance(op, Op) else _definition(op)
     operands = iter(step.operands)
-    values = {name: p.default for name, p in definition.attributes.items()}
+    # A node may leave out its last inputs.
+    values: dict[str, Any] = dict.fromkeys(parameter.name for parameter in definition.inputs)
+    values |= {name: p.default for name, p in definition.attributes.items()}
     for parameter, argument in zip(definition.inputs, call_of(step).arguments, strict=False):
         values[parameter.name] = next(operands) if argument is HOLE else argument
     return values | attributes_of(step)
