@@ -19,6 +19,8 @@ _CROSSINGS = {"all-reduce": 2}
 MOST_NAMED = 3
 # The share of padding from which a remark tells where it comes from.
 _TOLD_PADDING = 0.1
+# The part of all bytes from which a size is named in it.
+_LEAST_PART = 0.01
 
 
 @dataclass(frozen=True)
@@ -238,9 +240,11 @@ class TargetReport:
         padding = self._padding()
         written = self._sum(lambda facts: facts.results) + sum(padding.values())
         most = sorted(padding.items(), key=lambda item: -item[1])[:MOST_NAMED]
-        told = (
-            label.replace(" as ", " kept as ") + f" ({size / written:.0%})" for label, size in most
-        )
+        told = [
+            f"{label.replace(' as ', ' kept as ')} ({size / written:.0%})"
+            for label, size in most
+            if size >= _LEAST_PART * written or size == most[0][1]
+        ]
         return f"axes of {', '.join(told)}"
 
     def as_dict(self) -> dict[str, Any]:

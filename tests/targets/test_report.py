@@ -138,6 +138,8 @@ def test_sizes_that_are_padded_are_named() -> None:
     )
     assert told in str(checked).splitlines()
     assert dict(checked.rows())["  padding of their results"] == "10.0%"
+    few = replace(FACTS, padding={"3 as 4": 100_000, "24 as 128": 40})
+    assert "padding: axes of 3 kept as 4 (10%).\n" in f"{report('v5e', few)}\n"
     even = report("h100", replace(FACTS, padding={}))
     assert even.padding_of_results == 0
     assert "padding of their results" not in str(even)
