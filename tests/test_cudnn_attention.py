@@ -23,6 +23,7 @@ from sardonyx.backends.jax.accelerators.cudnn_attention import SWITCH, WITHOUT_C
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.inside import InsideBackend
 from sardonyx.backends.jax.portable import PortableBackend
+from sardonyx.backends.jax.xla_cuda.layouts import capability_of
 from sardonyx.backends.operations.scores import Reach, Scoring
 from sardonyx.errors import BackendUnavailable
 from sardonyx.ops.attention import Attention
@@ -213,10 +214,12 @@ def test_sizes_without_a_number_are_left() -> None:
 )
 def test_devices(capability: str, runs: bool) -> None:
     class Device:
+        platform = "gpu"
         compute_capability = capability
 
-    assert cudnn_attention.runs_on(Device()) == runs
-    assert not cudnn_attention.runs_on(jax.devices("cpu")[0])
+    device: Any = Device()
+    assert cudnn_attention.runs_on(capability_of(device)) == runs
+    assert not cudnn_attention.runs_on(capability_of(jax.devices("cpu")[0]))
 
 
 # -- the switch -----------------------------------------------------------------------------------
@@ -274,7 +277,7 @@ class OnCuda(JaxBackend):
     """A backend on the CPU that takes its device for one of CUDA."""
 
     @property
-    def asks_cudnn(self) -> bool:  # type: ignore[override]
+    def asks_cudnn(self) -> bool:
         return self.compiled and cudnn_attention.is_asked_for()
 
 

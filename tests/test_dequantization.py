@@ -148,7 +148,7 @@ def test_zero_points_may_be_replaced(backend: str, columns: int | None) -> None:
 
 
 def test_what_was_kept_for_zeros_is_for_these_alone(tmp_path: Path) -> None:
-    """A process that finds a recording may have zero points of its own in the same model."""
+    """Another process, which finds this recording, may have replaced the zero points."""
     proto = dequantizing(0, MANY)
     x = RNG.normal(size=(3, 48)).astype(np.float32)
     sardonyx.load(proto, backend="jax", cache=tmp_path, compile="now").run(None, {"x": x})

@@ -275,10 +275,10 @@ class JaxBackend(JaxOperations):
         return not self._is_on_cpu
 
     @property
-    def asks_cudnn(self) -> bool:  # type: ignore[override]  # an attribute of the base
+    def asks_cudnn(self) -> bool:
         """Not without jit, where nothing could take its place if XLA refuses it."""
         is_asked_for = self.compiled and cudnn_attention.is_asked_for()
-        return is_asked_for and cudnn_attention.runs_on(self._actual_device)
+        return is_asked_for and cudnn_attention.runs_on(self._capability)
 
     def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
         return cudnn_trial.agrees(self._actual_device, q, k, scoring)

@@ -39,8 +39,11 @@ class JaxOperations(OnDevice):
     settings: Settings
     # Whether its programs run on CPUs alone, so that forms for other platforms need no trace.
     is_only_for_cpus: bool = False
-    # Whether attention on CUDA goes to cuDNN where that computes it.
-    asks_cudnn: bool = False
+
+    @property
+    def asks_cudnn(self) -> bool:
+        """Whether attention on CUDA goes to cuDNN where that computes it."""
+        return False
 
     @property
     def has_one_form(self) -> bool:
@@ -101,7 +104,7 @@ class JaxOperations(OnDevice):
         plain = partial(super().attention, bias=bias, scale=scale)
         if not is_guarded:
             return self.attention_like(plain, q, k, v, scoring_with(bias, scale))
-        # Where a form has no weights of its own, zeros replace NaN in its results.
+        # Forms that never hold the weights put zeros into their results, in place of NaN.
         guarded = partial(plain, is_guarded=True)
         return self.attention_like(guarded, q, k, v, scoring_with(bias, scale, is_guarded=True))
 

@@ -10,4 +10,7 @@ class PortableBackend(JaxBackend):
 
     fuses = False
     is_only_for_cpus = False
-    asks_cudnn = False
+
+    @property
+    def asks_cudnn(self) -> bool:
+        return False

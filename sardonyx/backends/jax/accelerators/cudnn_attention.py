@@ -40,10 +40,9 @@ def is_asked_for() -> bool:
     return os.environ.get(SWITCH) == "1" and not _is_avoided.get()
 
 
-def runs_on(device: Any) -> bool:
-    """Whether cuDNN has attention for this device of JAX."""
-    capability = str(getattr(device, "compute_capability", "")).split(".")
-    return all(map(str.isdigit, capability)) and tuple(map(int, capability)) >= LEAST_CAPABILITY
+def runs_on(capability: tuple[int, int] | None) -> bool:
+    """Whether cuDNN has attention for GPUs of this compute capability; None is another device."""
+    return capability is not None and capability >= LEAST_CAPABILITY
 
 
 def is_for(q: Any, k: Any, v: Any, scoring: Scoring) -> bool:
