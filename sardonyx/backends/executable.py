@@ -41,6 +41,11 @@ class Executable:
     costs: Callable[[], Costs] | None = None
     # Why the usual options of the compiler did not do, if so.
     workaround: str | None = None
+    # The compiler's listing of the compiled program.
+    listing: Callable[[], str] | None = None
+    # The names of the steps in that listing, if this process compiled it. Equal segments share an
+    # executable, which has the names of the first of them.
+    scopes: tuple[str, ...] | None = None
 
 
 class FirstTier(Protocol):

@@ -11,6 +11,7 @@ from rich.console import Console
 from sardonyx.api import load
 from sardonyx.cli.compile_ahead import parsed_shape
 from sardonyx.cli.tables import grid, put, screen
+from sardonyx.display.units import short
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.calls.array_interop import stand_ins
 from sardonyx.graph.checking.audit import unsupported
@@ -22,7 +23,7 @@ from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.steps import Segment, Step
 from sardonyx.printable import printable
-from sardonyx.targets.report import named, short
+from sardonyx.targets.report import named
 
 
 def check(path: str, shapes: Sequence[str], backend: str | None, device: str | None) -> int:

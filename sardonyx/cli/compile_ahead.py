@@ -8,12 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-
 from sardonyx.api import load
 from sardonyx.backends.cache_file import CacheFile
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.model.model import Model
+from sardonyx.targets.call_shapes import completed_shapes
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -32,7 +30,7 @@ def compile_ahead(
     precision: str,
 ) -> str:
     """Compile a model for calls of these shapes, each a list of "INPUT=SIZES"; return a report."""
-    signatures = [dict(map(parsed_shape, call)) for call in calls] or [{}]
+    signatures = parsed_calls(calls)
     with TemporaryDirectory() as folder:
         model = load(path, backend=backend, device=device, precision=precision, cache=folder)
         recordings = model._plain.recordings
@@ -41,28 +39,39 @@ def compile_ahead(
                 f"The backend '{model.backend}' does not compile, so nothing can be cached: leave "
                 "out --backend, or pass --backend jax or cupy."
             )
-        model.compile(*(_completed(model, signature) for signature in signatures))
-        target = Path(path).with_suffix(SUFFIX) if output is None else Path(output)
-        recordings.save(target)
-    return _report(target, len(signatures), model.stats().compile_seconds)
+        model.compile(*(completed_shapes(model.inputs, each) for each in signatures))
+        file = place_of(path, output)
+        recordings.save(file)
+    return report(file, len(signatures), model.stats().compile_seconds)
 
 
-def _report(target: Path, calls: int, seconds: float) -> str:
-    endings = Counter(name.rpartition(".")[2] for name in CacheFile(target).names())
+def place_of(path: str, output: str | None) -> Path:
+    """Return where a model's programs are written: beside the model, unless the user says."""
+    return Path(path).with_suffix(SUFFIX) if output is None else Path(output)
+
+
+def report(file: Path, calls: int, seconds: float) -> str:
+    """Return what a file has for so many calls."""
+    endings = Counter(name.rpartition(".")[2] for name in CacheFile(file).names())
     programs, kernels = endings["xla"], endings["cubin"]
     # One more notes that the model was checked.
     recorded = max(0, endings["kept"] - 1)
-    size = target.stat().st_size
+    size = file.stat().st_size
     made = _counted(kernels, "kernel") if kernels else _counted(programs, "program")
-    report = f"{target}: {made} for {_counted(recorded, 'call')}, "
-    report += f"{size:,} bytes, compiled in {seconds:.1f} seconds"
+    text = f"{file}: {made} for {_counted(recorded, 'call')}, "
+    text += f"{size:,} bytes, compiled in {seconds:.1f} seconds"
     if recorded < calls:
-        report += f"\n{_counted(calls - recorded, 'call')} will be traced again by each process"
-    return report
+        text += f"\n{_counted(calls - recorded, 'call')} will be traced again by each process"
+    return text
 
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def parsed_calls(calls: Iterable[Sequence[str]]) -> list[Shapes]:
+    """Return the shapes of each call; without any, one call that needs none."""
+    return [dict(map(parsed_shape, call)) for call in calls] or [{}]
 
 
 def parsed_shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -78,23 +87,3 @@ def parsed_shape(text: str) -> tuple[str, tuple[int, ...]]:
         )
     sizes = match["sizes"]
     return match["name"], tuple(map(int, sizes.split(","))) if sizes else ()
-
-
-def _completed(model: Model, signature: Shapes) -> Shapes:
-    """Return the shapes of all inputs; those that are left out need shapes of fixed sizes."""
-    shapes = dict(signature)
-    for info in model.inputs:
-        if info.dtype in (None, np.dtype(object)):
-            raise InvalidInput(
-                f"The input {info} is no array of numbers, so a shape is not enough: load the "
-                "model with a folder as cache=, and call it once."
-            )
-        if info.name not in shapes:
-            sizes = [size for size in info.shape or () if isinstance(size, int)]
-            if info.shape is None or len(sizes) < len(info.shape):
-                raise InvalidInput(
-                    f"The sizes of the input {info} are not all fixed: pass them as in "
-                    f"--shape {info.name}=1,3,224,224."
-                )
-            shapes[info.name] = tuple(sizes)
-    return shapes

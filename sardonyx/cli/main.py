@@ -14,8 +14,10 @@ from sardonyx.backends import find
 from sardonyx.cli.check import check
 from sardonyx.cli.check_targets import check_targets
 from sardonyx.cli.compile_ahead import SUFFIX, compile_ahead
+from sardonyx.cli.compile_for_target import compile_for_target
 from sardonyx.cli.demo import demo
 from sardonyx.cli.operator_page import page
+from sardonyx.cli.show_html import show_html
 from sardonyx.cli.tables import grid, put, screen
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.checking.audit import all_nodes, audit
@@ -45,11 +47,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if options.command == "check":
             return _checked(options)
-        show(options.model, options.backend)
+        _show(options)
     except SardonyxError as error:
         print(f"sardonyx: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _show(options: argparse.Namespace) -> None:
+    if options.html is not None:
+        print(show_html(options.model, options.html, options.shape, options.backend))
+        return
+    if options.shape:
+        raise InvalidInput("--shape has an effect only with --html.")
+    show(options.model, options.backend)
 
 
 def _checked(options: argparse.Namespace) -> int:
@@ -74,6 +85,19 @@ def _checked(options: argparse.Namespace) -> int:
 
 
 def _compiled(options: argparse.Namespace) -> str:
+    if options.target is not None:
+        if options.backend not in (None, "jax") or options.device is not None:
+            raise InvalidInput(
+                "--target compiles for JAX on that hardware: leave out --backend and --device."
+            )
+        return compile_for_target(
+            options.model,
+            options.shape,
+            options.output,
+            target=options.target,
+            precision=options.precision,
+            limit=options.limit,
+        )
     return compile_ahead(
         options.model,
         options.shape,
@@ -130,6 +154,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     show_parser.add_argument("model", metavar="MODEL", help="the path of an ONNX file")
     show_parser.add_argument("--backend", help="jax, cupy or numpy: the backend to check")
+    show_parser.add_argument(
+        "--html",
+        nargs="?",
+        const="",
+        metavar="OUT",
+        help="write the graph as an interactive page (default: MODEL with .html)",
+    )
+    show_parser.add_argument(
+        "--shape",
+        nargs="+",
+        default=[],
+        metavar="INPUT=SIZES",
+        help="with --html, the shapes of a call, whose kinds and segments the page then shows",
+    )
     _add_check(commands.add_parser("check", help="print whether a model runs, and where"))
     _add_compile(commands.add_parser("compile", help="compile a model ahead, into one file"))
     commands.add_parser("ops", help="print all operators, their types and where they run")
@@ -202,6 +240,18 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--backend", help="jax (default: the best installed)")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 or tpu (default: JAX's own choice)")
+    parser.add_argument(
+        "--target",
+        metavar="NAME",
+        help="a TPU or GPU that need not be here, such as v5e or h100; it needs the extra aot",
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=LIMIT,
+        metavar="SECONDS",
+        help=f"with --target, how long the compiler may take (default: {LIMIT:g})",
+    )
     parser.add_argument(
         "--precision", choices=PRECISIONS, default="highest", help="as in sardonyx.load"
     )

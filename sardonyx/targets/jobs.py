@@ -34,6 +34,21 @@ class ModelJob:
 
 
 @dataclass(frozen=True, eq=False)
+class CacheJob:
+    """A model whose programs are written to a file, from which `load` starts on the target."""
+
+    # The path of the model.
+    source: str
+    target: Target
+    # The shapes of inputs by name, for each call.
+    calls: tuple[Mapping[str, tuple[int, ...]], ...]
+    # The path of the file.
+    output: str
+    # Options of `load`.
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class FunctionJob:
     """A function of JAX, which another process can import, and stand-ins for its arguments.
 
@@ -48,4 +63,4 @@ class FunctionJob:
     keeps_text: bool = False
 
 
-Job = ModelJob | FunctionJob
+Job = ModelJob | CacheJob | FunctionJob

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
+from sardonyx.display import tables
+from sardonyx.display.markup import displayed, element
+from sardonyx.display.text import on_screen
+from sardonyx.display.units import duration, short
 from sardonyx.printable import LONGEST_NAME, printable
 from sardonyx.targets.names import Target
 from sardonyx.targets.rates import Rates
 from sardonyx.targets.records import COMPILED, Facts, Record
 
-_UNITS = ("", "k", "M", "G", "T", "P", "E")
 _FACTORS = ("default", "high", "highest")
 # How often the bytes of a collective's results cross a device's links, at least.
 _CROSSINGS = {"all-reduce": 2}
@@ -264,6 +268,13 @@ class TargetReport:
             **asdict(self.record),
         }
 
+    def __repr__(self) -> str:
+        return on_screen(str(self))
+
+    def _repr_html_(self) -> str:
+        remarks = [element("p", remark) for remark in islice(self.remarks(), 20)]
+        return displayed(described(self.target), tables.facts(self.rows()), *remarks)
+
     def __str__(self) -> str:
         rows = [("target", described(self.target)), *self.rows()]
         width = max(len(label) for label, _ in rows)
@@ -295,27 +306,3 @@ def named(nodes: Sequence[str]) -> str:
     """Return the first of some nodes, and the number of the others."""
     more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
     return ", ".join(printable(node, LONGEST_NAME) for node in nodes[:MOST_NAMED]) + more
-
-
-def short(number: float) -> str:
-    """Return a number with a unit.
-
-    >>> short(1_540_000), short(12)
-    ('1.54 M', '12')
-    """
-    power = 0
-    while number >= 999.5 and power < len(_UNITS) - 1:
-        number, power = number / 1000, power + 1
-    return f"{number:.3g} {_UNITS[power]}".rstrip()
-
-
-def duration(seconds: float) -> str:
-    """Return a duration with a unit.
-
-    >>> duration(0.00123), duration(2e-7)
-    ('1.23 ms', '0.2 us')
-    """
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} us"

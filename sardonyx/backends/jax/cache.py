@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import struct
 from collections.abc import Callable, Mapping
-from functools import cache
-from importlib.metadata import version
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,19 @@ _SETTINGS = (
 )
 
 
+# The packages with XLA's compilers for a platform. What the client of a device says of itself is
+# not what that of the same device's description says.
+_COMPILERS = {
+    "tpu": ("libtpu",),
+    "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt", "jax-cuda12-plugin", "jax-cuda12-pjrt"),
+}
+
+
 class ExecutableFolder(CompiledFolder):
-    """Executables by their program, the machine and the versions that compiled them."""
+    """Executables by their program, the machine and the versions that compiled them.
+
+    Those for a TPU or a GPU may be written where there is none, and on another processor.
+    """
 
     dataclasses = (
         Product,
@@ -68,11 +80,18 @@ class ExecutableFolder(CompiledFolder):
         ConvolutionLayout,
     )
 
+    def __init__(self, path: str | os.PathLike[str], *, of_processor: bool = True) -> None:
+        super().__init__(path)
+        self._of_processor = of_processor
+
+    def __reduce__(self) -> Any:
+        return partial(type(self), of_processor=self._of_processor), (self.entries.path,)
+
     def libraries(self) -> Mapping[str, str]:
         return _libraries()
 
     def machine(self) -> Mapping[str, str]:
-        return {"on another processor": _processor()}
+        return {"on another processor": _processor()} if self._of_processor else {}
 
     def stored(self, name: str, options: Mapping[str, Any], device: jax.Device) -> Any:
         """Return the executable of the program with this name; None if the folder lacks it."""
@@ -92,7 +111,7 @@ class ExecutableFolder(CompiledFolder):
         `note` gets the reason if the usual options of the compiler did not do.
         """
         lowered = lower() if name is None else None
-        content = lowered.as_text() if lowered is not None else _content_of(str(name))
+        content = _nameless(lowered.as_text()) if lowered is not None else _content_of(str(name))
         file = _file_of(content, options, device)
         executable = _loaded(self.entries.read(file), device)
         if executable is None:
@@ -100,10 +119,31 @@ class ExecutableFolder(CompiledFolder):
             executable, workaround = compiled(lowered, device.platform)
             if workaround is not None:
                 note(workaround)
-            written = _written(executable)
-            if written is not None:
-                self.entries.write(file, written)
+            self._keep(executable, file)
         return executable
+
+    def keep(
+        self,
+        executable: Any,
+        lowered: Any,
+        name: str | None,
+        options: Mapping[str, Any],
+        device: jax.Device,
+    ) -> bool:
+        """Store an executable for a device that need not be here; return whether that can be."""
+        content = _nameless(lowered.as_text()) if name is None else _content_of(name)
+        return self._keep(executable, _file_of(content, options, device))
+
+    def _keep(self, executable: Any, file: str) -> bool:
+        written = _written(executable)
+        if written is not None:
+            self.entries.write(file, written)
+        return written is not None
+
+
+def _nameless(text: str) -> str:
+    """Return a program's text without its name, which is that of a graph."""
+    return re.sub(r"^module @\S+", "module", text, count=1)
 
 
 def _content_of(name: str) -> str:
@@ -119,10 +159,25 @@ def _file_of(content: str, options: Mapping[str, Any], device: jax.Device) -> st
         *_libraries().values(),
         device.platform,
         device.device_kind,
-        device.client.platform_version,
+        _compiler_of(device),
         _processor() if device.platform == "cpu" else "",
     )
     return f"{digest(parts)}.xla"
+
+
+def _compiler_of(device: jax.Device) -> str:
+    """The version of XLA's compiler for a device."""
+    packages = {name: _installed(name) for name in _COMPILERS.get(device.platform, ())}
+    known = [f"{name} {number}" for name, number in packages.items() if number is not None]
+    return " ".join(known) or device.client.platform_version
+
+
+@cache
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 @cache

@@ -14,7 +14,7 @@ from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.operations.scores import Scoring
 from sardonyx.errors import BackendUnavailable
-from sardonyx.targets.child.compiling import compilation, devices_of, stand_in
+from sardonyx.targets.child.compiling import Keep, compilation, devices_of, stand_in
 from sardonyx.targets.names import Target
 from sardonyx.targets.records import Compilation
 
@@ -25,7 +25,8 @@ Note = Callable[[Compilation], None]
 class TargetBackend(JaxBackend):
     """The backend that `load` would have on the target's first device.
 
-    Programs whose results decide how a model goes on run on this machine's CPU.
+    Programs whose results decide how a model goes on run on this machine's CPU. With a cache it
+    stores what it compiled, as the backend on that device would.
     """
 
     def __init__(
@@ -65,6 +66,11 @@ class TargetBackend(JaxBackend):
             "Checked programs are not compiled for hardware that is not here: leave out checked=."
         )
 
+    @property
+    def asks_cudnn(self) -> bool:
+        """Not for a cache: each process tries cuDNN out before it trusts it."""
+        return self.settings.cache is None and super().asks_cudnn
+
     def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
         """Nothing can be tried out on a device that is not here."""
         return True
@@ -87,6 +93,20 @@ class TargetBackend(JaxBackend):
                 self._target,
                 donated=donated,
                 keeps_text=self._keeps_text,
+                keep=self._keep(name),
             )
         )
         return Executable(jax.jit(replay), None)
+
+    def _keep(self, name: str | None) -> Keep | None:
+        folder = self.settings.cache
+        if folder is None:
+            return None
+
+        def keep(built: Any, lowered: Any) -> None:
+            if not folder.keep(built, lowered, name, self._entry_options, self._actual_device):
+                raise BackendUnavailable(
+                    f"JAX cannot write programs compiled for {str(self._target)!r} to a file."
+                )
+
+        return keep

@@ -25,6 +25,8 @@ _LONGEST_REASON = 1500
 # libtpu may be newer than jaxlib, and write instructions that this cannot read.
 _UNREADABLE = "It was compiled, but jaxlib cannot read the program, so nothing is counted"
 
+Keep = Callable[[Any, Any], None]
+
 
 @cache
 def devices_of(target: Target) -> Sequence[Any]:
@@ -51,8 +53,12 @@ def compilation(
     *,
     donated: Sequence[int] = (),
     keeps_text: bool = False,
+    keep: Keep | None = None,
 ) -> Compilation:
-    """Compile a function for stand-ins on the target's devices; return how that ended."""
+    """Compile a function for stand-ins on the target's devices; return how that ended.
+
+    `keep` gets what was compiled, and what it was compiled from.
+    """
     start = time.perf_counter()
     try:
         jitted = jax.jit(function, donate_argnums=tuple(donated), compiler_options=EXACT)
@@ -61,6 +67,8 @@ def compilation(
         lowered = traced.lower(lowering_platforms=(target.platform,))
         built, workaround = compiled(lowered, target.platform)
         seconds = time.perf_counter() - start
+        if keep is not None:
+            keep(built, lowered)
         try:
             facts, text = facts_of(arguments, traced, lowered, built, target.platform)
         except jax.errors.JaxRuntimeError as error:

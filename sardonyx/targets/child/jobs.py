@@ -11,9 +11,9 @@ import jax
 
 from sardonyx.errors import SardonyxError
 from sardonyx.printable import printable
-from sardonyx.targets.child import models, sharded
+from sardonyx.targets.child import caches, models, sharded
 from sardonyx.targets.child.compiling import compilation, devices_of, stand_in
-from sardonyx.targets.jobs import LOADED, SHARDED, FunctionJob, Job
+from sardonyx.targets.jobs import LOADED, SHARDED, CacheJob, FunctionJob, Job
 from sardonyx.targets.records import (
     FAILED,
     OUTCOMES,
@@ -37,6 +37,8 @@ def record_of(job: Job, say: Say) -> Record:
     try:
         if isinstance(job, FunctionJob):
             programs.append(_function(job, say))
+        elif isinstance(job, CacheJob):
+            caches.write_cache(job, say, programs.append, notes.append)
         elif job.form == SHARDED:
             sharded.compile_model(job, say, programs.append, notes.append)
         elif job.form == LOADED:
