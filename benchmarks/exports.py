@@ -19,6 +19,8 @@ from torch import nn
 from benchmarks.models import LAYERS, NETWORKS
 
 SEED = 0
+# The standard deviation of biases that are zeros in an untrained network.
+BIAS = 0.02
 CLASSES = 1000
 
 BATCH = torch.export.Dim("batch", min=1, max=64)
@@ -68,6 +70,7 @@ def module(name: str) -> nn.Module:
     """The torch module, ready to be called with the inputs of `models.py`, in their order."""
     torch.manual_seed(SEED)
     built = _BUILDERS[name]().eval()
+    fill_biases(built)
     if any(isinstance(part, nn.BatchNorm2d) for part in built.modules()):
         settle(built, *(torch.from_numpy(array) for array in NETWORKS[name].feeds(8).values()))
     return built
@@ -99,6 +102,14 @@ def export(name: str, folder: Path) -> Path:
         os.replace(made, folder / made.name)
     unfinished.rmdir()
     return path
+
+
+def fill_biases(network: nn.Module) -> None:
+    """Give biases of zeros small numbers, as trained networks have: the exporter drops zeros."""
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            if name.endswith("bias") and not weight.any():
+                weight.normal_(std=BIAS)
 
 
 def settle(network: nn.Module, *batch: torch.Tensor) -> None:

@@ -207,6 +207,7 @@ def test_a_query_whose_scores_are_all_minus_infinity(form: Any, sees_some: bool)
     check(form, given, scoring, right)
 
 
+@pytest.mark.slow
 @FORM
 def test_gradients(form: Any) -> None:
     """They are those of softmax in float64, also in rows beside one without a key."""

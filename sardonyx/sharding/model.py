@@ -17,6 +17,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.jax.backend import EXACT
 from sardonyx.backends.jax.portable import PortableBackend
 from sardonyx.backends.jax.settings import Settings
+from sardonyx.display.folding import fold
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import checked_arrays
 from sardonyx.graph.errors.node_errors import raise_translated
@@ -25,11 +26,12 @@ from sardonyx.graph.model.compiled_model import CompiledModel
 from sardonyx.graph.model.interface import OnnxModel
 from sardonyx.graph.programs.whole_program import Pure, pure
 from sardonyx.graph.standard.types import short_name
+from sardonyx.graph.tracing.scope_names import function_name
 from sardonyx.graph.values.params import WeightStore, is_static
 from sardonyx.sharding.annotations import Annotated
 from sardonyx.sharding.layout import WHOLE, Layout, MeshAxes, Misfit, shown
 from sardonyx.sharding.plan import Plan, Rules, plan, presets
-from sardonyx.sharding.report import Report, Row
+from sardonyx.sharding.report import Report, Row, report_table
 from sardonyx.sharding.tracing import PinningTracer
 from sardonyx.sharding.weight_placement import Reading, placed
 
@@ -52,6 +54,8 @@ class ShardedModel(OnnxModel, CompiledModel):
     """
 
     _absent: ClassVar[Mapping[str, str]] = {
+        "profile": "profile the loaded model, or use jax.profiler.trace",
+        "view": "view the loaded model, whose graph is the same",
         "trace": "look at `compiled(...)`, such as its as_text(), or trace the loaded model",
         "memory": "`report` has the bytes of the weights per device, `compiled(...)` the rest",
     }
@@ -106,6 +110,9 @@ class ShardedModel(OnnxModel, CompiledModel):
         axes = ", ".join(f"{name}={size}" for name, size in self._plan.mesh.items())
         return f"<sardonyx model on a mesh of {self.mesh.size} devices ({axes})>"
 
+    def _parts(self) -> list[str]:
+        return [repr(self).strip("<>"), fold("weights", report_table(self.report))]
+
     # -- running it -------------------------------------------------------------------------------
 
     def _values(self, inputs: Sequence[Any], named: Mapping[str, Any], key: Any) -> Sequence[Any]:
@@ -158,7 +165,9 @@ class ShardedModel(OnnxModel, CompiledModel):
         self._count_read(traced.read)
         with self._backend.scope():
             constants = [self._spread(array) for array in traced.constants.values()]
-        return _Program(traced, constants, partial(self._run, traced))
+        run: Any = partial(self._run, traced)
+        run.__name__ = function_name(self._source.graph.name)
+        return _Program(traced, constants, run)
 
     def _compiled(self, program: _Program, arrays: Sequence[Any]) -> Any:
         with self._lock, self._backend.scope():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 
 from sardonyx.backends.executable import Spec
+from sardonyx.backends.jax.accelerators import attention
 from sardonyx.targets.jobs import FunctionJob
 from sardonyx.targets.names import named
 from sardonyx.targets.records import Facts
@@ -128,3 +131,11 @@ def test_decoding_with_a_long_cache(target_worker: Worker, target: str) -> None:
     cache, lengths = Spec((1, 2, functions.LONG, 64), BF16), Spec((1,), np.dtype(np.int32))
     facts = compiled(target_worker, target, functions.decoded, q, k, k, cache, cache, lengths)
     assert facts.temporaries < 2**20
+
+
+def test_scores_of_a_few_queries_need_no_blocks() -> None:
+    """They are smaller than the keys, which devices may divide by positions."""
+    keys = jax.ShapeDtypeStruct((512, 64, 4096, 128), jnp.bfloat16)
+    for queries, is_divided in ((1, False), (16, False), (1024, True)):
+        q = jax.ShapeDtypeStruct((512, 64, queries, 128), jnp.bfloat16)
+        assert attention.is_long(q, keys) == is_divided

@@ -36,9 +36,14 @@ def is_supported(*arrays: Any) -> bool:
 
 
 def is_long(q: Any, k: Any) -> bool:
-    """Whether the scores of all queries and keys are too many for memory."""
-    scores: int = math.prod(q.shape[:3]) * k.shape[2]
-    return 4 * scores >= LARGEST_SCORES
+    """Whether the scores of all queries and keys are too many for memory.
+
+    Those of a few queries, as in a step of a decoder, take less than the keys themselves. Blocks of
+    keys would save nothing there, and move the keys between devices that divide them.
+    """
+    scores: int = 4 * math.prod(q.shape[:3]) * k.shape[2]
+    keys: int = k.size * k.dtype.itemsize
+    return scores >= LARGEST_SCORES and scores > keys
 
 
 def attended_on_tpu(q: Any, k: Any, v: Any, scoring: Scoring, precision: str | None) -> Any:
