@@ -348,7 +348,14 @@ class Op(Generic[R]):
         self._inferences: list[tuple[float, Inference]] = []
 
     def __call__(self, *arguments: Any, **attributes: Any) -> R:
-        """Today's function itself, so that ops can be written in terms of others."""
+        """Today's function itself, so that ops can be written in terms of others.
+
+        With symbolic arrays of `sardonyx.record` in place of a backend, the call is recorded.
+        """
+        first: Any = arguments[0] if arguments else None
+        if hasattr(type(first), "record_op"):
+            recorded: R = first.record_op(self, arguments, attributes)
+            return recorded
         return self._function(*arguments, **attributes)
 
     def __repr__(self) -> str:

@@ -51,9 +51,14 @@ class InlineWeights:
 
     def data(self, raw: bytes) -> Bytes | None:
         """Return the bytes whose mark `raw` is, without a copy; None if it is none."""
+        place = self.place_of(raw)
+        return None if place is None else self._all[place]
+
+    def place_of(self, raw: bytes) -> slice | None:
+        """Return the place whose mark `raw` is; None if it is none."""
         if not raw.startswith(self._mark):
             return None
-        return self._all[self._places[int.from_bytes(raw[_MARK_BYTES:], "little")]]
+        return self._places[int.from_bytes(raw[_MARK_BYTES:], "little")]
 
 
 NOTHING_INLINE = InlineWeights()

@@ -7,6 +7,7 @@ at load as far as the file declares them (`graph.checking.audit`); shapes are ch
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,17 @@ DEEPEST_NESTING = 64
 
 
 def load_source(
-    model: onnx.ModelProto, file: Path | None = None, inline: InlineWeights = NOTHING_INLINE
+    model: onnx.ModelProto,
+    file: Path | None = None,
+    inline: InlineWeights = NOTHING_INLINE,
+    written: bytes = b"",
 ) -> Source:
     """Check and convert `model`, whose large weights can be `inline`, cut out of the proto.
 
-    External weights are mapped from the folder of its `file`.
+    External weights are mapped from the folder of its `file`. The result keeps what was `written`,
+    for `sardonyx.save`.
     """
-    return _Loader(model, file, inline).source()
+    return replace(_Loader(model, file, inline).source(), written=written, file=file)
 
 
 def load_function(body: onnx.FunctionProto, opset: int) -> Function:

@@ -41,18 +41,23 @@ Readable: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | onnx.ModelPr
 class ReadModel(NamedTuple):
     """A model, without the large weights that lie in its bytes.
 
-    External weights are searched in the folder of `file`, which is None without a path.
+    External weights are searched in the folder of `file`, which is None without a path. `written`
+    is the model as it was written, without the data of its large weights.
     """
 
     proto: onnx.ModelProto
     file: Path | None = None
     inline: InlineWeights = NOTHING_INLINE
+    written: bytes = b""
 
 
 def read_model(source: Readable) -> ReadModel:
     """Return the model in a path, bytes, a file object or a ModelProto."""
+    if isinstance(source, ReadModel):
+        return source
     if isinstance(source, onnx.ModelProto):
-        return ReadModel(_checked(source, "the ModelProto"))
+        proto = _checked(source, "the ModelProto")
+        return ReadModel(proto, written=without_weights(proto))
     if isinstance(source, (str, os.PathLike)):
         path = Path(os.fsdecode(source))
         return _parsed(_file_content(path), f"'{path}'", path.absolute())
@@ -144,7 +149,44 @@ def _parsed(content: Content, origin: str, file: Path | None = None) -> ReadMode
             f"There is no ONNX model in {origin}: it cannot be parsed ({reason}). "
             "It may be truncated, or in another format."
         ) from None
-    return ReadModel(_checked(model, origin), file, inline)
+    return ReadModel(_checked(model, origin), file, inline, bytes(rest))
+
+
+def without_weights(model: onnx.ModelProto) -> bytes:
+    """Return a model as bytes without the data of its initializers, which the caller can change."""
+    bare, graph = onnx.ModelProto(), onnx.GraphProto()
+    for field, value in model.ListFields():
+        if field.name != "graph":
+            _copy(bare, field, value)
+    for field, value in model.graph.ListFields():
+        if field.name not in ("initializer", "sparse_initializer"):
+            _copy(graph, field, value)
+    for tensor in model.graph.initializer:
+        _describe(tensor, graph.initializer.add())
+    for sparse in model.graph.sparse_initializer:
+        new = graph.sparse_initializer.add(dims=sparse.dims)
+        _describe(sparse.values, new.values)
+    bare.graph.CopyFrom(graph)
+    return bytes(bare.SerializeToString())
+
+
+def _describe(tensor: onnx.TensorProto, new: onnx.TensorProto) -> None:
+    """Copy a tensor without its data."""
+    for field, value in tensor.ListFields():
+        if field.name in _OF_A_TENSOR:
+            _copy(new, field, value)
+
+
+_OF_A_TENSOR = ("name", "dims", "data_type", "doc_string", "metadata_props")
+
+
+def _copy(message: Any, field: Any, value: Any) -> None:
+    """Copy one field, whose value may be a list or a message, into a message."""
+    present = getattr(message, field.name)
+    if hasattr(present, "MergeFrom"):
+        present.MergeFrom(value)
+    else:
+        setattr(message, field.name, value)
 
 
 def _checked(model: onnx.ModelProto, origin: str) -> onnx.ModelProto:

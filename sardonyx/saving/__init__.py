@@ -1,0 +1,1 @@
+"""Models as ONNX files: `sardonyx.save`."""
