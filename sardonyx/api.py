@@ -254,7 +254,8 @@ def run_op(
     version = (newest_version(domain) or 1) if opset is None else opset
     check_count(version, "An opset is a number from 1 on")
     arrays = [None if value is None else _as_array(value) for value in inputs]
-    source = single_node(op_type, arrays, attributes, domain, version, outputs)
+    results = [f"output{i}" for i in range(outputs)]
+    source = single_node(op_type, arrays, attributes, domain, version, results)
     source = replace(source, to_the_letter=strict is True)
     audit(source, strict=strict is not False)
     inputs_present = [array for array in arrays if array is not None]

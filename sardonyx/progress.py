@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from threading import Timer
 
 # Seconds until the bar appears.
@@ -14,7 +15,7 @@ PATIENCE = 1.0
 @contextmanager
 def compiling(title: str) -> Iterator[None]:
     """Show a moving bar in the terminal or notebook if the block takes longer than a second."""
-    if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+    if not _can_show():
         yield
         return
     from rich.console import Console  # noqa: PLC0415  (costs time, and is rarely needed)
@@ -32,3 +33,10 @@ def compiling(title: str) -> Iterator[None]:
         timer.cancel()
         timer.join()
         bar.stop()
+
+
+def _can_show() -> bool:
+    """Return whether a bar can move here; in a notebook without ipywidgets rich only warns."""
+    if "ipykernel" in sys.modules:
+        return find_spec("ipywidgets") is not None
+    return sys.stderr.isatty()

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.display.graph_view.view import GraphView
+from sardonyx.functions.namespace import Opset
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.model.interface import BoundModel
 from sardonyx.graph.model.memory import Memory
@@ -41,6 +43,7 @@ from sardonyx.ops.definition import (
     Unsized,
     Value,
 )
+from sardonyx.recording.symbols import SymbolicArray
 from sardonyx.sharding.report import Report
 from sardonyx.to_jax.pure_function import PureFunction
 
@@ -69,6 +72,7 @@ __all__ = [
     "DType",
     "ExportedModel",
     "Floats",
+    "GraphView",
     "Host",
     "Ints",
     "Key",
@@ -76,6 +80,7 @@ __all__ = [
     "Map",
     "Memory",
     "Op",
+    "Opset",
     "Outputs",
     "Params",
     "PureFunction",
@@ -84,6 +89,7 @@ __all__ = [
     "ShardedModel",
     "Stats",
     "Strings",
+    "SymbolicArray",
     "TargetReport",
     "Unsized",
     "Value",

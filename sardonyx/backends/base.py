@@ -21,6 +21,7 @@ from sardonyx.backends.folder import Folder
 from sardonyx.backends.operations import Operations
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.standard import Array
+from sardonyx.backends.stopwatch import HostStopwatch, OpTimes, Stopwatch
 from sardonyx.errors import BackendUnavailable, InvalidInput
 
 
@@ -51,6 +52,10 @@ class Backend(Operations):
     precision: str = "highest"
     # The cache of compiled programs for other processes, if there is one.
     folder: Folder | None = None
+    # Whether `bind` joins steps to fewer kernels, though it does not compile.
+    joins_steps: ClassVar[bool] = False
+    # Whether its compiler takes the names of steps.
+    names_steps: bool = False
     # Whether its `attention` is faster than the operators that it replaces.
     attends: bool = False
 
@@ -66,6 +71,21 @@ class Backend(Operations):
     def scope(self) -> AbstractContextManager[object]:
         """Return the context of every trace, compile and call; only it changes global state."""
         return nullcontext()
+
+    def named_step(self, name: str) -> AbstractContextManager[object]:
+        """Return the context in which a step of this name is traced."""
+        return nullcontext()
+
+    def wait(self, arrays: Sequence[Array]) -> None:
+        """Return when the arrays are computed."""
+
+    def stopwatch(self) -> Stopwatch:
+        """Return what measures steps that run one by one."""
+        return HostStopwatch(self.wait)
+
+    def op_times(self) -> AbstractContextManager[OpTimes] | None:
+        """Return the context in which the library profiles its programs, if it can."""
+        return None
 
     @classmethod
     def has_accelerator(cls) -> bool:

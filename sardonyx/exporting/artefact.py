@@ -12,9 +12,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from sardonyx.display.markup import displayed
+from sardonyx.display.tables import facts
+from sardonyx.display.units import bytes_text
 from sardonyx.exporting import archive
 from sardonyx.exporting.description import Description
 from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.model.values_display import MOST_CHARACTERS, values_table, values_text
 from sardonyx.printable import printable
 from sardonyx.version import __version__
 
@@ -71,7 +75,19 @@ class Artefact:
         return self.description.bounds
 
     def __repr__(self) -> str:
-        inputs = ", ".join(map(str, self.inputs))
+        inputs = values_text(self.inputs)
         size = len(self.program) + sum(array.nbytes for array in self.arrays.values())
         platforms = ", ".join(self.platforms)
-        return printable(f"<exported program for {platforms}: ({inputs}), {size:,} bytes>")
+        return printable(
+            f"<exported program for {platforms}: ({inputs}), {size:,} bytes>", MOST_CHARACTERS
+        )
+
+    def _repr_html_(self) -> str:
+        weights = sum(array.nbytes for array in self.arrays.values())
+        about = [
+            ("platforms", ", ".join(self.platforms)),
+            ("bounds", ", ".join(self.bounds) or "none"),
+            ("program", bytes_text(len(self.program))),
+            ("arrays", f"{len(self.arrays):,}, {bytes_text(weights)}"),
+        ]
+        return displayed("Exported program", facts(about), values_table(self.inputs, self.outputs))

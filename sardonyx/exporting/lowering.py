@@ -28,6 +28,7 @@ from sardonyx.exporting.value_formulas import ValueFormulas
 from sardonyx.graph.ir import Source, ValueInfo
 from sardonyx.graph.programs.whole_program import Pure
 from sardonyx.graph.standard.types import type_name
+from sardonyx.graph.tracing.scope_names import function_name
 from sardonyx.graph.values.params import WeightStore
 from sardonyx.printable import first_line
 
@@ -184,7 +185,11 @@ class Export:
         weights = self._weights(first)
         constants = {f"constant {i}": a for i, a in enumerate(first.constants.values())}
 
-        def lower(function: Callable[..., Any], *arguments: Any) -> Any:
+        def lower(program: Callable[..., Any], *arguments: Any) -> Any:
+            def function(*arrays: Any) -> Any:
+                return program(*arrays)
+
+            function.__name__ = function_name(self.source.graph.name)
             return export.export(jax.jit(function), platforms=self.platforms)(*arguments)
 
         program = self._built(traces, lower, bounds)

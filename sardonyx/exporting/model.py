@@ -11,6 +11,8 @@ from jax import export
 
 from sardonyx.backends.jax.backend import EXACT, JaxBackend
 from sardonyx.backends.jax.costs import costs_of
+from sardonyx.display.folding import fold
+from sardonyx.display.tables import facts
 from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel
 from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
@@ -21,6 +23,7 @@ from sardonyx.graph.errors import node_errors
 from sardonyx.graph.model.compiled_model import CompiledModel
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.values.params import Params, WeightStore
+from sardonyx.graph.values.params_display import params_parts
 from sardonyx.printable import first_line
 
 
@@ -34,6 +37,8 @@ class ExportedModel(CompiledModel):
     _absent: ClassVar[Mapping[str, str]] = {
         "opsets": "an exported program has no ONNX operators; load the ONNX model itself",
         "is_strict": "an exported program has no ONNX operators; load the ONNX model itself",
+        "profile": "load the ONNX model itself to profile it, or use jax.profiler.trace",
+        "view": "an exported program has no ONNX operators; view the ONNX model itself",
         "trace": "an exported program is traced already; load the ONNX model itself to look at it",
     }
 
@@ -71,6 +76,14 @@ class ExportedModel(CompiledModel):
 
     def __repr__(self) -> str:
         return self._text("exported program")
+
+    def _parts(self) -> list[str]:
+        about = [("platforms", ", ".join(self.platforms)), ("bounds", ", ".join(self.bounds))]
+        return [
+            *super()._parts(),
+            facts([(n, text) for n, text in about if text]),
+            fold("weights", *params_parts(self._params._entries())),
+        ]
 
     def memory(self, /, *inputs: Any, **named_inputs: Any) -> Memory:
         """The bytes that a call with these inputs needs, as `Model.memory` does."""

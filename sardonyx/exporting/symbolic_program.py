@@ -20,7 +20,7 @@ from sardonyx.exporting.jaxpr_merge import Merger
 from sardonyx.exporting.size_formulas import Formulas, NoFormula
 from sardonyx.exporting.tracing import Traces
 from sardonyx.graph.programs.whole_program import Array, Pure
-from sardonyx.graph.tracing.steps import Embedded, Operand, Step
+from sardonyx.graph.tracing.steps import Embedded, Operand, Step, scopes_of
 from sardonyx.graph.values.kinds import Device, Static
 from sardonyx.printable import first_line
 
@@ -46,9 +46,12 @@ class SymbolicProgram:
         self._arrays.bind_all((program.inputs for program in programs), inputs)
         self._arrays.bind([program.key for program in programs], key)
         merger = Merger(self.formulas)
-        for steps in columns(program.steps for program in programs):
+        scopes = scopes_of(programs[0].steps)
+        all_steps = columns(program.steps for program in programs)
+        for scope, steps in zip(scopes, all_steps, strict=True):
             try:
-                self._run(steps, merger)
+                with jax.named_scope(scope):
+                    self._run(steps, merger)
             except SardonyxError:
                 raise
             except Exception as error:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -236,6 +237,10 @@ class Source:
     # Whether deviations from the standard are refused, and those that loading found.
     to_the_letter: bool = False
     departures: tuple[Departure, ...] = ()
+    # The model as it was written, for `sardonyx.save`: a serialized ModelProto, in which large
+    # weights have no data. And the file whose folder has its external data.
+    written: bytes = field(default=b"", repr=False)
+    file: Path | None = None
 
     def op_of(self, node: Node) -> Op[Any] | None:
         """Return the definition of the node's operator, or None if it has only a function body."""

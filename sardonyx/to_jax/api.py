@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from sardonyx.arguments import check_level, check_switches, precision_level
+from sardonyx.errors import InvalidInput
 from sardonyx.graph.loading.read import Readable
 from sardonyx.graph.model.model import Model
+from sardonyx.graph.model.named_values import computing, values_named, wanted_names
 from sardonyx.graph.model.resolve import Opened
 from sardonyx.ops.definition import Op
 from sardonyx.ops.straight_through import STRAIGHT_THROUGH
@@ -25,6 +27,7 @@ def to_jax(
     ops: Iterable[Op[Any]] = (),
     precision: str | None = None,
     strict: bool | None = None,
+    outputs: str | Iterable[str] | None = None,
 ) -> tuple[PureFunction, dict[str, Any]]:
     """Convert a model to a pure function `fn` of JAX and its weights `params`.
 
@@ -35,6 +38,10 @@ def to_jax(
     With `training` a call returns a pair: the outputs, and a dict of the params that change without
     gradients, such as running means; dropout draws from `key=`. With `straight_through` the
     derivative of quantizing and dequantizing is that of the identity.
+
+    With `outputs` the function returns these values in place of the model's outputs: names of any
+    values of the graph, or patterns, as in `Model.run`. Inputs and params that they do not need are
+    left out.
 
     `ops` are operators of your own, as in `load`. `precision` is a word of `load`; None
     leaves it to `jax.default_matmul_precision`. With JAX's 64-bit mode off,
@@ -49,6 +56,8 @@ def to_jax(
     check_level(strict)
     level = None if precision is None else precision_level(precision)
     source, store, checks_types, _ = Opened.of(model, strict=strict, ops=ops)
+    if outputs is not None:
+        source = computing(source, _present(values_named(source, wanted_names(outputs, "outputs"))))
     changed = dict(IN_TRAINING) if training else {}
     changed |= STRAIGHT_THROUGH if straight_through else {}
     source = replace(source, custom=changed | dict(source.custom))
@@ -57,3 +66,9 @@ def to_jax(
     weights = store.now()
     array_of = weights.__getitem__ if weights.backend.name == "jax" else weights.content
     return fn, {name: placed(name, array_of(name), backend) for name in fn.weights}
+
+
+def _present(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise InvalidInput("'outputs' is empty: pass at least one name, or None for all outputs.")
+    return names

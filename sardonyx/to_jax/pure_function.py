@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sardonyx.display.folding import fold
+from sardonyx.display.markup import displayed
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import by_name
 from sardonyx.graph.calls.nested_values import map_arrays
@@ -16,7 +18,10 @@ from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind
 from sardonyx.graph.ir import Source, ValueInfo
 from sardonyx.graph.model.shared import Options
+from sardonyx.graph.model.values_display import MOST_CHARACTERS, values_table, values_text
+from sardonyx.graph.tracing.scope_names import function_name
 from sardonyx.graph.values.kinds import spec_text
+from sardonyx.graph.values.params_display import Entry, head_of, params_tree
 from sardonyx.ops.training_mode import IN_TRAINING, is_statistic
 from sardonyx.printable import printable
 from sardonyx.progress import compiling
@@ -45,6 +50,8 @@ class PureFunction:
         self.statistics = _statistics_of(source).intersection(self.weights)
         """The names of the weights that training updates without gradients: running statistics."""
         self.is_training = training
+        # `jax.jit` names the program after the function.
+        self.__name__ = function_name(source.graph.name)
         self._renewed = sorted(self.statistics) if training else []
         form = with_weights_as_inputs(source, self.weights, self._renewed)
         self._form = PureModel(form, backend, Options(strict=strict, watch=compiling))
@@ -73,9 +80,26 @@ class PureFunction:
         )
 
     def __repr__(self) -> str:
-        inputs = ", ".join(map(str, ("params", *self._infos)))
-        outputs = ", ".join(map(str, self._outputs))
-        return printable(f"<pure function ({inputs}) -> ({outputs})>")
+        inputs = f"params, {values_text(self._infos)}".removesuffix(", ")
+        text = f"<pure function ({inputs}) -> ({values_text(self._outputs)})>"
+        return printable(text, MOST_CHARACTERS)
+
+    def _repr_html_(self) -> str:
+        return self._page("Pure function fn(params, *inputs)")
+
+    def _page(self, title: str) -> str:
+        backend = self._backend
+        entries = [Entry(name, backend.spec(array)) for name, array in self.weights.items()]
+        trained = f"{len(self.trainable):,} of them to train, {len(self.statistics):,} statistics"
+        return displayed(
+            title,
+            values_table(self.inputs, self.outputs),
+            *(
+                [fold("params", params_tree(entries), note=f"{head_of(entries)}; {trained}")]
+                if entries
+                else []
+            ),
+        )
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -90,7 +114,7 @@ class PureFunction:
 
     def bind(self, *, key: Any) -> Callable[..., Any]:
         """The function with a random key, for models that have an input called `key`."""
-        return partial(self._called, self._form.bind(key=key))
+        return BoundFunction(self, partial(self._called, self._form.bind(key=key)))
 
     def _called(
         self, form: Callable[..., Any], params: Mapping[str, Any], /, *inputs: Any, **named: Any
@@ -173,6 +197,24 @@ class PureFunction:
 
         with self._backend.scope():
             return tuple(map_arrays(left, value) for value in values)
+
+
+class BoundFunction:
+    """A pure function with a random key, as `PureFunction.bind` returns it."""
+
+    def __init__(self, function: PureFunction, call: Callable[..., Any]) -> None:
+        self._function = function
+        self._call = call
+
+    def __call__(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
+        """Run the model with the key."""
+        return self._call(params, *inputs, **named)
+
+    def __repr__(self) -> str:
+        return f"<bound {self._function!r}, with a key>"
+
+    def _repr_html_(self) -> str:
+        return self._function._page("Pure function fn(params, *inputs), with a key")
 
 
 def placed(name: str, array: Any, backend: InsideBackend) -> Any:

@@ -23,6 +23,7 @@ from sardonyx.backends.cupy.bits import Bits, fetched
 from sardonyx.backends.cupy.compiled_kernels import KernelFolder
 from sardonyx.backends.cupy.cudnn.operations import CudnnOperations
 from sardonyx.backends.cupy.devices import fork, limit_pool, present_device
+from sardonyx.backends.cupy.event_stopwatch import EventStopwatch
 from sardonyx.backends.cupy.exchange import imported, uploaded
 from sardonyx.backends.cupy.library_products import LibraryProducts
 from sardonyx.backends.cupy.messages import explained
@@ -33,6 +34,7 @@ from sardonyx.backends.executable import Executable, Replay
 from sardonyx.backends.fusion.narrow_types import NARROW
 from sardonyx.backends.numpy import HOST
 from sardonyx.backends.on_device import OnDevice
+from sardonyx.backends.stopwatch import Stopwatch
 from sardonyx.errors import BackendUnavailable
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -46,6 +48,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
     """One CUDA device. Products of float32 are exact unless `precision` or CUPY_TF32 allow less."""
 
     name: ClassVar[str] = "cupy"
+    joins_steps: ClassVar[bool] = True
     # The limit of memory, and the devices in use: CuPy's pool has a limit for each device.
     _fraction: ClassVar[float | None] = None
     _in_use: ClassVar[set[int]] = set()
@@ -224,6 +227,12 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
     def scope(self) -> Any:
         self._fork.refuse()
         return cupy.cuda.Device(self.device)
+
+    def wait(self, arrays: Sequence[Any]) -> None:
+        cupy.cuda.get_current_stream().synchronize()
+
+    def stopwatch(self) -> Stopwatch:
+        return EventStopwatch()
 
     @classmethod
     def has_accelerator(cls) -> bool:

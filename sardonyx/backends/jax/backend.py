@@ -31,6 +31,7 @@ from sardonyx.backends.jax.compiling import compiled
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.costs import bytes_made_anew, costs_of
 from sardonyx.backends.jax.onednn.threads import threads
+from sardonyx.backends.jax.op_times import op_times
 from sardonyx.backends.jax.operations import JaxOperations
 from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.jax.settings import Settings
@@ -40,6 +41,7 @@ from sardonyx.backends.jax.xla_tpu.refusals import TPUS_LACK
 from sardonyx.backends.operations.products import Link, PackedProduct, ProductChain
 from sardonyx.backends.operations.scores import Scoring
 from sardonyx.backends.padding.protocols import Padding
+from sardonyx.backends.stopwatch import OpTimes
 from sardonyx.errors import BackendUnavailable
 
 _WITHOUT_X64 = {
@@ -84,7 +86,7 @@ class JaxBackend(JaxOperations):
         settings: Settings | None = None,
     ) -> None:
         super().__init__(jnp)
-        self.compiled = jit
+        self.compiled = self.names_steps = jit
         self.device = device
         self.settings = settings or Settings()
         self.precision, self.folder = self.settings.precision, self.settings.cache
@@ -102,6 +104,18 @@ class JaxBackend(JaxOperations):
         self._fork.refuse()
         checks = self.settings.checks
         return jax.enable_x64(True) if checks is None else checks.scope()
+
+    def named_step(self, name: str) -> AbstractContextManager[object]:
+        return jax.named_scope(name)
+
+    def wait(self, arrays: Sequence[Any]) -> None:
+        # `jax.block_until_ready` takes as long as a small model, because it walks over a tree.
+        for array in arrays:
+            if (wait := getattr(array, "block_until_ready", None)) is not None:
+                wait()
+
+    def op_times(self) -> AbstractContextManager[OpTimes] | None:
+        return op_times()
 
     @classmethod
     def has_accelerator(cls) -> bool:
@@ -181,7 +195,9 @@ class JaxBackend(JaxOperations):
         return JaxBackend(self.device, jit=False, settings=self.settings)
 
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
-        return self._with(cache=None if folder is None else ExecutableFolder(folder))
+        if folder is None:
+            return self._with(cache=None)
+        return self._with(cache=ExecutableFolder(folder, of_processor=self._is_on_cpu))
 
     def with_precision(self, precision: str) -> Backend:
         return self._with(precision=precision)
@@ -336,7 +352,7 @@ class JaxBackend(JaxOperations):
                 return outputs
             return checks.read(outputs, partial(_traced, jitted, specs))
 
-        return Executable(run, partial(costs_of, built))
+        return Executable(run, partial(costs_of, built), listing=built.as_text)
 
     def _built(
         self, lower: Callable[[], Any], name: str | None, note: Callable[[str], None]

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from hashlib import blake2b
 from typing import Any
 
@@ -91,6 +92,7 @@ class Checks:
         """
         functional = checkify.checkify(replay, errors=checkify.user_checks)
 
+        @wraps(replay)
         def run(*arrays: Any) -> tuple[Any, Any]:
             outer, self._tracing.is_own = self._tracing.is_own, True
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -32,7 +33,7 @@ def lowered(jit: Jit, replay: Callable[..., Any], arguments: Sequence[Any]) -> A
     place = _place_of_plain(traced.jaxpr.out_avals)
     if place is None or not _is_small(plain, arguments):
         return plain
-    with_branch = jit(_with_branch(jaxpr_as_fun(traced.jaxpr), place))
+    with_branch = jit(wraps(replay)(_with_branch(jaxpr_as_fun(traced.jaxpr), place)))
     return _Inline(plain, with_branch.lower(*arguments))
 
 

@@ -72,6 +72,13 @@ class JaxOperations(OnDevice):
             return general(x, top)
         return lax.platform_dependent(x, top, cpu=general, default=softmax.below_top)
 
+    def copysign(self, a: Any, b: Any) -> Any:
+        if jnp.result_type(a, b) != jnp.float64:
+            return jnp.copysign(a, b)
+        # JAX shifts the bits of `b`, which libtpu 0.0.42 cannot compile for 64 bits.
+        is_negative = lax.bitcast_convert_type(jnp.asarray(b, dtype=jnp.float64), jnp.int64) < 0
+        return jnp.where(is_negative, -jnp.abs(a), jnp.abs(a))
+
     def nonzero_total(self, total: Any) -> Any:
         general = super().nonzero_total
         if self.has_one_form:

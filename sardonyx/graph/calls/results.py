@@ -11,6 +11,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.graph.calls.array_interop import fetched
 from sardonyx.graph.calls.nested_values import NESTED, as_dicts, map_arrays
+from sardonyx.graph.calls.results_display import results_page, results_text
 from sardonyx.graph.values.kinds import Static
 from sardonyx.printable import printable
 
@@ -44,8 +45,10 @@ class Results(tuple[Any, ...]):
         return self._fields
 
     def __repr__(self) -> str:
-        pairs = zip(self._fields, self, strict=True)
-        return f"Results({', '.join(f'{printable(name)}={value!r}' for name, value in pairs)})"
+        return results_text(self._fields, self)
+
+    def _repr_html_(self) -> str:
+        return results_page(self._fields, self)
 
     def __reduce__(self) -> tuple[Callable[..., Results], tuple[Any, ...]]:
         return _restored, (self._fields, tuple(self))

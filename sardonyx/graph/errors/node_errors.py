@@ -168,6 +168,9 @@ def _located(error: Exception) -> Exception:
 
 def _noted(error: Exception, place: str) -> Exception:
     _add_note(error, printable(f"{place} raised this in a call of sardonyx."))
+    if isinstance(error, FloatingPointError) and str(error).startswith("invalid value ("):
+        # JAX found a NaN or an infinity, and its message has no place.
+        error.args = (printable(f"{place}: {error}"),)
     return _located(error)
 
 

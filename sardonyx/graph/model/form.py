@@ -7,12 +7,14 @@ optional inputs that calls have passed: there these are inputs, and no initializ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
 from sardonyx.backends.padding.protocols import Padding
+from sardonyx.errors import InvalidInput
 from sardonyx.graph.buckets.automatic_calls import AutomaticCalls
 from sardonyx.graph.buckets.folded import NotingTracer
 from sardonyx.graph.buckets.programs import Buckets
@@ -28,6 +30,9 @@ from sardonyx.graph.ir import Source
 from sardonyx.graph.model.entries import Entries, Entry
 from sardonyx.graph.model.interface import PLAIN, CallOptions
 from sardonyx.graph.model.shared import Shared
+from sardonyx.graph.profiling.measuring import MeasuredCall, measured
+from sardonyx.graph.profiling.profile import Profile
+from sardonyx.graph.profiling.watching import Watch
 from sardonyx.graph.programs.call_recorder import CallRecorder
 from sardonyx.graph.programs.compiler import NEVER
 from sardonyx.graph.programs.parallel_compiling import compile_stages
@@ -38,7 +43,7 @@ from sardonyx.graph.tracing.recorder import Recorder
 from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.tracing.tracer import Traced, Tracer
 from sardonyx.graph.values.kinds import leaves
-from sardonyx.graph.values.params import Weights
+from sardonyx.graph.values.params import Weights, WeightStore
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,7 +64,7 @@ class Form:
         self.entries = Entries(shared.options.max_signatures)
         self._shared = shared
         self.backend = shared.backend
-        self._weights = shared.weights
+        self._weights: WeightStore | Weights = shared.weights
         self._infos = source.graph.required_inputs
         self._padding_lock = Lock()
 
@@ -81,7 +86,15 @@ class Form:
         chosen = [info for info in graph.optional_inputs if info.name in names]
         rest = {name: a for name, a in graph.initializers.items() if name not in names}
         graph = replace(graph, inputs=(*self._infos, *chosen), initializers=rest)
-        return type(self)(replace(self.source, graph=graph), self._shared)
+        return self.with_source(replace(self.source, graph=graph))
+
+    def with_source(self, source: Source) -> Form:
+        """Return the form of the same model for another graph of the same weights."""
+        return type(self)(source, self._shared)
+
+    def of_its_own(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of a call's inputs that this form takes."""
+        return {info.name: named[info.name] for info in self._infos if info.name in named}
 
     # -- one call ---------------------------------------------------------------------------------
 
@@ -101,6 +114,10 @@ class Form:
                 options.donated, tuple([(type(a), a.shape, a.dtype) for a in arguments])
             ]
         except (KeyError, AttributeError, TypeError):
+            recorder = next((a for a in arguments if hasattr(type(a), "inline_model")), None)
+            if recorder is not None:
+                inlined: Sequence[Any] = recorder.inline_model(self.source, weights, arguments)
+                return inlined
             arguments = self._normalised(arguments)
             entry = self._entry_for(arguments, options, weights)
         if entry.static_version != weights.static_version:
@@ -141,6 +158,57 @@ class Form:
         except Exception as error:
             node_errors.raise_translated(error, "The program could not be compiled", self.backend)
         return program
+
+    def profile(
+        self, inputs: Sequence[Any], named: Mapping[str, Any], calls: int | None
+    ) -> Profile:
+        """Return the profile of a call with these inputs, compiled if calls are."""
+        arguments = self._normalised(in_input_order(self._infos, inputs, named))
+        entry, weights = self._renewed(arguments, PLAIN, learns=False)
+        recording, compiler = entry.recording, self._shared.compiler
+        if recording.inline:
+            raise InvalidInput(
+                "Under a transformation such as jit or vmap nothing runs that could be measured: "
+                "pass arrays with data."
+            )
+        if not recording.root.following and compiler.mode != NEVER:
+            self.compiled(dict(zip((i.name for i in self._infos), arguments, strict=True)))
+        watch, options = Watch(compiler), CallOptions(key=self.key(PLAIN))
+        call = Call(entry, self._imported(arguments, entry), options, weights)
+        arrays, new_key = leaves(call.arrays), partial(self.key, options)
+        try:
+            with self.backend.scope():
+                if not watch.prepare(recording, arrays, weights, new_key):
+                    self.record(call, execute=True)
+                    watch.prepare(recording, arrays, weights, new_key)
+                followed = watch.watched(recording, arrays, weights)
+        except Exception as error:
+            node_errors.raise_from_call(error, self.backend, partial(self._retrace, call))
+
+        def repeated(recording: Recording) -> Callable[[], None]:
+            form = self._apart(arguments, entry.with_recording(recording), weights)
+            return partial(form._finished_call, inputs, named, options)
+
+        title = self._title(call.arrays)
+        measured_call = MeasuredCall(title, weights, repeated(recording), repeated(followed))
+        return measured(measured_call, watch, calls)
+
+    def _apart(self, arguments: list[Any], entry: Entry, weights: Weights) -> Form:
+        """Return a form for calls like these and these weights, whose counts are its own."""
+        form = copy(self)
+        form.entries = Entries(self.entries.most)
+        form.entries.keep((PLAIN.donated, key_of(arguments, _library_and_spec)), entry)
+        form._weights = weights
+        return form
+
+    def _finished_call(
+        self, inputs: Sequence[Any], named: Mapping[str, Any], options: CallOptions
+    ) -> None:
+        """Run a call, and return when its results are computed."""
+        outputs = leaves(self.call(inputs, named, options))
+        owned = [array for array in outputs if self.backend.owns(array)]
+        if owned:
+            self.backend.wait(owned)
 
     def release(self) -> None:
         """Forget all recordings."""

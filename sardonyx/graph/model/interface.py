@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from sardonyx.backends.base import Backend
+from sardonyx.display.markup import Html, displayed
+from sardonyx.display.tables import facts
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import chosen_outputs, require_feeds
 from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.ir import Source, ValueInfo
+from sardonyx.graph.model.named_values import wanted_names
+from sardonyx.graph.model.values_display import MOST_CHARACTERS, values_table, values_text
 from sardonyx.printable import printable
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CallOptions:
-    """How to run one call: the key to draw at random from, and the inputs to donate."""
+    """How to run one call: the key to draw from, inputs to donate, and values to capture."""
 
     key: Any = None
     donated: tuple[str, ...] = ()
+    # Names and patterns of values; None if the call returns its outputs alone.
+    captured: tuple[str, ...] | None = None
 
 
 PLAIN = CallOptions()
@@ -40,23 +47,64 @@ class CallableModel:
         self._results = results_type(self._output_names)
 
     def __call__(self, /, *inputs: Any, **named_inputs: Any) -> Any:
-        """Run the model: one output is returned as it is, several as a named tuple."""
+        """Run the model: one output is returned as it is, several as a named tuple.
+
+        With `capture="blocks.0.*"`, a name or pattern of values inside the graph or a list of them,
+        it returns a pair: the output, and an `OrderedDict` of these values by name. Names mean what
+        they mean to `run`. Where a model has an input called `capture`, bind it instead:
+        `model.bind(capture=...)`.
+
+        >>> import numpy as np, sardonyx
+        >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
+        >>> y, captured = model(np.zeros((1, 8, 48), np.float32), capture="layer_norm_[12]")
+        >>> {name: value.shape for name, value in captured.items()}
+        {'layer_norm_1': (1, 8, 48), 'layer_norm_2': (1, 8, 48)}
+        """
+        patterns = self._call_options.captured
+        if "capture" in named_inputs and not self._has_input("capture"):
+            patterns = wanted_names(named_inputs.pop("capture"), "capture")
+        if patterns is not None:
+            return self._called_capturing(patterns, inputs, named_inputs)
         run_call = self._run_call_for(inputs, named_inputs)
         values = run_call(inputs, named_inputs, self._call_options)
         return values[0] if len(values) == 1 else self._results(*values)
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """Run the model on inputs by name, and return the named outputs as NumPy arrays.
+    def _called_capturing(
+        self, patterns: tuple[str, ...], inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Any, OrderedDict[str, Any]]:
+        """Return the output, and the values that these names and patterns mean, by name."""
+        names, run_call = self._capturing_call(patterns, inputs, named)
+        values = run_call(inputs, named, self._call_options)
+        count = len(self._output_names)
+        output = values[0] if count == 1 else self._results(*values[:count])
+        extra = [name for name in names if name not in self._output_names]
+        by_name = dict(zip((*self._output_names, *extra), values, strict=True))
+        return output, OrderedDict((name, by_name[name]) for name in names)
 
-        With None for the names it returns all outputs.
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """Run the model on inputs by name, and return the named values as NumPy arrays.
+
+        With None for the names it returns all outputs. A name may also be that of any other value
+        of the graph: of a node's output, an input or an initializer. What these values do not need
+        is not computed, and such inputs need not be fed.
+
+        A name that no value has is that of a node, whose outputs are meant; or else a pattern, as
+        in `"blocks.0.*"`. It is matched with the values that nodes compute; if none matches, with
+        the names of nodes; if none of these matches, with inputs and initializers.
 
         >>> import numpy as np, sardonyx
         >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
         >>> (name,) = [info.name for info in model.inputs]
         >>> [y.shape for y in model.run(None, {name: np.zeros((2, 5, 48), np.float32)})]
         [(2, 5, 48)]
+        >>> [y.shape for y in model.run(["layer_norm"], {name: np.zeros((2, 5, 48), np.float32)})]
+        [(2, 5, 48)]
         """
         require_feeds(feeds)
+        inner = self._inner_call(output_names, feeds)
+        if inner is not None:
+            run_call, feeds = inner
+            return list(run_call((), feeds, self._call_options, to_numpy=True))
         names = chosen_outputs(output_names, self._output_names)
         run_call = self._run_call_for((), feeds)
         outputs = run_call((), feeds, self._call_options, to_numpy=True)
@@ -67,6 +115,20 @@ class CallableModel:
 
     def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
         """Return the function that runs a call with these inputs."""
+        raise NotImplementedError
+
+    def _has_input(self, name: str) -> bool:
+        """Return whether the model has such an input."""
+        raise NotImplementedError
+
+    def _capturing_call(
+        self, patterns: tuple[str, ...], inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], RunCall]:
+        """Return the names of the values to capture, and what runs a call for outputs and these."""
+        raise NotImplementedError
+
+    def _inner_call(self, names: Any, feeds: Mapping[str, Any]) -> tuple[RunCall, Any] | None:
+        """Return what runs a call for other values than outputs, with its feeds; else None."""
         raise NotImplementedError
 
 
@@ -110,8 +172,16 @@ class LoadedModel(CallableModel):
         """The outputs: name, dtype, and shape with names for free dimensions."""
         return self._output_infos
 
-    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
-        """The model with a random key, or with inputs to donate; call the result like the model.
+    def bind(
+        self,
+        *,
+        key: Any = None,
+        donate: str | Iterable[str] = (),
+        capture: str | Iterable[str] | None = None,
+    ) -> BoundModel:
+        """The model with a random key, with inputs to donate, or with values to capture.
+
+        Call the result like the model.
 
         Random operators draw from `key`, alike at every call: a number, a pair of uint32, or one
         of JAX's keys, which may be traced. Without a key each call draws anew. Operators that have
@@ -120,6 +190,8 @@ class LoadedModel(CallableModel):
         `donate` has names of inputs, or patterns such as "past_*". Outputs of the same shape and
         dtype reuse their buffers, so that a decoder's cache is updated in place; the donated arrays
         are deleted. NumPy and CuPy ignore it; exported and sharded models refuse it.
+
+        With `capture` calls return a pair, as they do with `model(x, capture=...)`.
 
         >>> import jax.numpy as jnp, sardonyx
         >>> from onnx import parser
@@ -132,16 +204,43 @@ class LoadedModel(CallableModel):
         (True, True)
         """
         drawn = None if key is None else self._backend.key(key)
-        return BoundModel(self, CallOptions(drawn, self._donated(_patterns(donate))))
+        captured = None if capture is None else wanted_names(capture, "capture")
+        return BoundModel(self, CallOptions(drawn, self._donated(_patterns(donate)), captured))
+
+    def _has_input(self, name: str) -> bool:
+        return any(info.name == name for info in (*self._infos, *self._optional))
+
+    def _capturing_call(
+        self, patterns: tuple[str, ...], inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], RunCall]:
+        raise InvalidInput(
+            f"{type(self).__name__} has no values besides its outputs, so it cannot capture "
+            f"{', '.join(map(repr, patterns))}: load the ONNX model itself."
+        )
+
+    def _inner_call(self, names: Any, feeds: Mapping[str, Any]) -> tuple[RunCall, Any] | None:
+        return None
 
     def _donated(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of the inputs that match these patterns."""
         raise NotImplementedError
 
     def _text(self, title: str) -> str:
-        inputs = ", ".join(map(str, self.inputs))
-        outputs = ", ".join(map(str, self.outputs))
-        return printable(f"<{title} on {self.backend}: ({inputs}) -> ({outputs})>")
+        inputs, outputs = values_text(self.inputs), values_text(self.outputs)
+        return printable(f"<{title} on {self.backend}: ({inputs}) -> ({outputs})>", MOST_CHARACTERS)
+
+    def _repr_html_(self) -> str:
+        title, *parts = self._parts()
+        values = values_table(self.inputs, self.outputs)
+        return displayed(title, values, *parts, picture=self._picture())
+
+    def _picture(self) -> Html | None:
+        """Return the picture of the graph for a notebook's display, if there is one."""
+        return None
+
+    def _parts(self) -> list[str]:
+        """Return the title of a notebook's display, and what follows inputs and outputs."""
+        return [repr(self).strip("<>").partition(":")[0]]
 
 
 class OnnxModel(LoadedModel):
@@ -174,22 +273,62 @@ class BoundModel(CallableModel):
         self._model = model
         self._call_options = options
 
-    def bind(self, *, key: Any = None, donate: str | Iterable[str] = ()) -> BoundModel:
+    def bind(
+        self,
+        *,
+        key: Any = None,
+        donate: str | Iterable[str] = (),
+        capture: str | Iterable[str] | None = None,
+    ) -> BoundModel:
         """The model with these options; those that are left out stay as they are."""
-        before, new = self._call_options, self._model.bind(key=key, donate=donate)._call_options
-        new_key = before.key if new.key is None else new.key
-        return BoundModel(self._model, CallOptions(new_key, new.donated or before.donated))
+        before = self._call_options
+        new = self._model.bind(key=key, donate=donate, capture=capture)._call_options
+        options = CallOptions(
+            before.key if new.key is None else new.key,
+            new.donated or before.donated,
+            before.captured if new.captured is None else new.captured,
+        )
+        return BoundModel(self._model, options)
+
+    def _repr_html_(self) -> str:
+        inner = self._model
+        title = repr(self).strip("<>").partition(" <")[0]
+        donated = ", ".join(self._call_options.donated)
+        about = [("donates", donated)] if donated else []
+        about += [("random key", "set")] if self._call_options.key is not None else []
+        model_title, *parts = inner._parts()
+        table_of_values = values_table(inner.inputs, inner.outputs)
+        return displayed(
+            f"{title} {model_title}",
+            facts(about),
+            table_of_values,
+            *parts,
+            picture=inner._picture(),
+        )
 
     def __repr__(self) -> str:
         key = "" if self._call_options.key is None else ", with a key"
         donated = ", ".join(self._call_options.donated)
-        return printable(f"<bound {self._model!r}{key}{donated and f', donates {donated}'}>")
+        captured = ", ".join(self._call_options.captured or ())
+        text = f"{donated and f', donates {donated}'}{captured and f', captures {captured}'}"
+        return printable(f"<bound {self._model!r}{key}{text}>")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BoundModel, (self._model, self._call_options)
 
     def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
         return self._model._run_call_for(inputs, named)
+
+    def _has_input(self, name: str) -> bool:
+        return self._model._has_input(name)
+
+    def _capturing_call(
+        self, patterns: tuple[str, ...], inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], RunCall]:
+        return self._model._capturing_call(patterns, inputs, named)
+
+    def _inner_call(self, names: Any, feeds: Mapping[str, Any]) -> tuple[RunCall, Any] | None:
+        return self._model._inner_call(names, feeds)
 
 
 def _patterns(value: Any) -> tuple[str, ...]:

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from sardonyx.backends.executable import Spec
+from sardonyx.display.bars import bar, key, stacked
+from sardonyx.display.markup import displayed
+from sardonyx.display.tables import table
+from sardonyx.display.units import bytes_text
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.steps import Segment
 from sardonyx.graph.values.params import Weights
+
+# What is in memory at once, as parts of one bar.
+_AT_THE_PEAK = ("weights", "prepared", "constants", "inputs", "outputs", "temporaries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +70,32 @@ class Memory:
             limit=limit,
         )
 
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        sizes = {f.name: getattr(self, f.name) for f in fields(self)}
+        parts = [(name, sizes[name]) for name in _AT_THE_PEAK]
+        most = max(sizes.values()) or 1
+        rows = [
+            (
+                key(_AT_THE_PEAK.index(name), name) if name in _AT_THE_PEAK else _label(name),
+                f"{size:,}",
+                bytes_text(size),
+                bar(size / most),
+            )
+            for name, size in sizes.items()
+        ]
+        chart = table(("", "bytes", "", ""), rows, numbers=[1, 2])
+        return displayed(f"Memory of a call: {bytes_text(self.peak)}", stacked(parts), chart)
+
     def __str__(self) -> str:
-        lines = [(f.name.replace("_", " "), getattr(self, f.name)) for f in fields(self)]
+        lines = [(_label(f.name), getattr(self, f.name)) for f in fields(self)]
         return "\n".join(f"{name:<18}{value:>20,} bytes" for name, value in lines)
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _bound(stages: Sequence[Stage], weights: Weights) -> tuple[int, int, int]:

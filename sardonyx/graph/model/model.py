@@ -13,19 +13,29 @@ import numpy as np
 
 from sardonyx.backends import processors
 from sardonyx.backends.base import Backend
+from sardonyx.display.folding import fold
+from sardonyx.display.graph_view.picture import Picture
+from sardonyx.display.graph_view.view import GraphView
+from sardonyx.display.markup import Html
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import by_name
 from sardonyx.graph.calls.array_interop import stand_ins
 from sardonyx.graph.checking.audit import audit
 from sardonyx.graph.ir import Source
 from sardonyx.graph.model.form import Form
+from sardonyx.graph.model.forms import Forms
+from sardonyx.graph.model.graph_display import graph_parts
 from sardonyx.graph.model.interface import OnnxModel, RunCall
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.model.shared import DEFAULTS, Options, Shared
 from sardonyx.graph.model.stats import Stats
+from sardonyx.graph.profiling.profile import Profile
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.values.params import Params
+from sardonyx.graph.values.params_display import head_of, params_parts
+from sardonyx.graph.viewing.drawing import picture_of
 from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
+from sardonyx.printable import LONGEST_NAME, printable
 
 
 class Model(OnnxModel):
@@ -51,8 +61,7 @@ class Model(OnnxModel):
         self._shared = Shared(source, backend, options)
         self._params = Params(self._shared.weights)
         self._plain = self._form_type(source, self._shared)
-        # The forms by the optional inputs that they take.
-        self._by_optional: dict[tuple[str, ...], Form] = {(): self._plain}
+        self._forms = Forms(self._plain)
 
     @property
     def params(self) -> Params:
@@ -61,6 +70,14 @@ class Model(OnnxModel):
 
     def __repr__(self) -> str:
         return self._text("sardonyx model")
+
+    def _parts(self) -> list[str]:
+        entries = self._params._entries()
+        weights = fold("weights", *params_parts(entries), note=head_of(entries))
+        return [*super()._parts(), *graph_parts(self._source), *([weights] if entries else [])]
+
+    def _picture(self) -> Html:
+        return self.view().embedded(len(self._source.graph.nodes))
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -78,6 +95,34 @@ class Model(OnnxModel):
     def trace(self, /, *inputs: Any, **named_inputs: Any) -> Program:
         """The program that a call with these inputs runs: the kinds of all values, and segments."""
         return self._form_for(inputs, named_inputs).trace(inputs, named_inputs)
+
+    def view(
+        self, /, *inputs: Any, profile: Mapping[str, Any] | None = None, **named_inputs: Any
+    ) -> GraphView:
+        """An interactive picture of the graph; with inputs, or shapes of them, of their program.
+
+        A notebook shows it, and `.save("graph.html")` writes it as one page. Kinds, segments and
+        exact shapes are those of the program. `profile` maps names of nodes to seconds, or to pairs
+        of seconds and bytes.
+
+        >>> import sardonyx
+        >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
+        >>> view = model.view(x=(1, 8, 48))
+        >>> view.picture.segments
+        ['segment 0 on numpy']
+        """
+        replaced = self._shared.weights.replaced()
+        if inputs or named_inputs:
+            infos = (*self._infos, *self._optional)
+            named = stand_ins(by_name(infos, inputs, named_inputs), infos)
+            return self.trace(**named)._view(replaced, profile)
+        title = printable(self._source.graph.name or "graph", LONGEST_NAME)
+
+        def draw() -> Picture:
+            picture = picture_of(self._source, title, weights=replaced)
+            return picture.with_profile(profile or {})
+
+        return GraphView(draw)
 
     def compile(
         self, *signatures: Mapping[str, Any], background: bool = False
@@ -122,6 +167,21 @@ class Model(OnnxModel):
         program = self._compiled(by_name(infos, inputs, named_inputs))
         return Memory.of(program, self._shared.weights.now())
 
+    def profile(self, /, *inputs: Any, **named_inputs: Any) -> Profile:
+        """Measure where a call with these inputs spends its time: per segment and per node.
+
+        This compiles the program first, unless the model was loaded with `compile="never"`, and
+        measures calls until the fastest of them agree: 10 or more, but no longer than some seconds.
+        `sardonyx.profile` measures as many as you say.
+
+        >>> import numpy as np, sardonyx
+        >>> model = sardonyx.load("examples/encoder.onnx")
+        >>> profile = model.profile(np.zeros((1, 8, 48), np.float32))
+        >>> profile.tier, profile.total > 0
+        ('compiled', True)
+        """
+        return self._form_for(inputs, named_inputs).profile(inputs, named_inputs, None)
+
     def stats(self) -> Stats:
         """Counts of calls, compiles, hits and evictions since the load, and the bytes held.
 
@@ -132,7 +192,7 @@ class Model(OnnxModel):
         >>> stats.calls, stats.hits, stats.compiles
         (3, 1, 2)
         """
-        entries = [form.entries for form in self._forms]
+        entries = self._forms.entries()
         calls = sum(each.calls for each in entries)
         shared = self._shared
         return Stats(
@@ -154,7 +214,7 @@ class Model(OnnxModel):
 
     def release(self) -> None:
         """Free the programs and the arrays on the device. The model can still be called."""
-        for form in self._forms:
+        for form in self._forms.all():
             form.release()
         self._shared.compiler.captures.release()
         self._shared.inferred.clear()
@@ -179,22 +239,41 @@ class Model(OnnxModel):
     def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
         return self._form_for(inputs, named).call
 
-    @property
-    def _forms(self) -> list[Form]:
-        with self._shared.lock:
-            return list(self._by_optional.values())
-
     def _form_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Form:
         """The plain form; or, where initializers are overridden, one in which they are inputs."""
         if not self._optional:
             return self._plain
+        return self._forms.overriding(self._plain, self._overridden(inputs, named))
+
+    def _overridden(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of the optional inputs that a call passes."""
         beyond = len(inputs) - len(self._infos)
-        chosen = [v.name for i, v in enumerate(self._optional) if i < beyond or v.name in named]
-        key = tuple(chosen)
-        with self._shared.lock:
-            if key not in self._by_optional:
-                self._by_optional[key] = self._plain.overriding(key)
-            return self._by_optional[key]
+        infos = enumerate(self._optional)
+        return tuple(v.name for i, v in infos if i < beyond or v.name in named)
+
+    def _capturing_call(
+        self, patterns: tuple[str, ...], inputs: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], RunCall]:
+        names, form = self._forms.capturing(patterns, self._overridden(inputs, named))
+        return names, form.call
+
+    def _inner_call(self, names: Any, feeds: Mapping[str, Any]) -> tuple[RunCall, Any] | None:
+        is_list = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
+        wanted = tuple(names) if is_list else ()
+        if not wanted or self._is_plain(wanted, feeds):
+            return None
+        for name in feeds:
+            if not self._has_input(name):
+                infos = ", ".join(info.name for info in (*self._infos, *self._optional)) or "none"
+                raise InvalidInput(f"The model has no input {name!r}; it takes {infos}.")
+        form = self._forms.computing(wanted, self._overridden((), feeds))
+        return form.call, form.of_its_own(feeds)
+
+    def _is_plain(self, names: tuple[str, ...], feeds: Mapping[str, Any]) -> bool:
+        """Whether the plain program computes these values from these feeds."""
+        return all(name in self._output_names for name in names) and all(
+            info.name in feeds for info in self._infos if info.container != "optional"
+        )
 
 
 def audited(model: Model) -> Model:

@@ -15,6 +15,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import Source
 from sardonyx.graph.programs.compiler import NOW, Compiler, Watch
+from sardonyx.graph.tracing.scope_names import function_name
 from sardonyx.graph.tracing.shape_inference import Inferred
 from sardonyx.graph.values.params import Constants, WeightStore
 
@@ -43,7 +44,8 @@ class Shared:
         self.options = options
         self.weights = WeightStore(source.graph.initializers, backend)
         self.constants = Constants(backend)
-        self.compiler = Compiler(backend, options.watch, options.compile)
+        title = function_name(source.graph.name)
+        self.compiler = Compiler(backend, options.watch, options.compile, title)
         self.inferred = Inferred(backend)
         self.lock = Lock()
         self._draws = count()

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from sardonyx.display.folding import fold
+from sardonyx.display.markup import displayed
+from sardonyx.display.tables import table
+from sardonyx.display.units import counted
+
 
 @dataclass(frozen=True, slots=True)
 class Stats:
@@ -36,6 +41,26 @@ class Stats:
     workarounds: Mapping[str, int]
     # Bytes on the device: weights, prepared weights, and constants.
     bytes_held: int
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        values = [(f.name.replace("_", " "), getattr(self, f.name)) for f in fields(self)]
+        rows = [(name, _number(value)) for name, value in values]
+        reasons = [(n, v) for n, v in values if isinstance(v, Mapping) and v]
+        return displayed(
+            "Since the model was loaded",
+            table(("", ""), rows, numbers=[1]),
+            *(
+                fold(
+                    name,
+                    table(("reason", "times"), list(why.items()), numbers=[1]),
+                    note=counted(len(why), "reason"),
+                )
+                for name, why in reasons
+            ),
+        )
 
     def __str__(self) -> str:
         lines = [(f.name.replace("_", " "), getattr(self, f.name)) for f in fields(self)]

@@ -16,7 +16,7 @@ from sardonyx.backends.captures import Captures
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.graph.programs.interpretation import Interpretation, can_be_interpreted
 from sardonyx.graph.programs.stable_keys import name_of
-from sardonyx.graph.tracing.steps import Segment, key_of
+from sardonyx.graph.tracing.steps import Segment, key_of, scopes_of
 
 Watch: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
@@ -53,6 +53,8 @@ class Compiler:
     watch: Watch = nullcontext
     # None leaves it to the backend whether calls wait, which is asked at the first of them.
     mode: str | None = NOW
+    # The name of the compiled functions: that of the graph.
+    title: str = "graph"
     compiles: int = 0
     shared: int = 0
     # Runs of segments that were not compiled yet.
@@ -143,9 +145,7 @@ class Compiler:
             if not self._waits and backend.reason_to_wait is not None:
                 self._note_uninterpreted(backend.reason_to_wait)
             return self._compiled(unit, name, self.watch)
-        stored = backend.stored(
-            partial(unit.replay, backend), unit.arguments, donated=unit.donated, name=name
-        )
+        stored = backend.stored(self._named(unit), unit.arguments, donated=unit.donated, name=name)
         if stored is not None:
             return stored
         # The arrays of the call are not kept until then.
@@ -169,6 +169,13 @@ class Compiler:
         interpretation.compiles_by_itself = self.mode != NEVER
         return interpretation
 
+    def _named(self, unit: Unit) -> Replay:
+        """Return the unit as a function of arrays that has the name of the graph."""
+        function: Any = partial(unit.replay, self.backend)
+        function.__name__ = self.title
+        named: Replay = function
+        return named
+
     def _note_interpreted(self) -> None:
         with self._lock:
             self.interpreted += 1
@@ -180,9 +187,10 @@ class Compiler:
     def _compiled(self, unit: Unit, name: str | None, watch: Watch) -> Executable:
         start = time.perf_counter()
         backend = self.backend
-        function = partial(unit.replay, backend)
+        function = self._named(unit)
         with watch(unit.title), backend.scope():
             executable = backend.compile(function, unit.arguments, donated=unit.donated, name=name)
+        executable = replace(executable, scopes=scopes_of(unit.segment.steps))
         if executable.workaround is not None:
             self.note_workaround(executable.workaround)
         with self._lock:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.executable import Spec
+from sardonyx.display.graph_view.picture import Picture
+from sardonyx.display.graph_view.view import GraphView
+from sardonyx.display.text import MOST_LINES, on_screen
+from sardonyx.display.units import bytes_text
+from sardonyx.graph.programs.listing import (
+    MOST_STEPS,
+    listing,
+    page,
+)
+from sardonyx.graph.programs.register_names import named_segments
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.names import Named
-from sardonyx.graph.tracing.steps import Operand, Segment, Step
+from sardonyx.graph.tracing.steps import Segment, content_text
 from sardonyx.graph.tracing.tracer import Traced
 from sardonyx.graph.values.kinds import Device, digest, leaves, spec_text
+from sardonyx.graph.viewing.drawing import picture_of
+from sardonyx.graph.viewing.facts import Facts, places_of
 from sardonyx.printable import printable
-
-_MOST_STEPS = 60
-_LONGEST_LINE = 2000
-_MOST_NAMES = 8
 
 
 class Program:
@@ -37,6 +43,8 @@ class Program:
         self, title: str, backend: Backend, traced: Traced, stages: Sequence[Stage]
     ) -> None:
         self.title = title
+        self._source = traced.source
+        self._key = traced.registers.key
         self.backend = backend
         self.stages = tuple(stages)
         # The shapes and dtypes of a call's arrays, and of those that the device returns.
@@ -71,7 +79,11 @@ class Program:
     @property
     def segments(self) -> list[Segment]:
         """The segments that run at each call, in order."""
-        return [stage.segment for stage in self.stages if stage.segment is not None]
+        return list(self._named_segments)
+
+    @cached_property
+    def _named_segments(self) -> list[Segment]:
+        return named_segments(self.stages, self.names, self._key)
 
     @property
     def round_trips(self) -> int:
@@ -79,8 +91,72 @@ class Program:
         reads = sum(bool(stage.reads) for stage in self.stages)
         return reads + sum(segment.host for segment in self.segments)
 
+    @property
+    def _summary(self) -> list[tuple[str, list[str]]]:
+        """The kinds of value that a call does not compute on the device, with their entries."""
+        spec = self.backend.spec
+        weights = [name for stage in self.stages for name in stage.binding.weights.values()]
+        return [
+            ("static", [f"{name} = {content_text(v)}" for name, v in self.static.items()]),
+            ("aliases", [f"{name} is {source}" for name, source in self.aliases.items()]),
+            ("constants", [f"{n} {spec_text(spec(a))}" for n, a in self.constants.items()]),
+            ("weights", weights),
+            ("host", [name for name, value in self.names.items() if value.kind == "host"]),
+        ]
+
+    def view(self, *, profile: Mapping[str, Any] | None = None) -> GraphView:
+        """An interactive picture of the program: nodes by kind and segment, shapes, weights.
+
+        `profile` maps names of nodes to seconds, or to pairs of seconds and bytes.
+
+        >>> import numpy as np, sardonyx
+        >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
+        >>> view = model.trace(np.zeros((1, 8, 48), np.float32)).view()
+        >>> {node.kind for node in view.picture.boxes if node.operator == "MatMul"}
+        {'device'}
+        """
+        return self._view({}, profile)
+
+    def _view(
+        self, weights: Mapping[str, np.ndarray[Any, Any]], profile: Mapping[str, Any] | None
+    ) -> GraphView:
+        """Return the view, with these values of initializers that were replaced."""
+
+        def draw() -> Picture:
+            segments = self.segments
+            titles = [
+                f"segment {i} on {'host' if segment.host else self.backend.name}"
+                for i, segment in enumerate(segments)
+            ]
+            constants = frozenset(self.constants)
+            facts = Facts(self.names, places_of(segments), titles, constants)
+            picture = picture_of(self._source, self.title, facts, weights)
+            return picture.with_profile(profile or {})
+
+        return GraphView(draw)
+
     def __str__(self) -> str:
-        return _listing(self)
+        return listing(self.title, self.backend.name, self._summary, self.segments, MOST_STEPS)
+
+    def __repr__(self) -> str:
+        title, name = self.title, self.backend.name
+        return on_screen(listing(title, name, self._summary, self.segments, MOST_LINES))
+
+    def _repr_html_(self) -> str:
+        stages = [stage for stage in self.stages if stage.segment is not None]
+        notes = [_costs_text(stage) for stage in stages]
+        picture = self.view().embedded(len(self._source.graph.nodes))
+        return page(self.title, self.backend.name, self._summary, self.segments, notes, picture)
+
+
+def _costs_text(stage: Stage) -> str:
+    """Return what the compiler reports on a segment, if it is compiled."""
+    costs = stage.costs
+    if costs is None:
+        return ""
+    now = costs()
+    moved, temporaries = bytes_text(int(now.moved)), bytes_text(now.temporaries)
+    return f"{now.operations:,.0f} operations, {moved} moved, {temporaries} of temporaries"
 
 
 def _constants(traced: Traced, stages: Sequence[Stage]) -> dict[str, Any]:
@@ -97,87 +173,3 @@ def _constants(traced: Traced, stages: Sequence[Stage]) -> dict[str, Any]:
         value = registers.embedded.get(digest(embedded.value), embedded).value
         arrays[id(value)] = value
     return {names.get(key, f"constant {i}"): a for i, (key, a) in enumerate(arrays.items())}
-
-
-# -- as text --------------------------------------------------------------------------------------
-
-
-def _listing(program: Program) -> str:
-    """Return the text that `print(program)` shows."""
-    names = _register_names(program)
-    lines = [program.title, "", *_summary(program)]
-    stages = [(stage, stage.segment) for stage in program.stages if stage.segment is not None]
-    for i, (stage, segment) in enumerate(stages):
-        where = "host" if segment.host else program.backend.name
-        count = len(segment.steps)
-        lines += ["", f"segment {i} on {where}: {count} step{'s' * (count != 1)}"]
-        lines += _steps(segment, {**_prepared_names(stage, names), **names})
-    return "\n".join(printable(line, _LONGEST_LINE) for line in lines)
-
-
-def _summary(program: Program) -> Iterator[str]:
-    spec = program.backend.spec
-    yield _line("static", [f"{n} = {_content(v)}" for n, v in program.static.items()])
-    yield _line("aliases", [f"{name} is {source}" for name, source in program.aliases.items()])
-    yield _line("constants", [f"{n} {spec_text(spec(a))}" for n, a in program.constants.items()])
-    weights = [name for stage in program.stages for name in stage.binding.weights.values()]
-    yield _line("weights", weights)
-    host = [name for name, value in program.names.items() if value.kind == "host"]
-    if host:
-        yield _line("host", host)
-
-
-def _line(title: str, entries: Sequence[str]) -> str:
-    more = f", … {len(entries) - _MOST_NAMES} more" if len(entries) > _MOST_NAMES else ""
-    return f"{title:<10}{len(entries):>4}  {', '.join(entries[:_MOST_NAMES])}{more}".rstrip()
-
-
-def _steps(segment: Segment, names: dict[int, str]) -> Iterator[str]:
-    for step in islice(segment.steps, _MOST_STEPS):
-        yield from _step(step, names, "  ")
-    if len(segment.steps) > _MOST_STEPS:
-        yield f"  … {len(segment.steps) - _MOST_STEPS} more steps"
-
-
-def _step(step: Step, names: dict[int, str], indent: str) -> Iterator[str]:
-    results = ", ".join(
-        f"{_operand(register, names)}: {spec_text(spec)}"
-        for register, spec in zip(step.results, step.specs, strict=True)
-    )
-    own = step.operands[: len(step.operands) - len(step.captured)]
-    operands = ", ".join(_operand(operand, names) for operand in own)
-    yield f"{indent}{results} = {step.title}({operands})"
-    for block in step.blocks:
-        yield f"{indent}  block:"
-        for inner in block.steps:
-            yield from _step(inner, names, indent + "    ")
-
-
-def _operand(operand: Operand, names: Mapping[int, str]) -> str:
-    if isinstance(operand, int):
-        return names.get(operand, f"%{operand}")
-    return _content(operand.value)
-
-
-def _register_names(program: Program) -> dict[int, str]:
-    names: dict[int, str] = {}
-    for name, value in program.names.items():
-        if value.register is not None and (value.kind != "alias" or value.register not in names):
-            names[value.register] = name
-    return names
-
-
-def _prepared_names(stage: Stage, names: dict[int, str]) -> dict[int, str]:
-    """Return names for weights that rewrites prepared, such as `PackedWeight(weight)`."""
-    prepared: dict[int, str] = {}
-    all_names = ChainMap(names, prepared)
-    for step in (step for group in stage.binding.prepared for step in group.steps):
-        operands = ", ".join(_operand(operand, all_names) for operand in step.operands)
-        prepared.update(dict.fromkeys(step.results, f"{step.title}({operands})"))
-    return prepared
-
-
-def _content(value: np.ndarray[Any, Any]) -> str:
-    if value.size > 8:
-        return spec_text(Spec(value.shape, value.dtype))
-    return str(value.tolist())

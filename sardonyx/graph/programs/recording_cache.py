@@ -130,7 +130,9 @@ class RecordingCache:
         graph = self._source.graph
         shapes = [(name, a.shape, a.dtype) for name, a in graph.initializers.items()]
         static = [a for a in graph.initializers.values() if is_static(a)]
-        bare = replace(self._source, graph=replace(graph, initializers={}), metadata={})
+        bare = replace(
+            self._source, graph=replace(graph, initializers={}), metadata={}, written=b"", file=None
+        )
         return name_of((bare, shapes, static, self._identity, onnx.__version__))
 
     def _name(self, kind: Any) -> str | None:

@@ -120,6 +120,13 @@ class _Writer:
             raise Unwritable(node)
         return self._alike("node", self.place(self._nodes[id(node)]))
 
+    def _parts_of_step(self, step: Step) -> Iterable[Any]:
+        """Return the fields; of the nodes that were fused only those that the model has itself."""
+        if not step.fused:
+            return _parts(step)
+        known = tuple(node for node in step.fused if id(node) in self._nodes)
+        return _parts(replace(step, fused=known))
+
     def _of_numpy(self, value: Any) -> int:
         if isinstance(value, np.dtype):
             if _dtype(value.name) != value:
@@ -177,6 +184,7 @@ _TYPES: Mapping[Any, Callable[[_Writer, Any], int]] = {
     Executable: lambda own, value: own.place(None),
     Interpretation: lambda own, value: own.place(None),
     Node: _Writer._node,
+    Step: lambda own, step: own._entry("Step", *own._all(own._parts_of_step(step))),
     Segment: lambda own, s: own._entry("segment", *own._all((s.steps, s.results, s.fixed, s.host))),
     Weight: lambda own, w: own._entry("weight", *own._all((w.register, w.spec, w.name))),
 }

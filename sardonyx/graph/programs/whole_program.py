@@ -17,7 +17,7 @@ from sardonyx.graph.tracing.names import Named
 from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.registers import Registers
 from sardonyx.graph.tracing.shape_inference import Inferred
-from sardonyx.graph.tracing.steps import Frame, Step, without_dead_steps
+from sardonyx.graph.tracing.steps import Frame, Step, run_steps, without_dead_steps
 from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.tracing.tracer import Tracer
 from sardonyx.graph.values.kinds import Device, Static, Value, static
@@ -58,8 +58,7 @@ class Pure:
         frame.update(zip(self.constants, constants, strict=True))
         frame.update(zip(self.inputs, inputs, strict=True))
         frame[self.key] = key
-        for step in self.steps:
-            step.run(self.backend, frame)
+        run_steps(self.steps, self.backend, frame)
         asarray = self.backend.asarray
         return [
             frame[value.register] if isinstance(value, Device) else asarray(value.value)

@@ -6,10 +6,12 @@ The sums and their order stay. Threads are woken once, and no array between them
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from sardonyx.backends.fused_epilogue import NOTHING
 from sardonyx.backends.operations.products import Link
+from sardonyx.graph.ir import Node
 from sardonyx.graph.rewriting.rewriter import (
     Called,
     Passage,
@@ -52,8 +54,14 @@ def join_products(passage: Passage, step: Step) -> Replacement:
         if chain is not None:
             title = f"{len(whole.links)} chained products"
             operands = (*whole.arrays, *whole.weights)
-            return [instead_of(step, product_chain, operands, title=title, chain=chain)]
+            joined = instead_of(step, product_chain, operands, title=title, chain=chain)
+            nodes = (*_nodes_of(producer), *_nodes_of(step))
+            return [replace(joined, chained=nodes)]
     return None
+
+
+def _nodes_of(step: Step) -> tuple[Node, ...]:
+    return step.chained or (step.node,)
 
 
 def _links_of(passage: Passage, step: Step) -> _Links | None:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sardonyx.backends.executable import Spec
+from sardonyx.graph.ir import Node
 from sardonyx.graph.tracing.op_call import HOLE, OpCall
 from sardonyx.graph.tracing.recorder import Recorder
 from sardonyx.graph.tracing.steps import Embedded, Operand, Step, without_dead_steps
@@ -83,11 +84,11 @@ class Passage:
             *ahead, last = replacement
             for each in replacement:
                 self._reads.update(each.reads)
-            self._forget(step)
+            nodes = _nodes_of(self._forget(step))
             for each in ahead:
                 self._enter(each)
             before += ahead
-            step = last
+            step = replace(last, fused=nodes) if len(nodes) > 1 else last
 
     def _renumbered(self, step: Step) -> Step:
         if self._same.keys().isdisjoint(step.reads):
@@ -116,13 +117,15 @@ class Passage:
         if not step.blocks and self._fixed.issuperset(step.reads):
             self._fixed.update(step.results)
 
-    def _forget(self, step: Step) -> None:
-        """Remove the step's reads, and the steps that nothing reads without them."""
+    def _forget(self, step: Step) -> list[Step]:
+        """Remove the step's reads, and the steps that nothing reads without them; return these."""
+        forgotten = [step]
         for register in step.reads:
             self._reads[register] -= 1
             producer = self._producers.get(register)
             if producer is not None and not any(self._reads[r] for r in producer.results):
-                self._forget(producer)
+                forgotten[:0] = self._forget(producer)
+        return forgotten
 
     # -- what rewrites ask ------------------------------------------------------------------------
 
@@ -216,8 +219,13 @@ class Passage:
     ) -> Step:
         """A step before another one, with a new register for its result."""
         register = self._registers.new_for_rewrite(spec)
-        at = replace(step, results=(register,), specs=(spec,))
+        at = replace(step, results=(register,), specs=(spec,), fused=())
         return instead_of(at, called, operands, arguments, title=title, **attributes)
+
+
+def _nodes_of(steps: Sequence[Step]) -> tuple[Node, ...]:
+    """Return the nodes that the steps computed, once each."""
+    return tuple(dict.fromkeys(node for step in steps for node in step.fused or (step.node,)))
 
 
 def instead_of(

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
+from sardonyx.display.folding import fold
+from sardonyx.display.markup import Html, code, displayed, element, joined, muted
+from sardonyx.display.tables import table
+from sardonyx.display.text import WIDTH
+from sardonyx.display.units import counted, more_text
 from sardonyx.graph.errors.node_errors import note_step
 from sardonyx.graph.ir import Node
-from sardonyx.graph.values.kinds import digest
+from sardonyx.graph.tracing.scope_names import scope_name, unique
+from sardonyx.graph.values.kinds import digest, spec_text
+from sardonyx.printable import printable, shortened
 
 Frame: TypeAlias = dict[int, Any]
+
+# How many steps the text of a segment shows.
+_SHOWN = 17
 
 
 class Call(Protocol):
@@ -57,6 +70,12 @@ class Step:
     blocks: tuple[Block, ...] = ()
     # The op's name if it is not the node's, after a rewrite.
     renamed: str | None = None
+    # The nodes that a rewrite fused into the step; empty if it is one node's.
+    fused: tuple[Node, ...] = ()
+    # The path of the functions and subgraphs around the node.
+    path: str = ""
+    # The nodes of a chain of products that runs as one step, one per product.
+    chained: tuple[Node, ...] = ()
     # The operands that are registers. Computed once, since every pass over the steps asks for them.
     reads: tuple[int, ...] = field(init=False)
 
@@ -68,9 +87,36 @@ class Step:
         return self.renamed or self.node.operator
 
     @property
+    def origin(self) -> str:
+        """The operators of the nodes that the step computes, or the node that it is part of."""
+        if self.fused:
+            kinds = Counter(node.operator for node in self.fused)
+            return ", ".join(f"{n} {name}" if n > 1 else name for name, n in kinds.items())
+        return self.node.operator if self.title != self.node.operator else ""
+
+    def text(self, names: Mapping[int, str]) -> str:
+        """Return the step as a line, such as `y: float32[2] = Add(a, b)`."""
+        return f"{', '.join(self.result_texts(names))} = {self.call_text(names)}"
+
+    def result_texts(self, names: Mapping[int, str]) -> list[str]:
+        """Return the names, dtypes and shapes of the results."""
+        pairs = zip(self.results, self.specs, strict=True)
+        return [f"{operand_text(register, names)}: {spec_text(spec)}" for register, spec in pairs]
+
+    def call_text(self, names: Mapping[int, str]) -> str:
+        """Return what the step calls, and its operands without those that only its blocks read."""
+        own = self.operands[: len(self.operands) - len(self.captured)]
+        return f"{self.title}({', '.join(operand_text(operand, names) for operand in own)})"
+
+    @property
     def place(self) -> str:
         """The name of the step in messages."""
         return f"{self.node.label[0].upper()}{self.node.label[1:]} ({self.node.operator})"
+
+    @property
+    def scope(self) -> str:
+        """The name of the step for compilers and profilers."""
+        return scope_name(self.path, self.node)
 
     def run(self, xp: Backend, frame: Frame, releases: Sequence[int] = ()) -> None:
         """Put the results into the frame, and remove the registers in `releases`."""
@@ -122,8 +168,7 @@ class Block:
         """Return the results. If the backend compiles, static ones are NumPy arrays."""
         local = {register: lookup(register) for register in self.captures}
         local.update(zip(self.parameters, arguments, strict=True))
-        for step in self.steps:
-            step.run(xp, local)
+        run_steps(self.steps, xp, local)
         return tuple(
             local[r] if isinstance(r, int) else r.value if xp.compiled else xp.asarray(r.value)
             for r in self.results
@@ -158,6 +203,8 @@ class Segment:
         self.steps = tuple(steps)
         self.results = tuple(results)
         self.host = host
+        # The names of registers, if the segment was taken from a program.
+        self.names: Mapping[int, str] = {}
         computed = {register for step in steps for register in step.results}
         reads = sorted({register for step in steps for register in step.reads} - computed)
         # The arguments that change with each call, and weights and constants.
@@ -166,12 +213,86 @@ class Segment:
         self.arguments = self.inputs + self.fixed
         self.releases = _releases(self.steps, self.results)
 
+    def named(self, names: Mapping[int, str]) -> Segment:
+        """Return the same segment, which shows its registers by these names."""
+        segment = copy(self)
+        segment.names = names
+        return segment
+
+    def __repr__(self) -> str:
+        where = "host" if self.host else "device"
+        lines = [f"segment on the {where}: {counted(len(self.steps), 'step')}"]
+        lines += [shortened(f"  {step.text(self.names)}", WIDTH) for step in self.steps[:_SHOWN]]
+        if len(self.steps) > _SHOWN:
+            lines.append(f"  {more_text(len(self.steps) - _SHOWN)}")
+        return "\n".join(printable(line, WIDTH) for line in lines)
+
+    def _repr_html_(self) -> str:
+        where = "host" if self.host else "device"
+        title = f"Segment on the {where}: {counted(len(self.steps), 'step')}"
+        return displayed(title, self.as_table())
+
+    def as_table(self, longest: int = 100_000) -> Html:
+        """Return the steps as a table of at most about `longest` characters."""
+        titles = ("", "results", "step", "from", "node")
+        rows = (_cells(i, step, self.names) for i, step in enumerate(self.steps))
+        count = len(self.steps)
+        return table(titles, rows, total=count, numbers=[0], most=1000, longest=longest)
+
     def replay(self, xp: Backend, *arguments: Any) -> list[Any]:
         """Run the steps one by one. This is a pure function of the arguments."""
         frame: Frame = dict(zip(self.arguments, arguments, strict=True))
-        for step, releases in zip(self.steps, self.releases, strict=True):
-            step.run(xp, frame, releases)
+        run_steps(self.steps, xp, frame, self.releases)
         return [frame[register] for register in self.results]
+
+
+def operand_text(operand: Operand, names: Mapping[int, str]) -> str:
+    """Return an operand's name, or the value of a constant of a few elements."""
+    if isinstance(operand, int):
+        return names.get(operand, f"%{operand}")
+    return content_text(operand.value)
+
+
+def content_text(value: np.ndarray[Any, Any]) -> str:
+    """Return a static value, or only its dtype and shape if it has more than a few elements."""
+    if value.size > 8:
+        return spec_text(Spec(value.shape, value.dtype))
+    return str(value.tolist())
+
+
+def _cells(place: int, step: Step, names: Mapping[int, str]) -> tuple[object, ...]:
+    """Return a step as a row of a table, with the steps of its blocks folded."""
+    call: Html = code(step.call_text(names))
+    for block in step.blocks:
+        lines = [element("div", code(inner.text(names))) for inner in block.steps[:_SHOWN]]
+        lines.append(
+            muted(more_text(len(block.steps) - _SHOWN)) if block.steps[_SHOWN:] else Html()
+        )
+        call = joined([call, fold("block", *lines, note=counted(len(block.steps), "step"))])
+    node = step.node.name or step.node.first_output
+    return place, joined(map(code, step.result_texts(names)), ", "), call, step.origin, muted(node)
+
+
+def run_steps(
+    steps: Sequence[Step],
+    xp: Backend,
+    frame: Frame,
+    releases: Iterable[Sequence[int]] | None = None,
+) -> None:
+    """Run steps one by one, under their names if the library passes names to its compiler."""
+    all_releases = repeat(()) if releases is None else releases
+    if not xp.names_steps:
+        for step, released in zip(steps, all_releases, strict=False):
+            step.run(xp, frame, released)
+        return
+    for step, released, scope in zip(steps, all_releases, scopes_of(steps), strict=False):
+        with xp.named_step(scope):
+            step.run(xp, frame, released)
+
+
+def scopes_of(steps: Sequence[Step]) -> tuple[str, ...]:
+    """Return the names of steps for compilers and profilers, each different from the others."""
+    return unique(step.scope for step in steps)
 
 
 def key_of(segment: Segment) -> Any:

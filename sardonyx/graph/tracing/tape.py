@@ -68,6 +68,8 @@ class Tape:
         self.registers = recorder.registers
         # The registers that are read outside the segments that compute them.
         self.left: set[int] = set()
+        # The path of the functions and subgraphs around the node that is being traced.
+        self.path = ""
         self._frame = self.registers.frame
         self._inferred = inferred
         self._steps: list[Step] = []
@@ -175,7 +177,9 @@ class Tape:
         if any(index is None for index in same):
             blocks = call.blocks if isinstance(call, BodyCall) else ()
             operands += captures_of(blocks)
-            step = Step(node, call, operands, tuple(registers), tuple(specs), blocks)
+            step = Step(
+                node, call, operands, tuple(registers), tuple(specs), blocks, path=self.path
+            )
             self._steps.append(step)
         if call.is_unsized:
             # Shapes depend on data from here on: the rest of the program holds for these shapes.

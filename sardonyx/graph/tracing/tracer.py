@@ -59,6 +59,7 @@ class Traced:
     names: Mapping[str, Named]
     outputs: Sequence[Value]
     registers: Registers
+    source: Source
 
 
 class Tracer:
@@ -95,7 +96,7 @@ class Tracer:
         with spending(self._budget()), to_the_letter(self.source.to_the_letter):
             outputs = self._walk(graph, scope)
             self.tape.finish(outputs)
-        return Traced(self._names.after(self.tape), outputs, self.tape.registers)
+        return Traced(self._names.after(self.tape), outputs, self.tape.registers, self.source)
 
     def _graph(self) -> Graph:
         """Return the graph to walk, with trees folded if weights are the same at each call."""
@@ -139,6 +140,7 @@ class Tracer:
 
     def _walk(self, graph: Graph | Function, scope: Scope) -> list[Value]:
         scope.graph = graph
+        outer_path, self.tape.path = self.tape.path, scope.path
         for node, releases in zip(graph.nodes, graph.last_reads, strict=True):
             for name, value in zip(node.outputs, self.results_of(node, scope), strict=False):
                 if name:
@@ -146,6 +148,7 @@ class Tracer:
                     self._names.note(scope.path + name, value, scope.depth)
             value = None  # Otherwise this variable keeps a value that no node reads any more.
             scope.release(releases)
+        self.tape.path = outer_path
         names = graph.outputs if isinstance(graph, Function) else [o.name for o in graph.outputs]
         return [scope[name] if name else None for name in names]
 

@@ -17,10 +17,12 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
+from sardonyx.display.markup import displayed
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.standard.types import is_string
 from sardonyx.graph.values.kinds import digest, is_finite, is_zero, spec_text, static
 from sardonyx.graph.values.mmap import content, drop_pages
+from sardonyx.graph.values.params_display import Entry, head_of, params_parts, params_text
 
 T = TypeVar("T")
 
@@ -59,7 +61,15 @@ class Params(MutableMapping[str, Any]):
         return len(list(self._store))
 
     def __repr__(self) -> str:
-        return f"<{len(self)} params, {sum(self._store.host(n).nbytes for n in self):,} bytes>"
+        return params_text(self._entries())
+
+    def _repr_html_(self) -> str:
+        entries = self._entries()
+        return displayed(head_of(entries), *params_parts(entries))
+
+    def _entries(self) -> list[Entry]:
+        now = self._store.now()
+        return [Entry(name, self._store.spec(name), now.at_hand) for name in self]
 
     def host(self, name: str) -> np.ndarray[Any, Any]:
         """Return the initializer as a NumPy array, without placing it on the device."""
@@ -249,6 +259,10 @@ class Weights:
     version: int
     static_version: int
 
+    def now(self) -> Weights:
+        """Return the snapshot itself, so that it can stand for the initializers."""
+        return self
+
     @property
     def backend(self) -> Backend:
         """The backend of the arrays."""
@@ -273,6 +287,11 @@ class Weights:
         """Return the initializer where it is on the host, mapped or unaligned."""
         cell = _named(name, self._cells)
         return self.store.to_host(cell) if cell.host is None else cell.host
+
+    def at_hand(self, name: str) -> np.ndarray[Any, Any] | None:
+        """Return the initializer if it is on the host already, mapped or unaligned."""
+        cell = _named(name, self._cells)
+        return cell.device if isinstance(cell.device, np.ndarray) else cell.host
 
     def on_host(self, name: str) -> np.ndarray[Any, Any]:
         """Return the initializer for calls on the host, which compute with it each time."""

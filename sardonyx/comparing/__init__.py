@@ -1,0 +1,1 @@
+"""Two computations of one graph, value by value: where they part, and by how much."""

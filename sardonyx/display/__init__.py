@@ -1,0 +1,1 @@
+"""Tables, folds and bars as HTML for notebooks, and as text for terminals, from plain data."""

@@ -1,0 +1,1 @@
+"""The interactive graph view: plain data in, one page without network out."""

@@ -1,0 +1,1 @@
+"""Measures calls: time, bytes and operations per segment and per node."""

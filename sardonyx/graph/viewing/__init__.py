@@ -1,0 +1,1 @@
+"""Pictures of models and programs, for the graph view."""
