@@ -40,8 +40,11 @@ _WITH_MEMBERS = (
     annotations.PureFunction,
     annotations.Artefact,
     sardonyx.Program,
+    sardonyx.Profile,
     sardonyx.Results,
+    sardonyx.Comparison,
     annotations.Report,
+    annotations.GraphView,
 )
 # Members that only the package itself calls.
 _INTERNAL = ("named",)

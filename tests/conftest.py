@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,10 +16,12 @@ from sardonyx.graph.programs.compiler import MODES, NOW
 from sardonyx.targets.worker import Worker
 from tests.support.strict_backend import StrictBackend
 
-# Each operator has cases for its opsets, dtypes and backends, of which an eighth run by default,
-# and of com.microsoft one in thirty.
-OPS = Path(__file__).parent / "ops"
-ONE_IN_OF_FOLDERS = {OPS / "microsoft": 30, OPS: 8}
+# Each operator has cases for its opsets, dtypes and backends, of which a twelfth run by default,
+# and of com.microsoft one in forty. Compilers of other hardware get every case.
+TESTS = Path(__file__).parent
+ONE_IN_OF_FOLDERS = {TESTS / "ops" / "microsoft": 40, TESTS / "ops": 12, TESTS / "aot": 1}
+# Of any other test with more cases than a few, one in so many.
+FEW, ONE_IN_OF_MANY = 5, 4
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -83,10 +87,22 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of cases that are many and alike leave most to the slow tests; which ones, never changes."""
+    rest = defaultdict[str, list[pytest.Item]](list)
     for item in items:
-        if crc32(item.name.encode()) % _one_in(item):
+        one_in = _one_in(item)
+        if one_in is None:
+            rest[item.nodeid.partition("[")[0]].append(item)
+        elif _number_of(item) % one_in:
+            item.add_marker(pytest.mark.slow)
+    for cases in rest.values():
+        chosen = len(cases) if len(cases) <= FEW else math.ceil(len(cases) / ONE_IN_OF_MANY)
+        for item in sorted(cases, key=_number_of)[chosen:]:
             item.add_marker(pytest.mark.slow)
     _thin_out(config, items)
+
+
+def _number_of(item: pytest.Item) -> int:
+    return crc32(item.name.encode())
 
 
 def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -103,15 +119,14 @@ def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if item in chosen]
 
 
-def _one_in(item: pytest.Item) -> int:
-    """Return n if about one in n of the test's cases runs by default."""
+def _one_in(item: pytest.Item) -> int | None:
+    """Return n if about one in n of the test's cases runs by default; None if that is not said."""
     mark = item.get_closest_marker("sampled")
     if mark is not None:
         return int(mark.args[0])
-    if not hasattr(item, "callspec"):
-        return 1
     parents = item.path.parents
-    return next((one for folder, one in ONE_IN_OF_FOLDERS.items() if folder in parents), 1)
+    one_in = next((one for folder, one in ONE_IN_OF_FOLDERS.items() if folder in parents), None)
+    return one_in if hasattr(item, "callspec") else 1
 
 
 @pytest.fixture(scope="session")

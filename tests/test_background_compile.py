@@ -397,6 +397,7 @@ def test_a_process_waits_for_the_compiler_whoever_started_it() -> None:
     assert are_daemons.get(timeout=PATIENCE_OF_TESTS) is False
 
 
+@pytest.mark.slow
 def test_one_call_is_compiled_for_the_next_process(tmp_path: Path) -> None:
     folder = str(tmp_path / "cache")
     out, _ = run_script(1, cache=folder)

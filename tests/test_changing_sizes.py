@@ -42,7 +42,7 @@ decoder (float[batch, 1, 8] x, float[batch, past, 8] keys, float[batch, past, 8]
 }"""
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_results_are_those_of_programs_of_their_own(name: str) -> None:
     changing = sardonyx.load(model(GRAPHS[name]), backend=PoisonedJax())
@@ -219,6 +219,7 @@ def test_many_inputs_may_share_a_size_that_changes() -> None:
     assert loaded.stats().compiles == 3
 
 
+@pytest.mark.slow
 def test_draws_are_those_of_the_size_itself() -> None:
     body = "noise = RandomNormalLike (x) y = Add (x, noise)"
     changing, plain = (

@@ -51,8 +51,8 @@ def test_a_copy_gives_the_same_and_is_its_own(
     assert not np.array_equal(other(X), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copied", COPIES, ids=WAYS)
-@pytest.mark.sampled(3)
 def test_a_copy_keeps_what_the_model_was_loaded_with(
     copied: Callable[[sardonyx.Model], sardonyx.Model], tmp_path: Path
 ) -> None:

@@ -142,9 +142,9 @@ DAMAGES: list[Damage] = [
 ]
 
 
+@pytest.mark.sampled(27)
 @pytest.mark.parametrize(("backend", "rounds"), [("numpy", 40), ("jax", 8)])
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.sampled(3)
 def test_models_that_mean_something_else(damage: Damage, backend: str, rounds: int) -> None:
     dice = random.Random(damage.__name__ + backend)
     outcomes: Counter[str] = Counter()

@@ -334,6 +334,7 @@ DIFFERED = "attention without cuDNN, whose results differed when it was tried ou
 FAILED = "attention without cuDNN, which failed when it was tried out"
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("is_traced", [False, True])
 @pytest.mark.parametrize("reach", [
     Reach(), Reach(is_causal=True), Reach(lengths=LENGTHS), Reach(True, LENGTHS),

@@ -190,9 +190,9 @@ def all_of(cases: Sequence[RewriteCase]) -> Any:
     return pytest.mark.parametrize("case", [case.parameter() for case in cases])
 
 
+@pytest.mark.sampled(8)
 @all_of([*FUSED, *LEFT])
 @pytest.mark.parametrize("library", [FusingNumpy, FusingJax])
-@pytest.mark.sampled(3)
 def test_what_follows_a_product_goes_with_it(case: RewriteCase, library: type[Backend]) -> None:
     backend, arrays = library(), case.arrays()
     loaded = sardonyx.load(case.model(), backend=backend)

@@ -50,6 +50,7 @@ counts_maps = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @counts_maps
 @pytest.mark.parametrize(
     ("packs", "inside"),
@@ -149,6 +150,7 @@ print(min(faults[3:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an option of the GNU C library")
 @pytest.mark.parametrize(
     "tunables", ["", "glibc.malloc.trim_threshold=1048576:glibc.malloc.mmap_threshold=131072"]
@@ -193,6 +195,7 @@ print(min(counted))
 """
 
 
+@pytest.mark.slow
 def test_memory_that_is_kept_is_not_asked_for_again(tmp_path: Path) -> None:
     run = [sys.executable, "-c", KEPT, str(chain(tmp_path, 8))]
     # Otherwise the system's pages may be large and few.

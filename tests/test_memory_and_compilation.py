@@ -208,6 +208,7 @@ print(loaded(np.ones((2, 5), np.float32)).tolist())
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_takes_what_the_first_compiled(tmp_path: Path) -> None:
     path, folder = tmp_path / "model.onnx", tmp_path / "cache"
     onnx.save(with_biases(9), path)
@@ -311,6 +312,7 @@ def test_aliases_and_donations_are_memory_saved() -> None:
     assert memory.saved_by_aliases == 4000
 
 
+@pytest.mark.slow
 def test_release_gives_all_of_it_back(xp: Backend) -> None:
     loaded = sardonyx.load(OF_WEIGHT, backend=xp)
     loaded.params["w"] = 3 * W.T
@@ -348,6 +350,7 @@ def test_the_cap_is_set_before_jax_starts(tmp_path: Path) -> None:
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "0.25\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"backend": "numpy"}, {"backend": "jax", "jit": False}])
 def test_recordings_that_left_the_cache_are_freed(options: dict[str, Any]) -> None:
     loaded = sardonyx.load(ADD, max_signatures=2, **options)

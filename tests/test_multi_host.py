@@ -105,6 +105,7 @@ def test_two_processes_find_what_one_device_finds(
             assert MATRIX / 2 < facts["resident"] < facts["read"] * 1.1
 
 
+@pytest.mark.slow
 def test_processes_draw_the_same_numbers(tmp_path: Path) -> None:
     proto = model(
         [

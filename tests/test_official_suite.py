@@ -50,6 +50,7 @@ def is_slow(case: Case, backend: Backend) -> bool:
     return backend.compiled and waits
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("case", "backend"), parameters())
 def test_case(
     case: Case, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

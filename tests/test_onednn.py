@@ -349,6 +349,7 @@ def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["libsardonyx_onednn.so"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("environment", "reason"),
     [

@@ -18,9 +18,17 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 TEST_COMMAND = "pip install '.[test]' && pytest"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/architecture.md", "docs/checked.md", "examples/README.md", "docs/jax.md"],
+    [
+        "README.md",
+        "docs/architecture.md",
+        "docs/checked.md",
+        "examples/README.md",
+        "docs/jax.md",
+        "docs/functions.md",
+    ],
 )
 def test_the_code_of_a_page_runs(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

@@ -279,6 +279,7 @@ CROSSED = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("nodes", "most"),
     [

@@ -80,7 +80,7 @@ def by_hand(params: Any, x: Any) -> tuple[Any, Any, Any]:
     return steps * params["scale"][by_channel] + params["bias"][by_channel], mean, var
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("opset", [6, 7, 9, 13, 14, 20])
 def test_training_normalises_by_batch_and_drops_at_random(opset: int) -> None:
     fn, params = sardonyx.to_jax(normalised(opset), training=True)
@@ -177,9 +177,9 @@ def quantized(dtype: Any, *, per_axis: bool, domains: Sequence[str] = ("", "")) 
     return model(nodes, ["x"], ["y"], weights, opset=21)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("per_axis", [False, True])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, ml_dtypes.int4, ml_dtypes.float8_e4m3fn])
-@pytest.mark.sampled(3)
 def test_straight_through_changes_slopes_and_no_value(dtype: Any, per_axis: bool) -> None:
     made = quantized(dtype, per_axis=per_axis)
     plain, params = sardonyx.to_jax(made)

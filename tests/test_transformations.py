@@ -97,6 +97,7 @@ class TestTransformations:
             made.append(out)
         assert_alike(scanned, jax.tree.map(lambda *a: jnp.stack(a), *made))
 
+    @pytest.mark.sampled(4)
     def test_derivatives_forward_backward_and_remade_agree(self, case: Any) -> None:
         fn, params, x = case
         loss = lambda params: total(fn, params, x)  # noqa: E731
@@ -196,6 +197,7 @@ TRANSFORMS: dict[str, tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.usefixtures("mode")
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_derivatives_of_fourier_transforms(name: str) -> None:

@@ -35,6 +35,7 @@ def drawn(shape: tuple[int, ...], axis: int, count: int, seed: int) -> list[Any]
     ]
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("count", [1, 3, 7])
 @pytest.mark.parametrize(("shape", "axis"), CASES)
 def test_both_forms_write_the_same(shape: tuple[int, ...], axis: int, count: int) -> None:
@@ -47,6 +48,7 @@ def test_both_forms_write_the_same(shape: tuple[int, ...], axis: int, count: int
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.slow
 def test_the_derivatives_are_the_same() -> None:
     backend = find("jax", "cpu")
     x, rows, updates = drawn((3, 2, 7, 4), 2, 3, 0)

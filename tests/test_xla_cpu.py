@@ -309,6 +309,7 @@ def test_a_depthwise_convolution_computes_its_input_once() -> None:
 FLOATS = np.array([0, 1, -1, np.nan, np.inf, -np.inf, 2.5, -1e-40, 3e38], np.float32)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "dtype",
     ["float16", "bfloat16", "float32", "float64"]

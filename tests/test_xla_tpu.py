@@ -127,6 +127,7 @@ def test_sums_over_axes_are_those_of_numpy(axes: Any) -> None:
 # -- transforms -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 7, 10, 100, 127, 131, 400, 1000, 1021, 2062, 4096, 10007])
 def test_transforms_are_those_of_numpy(size: int, inverse: bool) -> None:

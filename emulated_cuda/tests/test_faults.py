@@ -110,7 +110,10 @@ def test_a_launch_that_is_too_large(
 
 
 def test_shared_memory_up_to_the_limit_has_to_be_asked_for() -> None:
-    kernel = cupy.RawKernel('extern "C" __global__ void k() {}', "k")
+    # A source of its own: CuPy keeps one function per source, and the function keeps the limit.
+    kernel = cupy.RawKernel(
+        'extern "C" __global__ void ask_for_shared_memory() {}', "ask_for_shared_memory"
+    )
     kernel.max_dynamic_shared_size_bytes = 227 << 10
     kernel((1,), (1,), (), shared_mem=227 << 10)
     with pytest.raises(CUDADriverError, match="CUDA_ERROR_INVALID_VALUE"):

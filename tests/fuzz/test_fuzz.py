@@ -27,6 +27,7 @@ from tests.property.reference import Refused, Session
 # -- graphs of every kind -------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", range(4))
 def test_runtimes_agree_on_random_graphs(part: int) -> None:
     plan = Plan(seed=10, every={NUMPY: 1, ONNXRUNTIME: 1, JAX: 12, STEPS: 40}, shrink=20)

@@ -76,7 +76,7 @@ def assert_near(found: np.ndarray, wanted: np.ndarray, tolerance: float = 2e-6) 
     )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(30)
 @RULES
 @pytest.mark.parametrize("length", [1, 5, 150])
 @pytest.mark.parametrize("options", [{}, {"by_element": True, "one_rate": True}])

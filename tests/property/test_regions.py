@@ -138,7 +138,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(12)
 @versions_of(CASES)
-@pytest.mark.sampled(5)
 def test_regions(op: str, version: int) -> None:
     assert_examples_agree(CASES[op], op, version)
