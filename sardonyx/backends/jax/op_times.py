@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -77,8 +78,12 @@ def op_times() -> Iterator[XlaOpTimes]:
             yield times
         finally:
             jax.profiler.stop_trace()
-        for file in Path(folder).rglob("*.xplane.pb"):
-            times.read(ProfileData.from_file(str(file)))
+        with warnings.catch_warnings():
+            # jaxlib makes a type when the first event is read, and from Python 3.13 on the process
+            # ends where the warning about that type is an error.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            for file in Path(folder).rglob("*.xplane.pb"):
+                times.read(ProfileData.from_file(str(file)))
 
 
 def _operation(event: Any) -> str | None:
