@@ -90,7 +90,7 @@ class SessionSide:
         found = self._as_ort_values(foreign, taken) if foreign else {}
         plain = [n for n in names if n not in foreign]
         if plain:
-            with _explained():
+            with _explained("run this model on these inputs"):
                 found.update(zip(plain, self.session.run(plain, taken), strict=True))
         return found
 
@@ -109,7 +109,7 @@ class SessionSide:
         if not kept:
             return {}
         runtime = _onnxruntime()
-        with _explained():
+        with _explained("run this model on these inputs"):
             values = {name: to_ort_value(array, runtime) for name, array in taken.items()}
             found = self.session.run_with_ort_values(kept, values)
         return {n: from_ort_value(value) for n, value in zip(kept, found, strict=True)}
@@ -149,7 +149,7 @@ class RuntimeSide:
         key = "session.model_external_initializers_file_folder_path"
         options.add_session_config_entry(key, str(self._folder))
         content = proto.SerializeToString()
-        with _explained():
+        with _explained("open this model"):
             session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         side = SessionSide(session)
         side.left_out = self.left_out
@@ -171,16 +171,16 @@ def _onnxruntime() -> Any:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Raise what onnxruntime refuses as an error of this library."""
+def _explained(task: str) -> Iterator[None]:
+    """Raise what onnxruntime refuses to do as an error of this library."""
     try:
         yield
     except SardonyxError:
         raise
     except Exception as error:
         raise InvalidInput(
-            f"onnxruntime cannot run this model: {printable(reason_of(error), 300)}. Compare with "
-            "another backend."
+            f"onnxruntime cannot {task}: {printable(reason_of(error), 300)}. Compare with another "
+            "backend."
         ) from error
 
 

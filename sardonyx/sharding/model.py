@@ -85,7 +85,11 @@ class ShardedModel(OnnxModel, CompiledModel):
 
     @property
     def params(self) -> Mapping[str, jax.Array]:
-        """The weights by name, each with its sharding; functions of `to_jax` take them too."""
+        """The weights by name, each with its sharding.
+
+        A function of `to_jax` takes them as `{**params, **sharded.params}`: its own params also
+        have the single numbers, which are constants here.
+        """
         return MappingProxyType(self._params)
 
     @property
