@@ -212,6 +212,29 @@ class Lent:
         return self._array.__dlpack_device__()
 
 
+class Bare:
+    """Memory with DLPack's methods alone: no shape, no dtype."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._lent = Lent(array)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._lent.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._lent.__dlpack_device__()
+
+
+class Far(Bare):
+    """Bare memory that is on another device, and stays there."""
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise BufferError("the memory is on a device of its own")
+
+    def __dlpack_device__(self) -> Any:
+        return 12, 0
+
+
 def read_only(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     copy = x.copy()
     copy.flags.writeable = False
@@ -236,13 +259,19 @@ LAYOUTS = ["turned", "strided", "reversed", "swapped", "read-only", "unaligned"]
         array_api_strict.asarray,
         jnp.asarray,
         Lent,
+        Bare,
     ],
-    ids=[*LAYOUTS, "list", "tuple", "matrix", "strict", "jax", "lent"],
+    ids=[*LAYOUTS, "list", "tuple", "matrix", "strict", "jax", "lent", "bare"],
 )
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 def test_arrays_of_all_layouts_and_libraries(summing: sardonyx.Model, given: Any) -> None:
     for _ in range(2):
         assert np.asarray(summing(given(X), B)).tolist() == (X + B).tolist()
+
+
+def test_bare_memory_that_no_host_reads(summing: sardonyx.Model) -> None:
+    with pytest.raises(sardonyx.InvalidInput, match=r"'x', a Far .* a device of its own.*pass an"):
+        summing(Far(X), B)
 
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.dlpack import CODES, Exported
+from sardonyx.backends.dlpack import CODES, Exported, on_host
 from sardonyx.backends.dtypes import kind_of
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput, LimitExceeded
@@ -46,11 +46,19 @@ def normalised(value: Any, info: ValueInfo) -> Any:
         return _map_of(value, info)
     if value is None:
         raise InvalidInput(f"The input '{info.name}' ({info}) is None: pass an array.")
+    array = _with_shape(value, info)
+    return _array_of(value, info) if array is None else _checked_array(array, info)
+
+
+def _with_shape(value: Any, info: ValueInfo) -> Any:
+    """Return an array, or what lends its memory, with a shape and a dtype; None for all else."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return _checked_array(value, info)
+        return value
     if hasattr(value, "__cuda_array_interface__"):
-        return _checked_array(_described(value, info), info)
-    return _array_of(value, info)
+        return _described(value, info)
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return _from_dlpack(value, info)
+    return None
 
 
 def _map_of(value: Any, info: ValueInfo) -> Map:
@@ -113,6 +121,18 @@ def _described(value: Any, info: ValueInfo) -> Described:
         raise InvalidInput(
             f"The input '{info.name}', a {type(value).__name__}, has a `__cuda_array_interface__` "
             f"that cannot be read ({first_line(error)}): pass an array."
+        ) from None
+
+
+def _from_dlpack(value: Any, info: ValueInfo) -> Any:
+    """Return the elements of an object that has nothing of an array but DLPack's methods."""
+    try:
+        return on_host(value)
+    except Exception as error:
+        raise InvalidInput(
+            f"The input '{info.name}', a {type(value).__name__} with `__dlpack__` alone, cannot be "
+            f"read on the host ({first_line(error)}): pass an array, as from_dlpack of your "
+            "library returns it."
         ) from None
 
 
