@@ -11,22 +11,13 @@ import pytest
 from onnx import parser
 
 import sardonyx
+from tests.support.named_nodes import TEXT, W, X
 
 pytestmark = pytest.mark.gpu
 
 cupy = pytest.importorskip("cupy", reason="no CuPy; pip install 'sardonyx[cuda]'")
 
 ENCODER = Path(__file__).parents[2] / "examples" / "encoder.onnx"
-X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
-TEXT = """<ir_version: 10, opset_import: ["": 22]>
-g (float[n, 3] x, float[3] w) => (float[n, 3] y, int64[2] shape)
-<float[3] w = {1, 2, 3}> {
-  [mul] h = Mul (x, w)
-  [act_node] act = Relu (h)
-  y = Add (act, x)
-  shape = Shape (x)
-}"""
-W = np.float32([1, 2, 3])
 RELU = np.maximum(X * W, 0)
 OPS = sardonyx.opset(20)
 
