@@ -66,6 +66,29 @@ def test_groups_fold_and_unfold(open_view: Open) -> None:
     assert page.evaluate("graphView.scene.place.size") == folded
 
 
+def test_what_leaves_an_open_group_is_labelled_once(open_view: Open) -> None:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="/first/Relu"),
+        helper.make_node("Cast", ["a"], ["b"], name="/first/Cast", to=TensorProto.INT32),
+        helper.make_node("Cast", ["b"], ["c"], name="/second/Cast", to=TensorProto.FLOAT),
+        helper.make_node("Relu", ["c"], ["y"], name="/second/Relu"),
+    ]
+    graph = helper.make_graph(nodes, "main", ends[:1], ends[1:])
+    model = sardonyx.load(helper.make_model(graph), backend="numpy")
+    page = open_view(model.view(x=(2, 3)))
+    page.click("text=Unfold all")
+    labels = page.evaluate("""() => {
+      const { context } = graphView, { fillText } = context, found = [];
+      graphView.camera.scale = 1;
+      context.fillText = (text) => found.push(text);
+      graphView.paint();
+      context.fillText = fillText;
+      return found;
+    }""")
+    assert labels.count("int32[2, 3]") == 1, labels
+
+
 def test_a_double_click_unfolds_a_group(open_view: Open) -> None:
     page = open_view(view_of(ENCODER))
     page.click("text=Fold all")
@@ -237,6 +260,33 @@ def test_two_views_in_one_notebook_are_apart(browser: Any) -> None:
     assert counts == [len(first.picture.boxes), len(second.picture.boxes)]
     assert page.evaluate("Object.keys(globalThis).filter(n => /graphView|dagre/.test(n))") == []
     assert not page.locator(".sx-no-frame").first.is_visible()
+    page.close()
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_a_frame_follows_the_theme_of_its_notebook(system: str, browser: Any) -> None:
+    """Which need not be the system's, and changes while the notebook is open."""
+    page = browser.new_page(color_scheme=system)
+    themes = "<style>body { color: #111 } body.night { color: #ddd }</style>"
+    view = view_of(MODELS / "mlp_dynamo.onnx")
+    page.set_content(f"{themes}<body>{view._repr_html_()}{view._repr_html_()}</body>")
+    page.wait_for_function("sardonyxFrames.size === 2")
+    first, second = page.frames[1:]
+    has = "theme => document.documentElement.dataset.theme === theme"
+    for frame in (first, second):
+        frame.wait_for_function(has, arg="light")
+    page.evaluate("document.body.className = 'night'")
+    for frame in (first, second):
+        frame.wait_for_function(has, arg="dark")
+    second.evaluate("document.getElementById('theme').click()")
+    page.evaluate("document.body.className = ''")
+    first.wait_for_function(has, arg="light")
+    page.evaluate("document.body.className = 'night'")
+    first.wait_for_function(has, arg="dark")
+    assert second.evaluate(has, "light")  # what its reader chose
+    page.evaluate("document.querySelector('iframe').remove()")
+    page.evaluate("document.body.className = ''")
+    page.wait_for_function("sardonyxFrames.size === 1")
     page.close()
 
 

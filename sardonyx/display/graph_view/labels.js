@@ -48,13 +48,15 @@ export function textOf(graph, edge) {
 }
 
 export function paintLabels(view, edges, taken) {
-  const { context: c, graph, palette, selected } = view;
+  const { context: c, graph, scene, palette, selected } = view;
   c.font = FONTS.text;
   c.textBaseline = "middle";
+  // What leaves an open group has its label inside, at the member that computes it.
+  const isToldInside = ({ item }) => scene.place.get(item)?.isFrame && graph.items[item].node === null;
   const told = new Set();
   for (const { edge, points } of edges) {
     const key = `${edge.from.item}/${[...edge.values].join()}`;
-    if (edge.from.port || told.has(key)) continue;
+    if (edge.from.port || isToldInside(edge.from) || told.has(key)) continue;
     told.add(key);
     const isNear = edge.from.item === selected || edge.to.item === selected;
     const text = textOf(graph, edge), start = points[0], down = points[1].y >= start.y;

@@ -10,6 +10,7 @@ import { paint } from "./painter.js";
 import { fillPanel } from "./panel.js";
 import { buildScene } from "./scene.js";
 import { searchBox } from "./search.js";
+import { Theme } from "./theme.js";
 
 // Boxes that are laid out at first: as many as a reader takes in.
 const MOST_AT_FIRST = 60;
@@ -30,11 +31,9 @@ class View {
     this.camera = new Camera(this.canvas, () => this.repaint());
     this.unfoldAtFirst();
     this.scene = buildScene(this.graph, this.levels);
-    this.dark = matchMedia("(prefers-color-scheme: dark)");
-    this.theme = data.theme ?? null;
-    this.dark.addEventListener("change", () => this.setTheme(this.theme));
+    this.theme = new Theme(() => this.recolour());
     this.fillBar();
-    this.setTheme(this.theme);
+    this.recolour();
     listen(this);
     new ResizeObserver(() => this.resized()).observe(this.canvas);
   }
@@ -172,7 +171,7 @@ class View {
   fillBar() {
     const { graph } = this, total = graph.items[graph.root].total;
     const modes = modesOf(graph).map((mode) => element("option", { value: mode }, mode));
-    const choose = element("select", { id: "colour", onchange: (event) => { this.colours.mode = event.target.value; this.setTheme(this.theme); } }, ...modes);
+    const choose = element("select", { id: "colour", onchange: (event) => { this.colours.mode = event.target.value; this.recolour(); } }, ...modes);
     document.getElementById("bar").append(
       element("span", { className: "title", title: graph.title }, graph.title),
       element("span", { className: "count" }, `${total.toLocaleString("en")} nodes`),
@@ -181,7 +180,7 @@ class View {
       this.button("Fold all", "Fold all (c)", () => this.openAll(false)),
       this.button("Unfold all", "Unfold all (e)", () => this.openAll(true)),
       this.button("About", "About the model", () => this.select(graph.root)),
-      this.button("Theme", "Light or dark", () => this.setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"), "theme"),
+      this.button("Theme", "Light or dark", () => { this.theme.toggle(); this.recolour(); }, "theme"),
       this.button("?", "Keys (?)", () => this.help()),
     );
     document.getElementById("zoom").append(
@@ -201,9 +200,8 @@ class View {
     help.hidden = !help.hidden;
   }
 
-  setTheme(theme) {
-    this.theme = theme;
-    document.documentElement.dataset.theme = theme ?? (this.dark.matches ? "dark" : "light");
+  recolour() {
+    document.documentElement.dataset.theme = this.theme.name;
     this.palette = readPalette();
     const entries = this.colours.legend(this.palette).map(([colour, name]) => {
       const sample = element("i");

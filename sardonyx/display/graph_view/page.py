@@ -26,6 +26,7 @@ SCRIPTS = (
     "panel.js",
     "search.js",
     "keyboard.js",
+    "theme.js",
     "main.js",
 )
 _IMPORTS = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
@@ -63,6 +64,12 @@ def in_script(data: Any) -> str:
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
+
+
+@cache
+def notebook_script() -> str:
+    """Return the script that tells frames in a notebook whether its theme is light or dark."""
+    return f"<script>{_asset('notebook.js')}</script>"
 
 
 @cache

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from sardonyx.display.folding import fold
-from sardonyx.display.graph_view.page import page
+from sardonyx.display.graph_view.page import notebook_script, page
 from sardonyx.display.graph_view.picture import Picture
 from sardonyx.display.markup import Html, element, muted
 
@@ -93,8 +93,9 @@ class GraphView:
         inner = self.html.replace("&", "&amp;").replace("'", "&#39;")
         title = html.escape(f"Graph of {self.picture.title}")
         return (
-            f"{_WITHOUT_FRAME}"
-            f'<iframe title="{title}" loading="lazy" sandbox="allow-scripts allow-downloads" '
+            f"{_WITHOUT_FRAME}{notebook_script()}"
+            f'<iframe class="sx-graph" title="{title}" loading="lazy" '
+            'sandbox="allow-scripts allow-downloads" '
             f'style="width:100%;height:{self.height}px;border:0;border-radius:8px" '
             f"srcdoc='{inner}'></iframe>"
         )
