@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import pytest
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
 from sardonyx.backends.jax.xla_tpu import (
+    appending,
     convolution,
     division,
     elimination,
@@ -26,6 +28,51 @@ pytestmark = pytest.mark.sampled(3)
 def _wide() -> Any:
     with jax.enable_x64(True):
         yield
+
+
+# -- one more row ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize("axis", [0, 1, -2, -1])
+def test_an_appended_row_has_the_bits_of_a_concatenation(axis: int, count: int, dtype: Any) -> None:
+    shape = [2, 3, 4, 5]
+    draw = np.random.default_rng(0).standard_normal
+    parts = []
+    for size in (count, 1):
+        shape[axis] = size
+        parts.append(draw(shape).astype(jnp.dtype(dtype)))
+    for part in parts:
+        part.reshape(-1)[:3] = np.array([np.nan, np.inf, -0.0])[: part.size]
+    assert appending.is_appending(parts, axis)
+    result = np.asarray(appending.appended(*parts, axis=axis))
+    assert result.tobytes() == np.concatenate(parts, axis=axis).tobytes()
+
+
+def test_derivatives_of_an_appended_row() -> None:
+    rows, row = (np.random.default_rng(0).standard_normal((2, n, 3)) for n in (4, 1))
+    slope = np.random.default_rng(1).standard_normal((2, 5, 3))
+    append = functools.partial(appending.appended, axis=1)
+    _, backward = jax.vjp(append, rows, row)
+    for found, expected in zip(backward(slope), np.split(slope, [4], axis=1), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(jax.vmap(append)(rows[None], row[None])[0], append(rows, row))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtypes", "axis"),
+    [
+        ([(2, 4, 3), (2, 2, 3)], ["float32"] * 2, 1),
+        ([(2, 4, 3), (2, 1, 3), (2, 1, 3)], ["float32"] * 3, 1),
+        ([(4, 3), (1, 3)], ["float32"] * 2, 0),
+        ([(2, 4, 3), (2, 1, 3)], ["float32", "float16"], 1),
+        ([(2, 4, 3), (2, 1, 3)], ["int64"] * 2, 1),
+    ],
+)
+def test_what_is_concatenated_as_before(shapes: Any, dtypes: Any, axis: int) -> None:
+    parts = [jnp.ones(s, d) for s, d in zip(shapes, dtypes, strict=True)]
+    assert not appending.is_appending(parts, axis)
 
 
 # -- division -------------------------------------------------------------------------------------

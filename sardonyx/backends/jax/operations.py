@@ -137,7 +137,9 @@ class JaxOperations(OnDevice):
             starts = range(0, len(arrays), MOST_JOINED)
             parts = [jnp.concat(arrays[i : i + MOST_JOINED], axis=axis) for i in starts]
             arrays = lax.optimization_barrier(parts)
-        return jnp.concat(arrays, axis=axis)
+        if self.has_one_form:
+            return jnp.concat(arrays, axis=axis)
+        return elsewhere.concat(arrays, axis)
 
     # An index that is out of range reads the nearest element; libraries that can raise an error do.
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.xla_tpu import convolution, division, elimination, products
+from sardonyx.backends.jax.xla_tpu import appending, convolution, division, elimination, products
 from sardonyx.backends.jax.xla_tpu import fourier as fourier_form
 
 WIDE_INTEGERS = ("int64", "uint64")
@@ -61,6 +61,14 @@ def integer_convolution(
 ) -> Any:
     """The convolution of padded 8-bit integers in int32, as (N, groups, M / groups, places)."""
     return _chosen(partial(convolution.by_instructions, layout=layout), general, x, weight)
+
+
+def concat(arrays: Any, axis: int) -> Any:
+    """The arrays one after the other."""
+    if not appending.is_appending(arrays, axis):
+        return jnp.concat(arrays, axis=axis)
+    forms = partial(appending.appended, axis=axis), lambda *parts: jnp.concat(parts, axis=axis)
+    return _chosen(*forms, *arrays)
 
 
 def det(x: Any) -> Any:
