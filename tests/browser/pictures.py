@@ -81,8 +81,8 @@ def draw(folder: Path = FOLDER) -> None:
                 page.set_content(html_of(objects))
                 page.evaluate(FOLD_GRAPHS)
                 drawn = Image.open(BytesIO(page.screenshot(full_page=True))).convert("RGB")
-                # A palette makes the file a third as large.
-                drawn.quantize(48).save(folder / f"{name}_{theme}.png", optimize=True)
+                # A palette makes the file half as large; one of fewer colours merges the kinds'.
+                drawn.quantize().save(folder / f"{name}_{theme}.png", optimize=True)
                 page.close()
         browser.close()
 
