@@ -9,13 +9,13 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import sardonyx
 from sardonyx.display.graph_view.view import GraphView
 from tests.browser.conftest import MODELS
+from tests.browser.pictures import write
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "graph_view"
 SIZE = {"width": 1200, "height": 760}
@@ -43,7 +43,6 @@ def views(networks: Path) -> Iterator[tuple[str, GraphView, str]]:
 
 def draw(networks: Path, folder: Path = FOLDER) -> None:
     """Write a picture per network and theme."""
-    from PIL import Image  # noqa: PLC0415
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,9 +57,7 @@ def draw(networks: Path, folder: Path = FOLDER) -> None:
                 page.wait_for_function("globalThis.graphView?.painted")
                 page.evaluate(SHOW, shown)
                 page.wait_for_timeout(SETTLED)
-                drawn = Image.open(BytesIO(page.screenshot())).convert("RGB")
-                # A palette makes the file half as large; one of fewer colours merges the kinds'.
-                drawn.quantize().save(folder / f"{name}_{theme}.png", optimize=True)
+                write(page.screenshot(), folder / f"{name}_{theme}.png")
                 page.close()
         browser.close()
 

@@ -66,7 +66,6 @@ def html_of(objects: dict[str, object]) -> str:
 
 def draw(folder: Path = FOLDER) -> None:
     """Write a picture per page, light and dark."""
-    from PIL import Image  # noqa: PLC0415
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,11 +79,16 @@ def draw(folder: Path = FOLDER) -> None:
                 page = browser.new_page(viewport=size, color_scheme=theme)
                 page.set_content(html_of(objects))
                 page.evaluate(FOLD_GRAPHS)
-                drawn = Image.open(BytesIO(page.screenshot(full_page=True))).convert("RGB")
-                # A palette makes the file half as large; one of fewer colours merges the kinds'.
-                drawn.quantize().save(folder / f"{name}_{theme}.png", optimize=True)
+                write(page.screenshot(full_page=True), folder / f"{name}_{theme}.png")
                 page.close()
         browser.close()
+
+
+def write(screenshot: bytes, path: Path) -> None:
+    """Write a picture with a palette of 256 colours, which makes the file half as large."""
+    from PIL import Image  # noqa: PLC0415
+
+    Image.open(BytesIO(screenshot)).convert("RGB").quantize().save(path, optimize=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""One more row after many, as a cache grows by a token.
+"""One row appended to many, as when a cache grows by a token.
 
 Where the row comes out of a part of a larger array, as keys do of a joined product, XLA:TPU copies
-the whole cache twice: once into a longer array that it clears, once with the row in its place. A
-choice by position is one pass, and XLA joins it with what reads the result.
+the whole cache twice: once into a longer array that it clears, once with the row in its place.
+Choosing at each position between the cache and the row is one pass, and XLA joins it with what
+reads the result.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-# Types of which TPUs compute with whole numbers of bytes, without pairs.
+# Types in which caches are kept, and which TPUs need not divide into pairs.
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
