@@ -44,6 +44,9 @@ class Backend(Operations):
     embeds_up_to: ClassVar[int] = 0
     # Vectors of up to this many bytes are passed together: each argument costs time at a call.
     packs_up_to: ClassVar[int] = 0
+    # Whether matrices of so few bytes are, too, and as few as two arrays. A program then copies
+    # them out at each call.
+    packs_matrices: bool = False
     # Whether it may have its own kernels for products with an epilogue.
     fuses: bool = False
     # Whether calls wait for the compiler, unless the caller chooses.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -22,8 +21,11 @@ def in_input_order(
         return list(inputs)
     # Other mappings may have a value for any name.
     if type(named) is dict and not inputs and len(named) == len(infos):
-        with suppress(KeyError):  # The names are looked at below.
+        # Each call comes here: contextlib.suppress takes ten times as long.
+        try:
             return [named[info.name] for info in infos]
+        except KeyError:
+            pass  # The names are looked at below.
     names = {info.name: None for info in infos}
     values = by_name(infos, inputs, named)
     if unknown := [name for name in values if name not in names]:

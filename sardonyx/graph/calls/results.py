@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -65,13 +65,15 @@ def on_host(output: Any, backend: Backend) -> Any:
     """Convert an output to NumPy arrays."""
     if type(output) is np.ndarray:
         return output
+    if type(output) in NESTED:
+        return as_dicts(map_arrays(partial(_array_on_host, backend), output))
+    return _array_on_host(backend, output)
 
-    def host(array: Any) -> Any:
-        if isinstance(array, Static):
-            return array.value
-        return fetched(array, backend) if backend.owns(array) else array
 
-    return as_dicts(map_arrays(host, output)) if type(output) in NESTED else host(output)
+def _array_on_host(backend: Backend, array: Any) -> Any:
+    if isinstance(array, Static):
+        return array.value
+    return fetched(array, backend) if backend.owns(array) else array
 
 
 def _restored(names: tuple[str, ...], values: Sequence[Any]) -> Results:

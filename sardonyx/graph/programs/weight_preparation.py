@@ -38,7 +38,8 @@ from sardonyx.ops.definition import OnBackend
 from sardonyx.ops.fused_products import packed, packed_product, product_chain
 from sardonyx.ops.microsoft.unpacking import UNPACKS
 
-# Minimum number of small arrays that are passed in one buffer.
+# Minimum number of small arrays that are passed in one buffer; where a copy costs less than an
+# argument, it is two.
 FEWEST_PACKED = 4
 # Packed arrays begin at multiples of this many elements, which suits vector units.
 ALIGNMENT = 16
@@ -293,7 +294,7 @@ def bind(
     prepared = groups_of(ahead, computed, fixed, specs)
     into_kernels = _read_by_kernels(rest)
     packable = [register for register in segment.fixed if register not in into_kernels]
-    packs = _packs(packable, specs, backend.packs_up_to)
+    packs = _packs(packable, specs, backend)
     packed = {register for pack in packs for register in pack.registers}
     loose = tuple(register for register in segment.fixed if register not in packed)
     used = {*segment.fixed, *(register for group in prepared for register in group.fixed)}
@@ -372,20 +373,26 @@ def _is_whole_kernel(call: Call) -> bool:
     return bool(call.attributes.get("epilogue", NOTHING) == NOTHING)
 
 
-def _packs(registers: Sequence[int], specs: Mapping[int, Spec], up_to: int) -> tuple[Pack, ...]:
+def _packs(
+    registers: Sequence[int], specs: Mapping[int, Spec], backend: Backend
+) -> tuple[Pack, ...]:
+    fewest = 2 if backend.packs_matrices else FEWEST_PACKED
     small: dict[str, list[int]] = {}
     for register in registers:
-        if _is_small_vector(specs[register], up_to):
+        if _is_small(specs[register], backend):
             small.setdefault(specs[register].dtype.name, []).append(register)
     return tuple(
         Pack(tuple(each), tuple(specs[r].shape for r in each), specs[each[0]].dtype)
         for each in small.values()
-        if len(each) >= FEWEST_PACKED
+        if len(each) >= fewest
     )
 
 
-def _is_small_vector(spec: Spec, up_to: int) -> bool:
-    """Whether an array is like a bias or a scale. XLA would first copy matrices out of a pack."""
-    if not 0 < size_of(spec) <= up_to or max(spec.shape, default=1) != math.prod(spec.shape):
+def _is_small(spec: Spec, backend: Backend) -> bool:
+    """Whether an array is so small that it is passed in one buffer with others."""
+    if not 0 < size_of(spec) <= backend.packs_up_to:
+        return False
+    is_vector = max(spec.shape, default=1) == math.prod(spec.shape)
+    if not is_vector and not backend.packs_matrices:
         return False
     return spec.dtype.kind in "fiub" or spec.dtype == bfloat16
