@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
@@ -27,6 +28,7 @@ from sardonyx.exporting.api import load_exported
 from sardonyx.exporting.archive import is_archive
 from sardonyx.graph.buckets.sizes import AUTOMATIC, Sizes
 from sardonyx.graph.checking.audit import audit
+from sardonyx.graph.ir import Graph
 from sardonyx.graph.loading.custom_ops import with_ops
 from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.loading.read import Readable, read_model
@@ -37,9 +39,11 @@ from sardonyx.graph.programs.compiler import MODES
 from sardonyx.graph.standard.schema import newest_version
 from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
 from sardonyx.limits import Limits
+from sardonyx.logs import Log
 from sardonyx.ops.definition import Op
 from sardonyx.progress import compiling
 
+_LOG = Log("loading")
 # Of one operator: Split has the most, one for each part.
 MOST_OUTPUTS = 2**16
 
@@ -178,6 +182,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         )
         _set_memory("jax", memory_fraction, retains=retain_freed_memory)
         return load_exported(source, backend, device)
+    start = time.perf_counter()
     bare = load_source(*read_model(source))
     bare = replace(bare, limits=limits, rewrites=bool(rewrites), to_the_letter=strict is True)
     loaded = with_ops(bare, ops)
@@ -199,7 +204,15 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         checked=checked,
         compile=compile,
     )
-    return audited(Model(loaded, chosen if jit else chosen.uncompiled(), options))
+    model = audited(Model(loaded, chosen if jit else chosen.uncompiled(), options))
+    _note_loaded(loaded.graph, model.backend, time.perf_counter() - start)
+    return model
+
+
+def _note_loaded(graph: Graph, backend: str, seconds: float) -> None:
+    size = f"{len(graph.nodes):,} nodes, {len(graph.initializers):,} initializers"
+    text, name = "Loaded %s for %s in %.3f s: %s.", graph.name or "graph"
+    _LOG.info(text, name, backend, seconds, size, backend=backend, seconds=seconds)
 
 
 def _refuse_for_archives(**options: Any) -> None:

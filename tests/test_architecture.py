@@ -24,6 +24,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
     "version",
     "printable",
+    "logs",
     "display",
     "errors",
     "arguments",

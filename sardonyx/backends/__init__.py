@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,10 +19,12 @@ from sardonyx.arguments import check_fraction
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST
 from sardonyx.errors import BackendUnavailable, InvalidInput
+from sardonyx.logs import Log
 
 if TYPE_CHECKING:
     from sardonyx.backends.other import OtherBackend
 
+_LOG = Log("backends")
 _CLASSES = {
     "jax": ("sardonyx.backends.jax.backend", "JaxBackend"),
     "cupy": ("sardonyx.backends.cupy.backend", "CupyBackend"),
@@ -59,9 +61,13 @@ def find(name: str | None = None, device: object = None) -> Backend:
     reasons = []
     for candidate in (name,) if name else _CHOICE[kind]:
         try:
-            return _on(candidate, kind, index)
+            found = _on(candidate, kind, index)
         except BackendUnavailable as error:
             reasons.append(str(error))
+            continue
+        if name is None:
+            _note_choice(candidate, f"which has the device {device!r}", reasons)
+        return found
     raise BackendUnavailable(" ".join(reasons))
 
 
@@ -110,12 +116,22 @@ def _library(kind: Any) -> str | None:
 
 def _best() -> str:
     """The library that has an accelerator here; otherwise JAX, which compiles."""
-    present = []
-    for library in _installed(("jax", "cupy")):
+    present: list[str] = []
+    reasons: list[str] = []
+    for library in _installed(("jax", "cupy"), reasons):
         if library.has_accelerator():
+            _note_choice(library.name, "which has an accelerator here", reasons)
             return library.name
         present.append(library.name)
-    return "jax" if "jax" in present else "numpy"
+        reasons.append(f"The backend {library.name!r} finds no GPU or TPU here")
+    best = "jax" if "jax" in present else "numpy"
+    _note_choice(best, "the best one on a CPU", reasons)
+    return best
+
+
+def _note_choice(name: str, reason: str, against_others: Sequence[str]) -> None:
+    others = "".join(f" {text.rstrip('.')}." for text in against_others)
+    _LOG.info("Chose the backend %r, %s.%s", name, reason, others, backend=name)
 
 
 def _on(name: str, kind: str | None, index: int | None) -> Backend:
@@ -143,11 +159,19 @@ def _parsed(device: str) -> tuple[str, int | None]:
     return _KINDS[kind], int(index) if colon else None
 
 
-def _installed(names: Iterable[str]) -> Iterator[type[Backend]]:
-    """The classes of the libraries that are installed, each imported when it is its turn."""
+def _installed(names: Iterable[str], reasons: list[str] | None = None) -> Iterator[type[Backend]]:
+    """The classes of the libraries that are installed, each imported when it is its turn.
+
+    `reasons` gets why others are not.
+    """
     for name in names:
-        with suppress(BackendUnavailable):
-            yield _class(name)
+        try:
+            library = _class(name)
+        except BackendUnavailable as error:
+            if reasons is not None:
+                reasons.append(str(error))
+            continue
+        yield library
 
 
 def _class(name: str) -> type[Backend]:

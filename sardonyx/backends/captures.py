@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from itertools import count
+from logging import DEBUG, INFO
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet, WeakValueDictionary
+
+from sardonyx.logs import Log
+
+_LOG = Log("compiling")
 
 # A model holds at most so many graphs. Beyond, the least recently used one goes, unless one of the
 # last so many replays was its own: more segments than graphs would else be captured at each call.
@@ -42,6 +47,8 @@ class Captures:
     def note(self, reason: str) -> None:
         with self._lock:
             self.refused[reason] = self.refused.get(reason, 0) + 1
+        level = INFO if self.refused[reason] == 1 else DEBUG
+        _LOG.log(level, "A segment is not captured as a graph: %s.", reason, reason=reason)
 
     def turn(self) -> int:
         """Return a number that is greater than all before."""

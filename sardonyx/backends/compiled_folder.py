@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -38,6 +39,10 @@ class CompiledFolder:
 
     def __reduce__(self) -> Any:
         return type(self), (self.entries.path,)
+
+    @property
+    def path(self) -> Path:
+        return self.entries.path
 
     def libraries(self) -> Mapping[str, str]:
         """The versions of the libraries that record and compile programs for the backend."""

@@ -41,6 +41,8 @@ class Executable:
     costs: Callable[[], Costs] | None = None
     # Why the usual options of the compiler did not do, if so.
     workaround: str | None = None
+    # Whether it came from a cache, without a compile.
+    is_stored: bool = False
     # The compiler's listing of the compiled program.
     listing: Callable[[], str] | None = None
     # The names of the steps in that listing, if this process compiled it. Equal segments share an

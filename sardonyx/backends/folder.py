@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Protocol
 
 
 class Folder(Protocol):
     """Bytes by name, for processes with this version of the package on a machine like this."""
+
+    @property
+    def path(self) -> Path:
+        """Where the entries are."""
 
     @property
     def dataclasses(self) -> tuple[type[Any], ...]:

@@ -20,6 +20,11 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 
 from sardonyx.errors import InvalidInput
+from sardonyx.logs import Log, Once
+
+_LOG = Log("cache")
+_DAMAGED = "Removed the entry %.12s of %s, which cannot be trusted: %s."
+_UNUSABLE = "The cache %s cannot be %s, and calls go on without it: %s."
 
 # The least recently used entries are removed when all of them have more bytes than this.
 MOST_BYTES = 2**32
@@ -63,6 +68,8 @@ class PrivateFolder:
     def __init__(self, folder: Any, *, most_bytes: int = MOST_BYTES) -> None:
         self.path = path_of(folder)
         self.most_bytes = most_bytes
+        # Why it could not be read or written.
+        self._failures = Once()
         try:
             with self._opened(makes=True):
                 pass
@@ -82,12 +89,15 @@ class PrivateFolder:
         """An entry with its open file, for as long as the context; damaged ones are removed."""
         handle = entry = None
         try:
-            with suppress(OSError, ValueError, InvalidInput), self._opened() as folder:
-                flags = os.O_RDONLY | _CAREFULLY
-                handle = os.open(self._at(folder, name), flags, dir_fd=folder)
-                entry = _whole(handle, name)
-                if entry is None:
-                    self._remove(folder, name)
+            try:
+                with self._opened() as folder:
+                    flags = os.O_RDONLY | _CAREFULLY
+                    handle = os.open(self._at(folder, name), flags, dir_fd=folder)
+                    entry = self._checked(folder, handle, name)
+            except FileNotFoundError:
+                pass
+            except (OSError, ValueError, InvalidInput) as error:
+                self._note_failure("read", error)
             yield entry
         finally:
             if handle is not None:
@@ -102,11 +112,17 @@ class PrivateFolder:
 
     def write(self, name: str, content: bytes) -> None:
         """Write an entry; on a full or a read-only disk there is none, never a part of one."""
-        if len(content) + _SEAL.size > self.most_bytes:
+        size, path = len(content), str(self.path)
+        if size + _SEAL.size > self.most_bytes:
+            _LOG.info("%s is too small for an entry of %d bytes.", path, size, path=path)
             return
-        with suppress(OSError, ValueError, InvalidInput), self._opened(makes=True) as folder:
-            self._write(folder, name, content)
-            self._trim(folder)
+        try:
+            with self._opened(makes=True) as folder:
+                self._write(folder, name, content)
+                _LOG.debug("Wrote the entry %.12s, of %d bytes, to %s.", name, size, path)
+                self._trim(folder)
+        except (OSError, ValueError, InvalidInput) as error:
+            self._note_failure("written", error)
 
     # -- on an open folder ------------------------------------------------------------------------
 
@@ -130,6 +146,23 @@ class PrivateFolder:
             yield handle
         finally:
             os.close(handle)
+
+    def _checked(self, folder: int | None, handle: int, name: str) -> Entry | None:
+        """The entry in an open file; a damaged one is removed."""
+        entry = _whole(handle, name)
+        if isinstance(entry, Entry):
+            return entry
+        self._remove(folder, name)
+        path = str(self.path)
+        _LOG.warning(_DAMAGED, name, path, entry, entry=name, path=path, reason=entry)
+        return None
+
+    def _note_failure(self, what: str, error: Exception) -> None:
+        """Log why the folder cannot be read or written, once for each reason."""
+        reason = str(error) if isinstance(error, InvalidInput) else _reason(error, self.path)
+        if self._failures.is_new((what, reason)):
+            path = str(self.path)
+            _LOG.warning(_UNUSABLE, path, what, reason.rstrip("."), path=path, reason=reason)
 
     def _at(self, folder: int | None, name: str) -> str:
         """How to name an entry beside the folder's handle."""
@@ -177,6 +210,7 @@ class PrivateFolder:
             if total <= self.most_bytes:
                 return
             self._remove(folder, name)
+            _LOG.debug("Removed the entry %.12s of %s, which is full.", name, str(self.path))
             total -= size
 
 
@@ -260,15 +294,19 @@ def _reason(error: Exception, path: Path) -> str:
 # -- files ----------------------------------------------------------------------------------------
 
 
-def _whole(handle: int, name: str) -> Entry | None:
-    """The entry in an open file, if it is private and unchanged; also note that it was used."""
+def _whole(handle: int, name: str) -> Entry | str:
+    """The entry in an open file, or why it is not private or has changed; note that it was used."""
     status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or not _is_private(status) or status.st_size < _SEAL.size:
-        return None
+    if not stat.S_ISREG(status.st_mode):
+        return "it is not a file"
+    if not _is_private(status):
+        return "another user owns it or can write to it"
+    if status.st_size < _SEAL.size:
+        return "it is too short"
     with open(handle, "rb", closefd=False) as file:
         content = file.read(status.st_size - _SEAL.size)
         if file.read() != _seal(name, content):
-            return None
+            return "its checksum is wrong"
     if os.utime in os.supports_fd:
         with suppress(OSError):  # It is on a read-only file system.
             os.utime(handle, ns=(time.time_ns(), status.st_mtime_ns))

@@ -17,6 +17,7 @@ from sardonyx.backends.cupy.graph_memory import Allocation, GraphMemory, NotCapt
 from sardonyx.backends.fusion.arenas import Arena
 from sardonyx.backends.fusion.program import Program
 from sardonyx.backends.fusion.steps import UnexpectedArray
+from sardonyx.logs import postponed
 
 
 class CapturedSegment:
@@ -91,7 +92,7 @@ def _allocator() -> Any:
 def _recorded(program: Program, arrays: Sequence[Any], arena: Arena) -> tuple[Any, list[Any]]:
     """Return the graph of a program's work, and the program's values."""
     stream = cupy.cuda.Stream(non_blocking=True)
-    with CAPTURING, stream:
+    with postponed(), CAPTURING, stream:
         # In the mode in which this thread and others may allocate memory.
         stream.begin_capture(runtime.streamCaptureModeRelaxed)
         try:

@@ -5,6 +5,7 @@ Without a cache, CuPy keeps them in its own folder, and does not check who may w
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from ctypes import c_size_t
 from functools import cache
@@ -18,6 +19,9 @@ from sardonyx.backends.compiled_folder import CompiledFolder, common_libraries, 
 from sardonyx.backends.cupy.cublas import Unavailable, loaded
 from sardonyx.backends.cupy.cudnn.frontend import frontend
 from sardonyx.backends.fusion.kernel_source import KernelSource
+from sardonyx.logs import Log
+
+_LOG = Log("kernels")
 
 # Takes the numbers of blocks and of threads, and the arrays.
 Kernel = Callable[[tuple[int], tuple[int], tuple[Any, ...]], None]
@@ -46,8 +50,9 @@ class KernelFolder(CompiledFolder):
         if code is not None:
             try:
                 return _on_device(code, source.name, device.id)
-            except cupy.cuda.driver.CUDADriverError:
-                pass  # The driver has changed and does not take it any more.
+            except cupy.cuda.driver.CUDADriverError as error:
+                # The driver has changed and does not take it any more.
+                _LOG.info("CUDA refuses a cached kernel, which is compiled again: %s.", str(error))
         code = _compiled(source.source, device.compute_capability)
         self.entries.write(file, code)
         return _on_device(code, source.name, device.id)
@@ -56,8 +61,10 @@ class KernelFolder(CompiledFolder):
 @cache
 def kernel_of_cupys(source: str, name: str) -> Kernel:
     """Return a kernel for any device, the same one for equal sources, by way of CuPy's folder."""
+    start = time.perf_counter()
     kernel = cupy.RawKernel(source, name, OPTIONS)
     kernel.compile()
+    _LOG.debug("CuPy compiled or loaded kernel %s in %.3f s.", name, time.perf_counter() - start)
     found: Kernel = kernel
     return found
 
@@ -66,7 +73,9 @@ def kernel_of_cupys(source: str, name: str) -> Kernel:
 def _compiled(source: str, architecture: str) -> bytes:
     """Return what NVRTC makes of a source, as the bytes of a file that CUDA loads."""
     options = (*assemble_cupy_compiler_options(OPTIONS), *AS_CUPYS)
+    start = time.perf_counter()
     code, _ = compiler.compile_using_nvrtc(source, options, architecture, cache_in_memory=True)
+    _LOG.debug("NVRTC compiled a kernel in %.3f s.", time.perf_counter() - start)
     return bytes(code)
 
 

@@ -6,7 +6,7 @@ NVIDIA documents neither what its ReLU does with NaN, nor how exact its GELU is.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import cupy
@@ -33,10 +33,11 @@ def epilogues_of(dtype: np.dtype[Any], device: int) -> frozenset[str]:
                 if _is_right(dtype, activation):
                     found.add(activation)
                 else:
-                    LOG.info("cuBLASLt's %s of %s differs from the graph's", activation, dtype)
+                    LOG.info("cuBLASLt's %s of %s differs from the graph's", activation, str(dtype))
             except Exception as error:
                 # Whatever the reason is, CuPy's own kernels compute the epilogue.
-                LOG.info("cuBLASLt computes no %s of %s: %s", activation, dtype, error)
+                words = activation, str(dtype), partial(str, error)
+                LOG.info("cuBLASLt computes no %s of %s: %s", *words)
     return frozenset(found)
 
 

@@ -6,7 +6,7 @@ trial finds other differences: of scales, layouts, infinities, NaN and numbers t
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import cupy
@@ -44,7 +44,7 @@ def _is_computed(kind: Float8) -> bool:
         LOG.info("cuBLASLt's %s differ from those of float32", title)
     except Exception as error:
         # Whatever the reason is, products of floats stand in.
-        LOG.info("cuBLASLt computes no %s: %s", title, error)
+        LOG.info("cuBLASLt computes no %s: %s", title, partial(str, error))
     return False
 
 

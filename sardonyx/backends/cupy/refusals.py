@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
+from functools import partial
 from typing import Any
 
 from sardonyx.backends.cupy.cublas import REFUSALS, CublasError
+from sardonyx.logs import Log
 
-LOG = logging.getLogger("sardonyx.cupy")
+LOG = Log("cupy")
 _refused: set[tuple[Any, ...]] = set()
 
 
@@ -23,7 +24,7 @@ def note(
     if not isinstance(error, CublasError) or error.status in REFUSALS:
         _refused.add(_key(a, b, options))
     work = f"{work} of {a.dtype} of shapes {a.shape} and {b.shape}"
-    LOG.warning("%s is left to %s, because %s", work, instead, error)
+    LOG.warning("%s is left to %s, because %s", work, instead, partial(str, error))
 
 
 def _key(a: Any, b: Any, options: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -260,9 +260,10 @@ class JaxBackend(JaxOperations):
             jit = partial(self._jitted, donated=donated)
             lower = partial(inline.lowered, jit, replay, stand_ins)
         workarounds: list[str] = []
-        built = self._built(lower, name, workarounds.append)
+        built, is_stored = self._built(lower, name, workarounds.append)
         executable = self._executable(replay, arguments, jitted, built)
-        return replace(executable, workaround=next(iter(workarounds), None))
+        workaround = next(iter(workarounds), None)
+        return replace(executable, workaround=workaround, is_stored=is_stored)
 
     def stored(
         self,
@@ -361,9 +362,9 @@ class JaxBackend(JaxOperations):
 
     def _built(
         self, lower: Callable[[], Any], name: str | None, note: Callable[[str], None]
-    ) -> Any:
-        """The executable: from the cache's folder, or compiled; `note` gets workarounds."""
-        folder = self.settings.cache
+    ) -> tuple[Any, bool]:
+        """The executable, and whether it is from the cache's folder; `note` gets workarounds."""
+        folder, is_stored = self.settings.cache, False
         started = time.perf_counter()
         if folder is None:
             built, workaround = compiled(lower(), self._actual_device.platform)
@@ -371,10 +372,10 @@ class JaxBackend(JaxOperations):
                 note(workaround)
         else:
             device = self._actual_device
-            built = folder.compiled(lower, name, self._entry_options, device, note)
+            built, is_stored = folder.compiled(lower, name, self._entry_options, device, note)
         if time.perf_counter() - started > LONG_COMPILE:
             give_back_freed()
-        return built
+        return built, is_stored
 
     @property
     def _entry_options(self) -> dict[str, Any]:

@@ -31,6 +31,11 @@ from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import Chain, PackedWeight, Product
 from sardonyx.backends.jax.xla_cpu.packed import TurnedConvolution, TurnedMatrix
 from sardonyx.backends.operations.products import Link
+from sardonyx.logs import Log, Once
+from sardonyx.printable import first_line
+
+_LOG = Log("cache")
+_UNLOADABLE = "JAX cannot load the program %.12s of %s, and it is compiled again: %s."
 
 # The number of a program's arguments and of its results.
 _COUNTS = struct.Struct("<II")
@@ -83,6 +88,7 @@ class ExecutableFolder(CompiledFolder):
     def __init__(self, path: str | os.PathLike[str], *, of_processor: bool = True) -> None:
         super().__init__(path)
         self._of_processor = of_processor
+        self._missed = Once()
 
     def __reduce__(self) -> Any:
         return partial(type(self), of_processor=self._of_processor), (self.entries.path,)
@@ -95,7 +101,7 @@ class ExecutableFolder(CompiledFolder):
 
     def stored(self, name: str, options: Mapping[str, Any], device: jax.Device) -> Any:
         """Return the executable of the program with this name; None if the folder lacks it."""
-        return _loaded(self.entries.read(_file_of(_content_of(name), options, device)), device)
+        return self._loaded(_file_of(_content_of(name), options, device), device)
 
     def compiled(
         self,
@@ -104,23 +110,24 @@ class ExecutableFolder(CompiledFolder):
         options: Mapping[str, Any],
         device: jax.Device,
         note: Callable[[str], None],
-    ) -> Any:
-        """Return the executable of the program that `lower` returns, from the folder if it has it.
+    ) -> tuple[Any, bool]:
+        """Return the executable of the program that `lower` returns, and whether the folder has it.
 
-        Otherwise compile and store it. A program with a name is looked up without lowering it.
+        If not, compile and store it. A program with a name is looked up without lowering it.
         `note` gets the reason if the usual options of the compiler did not do.
         """
         lowered = lower() if name is None else None
         content = _nameless(lowered.as_text()) if lowered is not None else _content_of(str(name))
         file = _file_of(content, options, device)
-        executable = _loaded(self.entries.read(file), device)
-        if executable is None:
-            lowered = lower() if lowered is None else lowered
-            executable, workaround = compiled(lowered, device.platform)
-            if workaround is not None:
-                note(workaround)
-            self._keep(executable, file)
-        return executable
+        executable = self._loaded(file, device)
+        if executable is not None:
+            return executable, True
+        lowered = lower() if lowered is None else lowered
+        executable, workaround = compiled(lowered, device.platform)
+        if workaround is not None:
+            note(workaround)
+        self._keep(executable, file)
+        return executable, False
 
     def keep(
         self,
@@ -136,9 +143,33 @@ class ExecutableFolder(CompiledFolder):
 
     def _keep(self, executable: Any, file: str) -> bool:
         written = _written(executable)
-        if written is not None:
+        if written is None:
+            _LOG.info("The cache keeps no programs: JAX cannot write those of this device.")
+        else:
             self.entries.write(file, written)
+            self._missed.forget(file)
         return written is not None
+
+    def _loaded(self, file: str, device: jax.Device) -> Any:
+        """Return the executable in an entry; None if there is none that JAX can load."""
+        content = self.entries.read(file)
+        if content is None:
+            # A program that runs step by step at first is looked up twice.
+            if self._missed.is_new(file):
+                _LOG.debug("Cache miss: no compiled program %.12s in %s.", file, self._place)
+            return None
+        try:
+            executable = _executable(content, device)
+        except Exception as error:  # A library changed without a new version: compile again.
+            reason = partial(first_line, error)
+            _LOG.warning(_UNLOADABLE, file, self._place, reason, path=self._place, reason=reason)
+            return None
+        _LOG.debug("Cache hit: compiled program %.12s of %s.", file, self._place)
+        return executable
+
+    @property
+    def _place(self) -> str:
+        return str(self.path)
 
 
 def _nameless(text: str) -> str:
@@ -196,19 +227,14 @@ def _processor() -> str:
     return "\n".join(lines) or f"{platform.machine()} {platform.processor()}"
 
 
-def _loaded(content: bytes | None, device: jax.Device) -> Any:
-    if content is None:
-        return None
-    try:
-        counts = _COUNTS.unpack_from(content)
-        return serialize_executable.deserialize_and_load(
-            content[_COUNTS.size :],
-            *_trees(*counts),
-            backend=device.client,
-            execution_devices=[device],
-        )
-    except Exception:  # A library changed without a new version: compile again.
-        return None
+def _executable(content: bytes, device: jax.Device) -> Any:
+    counts = _COUNTS.unpack_from(content)
+    return serialize_executable.deserialize_and_load(
+        content[_COUNTS.size :],
+        *_trees(*counts),
+        backend=device.client,
+        execution_devices=[device],
+    )
 
 
 def _written(compiled: Any) -> bytes | None:

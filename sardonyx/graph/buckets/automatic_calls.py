@@ -16,14 +16,17 @@ from sardonyx.errors import SardonyxError
 from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.call_arrays import stand_in
 from sardonyx.graph.buckets.families import Shapes, SizePattern
-from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad
+from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad, sizes_text
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.values.params import Weights
+from sardonyx.logs import Log
+from sardonyx.printable import first_line
 
+_LOG = Log("buckets")
 # Maximum number of kinds of call that differ in more than sizes; the oldest is forgotten.
 MOST_KINDS = 256
 # After this many calls that could not be traced none is padded any more.
@@ -52,6 +55,11 @@ class _Learned:
     # Why these calls are not padded any more.
     refusal: Exception | None = None
     failures: int = 0
+
+    def refuse(self, reason: Exception) -> None:
+        """Pad such calls no more."""
+        self.refusal = reason
+        _LOG.info("Calls like these are not padded any more: %s.", partial(first_line, reason))
 
     def resized(self, shapes: Shapes, weights: Weights) -> PaddedRecording | None:
         """Return the recording for a call whose sizes a compiled program can serve."""
@@ -129,6 +137,7 @@ class AutomaticCalls:
             own = [np.array(v) if isinstance(v, np.ndarray) else v for v in values]
             # It replaces the programs for single sizes that wait to be compiled.
             COMPILES.submit(partial(job.run, own), is_next=True)
+            _LOG.info("The sizes of calls change: a bucket for them is compiled meanwhile.")
         return plain
 
     def _calls(self, learned: _Learned, shapes: Shapes, *, waits: bool) -> PaddedCalls | None:
@@ -200,9 +209,11 @@ class _Job:
                     return
                 recording.compile(self.weights)
         except Exception as error:  # Such calls go on without padding.
-            learned.refusal = error
+            learned.refuse(error)
             return
         recording.family.compile_seconds = time.perf_counter() - start
+        sizes = partial(sizes_text, recording.signature.bucket)
+        _LOG.info("The program of the bucket %s is ready, and calls use it now.", sizes)
         recording.compile_own = self.compile_own
         recording.learn()
         learned.compiled = self.weights.static_version, recording
@@ -212,12 +223,12 @@ class _Job:
         try:
             return _padded(self.calls, plain, self.relatives, values, self.weights)
         except CannotPad as refusal:
-            learned.refusal = refusal
+            learned.refuse(refusal)
         except SardonyxError as error:
             # Either something is wrong with the call, which will say so, or it runs on the host.
             learned.failures += 1
             if learned.failures >= MOST_FAILURES:
-                learned.refusal = error
+                learned.refuse(error)
         return plain
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
@@ -26,6 +27,10 @@ from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.stages import Stage, outputs_of
 from sardonyx.graph.values.kinds import Device, digest, leaves
 from sardonyx.graph.values.params import Constants, Weights
+from sardonyx.logs import Log
+from sardonyx.printable import first_line
+
+_LOG = Log("buckets")
 
 # Maximum number of buckets; beyond it the oldest goes, but recorded calls still use it.
 MAX_BUCKETS = 256
@@ -122,6 +127,8 @@ class Buckets:
             comparison = self._compared(bucket, call, true, {})
         except Different as reason:
             self._prove_at_all(call, reason)
+            sizes = partial(sizes_text, call.sizes)
+            _LOG.info("Calls of %s have their own program: %s.", sizes, partial(first_line, reason))
             return None, read
         plan = self._plan(bucket, comparison, call)
         if not read:
@@ -180,6 +187,7 @@ class Buckets:
                 raise _refusal(call, error, BucketTooLarge) from error
             self._probe(bucket, call)
             self.buckets[key] = bucket
+            _LOG.info("New bucket: calls are padded to %s.", partial(sizes_text, call.bucket))
             if len(self.buckets) > MAX_BUCKETS:
                 del self.buckets[next(iter(self.buckets))]
         return self.buckets[key]
@@ -301,6 +309,11 @@ def _trace_key(call: CallArrays, sizes: Mapping[str, int]) -> Any:
 
 def _padded_value(register: int, padded: int, layout: Layout) -> PaddedValue:
     return PaddedValue(register, padded, Cut.of(layout))
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Return sizes by name as text."""
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items()) or "other sizes"
 
 
 class CannotPad(InvalidInput):

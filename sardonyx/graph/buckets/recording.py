@@ -17,7 +17,9 @@ from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.replay import NewKey, Recording
 from sardonyx.graph.values.kinds import digest
 from sardonyx.graph.values.params import Weights
+from sardonyx.logs import Log, postponed
 
+_LOG = Log("buckets")
 # Maximum number of plans per signature.
 MAX_PLANS = 64
 
@@ -124,6 +126,7 @@ class PaddedCalls:
         sizes = self._buckets.sizes.with_smaller_buckets(CallArrays.of(values, self._infos).sizes)
         if sizes is not None:
             self._buckets.sizes = sizes
+            _LOG.info("The model does not run in a bucket for such sizes; a smaller one is tried.")
         return sizes is not None
 
 
@@ -222,7 +225,7 @@ class PaddedRecording(Recording):
         key = self._key_of(inputs)
         if key in self.plans:
             return self.plans[key]
-        with self.buckets.lock:
+        with postponed(), self.buckets.lock:
             plan, read = self.buckets.plan(replace(self.signature, arrays=inputs), weights)
         self.read |= read
         if len(self.plans) >= MAX_PLANS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from threading import Lock
@@ -126,6 +126,14 @@ class Entry:
 _NEEDING_MORE = frozenset((*NESTED, Static))
 
 
+# Maximum number of evicted signatures that are remembered, by hashes of them.
+MOST_EVICTED_KEYS = 4096
+
+
+def _ignore(key: Any) -> None:
+    pass
+
+
 @dataclass(eq=False, slots=True)
 class Entries:
     """The entries by signature; beyond `most` the least recently used ones are evicted."""
@@ -139,6 +147,10 @@ class Entries:
     missed: int = 0
     evicted: int = 0
     traces: int = 0
+    # Called with the key of an entry that is evicted, while the lock is held.
+    note_evicted: Callable[[Any], None] = _ignore
+    # Hashes of the keys of entries that were evicted, the last ones.
+    _evicted_keys: dict[int, None] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def keep(self, key: Any, entry: Entry) -> Entry:
@@ -152,8 +164,19 @@ class Entries:
             while len(self.by_key) > self.most:
                 oldest = min(list(self.by_key.items()), key=lambda item: item[1].used)[0]
                 if self.by_key.pop(oldest, None) is not None:
-                    self.evicted += 1
+                    self._count_evicted(oldest)
             return entry
+
+    def _count_evicted(self, key: Any) -> None:
+        self.evicted += 1
+        self.note_evicted(key)
+        self._evicted_keys[hash(key)] = None
+        if len(self._evicted_keys) > MOST_EVICTED_KEYS:
+            del self._evicted_keys[next(iter(self._evicted_keys))]
+
+    def was_evicted(self, key: Any) -> bool:
+        """Whether the entry of this signature was evicted before."""
+        return hash(key) in self._evicted_keys
 
     def publish(
         self, key: Any, relative_key: Any, entry: Entry, recording: Recording | None

@@ -6,14 +6,17 @@ optional inputs that calls have passed: there these are inputs, and no initializ
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from logging import DEBUG, INFO, WARNING
 from threading import Lock
 from typing import Any
 
 from sardonyx.backends.padding.protocols import Padding
+from sardonyx.display.units import counted
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.buckets.automatic_calls import AutomaticCalls
 from sardonyx.graph.buckets.folded import NotingTracer
@@ -30,6 +33,7 @@ from sardonyx.graph.ir import Source
 from sardonyx.graph.model.entries import Entries, Entry
 from sardonyx.graph.model.interface import PLAIN, CallOptions
 from sardonyx.graph.model.shared import Shared
+from sardonyx.graph.model.signature_texts import difference, signature_text
 from sardonyx.graph.profiling.measuring import MeasuredCall, measured
 from sardonyx.graph.profiling.profile import Profile
 from sardonyx.graph.profiling.watching import Watch
@@ -44,6 +48,10 @@ from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.tracing.tracer import Traced, Tracer
 from sardonyx.graph.values.kinds import leaves
 from sardonyx.graph.values.params import Weights, WeightStore
+from sardonyx.logs import Log, Word, postponed
+
+_LOG = Log("tracing")
+_BUCKETS = Log("buckets")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -61,7 +69,7 @@ class Form:
 
     def __init__(self, source: Source, shared: Shared) -> None:
         self.source = source
-        self.entries = Entries(shared.options.max_signatures)
+        self.entries = Entries(shared.options.max_signatures, note_evicted=self._note_evicted)
         self._shared = shared
         self.backend = shared.backend
         self._weights: WeightStore | Weights = shared.weights
@@ -129,8 +137,8 @@ class Form:
         try:
             with self.backend.scope():
                 outputs = entry.recording.run(passed, weights, partial(self.key, options))
-                if outputs is None:
-                    outputs = self._first_run(Call(entry, arrays, options, weights))
+            if outputs is None:
+                outputs = self._first_run(Call(entry, arrays, options, weights))
         except Exception as error:
             retrace = partial(self._retrace, Call(entry, arrays, PLAIN, weights))
             node_errors.raise_from_call(error, self.backend, retrace)
@@ -251,10 +259,35 @@ class Form:
         entry = self.entries.by_key.get(key)
         if entry is not None and entry.static_version >= weights.static_version:
             return entry
-        entry = self._resized(arguments, options, weights)
-        if entry is None:
-            entry = self._new_entry(key, arguments, options, weights, learns=learns)
-        return self.entries.keep(key, entry)
+        resized = self._resized(arguments, options, weights)
+        if resized is not None:
+            text = partial(signature_text, key, self._infos)
+            _BUCKETS.debug("A bucket's program serves %s.", text, signature=text)
+            with postponed():
+                return self.entries.keep(key, resized)
+        with postponed():
+            new = self._new_entry(key, arguments, options, weights, learns=learns)
+            kept = self.entries.keep(key, new)
+            if kept is new:
+                self._note_new(key, is_outdated=entry is not None)
+            return kept
+
+    def _note_new(self, key: Any, *, is_outdated: bool) -> None:
+        text, entries = partial(signature_text, key, self._infos), self.entries
+        graph = self.source.graph.name or "graph"
+        reason: Word = partial(difference, key, self._infos, list(entries.by_key))
+        if is_outdated:
+            reason = "a weight that tracing read was replaced"
+        if entries.was_evicted(key):
+            reason = "it was evicted: raise max_signatures, or use buckets"
+        level = WARNING if entries.was_evicted(key) else INFO
+        words, fields = (graph, text, reason), {"signature": text, "reason": reason}
+        _LOG.log(level, "New signature %s(%s): %s.", *words, **fields)
+
+    def _note_evicted(self, key: Any) -> None:
+        text = partial(signature_text, key, self._infos)
+        limit = self.entries.most
+        _LOG.info("Evicted the signature %s: max_signatures is %d.", text, limit, signature=text)
 
     def _new_entry(
         self,
@@ -322,7 +355,7 @@ class Form:
 
     def _first_run(self, call: Call) -> Sequence[Any]:
         """Record and run a call of a new signature; calls of other signatures do not wait."""
-        with call.entry.recording.lock:
+        with postponed(), self.backend.scope(), call.entry.recording.lock:
             outputs = self._replayed(call)
             if outputs is not None:  # Recorded by another thread, meanwhile.
                 return outputs
@@ -357,7 +390,8 @@ class Form:
     def record(self, call: Call, *, execute: bool) -> tuple[Program, Sequence[Any]]:
         """Trace a call, and with `execute` run it; return its program and its outputs."""
         shared, recording, arrays = self._shared, call.entry.recording, call.arrays
-        with recording.lock, self.backend.scope():
+        start = time.perf_counter()
+        with postponed(), recording.lock, self.backend.scope():
             is_new = execute or not recording.root.following
             recorder = CallRecorder(
                 recording.root,
@@ -368,6 +402,9 @@ class Form:
                 execute=execute,
                 rewrites=self.source.rewrites,
                 donated=registers_of(call.options.donated, self._infos, arrays),
+                inputs=[
+                    i.name for i, v in zip(self._infos, arrays, strict=True) for _ in leaves(v)
+                ],
             )
             try:
                 traced = self._traced(recorder, arrays, self.key(call.options))
@@ -376,7 +413,16 @@ class Form:
             if is_new and self.recordings is not None:
                 self.recordings.keep(recording, self._cache_key(arrays, call.options))
             program = Program(self._title(arrays), self.backend, traced, recorder.path)
+            self._note_traced(program, time.perf_counter() - start, is_run=execute)
             return program, recorder.arrays_of(traced.outputs) if execute else ()
+
+    def _note_traced(self, program: Program, seconds: float, *, is_run: bool) -> None:
+        segments = [stage.segment for stage in program.stages if stage.segment is not None]
+        steps = sum(len(segment.steps) for segment in segments)
+        size = f"{counted(steps, 'step')} in {counted(len(segments), 'segment')}"
+        level, what = (INFO, "Traced and ran") if is_run else (DEBUG, "Traced")
+        words = what, program.title, seconds, size
+        _LOG.log(level, "%s a call of %s in %.3f s: %s.", *words, seconds=seconds, steps=steps)
 
     def _traced(
         self,

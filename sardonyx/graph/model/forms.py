@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
 from sardonyx.graph.model.entries import Entries
 from sardonyx.graph.model.form import Form
 from sardonyx.graph.model.named_values import computing, values_named, with_outputs
+from sardonyx.logs import Log
 
+_LOG = Log("tracing")
 # Maximum number of forms for values other than the outputs; the least recently used ones go.
 MOST_WITH_VALUES = 32
 
@@ -31,9 +33,12 @@ class Forms:
     def overriding(self, form: Form, names: tuple[str, ...]) -> Form:
         """Return the plain form in which these initializers are inputs."""
         with self._lock:
-            if names not in self._by_optional:
-                self._by_optional[names] = form.overriding(names)
-            return self._by_optional[names]
+            known = self._by_optional.get(names)
+            if known is not None:
+                return known
+            new = self._by_optional[names] = form.overriding(names)
+        _LOG.info("Calls that pass the optional inputs %s have their own programs.", _list(names))
+        return new
 
     def capturing(
         self, patterns: tuple[str, ...], optional: tuple[str, ...]
@@ -82,7 +87,9 @@ class Forms:
             found = self._with_values.setdefault(key, created)
             while len(self._with_values) > MOST_WITH_VALUES:
                 self._drop_oldest()
-            return found
+        if found is created:
+            _LOG.info("Calls that return the values %s have their own programs.", _list(found[0]))
+        return found
 
     def _drop_oldest(self) -> None:
         _, (_, form) = self._with_values.popitem(last=False)
@@ -103,3 +110,7 @@ class Forms:
     def entries(self) -> list[Entries]:
         """Return the entries of all forms, and the counts of those that were dropped."""
         return [*(form.entries for form in self.all()), self._dropped]
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names)

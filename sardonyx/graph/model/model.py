@@ -17,6 +17,7 @@ from sardonyx.display.folding import fold
 from sardonyx.display.graph_view.picture import Picture
 from sardonyx.display.graph_view.view import GraphView
 from sardonyx.display.markup import Html
+from sardonyx.display.units import counted
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import by_name
 from sardonyx.graph.calls.array_interop import stand_ins
@@ -35,7 +36,10 @@ from sardonyx.graph.values.params import Params
 from sardonyx.graph.values.params_display import head_of, params_parts
 from sardonyx.graph.viewing.drawing import picture_of
 from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
+from sardonyx.logs import Log
 from sardonyx.printable import LONGEST_NAME, printable
+
+_LOG = Log("tracing")
 
 
 class Model(OnnxModel):
@@ -214,6 +218,7 @@ class Model(OnnxModel):
 
     def release(self) -> None:
         """Free the programs and the arrays on the device. The model can still be called."""
+        signatures = sum(len(each.by_key) for each in self._forms.entries())
         for form in self._forms.all():
             form.release()
         self._shared.compiler.captures.release()
@@ -223,6 +228,7 @@ class Model(OnnxModel):
         # Traces contain reference cycles, which Python frees only when it collects garbage.
         gc.collect()
         self._backend.release()
+        _LOG.info("Released the programs of %s.", counted(signatures, "signature"))
 
     # -- copies -----------------------------------------------------------------------------------
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from threading import Lock, Thread, main_thread
+from threading import Lock, Thread, local, main_thread
 
 from sardonyx.backends import processors
 
 # Compilers have threads of their own, too.
 MOST_THREADS = 4
+
+# What threads know of themselves.
+_own = local()
 
 
 class Background:
@@ -37,7 +40,12 @@ class Background:
         # A process that ended during a compile would crash, and threads of daemons are daemons.
         Thread(target=self._work, name="sardonyx-compile", daemon=False).start()
 
+    def count_waiting(self) -> int:
+        """Return the number of jobs that wait for a thread."""
+        return len(self._waiting)
+
     def _work(self) -> None:
+        _own.is_background = True
         while (job := self._next()) is not None:
             job()
 
@@ -47,6 +55,11 @@ class Background:
                 return self._waiting.popleft()
             self._threads -= 1
             return None
+
+
+def in_background() -> bool:
+    """Whether this is one of those threads."""
+    return getattr(_own, "is_background", False)
 
 
 COMPILES = Background()

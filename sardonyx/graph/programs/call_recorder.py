@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,13 @@ from sardonyx.graph.programs.stages import Stage, outputs_of, read_key
 from sardonyx.graph.rewriting.phases import rewritten
 from sardonyx.graph.tracing.recorder import TracedSegment
 from sardonyx.graph.tracing.registers import Registers
+from sardonyx.graph.tracing.steps import content_text
 from sardonyx.graph.tracing.tape import UNKNOWN_UNDER_TRANSFORMATION
 from sardonyx.graph.values.kinds import Device, Value, leaves
 from sardonyx.graph.values.params import Constants, Weights
+from sardonyx.logs import Log
+
+_LOG = Log("tracing")
 
 
 @dataclass(eq=False, slots=True)
@@ -37,6 +42,8 @@ class CallRecorder:
     execute: bool = field(kw_only=True)
     rewrites: bool = field(kw_only=True)
     donated: Collection[int] = field(default=(), kw_only=True)
+    # The name of the input that each of the call's arrays belongs to.
+    inputs: Sequence[str] = field(default=(), kw_only=True)
     registers: Registers = field(default_factory=Registers)
     # The stages of this call, and the key under which the next one follows the last of them.
     path: list[Stage] = field(default_factory=list)
@@ -88,7 +95,10 @@ class CallRecorder:
             self._run_waiting()
         if segment.measured:
             stage.measures = tuple(device.register for device in segment.measured)
-            self._key = read_key([], [device.shape for device in segment.measured])
+            shapes = [device.shape for device in segment.measured]
+            self._key = read_key([], shapes)
+            if self._is_new_branch:
+                _LOG.info("Tracing goes on for results of new shapes: %s.", partial(str, shapes))
 
     def _run_waiting(self) -> None:
         stages = [stage for stage in self._waiting if self._runs(stage)]
@@ -106,7 +116,29 @@ class CallRecorder:
         values = [self._fetched(self.registers.frame[register]) for register in registers]
         self._stage.reads = tuple(registers)
         self._key = read_key(values)
+        if self._is_new_branch:
+            read = partial(self._read_text, registers, values)
+            _LOG.info("Tracing goes on for a new value that the program read: %s.", read)
         return values
+
+    @property
+    def _is_new_branch(self) -> bool:
+        """Whether earlier calls went on from here, and none in the way that this one does."""
+        return bool(self._stage.following) and self._stage.next(self._key) is None
+
+    def _read_text(self, registers: Sequence[int], values: Sequence[np.ndarray[Any, Any]]) -> str:
+        segments = (stage.segment for stage in self.path if stage.segment is not None)
+        steps = [step for segment in segments for step in segment.steps]
+        names = {
+            register: name
+            for step in steps
+            for register, name in zip(step.results, step.node.outputs, strict=False)
+        }
+        names.update(enumerate(self.inputs))
+        return ", ".join(
+            f"{names.get(register) or 'a value'} = {content_text(value)}"
+            for register, value in zip(registers, values, strict=True)
+        )
 
     def arrays_of(self, outputs: Sequence[Value]) -> list[Any]:
         """Return the arrays of the recorded call's outputs."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from logging import DEBUG, INFO, WARNING
 from threading import Lock
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -14,14 +15,21 @@ from weakref import WeakValueDictionary
 from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
 from sardonyx.backends.executable import Executable, Replay, Spec
+from sardonyx.graph.programs.background import in_background
 from sardonyx.graph.programs.interpretation import Interpretation, can_be_interpreted
 from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.graph.tracing.steps import Segment, key_of, scopes_of
+from sardonyx.logs import Log, postponed
 
 Watch: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
 # When segments are compiled: before their first run, while calls run them step by step, or not.
 NOW, BACKGROUND, NEVER = MODES = ("now", "background", "never")
+
+
+_LOG = Log("compiling")
+# Seconds from which on a compile is worth a cache.
+LONG_COMPILE = 30.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,7 +106,7 @@ class Compiler:
             return self._function(unit, None)
         with self._lock:
             lock = self._locks.setdefault(key, Lock())
-        with lock:
+        with postponed(), lock:
             executable = self._executables.get(key)
             if executable is not None:
                 self.shared += 1
@@ -120,13 +128,18 @@ class Compiler:
             )
 
     def _note_unfused(self, reason: str) -> None:
-        with self._lock:
-            self.unfused[reason] = self.unfused.get(reason, 0) + 1
+        self._count(self.unfused, reason, "A segment is not fused as a whole: %s.")
 
     def note_workaround(self, reason: str) -> None:
         """Count a step or a segment that runs in another way than most."""
+        self._count(self.workarounds, reason, "A step or a segment runs in another way: %s.")
+
+    def _count(self, counts: dict[str, int], reason: str, message: str) -> None:
+        """Count a reason, and log the first that is like it."""
         with self._lock:
-            self.workarounds[reason] = self.workarounds.get(reason, 0) + 1
+            counts[reason] = counts.get(reason, 0) + 1
+        level = INFO if counts[reason] == 1 else DEBUG
+        _LOG.log(level, message, reason, reason=reason)
 
     def _key(self, unit: Unit) -> Any:
         """Return a key, equal for units with equal functions; None if that is unknown."""
@@ -144,7 +157,7 @@ class Compiler:
         if not self.interprets_segment(unit.segment):
             if not self._waits and backend.reason_to_wait is not None:
                 self._note_uninterpreted(backend.reason_to_wait)
-            return self._compiled(unit, name, self.watch)
+            return self._compiled(unit, name, is_awaited=True)
         stored = backend.stored(self._named(unit), unit.arguments, donated=unit.donated, name=name)
         if stored is not None:
             return stored
@@ -152,11 +165,12 @@ class Compiler:
         bare = replace(unit, arguments=[backend.spec(argument) for argument in unit.arguments])
 
         def compiled(is_awaited: bool) -> Executable:
-            executable = self._compiled(bare, name, self.watch if is_awaited else nullcontext)
+            executable = self._compiled(bare, name, is_awaited=is_awaited)
             if key is not None:
                 self._executables[key] = executable
             return executable
 
+        _LOG.debug("%s run one by one until they are compiled.", unit.title)
         interpretation = Interpretation(
             backend,
             unit.replay,
@@ -181,11 +195,11 @@ class Compiler:
             self.interpreted += 1
 
     def _note_uninterpreted(self, reason: str) -> None:
-        with self._lock:
-            self.uninterpreted[reason] = self.uninterpreted.get(reason, 0) + 1
+        self._count(self.uninterpreted, reason, "A call waits for the compiler: %s.")
 
-    def _compiled(self, unit: Unit, name: str | None, watch: Watch) -> Executable:
+    def _compiled(self, unit: Unit, name: str | None, *, is_awaited: bool) -> Executable:
         start = time.perf_counter()
+        watch = self.watch if is_awaited else nullcontext
         backend = self.backend
         function = self._named(unit)
         with watch(unit.title), backend.scope():
@@ -196,4 +210,16 @@ class Compiler:
         with self._lock:
             self.compiles += 1
             self.seconds += time.perf_counter() - start
+        if not executable.is_stored:
+            self._note_compiled(unit, time.perf_counter() - start)
         return executable
+
+    def _note_compiled(self, unit: Unit, seconds: float) -> None:
+        level, advice = INFO, ""
+        if seconds > LONG_COMPILE:
+            level, advice = WARNING, "; load(cache=...) saves it for other processes"
+        is_waiting = not in_background()
+        place = "while the caller waited" if is_waiting else "in the background; calls run them now"
+        text, words = "Compiled %s of %s in %.2f s %s%s.", (unit.title, self.title, seconds)
+        steps = len(unit.segment.steps)
+        _LOG.log(level, text, *words, place, advice, seconds=seconds, steps=steps)

@@ -19,9 +19,11 @@ from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Segment, Step
 from sardonyx.graph.tracing.subgraphs import BodyCall
+from sardonyx.logs import Log, postponed
 from sardonyx.ops.definition import OnBackend
 from sardonyx.printable import first_line
 
+_LOG = Log("compiling")
 # Seconds that the first run may take before the compiler starts. A second run starts it at once, so
 # that nothing is compiled for shapes that come only once.
 PATIENCE = 0.5
@@ -69,7 +71,7 @@ class Interpretation:
 
     def compiled(self, *, is_awaited: bool = True) -> Executable:
         """Return the compiled function; wait for it if need be."""
-        with self._compiling:
+        with postponed(), self._compiling:
             if self._executable is None:
                 self._executable = self._compile_segment(is_awaited)
                 self._close_tier()
@@ -139,6 +141,7 @@ class Interpretation:
         if not self._is_submitted:
             self._is_submitted = True
             COMPILES.submit(partial(_compile, ref(self)))
+            _LOG.debug("Compiles that wait for the background: %d.", COMPILES.count_waiting)
 
     def give_up(self) -> None:
         """Let the next run wait for the compiled function."""
@@ -157,8 +160,10 @@ def _compile(reference: ref[Interpretation]) -> None:
         return
     try:
         interpretation.compiled(is_awaited=False)
-    except Exception:  # The next run compiles it again, and raises.
+    except Exception as error:  # The next run compiles it again, and raises.
         interpretation.give_up()
+        reason = partial(first_line, error)
+        _LOG.warning("A compile in the background failed, and a call tries it again: %s.", reason)
 
 
 def can_be_interpreted(segment: Segment) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import onnx
@@ -24,7 +24,10 @@ from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.programs.weight_preparation import Binding
 from sardonyx.graph.values.kinds import digest
 from sardonyx.graph.values.params import Constants, Weights, WeightStore, is_static
+from sardonyx.logs import Log, Once
+from sardonyx.printable import first_line
 
+_LOG = Log("cache")
 # Maximum bytes of constants: larger ones would be a second copy of the model's file.
 LARGEST = 2**24
 # Maximum number of paths: a tree with more of them grows with the data of the calls.
@@ -51,22 +54,43 @@ class RecordingCache:
         self._constants = constants
         self._identity = identity
         self._classes = folder.dataclasses
+        self._missed = Once()
 
     def recall(self, recording: Recording, kind: Any) -> bool:
         """Continue from a cached recording of such calls; return False if there is none."""
         name = self._name(kind)
         if name is None or recording.root.following or not self._is_cacheable(recording):
             return False
-        content = self._folder.read(name)
-        try:
-            root = None if content is None else self._root(content)
-        except Exception:  # It refers to something that no longer exists, so the call is traced.
-            return False
+        root = self._read(name)
         if root is None or not self._is_cacheable(recording):
             return False
         recording.root = root
         recording.settle()
+        _LOG.debug("Cache hit: recording %s of %s, no trace is needed.", *self._words(name))
         return True
+
+    def _read(self, name: str) -> Stage | None:
+        """Return the first stage of a recording; None if no entry holds for this model."""
+        content = self._folder.read(name)
+        if content is None:
+            # A call whose sizes may get a bucket is looked up twice.
+            if self._missed.is_new(name):
+                _LOG.debug("Cache miss: no recording %s in %s.", *self._words(name))
+            return None
+        try:
+            root = self._root(content)
+        except Exception as error:  # It refers to something that no longer exists.
+            reason = partial(first_line, error)
+            _LOG.info("Recording %s of %s cannot be used: %s.", *self._words(name), reason)
+            return None
+        if root is None:
+            text = "Recording %s of %s is for other values of weights."
+            _LOG.info(text, *self._words(name))
+        return root
+
+    def _words(self, name: str) -> tuple[str, str]:
+        """Return the ends of a long name, and the place of the cache."""
+        return name.rpartition(" ")[2][:12], str(self._folder.path)
 
     def _root(self, content: bytes) -> Stage | None:
         """Return the tree that was written; None if it does not hold for the present weights."""
@@ -96,10 +120,13 @@ class RecordingCache:
         tree: _Tree = recording.root, read, dict(self._params.finite)
         try:
             content = recording_format.written(tree, self._nodes, self._classes)
-        except (recording_format.Unwritable, RecursionError):
+        except (recording_format.Unwritable, RecursionError) as error:
+            reason = partial(first_line, error)
+            _LOG.debug("Recording %s is not cached in %s: %s.", *self._words(name), reason)
             return
         if None not in read.values():
             self._folder.write(name, content)
+            self._missed.forget(name)
 
     def _is_cacheable(self, recording: Recording) -> bool:
         """Whether the model has a stable name, and no replaced weight decided the recording."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -150,7 +151,7 @@ class Stage:
             self.function(compiler, arguments)
             return
         with ThreadPoolExecutor(1) as pool:
-            preparation = pool.submit(self.binding.prepare, weights)
+            preparation = pool.submit(copy_context().run, self.binding.prepare, weights)
             self.function(compiler, arguments)
         preparation.result()
 

@@ -23,8 +23,10 @@ from sardonyx.graph.standard.types import is_string
 from sardonyx.graph.values.kinds import digest, is_finite, is_zero, spec_text, static
 from sardonyx.graph.values.mmap import content, drop_pages
 from sardonyx.graph.values.params_display import Entry, head_of, params_parts, params_text
+from sardonyx.logs import Log
 
 T = TypeVar("T")
+_LOG = Log("tracing")
 
 # Integer initializers of at most this many elements are static: shapes, axes, indices.
 LARGEST_STATIC = 1024
@@ -142,6 +144,9 @@ class WeightStore:
             self._now = None
             if is_read or self._finiteness_changed(name):
                 self.static_version += 1
+                is_read = True
+        if is_read:
+            _LOG.info("Replaced the weight %s, which tracing reads: calls are traced anew.", name)
 
     def note_read(self, name: str, weights: Weights) -> None:
         """Remember that a program depends on this value of the initializer."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from sardonyx.logs import Log
+
+_LOG = Log("cupy")
 # Before this version the library has another interface.
 OLDEST = 90000
 
@@ -33,11 +36,17 @@ def frontend() -> Any | None:
         return None
     try:
         module: Any = importlib.import_module("cudnn")
-        is_usable = module.backend_version() >= OLDEST
-    except Exception:
+        version = module.backend_version()
+    except Exception as error:
         # The frontend is there without the library, or is broken: all goes on without it.
+        _LOG.warning(
+            "cuDNN is not used, though its frontend is installed: %s.", partial(str, error)
+        )
         return None
-    return module if is_usable else None
+    if version >= OLDEST:
+        return module
+    _LOG.warning("cuDNN is not used, as its version %s is older than %d.", str(version), OLDEST)
+    return None
 
 
 def has_type(dtype: np.dtype[Any]) -> bool:

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -21,7 +22,9 @@ import jax
 
 from sardonyx.backends.private_folder import PrivateFolder
 from sardonyx.errors import InvalidInput
+from sardonyx.logs import Log
 
+_LOG = Log("kernels")
 SOURCES = Path(__file__).parent / "kernels"
 PACKAGE = "onednn-cpu-gomp"
 ONEDNN = "libdnnl.so.3"
@@ -31,7 +34,11 @@ COMPILERS = ("c++", "g++", "clang++")
 
 
 class BuildError(Exception):
-    """The reason why there are no kernels here."""
+    """The reason why there are no kernels here, and whether somebody chose that."""
+
+    def __init__(self, reason: str, *, is_chosen: bool = False) -> None:
+        super().__init__(reason)
+        self.is_chosen = is_chosen
 
 
 def built() -> tuple[ctypes.CDLL, str]:
@@ -40,9 +47,9 @@ def built() -> tuple[ctypes.CDLL, str]:
     Raises `BuildError` if there can be none.
     """
     if os.environ.get(SWITCH) == "0":
-        raise BuildError(f"it is switched off by {SWITCH}=0")
+        raise BuildError(f"it is switched off by {SWITCH}=0", is_chosen=True)
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise BuildError("it is used only on Linux on x86-64")
+        raise BuildError("it is used only on Linux on x86-64", is_chosen=True)
     onednn = _onednn()
     digest = _digest(onednn)
     try:
@@ -51,8 +58,11 @@ def built() -> tuple[ctypes.CDLL, str]:
         raise BuildError(f"the cache folder cannot be written ({error})") from error
     library = _loaded(folder)
     if library is None:
-        folder.write(LIBRARY, _compiled(_compiler(), onednn))
+        compiler, start = _compiler(), time.perf_counter()
+        folder.write(LIBRARY, _compiled(compiler, onednn))
         library = _loaded(folder)
+        seconds = time.perf_counter() - start
+        _LOG.info("Built oneDNN's kernels with %s in %.1f s.", compiler, seconds, seconds=seconds)
     if library is None:
         raise BuildError("the cache folder cannot be written")
     return library, digest
@@ -68,7 +78,8 @@ def _onednn() -> Path:
     try:
         files = metadata.files(PACKAGE) or []
     except metadata.PackageNotFoundError:
-        raise BuildError(f"{PACKAGE} is not installed: pip install 'sardonyx[onednn]'") from None
+        reason = f"{PACKAGE} is not installed: pip install 'sardonyx[onednn]'"
+        raise BuildError(reason, is_chosen=True) from None
     for file in files:
         path = Path(str(file.locate()))
         if file.name == ONEDNN and path.exists():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
+from logging import INFO, WARNING
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from sardonyx.backends.host_memory import zero_bytes
 from sardonyx.backends.jax.onednn.build import BuildError, built
+from sardonyx.logs import Log, postponed
 
 PACK, RUN, CHAIN = TARGETS = (
     "sardonyx_onednn_pack",
@@ -21,6 +23,7 @@ PACK, RUN, CHAIN = TARGETS = (
 )
 Bytes: TypeAlias = np.ndarray[Any, Any]
 
+_LOG = Log("kernels")
 # The major version of oneDNN that the kernels were written for.
 SERIES = 3
 
@@ -52,6 +55,10 @@ def packed_size(spec: Sequence[int]) -> int | None:
     """The bytes of the packed weight of a product; None if oneDNN has no fast kernel for it."""
     library = _kernels().functions
     size = -1 if library is None else int(library.sardonyx_onednn_plan(*_passed(spec)))
+    if library is not None and size < 0:
+        _LOG.debug(
+            "oneDNN has no fast kernel for the product or convolution %s.", partial(str, spec)
+        )
     return None if size < 0 else size
 
 
@@ -119,7 +126,7 @@ def _passed(spec: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_int64], int]:
 
 def _kernels() -> Kernels:
     """The kernels, loaded by the first thread that asks."""
-    with _loading:
+    with postponed(), _loading:
         return _loaded()
 
 
@@ -128,15 +135,24 @@ def _loaded() -> Kernels:
     try:
         library, identity = built()
     except BuildError as error:
-        return Kernels(fault=str(error))
+        return _left_out(str(error), is_chosen=error.is_chosen)
     except OSError as error:
-        return Kernels(fault=f"its library does not load ({error})")
+        return _left_out(f"its library does not load ({error})")
     if library.sardonyx_onednn_series() != SERIES:
-        return Kernels(fault=f"it is not of the series {SERIES}")
+        return _left_out(f"it is not of the series {SERIES}")
     _declare(library)
     for name in TARGETS:
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(library[name]), platform="cpu")
+    _LOG.debug("oneDNN's kernels are loaded, build %s.", identity)
     return Kernels(library, identity)
+
+
+def _left_out(fault: str, *, is_chosen: bool = False) -> Kernels:
+    """No kernels; a user should act, unless somebody chose to have none."""
+    level = INFO if is_chosen else WARNING
+    text = "Products and convolutions run on XLA's own kernels, not on oneDNN's, because %s."
+    _LOG.log(level, text, fault, reason=fault)
+    return Kernels(fault=fault)
 
 
 def _declare(library: ctypes.CDLL) -> None:
