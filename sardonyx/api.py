@@ -23,6 +23,7 @@ from sardonyx.backends import backend_of, find, limit_memory
 from sardonyx.backends.base import Backend
 from sardonyx.backends.host_memory import keep_freed
 from sardonyx.backends.private_folder import path_of
+from sardonyx.display.units import counted
 from sardonyx.errors import InvalidInput
 from sardonyx.exporting.api import load_exported
 from sardonyx.exporting.archive import is_archive
@@ -210,7 +211,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
 
 
 def _note_loaded(graph: Graph, backend: str, seconds: float) -> None:
-    size = f"{len(graph.nodes):,} nodes, {len(graph.initializers):,} initializers"
+    nodes, weights = len(graph.nodes), len(graph.initializers)
+    size = f"{counted(nodes, 'node')} and {counted(weights, 'initializer')}"
     text, name = "Loaded %s for %s in %.3f s: %s.", graph.name or "graph"
     _LOG.info(text, name, backend, seconds, size, backend=backend, seconds=seconds)
 
