@@ -170,7 +170,7 @@ def test_a_new_signature_says_what_differs(backend: str, log: Records) -> None:
     loaded(X[:1])
     second: Any = log.one("tracing", "New signature")
     assert second.signature == "x: float32[1, 3]"
-    assert second.reason == "x is float32[1, 3] and was float32[2, 3] in the other"
+    assert second.reason == "x is float32[1, 3] and was float32[2, 3] in the other signature"
     assert second.filename == "form.py"
 
 
@@ -181,8 +181,11 @@ def test_other_libraries_and_donated_inputs_differ_too(log: Records) -> None:
     loaded(jnp.asarray(X))
     loaded.bind(donate="x")(jnp.asarray(X))
     _, jax, donated = [t for t in log.texts("tracing") if t.startswith("New signature")]
-    assert "x is an array of jaxlib and was one of numpy in the other" in jax
-    assert "(x: float32[2, 3], donated x): it donates x in the closest of 2 others" in donated
+    assert "x is an array of jaxlib and was one of numpy in the other signature" in jax
+    assert (
+        "(x: float32[2, 3], donated x): it donates x in the closest of 2 other signatures"
+        in donated
+    )
 
 
 def test_values_that_a_program_reads_are_named(log: Records) -> None:
@@ -412,6 +415,37 @@ def test_the_choice_of_a_backend(log: Records) -> None:
     assert log.one("loading", "Loaded graph for").levelno == logging.INFO
 
 
+# -- the page ------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[1] / "docs" / "logging.md"
+VARYING = r"\d+\.\d+ s|\b[0-9a-f]{12}\b|\d+ bytes|[^ ]*tmp\w+"
+
+
+@NEEDS_ONEDNN
+def test_the_page_shows_what_is_logged(tmp_path: Path) -> None:
+    """Without a compiler, so that the kernels are left out."""
+    pytest.importorskip("jax")
+    configure, *blocks = re.findall(
+        r"```python\n(.*?)```(?:\s+```text\n(.*?)```)?", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )
+    code = configure[0] + "".join(f"\nprint('===')\n{block}" for block, _ in blocks)
+    done = in_subprocess(code, PATH="", CXX="", XDG_CACHE_HOME=str(tmp_path))
+    assert not done.returncode, done.stderr
+    if "is not installed" in done.stdout:
+        pytest.skip("oneDNN is not installed, which is another message")
+    for (_, shown), written in zip(blocks, done.stdout.split("===\n")[1:], strict=True):
+        assert re.sub(VARYING, "...", written) == re.sub(VARYING, "...", shown)
+
+
+def test_the_page_lists_all_loggers() -> None:
+    package = Path(sardonyx.__file__).parent
+    code = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    names = set(re.findall(r"^_?[A-Z]+ = Log\(\"(\w+)\"\)", code, re.MULTILINE))
+    assert names == set(
+        re.findall(r"^\| `sardonyx\.(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    )
+
+
 # -- messages that could do harm ------------------------------------------------------------------
 
 
@@ -481,7 +515,7 @@ class Calling(logging.Handler):
     def handle(self, record: logging.LogRecord) -> bool:
         # Without the handler's own lock, in which a handler must not wait for other threads.
         called = self.model
-        if called is None or getattr(self.active, "is_on", False):
+        if called is None or self.stuck or getattr(self.active, "is_on", False):
             return True
         done = threading.Event()
 

@@ -43,7 +43,8 @@ def difference(key: Key, infos: Sequence[ValueInfo], others: Iterable[Key]) -> s
     ]
     if key[0] != closest[0]:
         changes.append(f"it donates {', '.join(key[0]) or 'nothing'}")
-    which = "the other" if len(compared) == 1 else f"the closest of {len(compared)} others"
+    count = len(compared)
+    which = "the other signature" if count == 1 else f"the closest of {count} other signatures"
     return f"{'; '.join(changes)} in {which}"
 
 
