@@ -182,7 +182,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
             ops=ops,
         )
         _set_memory("jax", memory_fraction, retains=retain_freed_memory)
-        return load_exported(source, backend, device)
+        exported = load_exported(source, backend, device)
+        _LOG.info("Loaded an exported program for %s.", exported.backend)
+        return exported
     start = time.perf_counter()
     bare = load_source(*read_model(source))
     bare = replace(bare, limits=limits, rewrites=bool(rewrites), to_the_letter=strict is True)

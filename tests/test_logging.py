@@ -215,6 +215,10 @@ def test_a_replaced_weight_that_tracing_reads(log: Records) -> None:
     loaded.params["shape"] = np.array([-1])
     loaded(X)
     assert "the weight shape, which" in log.one("tracing", "Replaced").getMessage()
+    *_, again = [text for text in log.texts("tracing") if text.startswith("New signature")]
+    assert again == (
+        "New signature graph(x: float32[2, 3]): a weight that tracing read was replaced."
+    )
     assert len([text for text in log.texts("tracing") if text.startswith("Traced")]) == 2
 
 
@@ -227,7 +231,7 @@ def test_an_evicted_signature_that_comes_back_is_a_warning(log: Records) -> None
     assert not log.texts("tracing", logging.WARNING)
     loaded(X)
     (text,) = log.texts("tracing", logging.WARNING)
-    assert text.endswith("it was evicted: raise max_signatures, or use buckets.")
+    assert text.endswith("it was evicted; raise max_signatures, or use buckets.")
 
 
 def test_optional_inputs_inner_values_and_releases(log: Records) -> None:
@@ -246,6 +250,8 @@ def test_optional_inputs_inner_values_and_releases(log: Records) -> None:
     log.one("tracing", "that return the values s have")
     loaded.release()
     log.one("tracing", "Released the programs of 3 signatures")
+    loaded(X)
+    log.one("tracing", "(x: float32[2, 3]): its program was released")
 
 
 def test_an_invalid_call_is_no_new_signature(log: Records) -> None:
@@ -391,7 +397,7 @@ def test_buckets(log: Records) -> None:
     loaded(X)
     assert log.one("buckets", "New bucket").getMessage().endswith("are padded to n = 4.")
     loaded(np.ones((3, 3), np.float32))
-    served = log.one("buckets", "A bucket's program serves")
+    served = log.one("buckets", "A bucket serves")
     assert served.levelno == logging.DEBUG
     loaded(np.ones((7, 3), np.float32))
     assert len([text for text in log.texts("buckets") if text.startswith("New bucket")]) == 2

@@ -24,6 +24,7 @@ from sardonyx.graph.model.compiled_model import CompiledModel
 from sardonyx.graph.model.memory import Memory
 from sardonyx.graph.values.params import Params, WeightStore
 from sardonyx.graph.values.params_display import params_parts
+from sardonyx.logs import postponed
 from sardonyx.printable import first_line
 
 
@@ -148,7 +149,7 @@ class ExportedModel(CompiledModel):
     ) -> Any:
         signature = tuple(self._backend.spec(array) for array in arrays)
         if signature not in self._programs:
-            with self._lock:
+            with postponed(), self._lock:
                 if signature not in self._programs:
                     self._missed += is_call
                     lowered = self._jitted.lower(*arguments)

@@ -28,6 +28,7 @@ from sardonyx.graph.programs.whole_program import Pure, pure
 from sardonyx.graph.standard.types import short_name
 from sardonyx.graph.tracing.scope_names import function_name
 from sardonyx.graph.values.params import WeightStore, is_static
+from sardonyx.logs import postponed
 from sardonyx.sharding.annotations import Annotated
 from sardonyx.sharding.layout import WHOLE, Layout, MeshAxes, Misfit, shown
 from sardonyx.sharding.plan import Plan, Rules, plan, presets
@@ -155,11 +156,13 @@ class ShardedModel(OnnxModel, CompiledModel):
 
     def _program(self, arrays: Sequence[Any]) -> _Program:
         specs = tuple(self._backend.spec(array) for array in arrays)
-        with self._lock:
-            if specs not in self._programs:
-                self._programs[specs] = self._traced(specs)
-            program: _Program = self._programs[specs]
-            return program
+        program: _Program | None = self._programs.get(specs)
+        if program is None:
+            with postponed(), self._lock:
+                program = self._programs.get(specs)
+                if program is None:
+                    program = self._programs[specs] = self._traced(specs)
+        return program
 
     def _traced(self, specs: Sequence[Spec]) -> _Program:
         tracer = partial(PinningTracer, pins=self._plan.pins, hold=self._hold)
@@ -174,12 +177,13 @@ class ShardedModel(OnnxModel, CompiledModel):
         return _Program(traced, constants, run)
 
     def _compiled(self, program: _Program, arrays: Sequence[Any]) -> Any:
-        with self._lock, self._backend.scope():
-            if program.compiled is None:
-                key = np.zeros(2, np.uint32)
-                jitted = jax.jit(program.run, compiler_options=EXACT)
-                lowered = jitted.lower(*self._arguments(program, arrays, key))
-                program.compiled = self._timed(lowered.compile)
+        if program.compiled is None:
+            with postponed(), self._lock, self._backend.scope():
+                if program.compiled is None:
+                    key = np.zeros(2, np.uint32)
+                    jitted = jax.jit(program.run, compiler_options=EXACT)
+                    lowered = jitted.lower(*self._arguments(program, arrays, key))
+                    program.compiled = self._timed(lowered.compile)
         return program.compiled
 
     def _run(self, program: Pure, *arguments: Any) -> list[Any]:

@@ -15,6 +15,9 @@ from sardonyx.graph.calls.array_interop import stand_ins
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.model.interface import CallOptions, LoadedModel, RunCall
 from sardonyx.graph.model.stats import Stats
+from sardonyx.logs import Log
+
+_LOG = Log("compiling")
 
 P = TypeVar("P")
 
@@ -83,8 +86,10 @@ class CompiledModel(LoadedModel):
     def _timed(self, build: Callable[[], P]) -> P:
         start = time.perf_counter()
         program = build()
-        self._seconds += time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        self._seconds += seconds
         self._compiles += 1
+        _LOG.info("Compiled a whole program in %.2f s while the caller waited.", seconds)
         return program
 
     def stats(self) -> Stats:

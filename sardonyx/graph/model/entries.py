@@ -126,8 +126,12 @@ class Entry:
 _NEEDING_MORE = frozenset((*NESTED, Static))
 
 
-# Maximum number of evicted signatures that are remembered, by hashes of them.
-MOST_EVICTED_KEYS = 4096
+# Why an entry was dropped.
+EVICTED = "it was evicted; raise max_signatures, or use buckets"
+OUTDATED = "a weight that tracing read was replaced"
+RELEASED = "its program was released"
+# Maximum number of dropped signatures that are remembered, by hashes of them.
+MOST_DROPPED = 4096
 
 
 def _ignore(key: Any) -> None:
@@ -147,10 +151,10 @@ class Entries:
     missed: int = 0
     evicted: int = 0
     traces: int = 0
-    # Called with the key of an entry that is evicted, while the lock is held.
+    # Called with the key of an entry that was evicted.
     note_evicted: Callable[[Any], None] = _ignore
-    # Hashes of the keys of entries that were evicted, the last ones.
-    _evicted_keys: dict[int, None] = field(default_factory=dict)
+    # Why entries were dropped, by hashes of their keys.
+    _dropped: dict[int, str] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def keep(self, key: Any, entry: Entry) -> Entry:
@@ -161,22 +165,26 @@ class Entries:
                 return present
             self.by_key[key] = entry
             entry.used = self.calls
+            evicted = []
             while len(self.by_key) > self.most:
                 oldest = min(list(self.by_key.items()), key=lambda item: item[1].used)[0]
                 if self.by_key.pop(oldest, None) is not None:
-                    self._count_evicted(oldest)
-            return entry
+                    self.evicted += 1
+                    self._note_dropped(oldest, EVICTED)
+                    evicted.append(oldest)
+        for each in evicted:
+            self.note_evicted(each)
+        return entry
 
-    def _count_evicted(self, key: Any) -> None:
-        self.evicted += 1
-        self.note_evicted(key)
-        self._evicted_keys[hash(key)] = None
-        if len(self._evicted_keys) > MOST_EVICTED_KEYS:
-            del self._evicted_keys[next(iter(self._evicted_keys))]
+    def _note_dropped(self, key: Any, reason: str) -> None:
+        self._dropped[hash(key)] = reason
+        if len(self._dropped) > MOST_DROPPED:
+            del self._dropped[next(iter(self._dropped))]
 
-    def was_evicted(self, key: Any) -> bool:
-        """Whether the entry of this signature was evicted before."""
-        return hash(key) in self._evicted_keys
+    def reason_of_drop(self, key: Any) -> str | None:
+        """Return why the last entry of this signature was dropped; forget it."""
+        with self._lock:
+            return self._dropped.pop(hash(key), None)
 
     def publish(
         self, key: Any, relative_key: Any, entry: Entry, recording: Recording | None
@@ -200,6 +208,7 @@ class Entries:
             for key, entry in list(self.by_key.items()):
                 if entry.static_version < static_version:
                     del self.by_key[key]
+                    self._note_dropped(key, OUTDATED)
 
     def keep_relative(self, key: Any, entry: Entry) -> None:
         """Keep the entry of a padded call for others that differ in sizes only."""
@@ -210,5 +219,7 @@ class Entries:
 
     def clear(self) -> None:
         with self._lock:
+            for key in self.by_key:
+                self._note_dropped(key, RELEASED)
             self.by_key.clear()
             self.relatives.clear()

@@ -30,7 +30,7 @@ from sardonyx.graph.calls.nested_values import described, key_of, map_arrays
 from sardonyx.graph.calls.results import on_host
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Source
-from sardonyx.graph.model.entries import Entries, Entry
+from sardonyx.graph.model.entries import EVICTED, Entries, Entry
 from sardonyx.graph.model.interface import PLAIN, CallOptions
 from sardonyx.graph.model.shared import Shared
 from sardonyx.graph.model.signature_texts import difference, signature_text
@@ -261,26 +261,21 @@ class Form:
             return entry
         resized = self._resized(arguments, options, weights)
         if resized is not None:
-            text = partial(signature_text, key, self._infos)
-            _BUCKETS.debug("A bucket's program serves %s.", text, signature=text)
-            with postponed():
-                return self.entries.keep(key, resized)
+            _BUCKETS.debug("A bucket serves %s.", partial(signature_text, key, self._infos))
+            return self.entries.keep(key, resized)
         with postponed():
             new = self._new_entry(key, arguments, options, weights, learns=learns)
             kept = self.entries.keep(key, new)
             if kept is new:
-                self._note_new(key, is_outdated=entry is not None)
+                self._note_new(key)
             return kept
 
-    def _note_new(self, key: Any, *, is_outdated: bool) -> None:
-        text, entries = partial(signature_text, key, self._infos), self.entries
-        graph = self.source.graph.name or "graph"
-        reason: Word = partial(difference, key, self._infos, list(entries.by_key))
-        if is_outdated:
-            reason = "a weight that tracing read was replaced"
-        if entries.was_evicted(key):
-            reason = "it was evicted: raise max_signatures, or use buckets"
-        level = WARNING if entries.was_evicted(key) else INFO
+    def _note_new(self, key: Any) -> None:
+        text, graph = partial(signature_text, key, self._infos), self.source.graph.name or "graph"
+        reason: Word | None = self.entries.reason_of_drop(key)
+        level = WARNING if reason == EVICTED else INFO
+        if reason is None:
+            reason = partial(difference, key, self._infos, list(self.entries.by_key))
         words, fields = (graph, text, reason), {"signature": text, "reason": reason}
         _LOG.log(level, "New signature %s(%s): %s.", *words, **fields)
 

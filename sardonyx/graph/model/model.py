@@ -36,7 +36,7 @@ from sardonyx.graph.values.params import Params
 from sardonyx.graph.values.params_display import head_of, params_parts
 from sardonyx.graph.viewing.drawing import picture_of
 from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
-from sardonyx.logs import Log
+from sardonyx.logs import Log, postponed
 from sardonyx.printable import LONGEST_NAME, printable
 
 _LOG = Log("tracing")
@@ -287,7 +287,9 @@ def audited(model: Model) -> Model:
 
     A model that another process has audited is not audited again: that alone takes onnx 10 ms.
     """
-    recordings = model._plain.recordings
+    # Some versions of Python hold a lock while they compute a `cached_property`.
+    with postponed():
+        recordings = model._plain.recordings
     is_known = recordings is not None and recordings.is_sound
     if not is_known or model._source.limits != DEFAULT_LIMITS:
         audit(model._source, strict=model.is_strict)
