@@ -12,6 +12,7 @@ from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -275,3 +276,13 @@ def test_warnings_as_errors() -> None:
     done = in_subprocess(code, "-W", "error")
     assert done.stdout == "(1, 8, 48)\n", done.stderr
     assert "INFO:sardonyx.tracing:New signature" in done.stderr
+
+
+def test_models_are_freed_as_soon_as_nobody_uses_them() -> None:
+    """What logs an eviction must not hold the model."""
+    loaded = sardonyx.load(doubled(), backend="numpy", max_signatures=1)
+    for rows in (1, 2):
+        loaded(X[:rows])
+    reference = ref(loaded._plain)
+    del loaded
+    assert reference() is None

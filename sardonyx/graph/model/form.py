@@ -29,7 +29,7 @@ from sardonyx.graph.calls.array_interop import normalised
 from sardonyx.graph.calls.nested_values import described, key_of, map_arrays
 from sardonyx.graph.calls.results import on_host
 from sardonyx.graph.errors import node_errors
-from sardonyx.graph.ir import Source
+from sardonyx.graph.ir import Source, ValueInfo
 from sardonyx.graph.model.entries import EVICTED, Entries, Entry
 from sardonyx.graph.model.interface import PLAIN, CallOptions
 from sardonyx.graph.model.shared import Shared
@@ -69,11 +69,13 @@ class Form:
 
     def __init__(self, source: Source, shared: Shared) -> None:
         self.source = source
-        self.entries = Entries(shared.options.max_signatures, note_evicted=self._note_evicted)
+        infos, most = source.graph.required_inputs, shared.options.max_signatures
+        # Not a method of this form, which would then hold itself.
+        self.entries = Entries(most, note_evicted=partial(_note_evicted, infos, most))
         self._shared = shared
         self.backend = shared.backend
         self._weights: WeightStore | Weights = shared.weights
-        self._infos = source.graph.required_inputs
+        self._infos = infos
         self._padding_lock = Lock()
 
     @cached_property
@@ -279,11 +281,6 @@ class Form:
         words, fields = (graph, text, reason), {"signature": text, "reason": reason}
         _LOG.log(level, "New signature %s(%s): %s.", *words, **fields)
 
-    def _note_evicted(self, key: Any) -> None:
-        text = partial(signature_text, key, self._infos)
-        limit = self.entries.most
-        _LOG.info("Evicted the signature %s: max_signatures is %d.", text, limit, signature=text)
-
     def _new_entry(
         self,
         key: Any,
@@ -441,6 +438,11 @@ class Form:
             for info, array in zip(self._infos, arrays, strict=True)
         )
         return f"{self.source.graph.name or 'graph'}({inputs}) on {self.backend.name}"
+
+
+def _note_evicted(infos: Sequence[ValueInfo], most: int, key: Any) -> None:
+    text = partial(signature_text, key, infos)
+    _LOG.info("Evicted the signature %s: max_signatures is %d.", text, most, signature=text)
 
 
 def _library_and_spec(array: Any) -> Any:
