@@ -122,21 +122,21 @@ class _Waiting:
 
     def __init__(self) -> None:
         self._records: list[tuple[logging.Logger, logging.LogRecord]] = []
-        self._is_open = True
+        self.is_open = True
         # Threads that the block started may log, too.
         self._lock = Lock()
 
     def take(self, logger: logging.Logger, record: logging.LogRecord) -> bool:
         """Take a record; return False after the end of the block."""
         with self._lock:
-            if self._is_open:
+            if self.is_open:
                 self._records.append((logger, record))
-            return self._is_open
+            return self.is_open
 
     def emit(self) -> None:
         """Emit the records in their order, and take no more."""
         with self._lock:
-            self._is_open = False
+            self.is_open = False
         for logger, record in self._records:
             _emit(logger, record)
 
@@ -156,7 +156,9 @@ class postponed:  # noqa: N801  # a context like those of contextlib
 
     def __enter__(self) -> None:
         self._token: Token[_Waiting | None] | None = None
-        if _waiting.get() is None:
+        outer = _waiting.get()
+        # A thread can outlive the block that started it.
+        if outer is None or not outer.is_open:
             self._waiting = _Waiting()
             self._token = _waiting.set(self._waiting)
 

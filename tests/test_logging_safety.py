@@ -207,7 +207,14 @@ def test_messages_of_threads_that_outlive_a_block_are_not_lost(log: Records) -> 
         late.run(Log("tracing").info, "in time")
         assert not log.records
     late.run(Log("tracing").info, "late")
-    assert log.texts("tracing") == ["in time", "late"]
+
+    def locked() -> int:
+        with postponed():
+            Log("tracing").info("later")
+            return len(log.records)
+
+    assert late.run(locked) == 2
+    assert log.texts("tracing") == ["in time", "late", "later"]
 
 
 def test_a_call_that_fails_says_what_happened_before(log: Records) -> None:
