@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -27,7 +27,7 @@ from sardonyx.display.units import counted
 from sardonyx.errors import InvalidInput
 from sardonyx.exporting.api import load_exported
 from sardonyx.exporting.archive import is_archive
-from sardonyx.graph.buckets.sizes import AUTOMATIC, Sizes
+from sardonyx.graph.buckets.sizes import AUTOMATIC, Buckets, Sizes
 from sardonyx.graph.checking.audit import audit
 from sardonyx.graph.ir import Graph
 from sardonyx.graph.loading.custom_ops import with_ops
@@ -59,7 +59,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     strict: bool | None = None,
     cache: str | os.PathLike[str] | None = None,
     max_signatures: int = 256,
-    buckets: Mapping[str, Sequence[int] | str] | str | None = AUTOMATIC,
+    buckets: Buckets | str | None = AUTOMATIC,
     memory_fraction: float | None = None,
     retain_freed_memory: bool = False,
     precision: str = "highest",
@@ -120,11 +120,12 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     run programs of their own. From the second call of a bucket on a new size is neither traced nor
     compiled. The order of sums may differ. With None each size is traced and compiled.
 
-    A dict lists the sizes of named free dimensions, as in `{"batch": [1, 8, 32]}`, or "powers of
-    two": calls are padded to the next size from the first call on (or to a multiple of the last),
-    and if a proof fails, the call is refused with the node that prevents it. Calls of size 1 and
-    calls without data are not padded. NumPy and CuPy do not compile, so `buckets` has no effect
-    there, nor for calls inside of a caller's `jit`.
+    A dict lists the sizes of free dimensions, as in `{"batch": [1, 8, 32]}`, or "powers of two":
+    calls are padded to the next size from the first call on (or to a multiple of the last), and if
+    a proof fails, the call is refused with the node that prevents it. A dimension without a name is
+    written as an input and an axis, as in `{("X", 0): [1, 8, 32]}`. Calls of size 1 and calls
+    without data are not padded. NumPy and CuPy do not compile, so `buckets` has no effect there,
+    nor for calls inside of a caller's `jit`.
 
     `memory_fraction` is the part of a GPU's memory that the library may reserve; JAX reserves three
     quarters by default. It must be set before JAX is first used.

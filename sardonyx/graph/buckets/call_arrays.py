@@ -86,9 +86,10 @@ class CallArrays:
 
 
 def stand_in(spec: Spec) -> Any:
-    """Return an array that takes no memory."""
+    """Return an array of zeros, or of empty strings, that takes no memory."""
     refuse_huge(spec.shape, spec.dtype, LARGEST_COUNTED)
-    return np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
+    element = np.array("", object) if spec.dtype == object else np.zeros((), spec.dtype)
+    return np.broadcast_to(element, spec.shape)
 
 
 def _named_sizes(arrays: Sequence[Any], infos: Sequence[ValueInfo]) -> dict[str, int]:

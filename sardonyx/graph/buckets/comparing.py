@@ -18,7 +18,8 @@ from sardonyx.backends.padding.axes import (
 from sardonyx.backends.padding.protocols import Call, PaddedStep, Prover
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.tracing.recorder import TracedSegment
-from sardonyx.graph.tracing.steps import Operand, Step
+from sardonyx.graph.tracing.steps import Embedded, Operand, Step
+from sardonyx.graph.values.kinds import digest
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -70,6 +71,9 @@ class Comparison:
     # For each register of the true program: its padded register, and the layout of the array.
     counterparts: dict[int, tuple[int, Layout]]
     proved: list[ProvedStep] = field(default_factory=list)
+    # The registers of the true program that steps on the host read, and those that they write.
+    read_on_host: set[int] = field(default_factory=set)
+    written_on_host: set[int] = field(default_factory=set)
 
     @classmethod
     def of(
@@ -90,10 +94,11 @@ class Comparison:
         if len(true.segments) != len(padded.segments):
             raise Different("the graph is divided into other segments")
         for one, other in zip(true.segments, padded.segments, strict=True):
-            if len(one.steps) != len(other.steps):
+            if len(one.steps) != len(other.steps) or one.on_host != other.on_host:
                 raise Different(_first_difference(one.steps, other.steps))
+            compare = comparison._compare_on_host if one.on_host else comparison._prove
             for pair in zip(one.steps, other.steps, strict=True):
-                comparison._prove(*pair)
+                compare(*pair)
         return comparison
 
     def segments(self, runtime_args: Sequence[int]) -> list[TracedSegment]:
@@ -134,8 +139,36 @@ class Comparison:
         rest = tuple(o for i, o in enumerate(padded.operands) if i not in slots)
         self.proved.append(ProvedStep(padded, run, rest, None if key[0] is None else key))
 
+    def _compare_on_host(self, true: Step, padded: Step) -> None:
+        """Require that a step on the host is the same for both sizes: it runs on true arrays."""
+        label = f"{padded.node.label} ({padded.title})"
+        is_same = true.title == padded.title and len(true.operands) == len(padded.operands)
+        if not is_same or true.call.key is None or true.call.key != padded.call.key:
+            raise Different(f"{label} runs on the host, in another form for another size")
+        for one, other in zip(true.operands, padded.operands, strict=True):
+            if not self._are_same_on_host(one, other):
+                raise Different(f"{label}: it reads other values for another size")
+        for one_result, other_result in zip(true.results, padded.results, strict=True):
+            # Without axes nothing is cut off.
+            self.counterparts[one_result] = other_result, ()
+        self.written_on_host.update(true.results)
+        self.proved.append(ProvedStep(padded, None, (), None))
+
+    def _are_same_on_host(self, true: Operand, padded: Operand) -> bool:
+        if isinstance(true, Embedded) or isinstance(padded, Embedded):
+            both = isinstance(true, Embedded) and isinstance(padded, Embedded)
+            return both and digest(true.value) == digest(padded.value)
+        name = self.padded.weight_name(padded)
+        if name is not None:
+            return name == self.true.weight_name(true)
+        if true not in self.written_on_host:
+            self.read_on_host.add(true)
+        return self.counterparts.get(true, (None, ()))[0] == padded
+
     def _operand(self, true: Operand, padded: Operand) -> tuple[Layout, Slot | None]:
         """Return an operand's layout, and its slot if it is a runtime argument."""
+        if true in self.written_on_host:
+            raise Unpaddable("it reads what the host computes, which is not padded")
         values = self.true.constant(true), self.padded.constant(padded)
         if values[0] is not None and values[1] is not None:
             return self.prover.constant(*values)

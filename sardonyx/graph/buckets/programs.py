@@ -93,17 +93,43 @@ class Buckets:
         program, backend = plan.program.shown, self.compiler.backend
         frame = dict(enumerate(inputs))
         for i, spec in enumerate(program.inputs):
+            if spec.dtype == object:  # Strings stay on the host, where nothing is padded.
+                continue
             register, shape = plan.program.widened.get(i, (i, spec.shape))
             frame[register] = self.padding.pad(inputs[i], shape)
         for register, array in zip(plan.program.runtime_args, plan.runtime_args, strict=True):
             frame[register] = array if backend.takes_numpy else backend.put(array)
         for stage in program.stages:
-            stage.run(frame, self.compiler, weights, inline=False)
+            if stage.segment is not None and stage.segment.host:
+                frame.update(self._run_on_host(stage, plan, inputs, frame, weights))
+            else:
+                stage.run(frame, self.compiler, weights, inline=False)
         own = dict(enumerate(inputs))
         is_native = any(map(backend.owns, inputs))
         for register, padded, cut in plan.computed:
             own[register] = self.padding.unpad(frame[padded], cut, is_native=is_native)
         return outputs_of(plan.outputs, own, weights)
+
+    def _run_on_host(
+        self,
+        stage: Stage,
+        plan: PaddedCallPlan,
+        inputs: Sequence[Any],
+        frame: Mapping[int, Any],
+        weights: Weights,
+    ) -> dict[int, Any]:
+        """Run a segment on arrays without padding, and return them and its results."""
+        assert stage.segment is not None
+        cuts = {value.padded: value.cut for value in plan.computed}
+        true = dict(enumerate(inputs))
+        for register in stage.segment.inputs:
+            if register in cuts:
+                cut = cuts[register]
+                true[register] = self.padding.unpad(frame[register], cut, is_native=False)
+            elif register not in true:  # Another segment on the host computed it.
+                true[register] = frame[register]
+        stage.run(true, self.compiler, weights, inline=False)
+        return {register: true[register] for register in stage.segment.results}
 
     def plan(self, call: CallArrays, weights: Weights) -> tuple[PaddedCallPlan | None, set[int]]:
         """Return how a call runs, and the numbers of the arrays whose values decided it.
@@ -262,6 +288,7 @@ class Buckets:
         outputs = comparison.true.outputs
         arrays = [leaf for output in outputs for leaf in leaves(output)]
         registers = {leaf.register for leaf in arrays if isinstance(leaf, Device)}
+        registers |= comparison.read_on_host
         computed = [
             _padded_value(register, *comparison.counterparts[register])
             for register in sorted(registers)

@@ -11,8 +11,9 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.buckets.call_arrays import stand_in
 from sardonyx.graph.buckets.folded import Folded
-from sardonyx.graph.programs.finishing import prepared_stage
+from sardonyx.graph.programs.finishing import plain_stage, prepared_stage
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.rewriting.phases import rewritten
 from sardonyx.graph.tracing.recorder import TracedSegment
@@ -53,12 +54,18 @@ class SegmentCollector:
         """Do nothing, as nothing runs."""
 
     def allow_host(self) -> None:
-        """Refuse steps on the host."""
-        raise InvalidInput(f"it runs on the host, where nothing is padded; {_WAY_OUT}")
+        """Do nothing: steps on the host take arrays without padding."""
 
     def close(self, segment: TracedSegment) -> None:
-        """Collect the segment."""
+        """Collect the segment; arrays without data stand for its results in steps on the host."""
+        if segment.measured:
+            raise InvalidInput(
+                f"it runs on the host, and the sizes of its results depend on data; {_WAY_OUT}"
+            )
         self.segments.append(segment)
+        for register in segment.results:
+            if register not in self.registers.frame:
+                self.registers.frame[register] = stand_in(self.registers.specs[register])
 
     def read(self, registers: Sequence[int], close: Callable[[], None]) -> Sequence[Array]:
         """Return the values of inputs without padding; other values are unknown."""
@@ -106,4 +113,4 @@ class SegmentCollector:
         for register in registers.constants.keys() & {r for step in steps for r in step.reads}:
             value = registers.constants[register]
             registers.placed[register] = constants.place(digest(value), value)
-        return prepared_stage(steps, segment, self)
+        return (plain_stage if segment.on_host else prepared_stage)(steps, segment, self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -12,9 +12,11 @@ import numpy as np
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.buckets.expressions import parse
 from sardonyx.graph.buckets.formulas import MAX_DIMENSIONS
+from sardonyx.graph.buckets.places import InputAxis, placed
 from sardonyx.graph.ir import Dimension, ValueInfo
 
-Buckets = Mapping[str, Sequence[int] | str]
+# By the name of a dimension, or by the name of an input and an axis.
+Buckets = Mapping[str | tuple[str, int], Sequence[int] | str]
 
 POWERS = "powers of two"
 AUTOMATIC = "auto"
@@ -41,6 +43,8 @@ class Sizes:
     grow: bool = False
     # A program serves sizes down to this fraction of its bucket, until theirs has one.
     reach: int = 1
+    # The sizes of dimensions that the file does not name.
+    unnamed: Mapping[InputAxis, tuple[int, ...] | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, buckets: Buckets | str | None, infos: Sequence[ValueInfo]) -> Sizes:
@@ -54,18 +58,12 @@ class Sizes:
                 f"The buckets are a {type(buckets).__name__}: pass a dict from names of dimensions "
                 'to sizes, such as {"batch": [1, 8, 32]}, or "auto", or None.'
             )
-        free = {d for info in infos for d in info.shape or () if isinstance(d, str)}
-        for name in buckets:
-            if name not in free:
-                names = ", ".join(sorted(free)) or "none"
-                raise InvalidInput(
-                    f"The buckets name a dimension {name!r}, but the free dimensions of the "
-                    f"model's inputs are: {names}."
-                )
-        return cls({name: _sizes(name, sizes) for name, sizes in buckets.items()})
+        chosen = {key: _sizes(key, sizes) for key, sizes in buckets.items()}
+        named, unnamed = placed(chosen, infos)
+        return cls(named, unnamed=unnamed)
 
     def __bool__(self) -> bool:
-        return bool(self.chosen) or self.are_automatic
+        return bool(self.chosen or self.unnamed) or self.are_automatic
 
     def padded(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the sizes that a call with these sizes is padded to.
@@ -124,7 +122,7 @@ class Sizes:
         return max((n for n in chosen if n < size), default=0)
 
 
-def _sizes(name: str, sizes: Any) -> tuple[int, ...] | None:
+def _sizes(name: Any, sizes: Any) -> tuple[int, ...] | None:
     if isinstance(sizes, str) and sizes == POWERS:
         return None
     advice = f"pass a list of sizes in ascending order, or {POWERS!r}"

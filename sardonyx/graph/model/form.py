@@ -24,6 +24,7 @@ from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.buckets.unnamed import UnnamedCalls
 from sardonyx.graph.calls.arguments import in_input_order, registers_of
 from sardonyx.graph.calls.array_interop import normalised
 from sardonyx.graph.calls.nested_values import described, key_of, map_arrays
@@ -320,7 +321,7 @@ class Form:
         return None if recording is None else entry.with_recording(recording)
 
     @cached_property
-    def _padded_calls(self) -> PaddedCalls | AutomaticCalls | None:
+    def _padded_calls(self) -> PaddedCalls | AutomaticCalls | UnnamedCalls | None:
         """Pads calls to sizes that share a program, if the backend compiles."""
         sizes = self._shared.options.buckets
         padding = self.backend.padding() if sizes else None
@@ -330,6 +331,8 @@ class Form:
         new_buckets = partial(self._new_buckets, padding)
         if sizes.are_automatic:
             return AutomaticCalls(new_buckets, self._infos, self._recall_plain)
+        if sizes.unnamed:
+            return UnnamedCalls(new_buckets, sizes, self._infos)
         return PaddedCalls(new_buckets(sizes), self._infos)
 
     def _new_buckets(self, padding: Padding, sizes: Sizes) -> Buckets:
