@@ -45,6 +45,8 @@ from sardonyx.ops.definition import Op
 from sardonyx.progress import compiling
 
 _LOG = Log("loading")
+# Nobody has so many processors for one call; each number has a thread pool of its own.
+MOST_THREADS = 1024
 # Of one operator: Split has the most, one for each part.
 MOST_OUTPUTS = 2**16
 
@@ -66,6 +68,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     checked: bool = False,
     rewrites: bool = True,
     limits: Limits = DEFAULT_LIMITS,
+    threads: int | None = None,
     ops: Iterable[Op[Any]] = (),
 ) -> Model | Any:
     """Load an ONNX model from a path, bytes, a file object or a `ModelProto`.
@@ -152,6 +155,15 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
 
     `limits` bounds the memory and the nodes that a small file may ask for; see `Limits`.
 
+    `threads` is the maximum number of CPU threads that work on a call of this model; None leaves
+    it to the libraries, which take all processors. Compiling has threads of its own. On JAX a model
+    with `threads` has a thread pool of that size, which it shares with others of the same number:
+    `threads=1` is one thread. JAX arrays are copied to it and back, so that nothing is donated, and
+    inside of a caller's `jit` it has no effect. NumPy's products have one number of threads for the
+    process: while a call with a limit runs, the smallest limit holds for all of them. GPUs, TPUs,
+    `jit=False` on JAX and backends of your own refuse it; `to_jax`, `export` and `shard` do not
+    keep it.
+
     `ops` are operators of your own, defined with `@sardonyx.op`, for this model alone. They take
     precedence over standard operators of the same name.
 
@@ -166,6 +178,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     level = precision_level(precision)
     if compile is not None:
         check_choice("compile", compile, MODES)
+    if threads is not None:
+        check_count(threads, f"A model uses 1 to {MOST_THREADS:,} threads", MOST_THREADS)
     if not isinstance(limits, Limits):
         raise InvalidInput(f"'limits' is {limits!r:.100}: pass a sardonyx.Limits.")
     if is_archive(source):
@@ -180,6 +194,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
             checked=checked,
             rewrites=rewrites,
             limits=limits,
+            threads=threads,
             ops=ops,
         )
         _set_memory("jax", memory_fraction, retains=retain_freed_memory)
@@ -194,6 +209,10 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     chosen = backend if isinstance(backend, Backend) else find(backend, device)
     if level != "highest":
         chosen = chosen.with_precision(level)
+    if not jit:
+        chosen = chosen.uncompiled()
+    if threads is not None:
+        chosen = chosen.with_threads(int(threads))
     if checked:
         buckets = None if buckets == AUTOMATIC else buckets
         chosen = _with_checks(chosen, is_padded=jit and bool(buckets))
@@ -208,7 +227,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
         checked=checked,
         compile=compile,
     )
-    model = audited(Model(loaded, chosen if jit else chosen.uncompiled(), options))
+    model = audited(Model(loaded, chosen, options))
     _note_loaded(loaded.graph, model.backend, time.perf_counter() - start)
     return model
 

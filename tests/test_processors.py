@@ -72,10 +72,10 @@ def test_a_system_that_has_none_of_linux_extras(
 ONE_OF_THEM = """
 import os
 from sardonyx.backends import processors
-from sardonyx.backends.jax.onednn.threads import threads
+from sardonyx.backends.jax.onednn.threads import threads_of_process
 
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
-print(processors.available(), threads())
+print(processors.available(), threads_of_process())
 """
 
 

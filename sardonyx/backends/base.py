@@ -157,6 +157,10 @@ class Backend(Operations):
         """Return `value` or a copy, so that writing to the result does not change the original."""
         return value
 
+    def mover(self, value: Array) -> Callable[[Any], Array] | None:
+        """Return what brings an array of this library to the device, if it is elsewhere."""
+        return None
+
     def own_result(self, value: Array) -> Array:
         """Return a call's result, or a copy if it is a view of a weight or a constant."""
         return value
@@ -188,6 +192,13 @@ class Backend(Operations):
     def with_precision(self, precision: str) -> Backend:
         """The same with less exact products of float32, if the library has faster ones."""
         return self
+
+    def with_threads(self, threads: int) -> Backend:
+        """The same with at most so many CPU threads for the work of a call."""
+        raise InvalidInput(
+            f"The number of threads of the backend {self.name!r} cannot be set on this device: "
+            "leave out threads=, or load the model with device='cpu'."
+        )
 
     def outline(self) -> Backend:
         """The same for `infer` alone: the shapes are the same, and tracing takes less time."""

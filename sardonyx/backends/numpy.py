@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sardonyx.backends import blas_threads
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.dtypes import is_low_precision, isdtype
@@ -176,15 +177,20 @@ class NumpyBackend(NumpyLike):
     takes_numpy = True
     holds_strings: ClassVar[bool] = True
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int | None = None) -> None:
         super().__init__(np)
+        self._threads = threads
 
     def __reduce__(self) -> Any:
-        return "HOST" if self is HOST else (type(self), ())
+        return "HOST" if self is HOST else (type(self), (self._threads,))
 
     def scope(self) -> AbstractContextManager[object]:
         # Infinities and NaN are ordinary results: no GPU warns of 1 / 0 either.
-        return np.errstate(all="ignore")
+        return blas_threads.limited(np.errstate(all="ignore"), self._threads)
+
+    def with_threads(self, threads: int) -> Backend:
+        blas_threads.require()
+        return NumpyBackend(threads)
 
     def owns(self, value: object) -> bool:
         return isinstance(value, np.ndarray)

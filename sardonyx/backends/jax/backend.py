@@ -17,20 +17,30 @@ import ml_dtypes
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
+from sardonyx.backends import blas_threads
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
-from sardonyx.backends.jax import first_tier, inline, memory, messages, nans, onednn, processes
+from sardonyx.backends.jax import (
+    first_tier,
+    inline,
+    limited_clients,
+    memory,
+    messages,
+    nans,
+    onednn,
+    processes,
+)
 from sardonyx.backends.jax.accelerators import cudnn_attention, cudnn_trial
 from sardonyx.backends.jax.cache import ExecutableFolder
 from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.compiling import compiled
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.costs import bytes_made_anew, costs_of
-from sardonyx.backends.jax.onednn.threads import threads
+from sardonyx.backends.jax.onednn.threads import threads_of_process
 from sardonyx.backends.jax.op_times import op_times
 from sardonyx.backends.jax.operations import JaxOperations
 from sardonyx.backends.jax.padding.arrays import JaxPadding
@@ -42,7 +52,7 @@ from sardonyx.backends.operations.products import Link, PackedProduct, ProductCh
 from sardonyx.backends.operations.scores import Scoring
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.stopwatch import OpTimes
-from sardonyx.errors import BackendUnavailable
+from sardonyx.errors import BackendUnavailable, InvalidInput
 
 _WITHOUT_X64 = {
     "int64": np.dtype(np.int32),
@@ -87,23 +97,27 @@ class JaxBackend(JaxOperations):
     ) -> None:
         super().__init__(jnp)
         self.compiled = self.names_steps = jit
-        self.device = device
         self.settings = settings or Settings()
+        threads = self.settings.threads
+        self.device = device if threads is None else limited_clients.device(threads)
         self.precision, self.folder = self.settings.precision, self.settings.cache
         self.checked = self.settings.checks is not None
         self.reports = jit and self.checked
-        # With a device of its own, the arrays of a call must be put there, as the weights are.
-        self.takes_numpy = device is None
+        # With a device of its own, the arrays of a call must be put there, as the weights are;
+        # where programs are compiled for the device of a limited client, XLA does so.
+        self.takes_numpy = self.device is None or threads is not None
         self._fork = processes.fork()
 
     def __reduce__(self) -> Any:
-        place = None if self.device is None else processes.place_of(self.device)
+        is_own = self.device is not None and self.settings.threads is None
+        place = processes.place_of(self.device) if is_own else None
         return _restored, (type(self), place, self.compiled, self.settings)
 
     def scope(self) -> AbstractContextManager[object]:
         self._fork.refuse()
         checks = self.settings.checks
-        return jax.enable_x64(True) if checks is None else checks.scope()
+        scope = jax.enable_x64(True) if checks is None else checks.scope()
+        return blas_threads.limited(scope, self.settings.threads)
 
     def named_step(self, name: str) -> AbstractContextManager[object]:
         return jax.named_scope(name)
@@ -161,8 +175,21 @@ class JaxBackend(JaxOperations):
     def key(self, value: Any) -> Any:
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             # The keys of JAX's generators have several sizes.
-            return jax.random.bits(value, (2,), np.uint32)
-        return super().key(value)
+            value = jax.random.bits(value, (2,), np.uint32)
+        key = super().key(value)
+        move = self.mover(key) if self.owns(key) else None
+        return key if move is None else move(key)
+
+    def mover(self, value: Any) -> Callable[[Any], Any] | None:
+        # Callers have arrays of JAX's own client alone.
+        if self.settings.threads is None or self.is_abstract(value):
+            return None
+        return partial(jax.device_put, device=self.device)
+
+    def own_result(self, value: Any) -> Any:
+        if self.settings.threads is None or self.is_abstract(value):
+            return value
+        return jax.device_put(value, jax.local_devices(backend="cpu")[0])
 
     def narrowed(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         # Users of JAX rarely switch its 64-bit mode on, and without it have no int64 to pass.
@@ -201,6 +228,17 @@ class JaxBackend(JaxOperations):
 
     def with_precision(self, precision: str) -> Backend:
         return self._with(precision=precision)
+
+    def with_threads(self, threads: int) -> Backend:
+        if not self._is_on_cpu:
+            return super().with_threads(threads)
+        if not self.compiled:
+            raise InvalidInput(
+                "With jit=False operators run one by one on all threads of JAX: leave out "
+                "threads=, or compile."
+            )
+        blas_threads.require()
+        return self._with(threads=threads)
 
     def with_checks(self) -> Backend:
         return self._with(checks=Checks())
@@ -351,7 +389,7 @@ class JaxBackend(JaxOperations):
                 # traced. Inside of another jit the options of that jit hold.
                 if any(map(self.is_abstract, arrays)):
                     return jax.jit(replay)(*arrays)
-                outputs = jitted(*arrays)
+                outputs = jitted(*map(self._placed, arrays))
             except Exception as error:
                 nans.raise_found(error, replay, arrays)
             if checks is None:
@@ -384,13 +422,20 @@ class JaxBackend(JaxOperations):
     @property
     def identity(self) -> str:
         device = self._actual_device
-        kernels = f"{onednn.identity()} {threads()}" if self.fuses else "none"
+        threads = self.settings.threads or threads_of_process()
+        kernels = f"{onednn.identity()} {threads}" if self.fuses else "none"
         choices = self.precision, self.compiled, self.checked, kernels, self.largest_value
-        words = device.platform, device.device_kind, *choices, *["cudnn"] * self.asks_cudnn
+        limit = [] if self.settings.threads is None else [f"threads={threads}"]
+        words = device.platform, device.device_kind, *choices, *["cudnn"] * self.asks_cudnn, *limit
         return " ".join(map(str, words))
 
+    def _placed(self, array: Any) -> Any:
+        is_elsewhere = self.settings.threads is not None and not self.is_abstract(array)
+        return jax.device_put(array, self.device) if is_elsewhere else array
+
     def _stand_in(self, argument: Any) -> Any:
-        if not isinstance(argument, (Spec, jax.core.Tracer)):
+        is_placed = self.settings.threads is None
+        if is_placed and not isinstance(argument, (Spec, jax.core.Tracer)):
             return argument
         place = None if self.device is None else SingleDeviceSharding(self.device)
         return jax.ShapeDtypeStruct(argument.shape, argument.dtype, sharding=place)
@@ -438,7 +483,8 @@ class JaxBackend(JaxOperations):
         if not self.fuses or x.dtype != weight.dtype:
             return None
         layout = ConvolutionLayout.of(**options)
-        kernel = onednn.convolution(x, weight, layout, epilogue=epilogue)
+        threads = self.settings.threads
+        kernel = onednn.convolution(x, weight, layout, epilogue=epilogue, threads=threads)
         return kernel or packed.convolution(x, weight, layout, epilogue=epilogue)
 
     def reads_filters_with_channels_last(self, x: Spec, weight: Spec) -> bool:
@@ -450,7 +496,8 @@ class JaxBackend(JaxOperations):
         # XLA itself multiplies a vector fast, and calling it costs less.
         rows = math.prod(x.shape[:-1])
         is_large = rows > 1 and rows * math.prod(weight.shape) >= SMALLEST_PACKED
-        kernel = onednn.matrix_product(x, weight, **options) if is_large else None
+        threads = self.settings.threads
+        kernel = onednn.matrix_product(x, weight, threads=threads, **options) if is_large else None
         return kernel or packed.matrix_product(x, weight, **options)
 
     def product_chain(self, links: Sequence[Link], arrays: int) -> ProductChain | None:

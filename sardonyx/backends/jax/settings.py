@@ -21,3 +21,5 @@ class Settings:
     outlines: bool = False
     # The conditions on data, if programs check them.
     checks: Checks | None = None
+    # Maximum number of CPU threads of a call; None for all of the process.
+    threads: int | None = None

@@ -67,13 +67,13 @@ def _require_free(name: str, free: set[str]) -> None:
 
 def _place(key: Any, infos: Sequence[ValueInfo]) -> tuple[InputAxis, Dimension]:
     """Return the axis that a key means, and what the file declares of it."""
-    name, axis = key if isinstance(key, tuple) and len(key) == 2 else (None, None)
-    is_whole = isinstance(axis, (int, np.integer)) and not isinstance(axis, bool)
-    if not isinstance(name, str) or not is_whole:
+    is_pair = isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str)
+    if not is_pair or not isinstance(key[1], (int, np.integer)) or isinstance(key[1], bool):
         raise InvalidInput(
             f"The buckets have the key {key!r}: pass the name of a dimension, or an input's name "
             'and an axis, such as ("X", 0).'
         )
+    name, axis = key[0], int(key[1])
     info = next((info for info in infos if info.name == name), None)
     if info is None:
         names = ", ".join(info.name for info in infos) or "none"
@@ -93,8 +93,8 @@ def _place(key: Any, infos: Sequence[ValueInfo]) -> tuple[InputAxis, Dimension]:
             f"{'at most ' if info.shape is None else ''}{rank} dimensions."
         )
     if info.shape is None:
-        return InputAxis(name, int(axis)), None
-    place = InputAxis(name, int(axis) % rank)
+        return InputAxis(name, axis), None
+    place = InputAxis(name, axis % rank)
     dimension = info.shape[place.axis]
     if isinstance(dimension, int):
         raise InvalidInput(

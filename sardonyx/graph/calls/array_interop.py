@@ -259,11 +259,17 @@ def _convert(backend: Backend, conversion: Convert, info: ValueInfo, array: Any)
 
 
 def _widening(array: Any, info: ValueInfo, backend: Backend) -> Convert | None:
-    """Return the cast of an array that its library narrowed, as JAX does without 64-bit mode."""
+    """Return the cast of an array that its library narrowed, as JAX does without 64-bit mode.
+
+    An array on another device is moved first.
+    """
+    move = backend.mover(array)
     dtype = backend.spec(array).dtype
     if info.dtype is None or dtype == info.dtype or dtype != backend.narrowed(info.dtype):
-        return None
+        return move
     wide = backend.dtype(info.dtype)
+    if move is not None:
+        return lambda array: backend.astype(move(array), wide)
     return lambda array: backend.astype(array, wide)
 
 

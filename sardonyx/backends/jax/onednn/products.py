@@ -14,7 +14,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue, Function
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import loaded
-from sardonyx.backends.jax.onednn.threads import threads
+from sardonyx.backends.jax.onednn.threads import threads_of_process
 from sardonyx.backends.standard import Shape
 
 # The order of the axes in memory, from the outermost to the innermost.
@@ -111,12 +111,17 @@ def in_memory_order(array: Any, order: AxisOrder) -> Any:
 
 
 def convolution(
-    x: Spec, weight: Spec, layout: ConvolutionLayout, *, epilogue: Epilogue = NOTHING
+    x: Spec,
+    weight: Spec,
+    layout: ConvolutionLayout,
+    *,
+    epilogue: Epilogue = NOTHING,
+    threads: int | None = None,
 ) -> Product | None:
     """A convolution of arrays like these, or None if oneDNN has no fast kernel for it.
 
     The channels are the second axis of the shapes, as everywhere, and the last one in memory, where
-    XLA leaves them between convolutions.
+    XLA leaves them between convolutions. None stands for all threads of the process.
     """
     (batch, channels, *spatial), (count, _, *kernel) = x.shape, weight.shape
     sizes = layout.sizes(spatial, kernel)
@@ -130,11 +135,16 @@ def convolution(
     for size, side, stride, ends, dilation in axes:
         numbers += size, side, stride, *ends, dilation
     channels_last = (0, *range(2, len(x.shape)), 1)
-    return _product(weight, (batch, count, *sizes), numbers, epilogue, channels_last)
+    return _product(weight, (batch, count, *sizes), numbers, epilogue, channels_last, threads)
 
 
 def matrix_product(
-    x: Spec, weight: Spec, *, is_transposed: bool = False, epilogue: Epilogue = NOTHING
+    x: Spec,
+    weight: Spec,
+    *,
+    is_transposed: bool = False,
+    epilogue: Epilogue = NOTHING,
+    threads: int | None = None,
 ) -> Product | None:
     """The product of an array's rows and a matrix, or None if oneDNN has no fast kernel for it."""
     if min(*x.shape, *weight.shape) < 1:
@@ -142,11 +152,17 @@ def matrix_product(
     rows = x.shape[:-1]
     inner, columns = reversed(weight.shape) if is_transposed else weight.shape
     numbers = [_MATRIX, math.prod(rows), inner, columns, is_transposed]
-    return _product(weight, (*rows, columns), numbers, epilogue, tuple(range(len(x.shape))))
+    order = tuple(range(len(x.shape)))
+    return _product(weight, (*rows, columns), numbers, epilogue, order, threads)
 
 
 def _product(
-    weight: Spec, shape: Shape, numbers: Sequence[int], epilogue: Epilogue, layout: AxisOrder
+    weight: Spec,
+    shape: Shape,
+    numbers: Sequence[int],
+    epilogue: Epilogue,
+    layout: AxisOrder,
+    threads: int | None,
 ) -> Product | None:
     number = _DTYPES.get(weight.dtype.name)
     if number is None:
@@ -156,7 +172,7 @@ def _product(
     addend = [layout] if epilogue.addend else []
     layouts = (layout, (0,), *bias, *addend, layout)
     # If the threads cannot divide a product into the pieces that they need, one computes all of it.
-    for count in sorted({threads(), 1}, reverse=True):
+    for count in sorted({threads or threads_of_process(), 1}, reverse=True):
         spec = tuple(map(int, (count, *head, *numbers)))
         size = loaded.packed_size(spec)
         if size is not None:

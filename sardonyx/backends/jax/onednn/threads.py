@@ -7,13 +7,16 @@ import os
 from sardonyx.backends import processors
 
 
-def threads() -> int:
+def threads_of_process() -> int:
     """The number of threads in XLA's pool, or fewer if a quota allows fewer.
 
-    XLA sizes its pool by NPROC or by the affinity, and ignores quotas. Results are correct with any
-    number of pieces of work.
+    XLA sizes its pool by PJRT_NPROC, NPROC or the affinity, and ignores quotas. Results are
+    correct with any number of pieces of work.
     """
     if "xla_cpu_multi_thread_eigen=false" in os.environ.get("XLA_FLAGS", ""):
         return 1
-    pool = os.environ.get("NPROC", "")
-    return int(pool) if pool.isdecimal() and int(pool) else processors.available()
+    for name in ("PJRT_NPROC", "NPROC"):
+        pool = os.environ.get(name, "")
+        if pool.isdecimal() and int(pool):
+            return int(pool)
+    return processors.available()

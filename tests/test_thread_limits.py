@@ -1,0 +1,201 @@
+"""`load(threads=...)`: how many threads work on a call."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from threadpoolctl import threadpool_info
+
+import sardonyx
+from sardonyx import InvalidInput
+from sardonyx.backends.blas_threads import AtMost
+from tests.support.onnx_builders import model, node, value, weight
+from tests.support.raises import refused
+
+ENCODER = Path(__file__).parents[1] / "examples" / "encoder.onnx"
+X = np.random.default_rng(0).normal(size=(2, 8, 48)).astype(np.float32)
+
+# Prints for each graph which part of the processor time was spent in other threads than the busiest
+# one, and the processor time over the wall time.
+MEASURED = """
+import os, sys, time
+import numpy as np
+import sardonyx
+from tests.support.onnx_builders import model, node, value, weight
+
+backend, compile = sys.argv[1:]
+rng = np.random.default_rng(0)
+
+def array(*shape):
+    return rng.normal(size=shape).astype(np.float32) / 30
+
+product = model(
+    [node("MatMul", ["x", "w"], ["a"]), node("Exp", ["a"], ["b"]),
+     node("Transpose", ["b"], ["t"]), node("MatMul", ["b", "t"], ["y"])],
+    [value("x", [768, 1024])], ["y"], [weight("w", array(1024, 1024))])
+convolution = model(
+    [node("Conv", ["x", "w"], ["a"], pads=[1] * 4), node("Relu", ["a"], ["y"])],
+    [value("x", [4, 64, 56, 56])], ["y"], [weight("w", array(64, 64, 3, 3))])
+
+def seconds():
+    tasks = [f"/proc/self/task/{task}/schedstat" for task in os.listdir("/proc/self/task")]
+    return {task: int(open(task).read().split()[0]) / 1e9 for task in tasks}
+
+for graph, shape in ((product, (768, 1024)), (convolution, (4, 64, 56, 56))):
+    loaded, x = sardonyx.load(graph, backend=backend, compile=compile, threads=1), array(*shape)
+    loaded(x)
+    loaded(x)
+    time.sleep(0.2)
+    before, wall, processor = seconds(), time.perf_counter(), time.process_time()
+    for _ in range(4):
+        loaded(x)
+    wall, processor = time.perf_counter() - wall, time.process_time() - processor
+    taken = [after - before.get(task, 0) for task, after in seconds().items()]
+    print(1 - max(taken) / sum(taken), processor / wall)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's times of threads")
+@pytest.mark.parametrize(
+    ("backend", "mode", "onednn"),
+    [("numpy", "now", "1"), ("jax", "now", "1"), ("jax", "never", "1"), ("jax", "now", "0")],
+    ids=["numpy", "jax", "jax step by step", "jax without oneDNN"],
+)
+def test_one_thread_is_one(backend: str, mode: str, onednn: str) -> None:
+    run = [sys.executable, "-c", MEASURED, backend, mode]
+    environment = {**os.environ, "SARDONYX_ONEDNN": onednn}
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():
+        elsewhere, processors = map(float, line.split())
+        # The caller itself works between runs of the pool; a second thread would take half.
+        assert elsewhere < 0.25, done.stdout
+        assert processors < 1.1, done.stdout
+
+
+@pytest.fixture(params=["jax", "numpy"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_models_of_several_numbers_in_one_process(backend: str) -> None:
+    expected = sardonyx.load(ENCODER, backend=backend)(X)
+    models = [sardonyx.load(ENCODER, backend=backend, threads=n) for n in (1, 2, 3, 1)]
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(lambda each: each(X), models * 8):
+            assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+    for copied in (pickle.loads(pickle.dumps(models[0])), pickle.loads(pickle.dumps(models[1]))):
+        assert_allclose(copied(X), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_arrays_of_jax_stay_on_the_callers_device() -> None:
+    limited, plain = (sardonyx.load(ENCODER, backend="jax", threads=n) for n in (1, None))
+    x = jnp.asarray(X)
+    y = limited(x)
+    assert y.devices() == x.devices()
+    assert_allclose(y + 0 * x, plain(x), rtol=1e-3, atol=1e-5)
+    assert_allclose(jax.jit(limited)(x), plain(x), rtol=1e-3, atol=1e-5)
+    assert_allclose(jax.vmap(lambda a: limited(a[None])[0])(x), plain(x), rtol=1e-3, atol=1e-5)
+    slopes = [jax.grad(lambda x, m=m: (m(x) ** 2).sum())(x) for m in (limited, plain)]  # type: ignore[misc]
+    assert_allclose(*slopes, rtol=1e-3, atol=1e-4)
+    name = "blocks.0.before.weight"
+    assert_allclose(limited.params[name] + x[0, 0], plain.params[name] + x[0, 0])
+
+
+def test_keys_and_inputs_to_donate() -> None:
+    noise = model(
+        [node("RandomNormalLike", ["x"], ["n"]), node("Add", ["x", "n"], ["y"])],
+        [value("x", [3])],
+        ["y"],
+    )
+    x = jnp.ones(3)
+    limited, plain = (sardonyx.load(noise, backend="jax", threads=n) for n in (1, None))
+    for key in (7, jax.random.key(7), np.array([1, 2], np.uint32)):
+        assert_allclose(limited.bind(key=key)(x), plain.bind(key=key)(x), rtol=1e-6)
+    limited.bind(donate="x")(x)
+    assert_allclose(x, 1)
+
+
+def test_limits_of_numpys_products_end_with_their_calls() -> None:
+    def numbers() -> list[int]:
+        return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+    before = numbers()
+    with AtMost(1), AtMost(2):
+        assert set(numbers()) == {1}
+    assert numbers() == before
+    with pytest.raises(ValueError, match="once"), AtMost(1):
+        raise ValueError("once")
+    assert numbers() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+def test_a_forked_process_has_no_limits_of_its_parents_calls() -> None:
+    code = (
+        "import os, threadpoolctl, numpy\n"
+        "from sardonyx.backends.blas_threads import AtMost\n"
+        "blas = lambda: [i['num_threads'] for i in threadpoolctl.threadpool_info()]\n"
+        "before = blas()\n"
+        "with AtMost(1):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        with AtMost(1): pass\n"
+        "        os._exit(blas() != before)\n"
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_a_cache_tells_numbers_of_threads_apart(tmp_path: Path) -> None:
+    def traces(threads: int | None) -> int:
+        loaded = sardonyx.load(ENCODER, backend="jax", compile="now", cache=tmp_path,
+                               threads=threads)  # fmt: skip
+        loaded(X)
+        return loaded.stats().traces
+
+    assert [traces(n) for n in (1, 1, 2, None, 1)] == [1, 0, 1, 1, 0]
+
+
+def test_buckets_and_checks_with_a_limit() -> None:
+    weights = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+    proto = model([node("MatMul", ["x", "w"], ["y"])], [value("x", [None, 4])], ["y"],
+                  [weight("w", weights)])  # fmt: skip
+    x = np.ones((3, 4), np.float32)
+    options: Any
+    for options in ({"buckets": {("x", 0): [4]}}, {"checked": True}, {"precision": "bfloat16"}):
+        loaded = sardonyx.load(proto, backend="jax", threads=1, **options)
+        assert_allclose(loaded(x), x @ weights, atol=2e-2)
+        assert_allclose(loaded(jnp.asarray(x)), x @ weights, atol=2e-2)
+
+
+@pytest.mark.parametrize("threads", [0, -1, True, 1.0, "2", 1025, 10**30, [1]], ids=repr)
+def test_what_is_no_number_of_threads_is_refused(threads: Any, backend: str) -> None:
+    with refused(InvalidInput, "1 to 1,024 threads"):
+        sardonyx.load(ENCODER, backend=backend, threads=threads)
+
+
+def test_where_threads_cannot_be_limited_they_are_refused() -> None:
+    with refused(InvalidInput, "jit=False", "leave out"):
+        sardonyx.load(ENCODER, backend="jax", jit=False, threads=1)
+    content = sardonyx.export(ENCODER, platforms=["cpu"]).to_bytes()
+    with refused(InvalidInput, "'threads'", "leave it out"):
+        sardonyx.load(content, threads=1)
+
+
+@pytest.fixture(autouse=True)
+def _variables_stay() -> Iterator[None]:
+    before = os.environ.get("PJRT_NPROC")
+    yield
+    assert os.environ.get("PJRT_NPROC") == before
