@@ -81,7 +81,7 @@ OWN_FILES = {
         "sharding/weight_placement.py",
         "targets/child/",
     ),
-    "jaxlib": ("targets/child/",),
+    "jaxlib": ("backends/jax/limited_clients.py", "targets/child/"),
     "cupy": ("backends/cupy/",),
     "cupyx": ("backends/cupy/",),
 }

@@ -32,9 +32,6 @@ PRIVATE = {
         "The folders of headers and the language of CuPy's own kernels, for those in a cache."
     ),
     "cupy._core.get_compute_type": "Whether CuPy was told to multiply in TF32: see CUPY_TF32.",
-    "jax._src.lib.xla_client": (
-        "A client of XLA with a thread pool of its own, for models with a number of threads."
-    ),
     "jax._src.xla_bridge.backends_are_initialized": (
         "Whether JAX has started: then memory cannot be configured, and a fork would hang."
     ),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from threading import Lock
+from typing import Any
 
 import jax
-from jax._src.lib import xla_client
+from jaxlib import xla_client
 
 from sardonyx.errors import BackendUnavailable
 
@@ -35,7 +36,8 @@ def _created(threads: int) -> jax.Device:
     before = os.environ.get(_SIZE)
     os.environ[_SIZE] = str(threads)
     try:
-        found: jax.Device = xla_client.make_cpu_client(asynchronous=True).local_devices()[0]
+        client: Any = xla_client.make_cpu_client(asynchronous=True)
+        found: jax.Device = client.local_devices()[0]
     except (AttributeError, TypeError) as error:
         raise BackendUnavailable(
             f"JAX {jax.__version__} cannot limit XLA's threads ({error}): leave out threads=, or "

@@ -76,5 +76,23 @@ def _array_on_host(backend: Backend, array: Any) -> Any:
     return fetched(array, backend) if backend.owns(array) else array
 
 
+def fresh(output: Any) -> Any:
+    """Return an output whose NumPy arrays are writable and share memory with nothing.
+
+    Sequences and maps are new as well. Arrays of other libraries stay as they are.
+
+    >>> weight = np.ones(2)
+    >>> fresh(weight) is weight, fresh([weight.view()])[0].flags.owndata
+    (False, True)
+    """
+    if isinstance(output, (np.ndarray, np.generic)):
+        return np.array(output)
+    if isinstance(output, list):
+        return [fresh(one) for one in output]
+    if isinstance(output, dict):
+        return {key: fresh(value) for key, value in output.items()}
+    return output
+
+
 def _restored(names: tuple[str, ...], values: Sequence[Any]) -> Results:
     return results_type(names)(*values)

@@ -117,5 +117,6 @@ class CompiledModel(LoadedModel):
 
     def release(self) -> None:
         """Free the compiled programs. The model can still be called."""
+        self._call_threads.release()
         with self._lock:
             self._programs.clear()

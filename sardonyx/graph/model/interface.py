@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
+from sardonyx.arguments import check_switches
 from sardonyx.backends.base import Backend
 from sardonyx.display.markup import Html, displayed
 from sardonyx.display.tables import facts
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import chosen_outputs, require_feeds
-from sardonyx.graph.calls.results import results_type
+from sardonyx.graph.calls.out_arrays import targets_of, written
+from sardonyx.graph.calls.results import fresh, results_type
 from sardonyx.graph.ir import Source, ValueInfo
+from sardonyx.graph.model.call_threads import CallThreads
 from sardonyx.graph.model.named_values import wanted_names
 from sardonyx.graph.model.values_display import MOST_CHARACTERS, values_table, values_text
 from sardonyx.printable import printable
@@ -21,12 +26,16 @@ from sardonyx.printable import printable
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CallOptions:
-    """How to run one call: the key to draw from, inputs to donate, and values to capture."""
+    """How to run one call, and what to return of it."""
 
     key: Any = None
     donated: tuple[str, ...] = ()
     # Names and patterns of values; None if the call returns its outputs alone.
     captured: tuple[str, ...] | None = None
+    # Arrays to write the outputs to, as a caller passed them.
+    out: Any = None
+    # Whether NumPy results are copies that the caller may change.
+    writable: bool = False
 
 
 PLAIN = CallOptions()
@@ -51,7 +60,13 @@ class CallableModel:
 
         With `capture="blocks.0.*"`, a name or pattern of values inside the graph or a list of them,
         it returns a pair: the output, and an `OrderedDict` of these values by name. Names mean what
-        they mean to `run`. Where a model has an input called `capture`, bind it instead:
+        they mean to `run`.
+
+        With `out=array` the output is written into that NumPy array, which is returned. For several
+        outputs pass a list with an array for each, or None, or a dict from names to arrays. Arrays
+        may overlap inputs, but not each other. They must have the shape and dtype of the output.
+
+        Where a model has an input called `capture` or `out`, bind the option instead:
         `model.bind(capture=...)`.
 
         >>> import numpy as np, sardonyx
@@ -60,28 +75,58 @@ class CallableModel:
         >>> {name: value.shape for name, value in captured.items()}
         {'layer_norm_1': (1, 8, 48), 'layer_norm_2': (1, 8, 48)}
         """
-        patterns = self._call_options.captured
+        options = self._call_options
         if "capture" in named_inputs and not self._has_input("capture"):
             patterns = wanted_names(named_inputs.pop("capture"), "capture")
-        if patterns is not None:
-            return self._called_capturing(patterns, inputs, named_inputs)
+            options = replace(options, captured=patterns)
+        if "out" in named_inputs and not self._has_input("out"):
+            options = replace(options, out=named_inputs.pop("out"))
+        if options.captured is not None:
+            return self._called_capturing(options.captured, inputs, named_inputs, options)
         run_call = self._run_call_for(inputs, named_inputs)
-        values = run_call(inputs, named_inputs, self._call_options)
+        values = _as_wanted(run_call, inputs, named_inputs, options, self._output_names)
         return values[0] if len(values) == 1 else self._results(*values)
 
+    async def async_call(self, /, *inputs: Any, **named_inputs: Any) -> Any:
+        """Run a call in a thread of the model, while the event loop goes on; return its result.
+
+        At most as many of these calls run at a time as the process has processors; others wait for
+        a thread. A call that is cancelled while it waits never runs; one that runs goes on to its
+        end, and its result is dropped. Context variables are those of the caller.
+
+        >>> import asyncio, numpy as np, sardonyx
+        >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
+        >>> asyncio.run(model.async_call(np.zeros((1, 8, 48), np.float32))).shape
+        (1, 8, 48)
+        """
+        import asyncio  # noqa: PLC0415  (whoever awaits a call has imported it)
+
+        call = partial(contextvars.copy_context().run, partial(self, *inputs, **named_inputs))
+        return await asyncio.wrap_future(self._threads_of_calls().submit(call))
+
+    def _threads_of_calls(self) -> CallThreads:
+        """Return the threads of `async_call`."""
+        raise NotImplementedError
+
     def _called_capturing(
-        self, patterns: tuple[str, ...], inputs: Sequence[Any], named: Mapping[str, Any]
+        self,
+        patterns: tuple[str, ...],
+        inputs: Sequence[Any],
+        named: Mapping[str, Any],
+        options: CallOptions,
     ) -> tuple[Any, OrderedDict[str, Any]]:
         """Return the output, and the values that these names and patterns mean, by name."""
         names, run_call = self._capturing_call(patterns, inputs, named)
-        values = run_call(inputs, named, self._call_options)
+        values = _as_wanted(run_call, inputs, named, options, self._output_names)
         count = len(self._output_names)
         output = values[0] if count == 1 else self._results(*values[:count])
         extra = [name for name in names if name not in self._output_names]
         by_name = dict(zip((*self._output_names, *extra), values, strict=True))
         return output, OrderedDict((name, by_name[name]) for name in names)
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+    def run(
+        self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], *, out: Any = None
+    ) -> list[Any]:
         """Run the model on inputs by name, and return the named values as NumPy arrays.
 
         With None for the names it returns all outputs. A name may also be that of any other value
@@ -92,6 +137,8 @@ class CallableModel:
         in `"blocks.0.*"`. It is matched with the values that nodes compute; if none matches, with
         the names of nodes; if none of these matches, with inputs and initializers.
 
+        `out` has NumPy arrays to write the values to, as in a call.
+
         >>> import numpy as np, sardonyx
         >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
         >>> (name,) = [info.name for info in model.inputs]
@@ -101,17 +148,33 @@ class CallableModel:
         [(2, 5, 48)]
         """
         require_feeds(feeds)
+        options = self._call_options if out is None else replace(self._call_options, out=out)
         inner = self._inner_call(output_names, feeds)
         if inner is not None:
-            run_call, feeds = inner
-            return list(run_call((), feeds, self._call_options, to_numpy=True))
-        names = chosen_outputs(output_names, self._output_names)
+            run_inner, feeds = inner
+            names = tuple(output_names or ())
+
+            def computed(*arguments: Any) -> Sequence[Any]:
+                values = run_inner(*arguments, to_numpy=True)
+                if options.out is not None and len(values) != len(names):
+                    raise InvalidInput(
+                        f"The names {', '.join(names)} mean {len(values)} values: with out= write "
+                        "the name of each value."
+                    )
+                return values
+
+            return list(_as_wanted(computed, (), feeds, options, names))
+        names = tuple(chosen_outputs(output_names, self._output_names))
         run_call = self._run_call_for((), feeds)
-        outputs = run_call((), feeds, self._call_options, to_numpy=True)
-        if names == self._output_names:
-            return list(outputs)
-        values = dict(zip(self._output_names, outputs, strict=True))
-        return [values[name] for name in names]
+
+        def chosen(*arguments: Any) -> Sequence[Any]:
+            outputs = run_call(*arguments, to_numpy=True)
+            if names == self._output_names:
+                return outputs
+            values = dict(zip(self._output_names, outputs, strict=True))
+            return [values[name] for name in names]
+
+        return list(_as_wanted(chosen, (), feeds, options, names))
 
     def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
         """Return the function that runs a call with these inputs."""
@@ -147,6 +210,7 @@ class LoadedModel(CallableModel):
         self._optional = optional
         self._output_infos = outputs
         self._backend: Any = backend
+        self._call_threads = CallThreads()
 
     @property
     def backend(self) -> str:
@@ -178,8 +242,10 @@ class LoadedModel(CallableModel):
         key: Any = None,
         donate: str | Iterable[str] = (),
         capture: str | Iterable[str] | None = None,
+        out: Any = None,
+        writable: bool | None = None,
     ) -> BoundModel:
-        """The model with a random key, with inputs to donate, or with values to capture.
+        """The model with a random key, inputs to donate, values to capture, or other results.
 
         Call the result like the model.
 
@@ -191,7 +257,11 @@ class LoadedModel(CallableModel):
         dtype reuse their buffers, so that a decoder's cache is updated in place; the donated arrays
         are deleted. NumPy and CuPy ignore it; exported and sharded models refuse it.
 
-        With `capture` calls return a pair, as they do with `model(x, capture=...)`.
+        With `capture` calls return a pair, as they do with `model(x, capture=...)`. With `out` all
+        calls write their outputs into the same arrays, as with `model(x, out=...)`.
+
+        With `writable=True` NumPy results are arrays that you may write to: they share memory with
+        no input, weight or other result. Without it they may be read-only, or views.
 
         >>> import jax.numpy as jnp, sardonyx
         >>> from onnx import parser
@@ -205,7 +275,15 @@ class LoadedModel(CallableModel):
         """
         drawn = None if key is None else self._backend.key(key)
         captured = None if capture is None else wanted_names(capture, "capture")
-        return BoundModel(self, CallOptions(drawn, self._donated(_patterns(donate)), captured))
+        if writable is not None:
+            check_switches(writable=writable)
+        if out is not None:
+            targets_of(out, self._output_names)
+        donated = self._donated(_patterns(donate))
+        return BoundModel(self, CallOptions(drawn, donated, captured, out, bool(writable)))
+
+    def _threads_of_calls(self) -> CallThreads:
+        return self._call_threads
 
     def _has_input(self, name: str) -> bool:
         return any(info.name == name for info in (*self._infos, *self._optional))
@@ -266,7 +344,7 @@ class OnnxModel(LoadedModel):
 
 
 class BoundModel(CallableModel):
-    """A model with a key or donated inputs, as `Model.bind` returns it; call it like the model."""
+    """A model with options for its calls, as `Model.bind` returns it; call it like the model."""
 
     def __init__(self, model: LoadedModel, options: CallOptions) -> None:
         super().__init__(model._output_names)
@@ -279,14 +357,21 @@ class BoundModel(CallableModel):
         key: Any = None,
         donate: str | Iterable[str] = (),
         capture: str | Iterable[str] | None = None,
+        out: Any = None,
+        writable: bool | None = None,
     ) -> BoundModel:
         """The model with these options; those that are left out stay as they are."""
         before = self._call_options
-        new = self._model.bind(key=key, donate=donate, capture=capture)._call_options
+        bound = self._model.bind(
+            key=key, donate=donate, capture=capture, out=out, writable=writable
+        )
+        new = bound._call_options
         options = CallOptions(
             before.key if new.key is None else new.key,
             new.donated or before.donated,
             before.captured if new.captured is None else new.captured,
+            before.out if new.out is None else new.out,
+            before.writable if writable is None else new.writable,
         )
         return BoundModel(self._model, options)
 
@@ -311,6 +396,8 @@ class BoundModel(CallableModel):
         donated = ", ".join(self._call_options.donated)
         captured = ", ".join(self._call_options.captured or ())
         text = f"{donated and f', donates {donated}'}{captured and f', captures {captured}'}"
+        text += ", writes to arrays" if self._call_options.out is not None else ""
+        text += ", writable results" if self._call_options.writable else ""
         return printable(f"<bound {self._model!r}{key}{text}>")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -318,6 +405,9 @@ class BoundModel(CallableModel):
 
     def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
         return self._model._run_call_for(inputs, named)
+
+    def _threads_of_calls(self) -> CallThreads:
+        return self._model._threads_of_calls()
 
     def _has_input(self, name: str) -> bool:
         return self._model._has_input(name)
@@ -329,6 +419,26 @@ class BoundModel(CallableModel):
 
     def _inner_call(self, names: Any, feeds: Mapping[str, Any]) -> tuple[RunCall, Any] | None:
         return self._model._inner_call(names, feeds)
+
+
+def _as_wanted(
+    run_call: RunCall,
+    inputs: Sequence[Any],
+    named: Mapping[str, Any],
+    options: CallOptions,
+    names: Sequence[str],
+) -> Sequence[Any]:
+    """Run a call; return its values, written to the caller's arrays or copied if it wants so.
+
+    The first values have the `names`, for which the caller may have passed arrays.
+    """
+    if options.out is None and not options.writable:
+        return run_call(inputs, named, options)
+    targets = {} if options.out is None else targets_of(options.out, names)
+    values = written(run_call(inputs, named, options), targets, names)
+    if not options.writable:
+        return values
+    return [value if i in targets else fresh(value) for i, value in enumerate(values)]
 
 
 def _patterns(value: Any) -> tuple[str, ...]:

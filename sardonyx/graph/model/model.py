@@ -221,6 +221,7 @@ class Model(OnnxModel):
         signatures = sum(len(each.by_key) for each in self._forms.entries())
         for form in self._forms.all():
             form.release()
+        self._call_threads.release()
         self._shared.compiler.captures.release()
         self._shared.inferred.clear()
         self._shared.constants.clear()
