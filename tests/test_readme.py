@@ -28,6 +28,7 @@ TEST_COMMAND = "pip install '.[test]' && pytest"
         "examples/README.md",
         "docs/jax.md",
         "docs/functions.md",
+        "docs/service.md",
     ],
 )
 def test_the_code_of_a_page_runs(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
