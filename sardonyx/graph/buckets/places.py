@@ -9,6 +9,7 @@ import numpy as np
 
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Dimension, ValueInfo
+from sardonyx.printable import LONGEST_NAME, printable
 
 # NumPy's arrays have no more.
 MOST_AXES = 64
@@ -59,9 +60,9 @@ def _require_free(name: str, free: set[str]) -> None:
     if name not in free:
         names = ", ".join(sorted(free)) or "none"
         raise InvalidInput(
-            f"The buckets name a dimension {name!r}, but the free dimensions of the model's inputs "
-            f"are: {names}. A dimension without a name is written as an input and an axis, such as "
-            '("X", 0).'
+            f"The buckets name a dimension {printable(repr(name), LONGEST_NAME)}, but the free "
+            f"dimensions of the model's inputs are: {names}. A dimension without a name is written "
+            'as an input and an axis, such as ("X", 0).'
         )
 
 
@@ -70,16 +71,16 @@ def _place(key: Any, infos: Sequence[ValueInfo]) -> tuple[InputAxis, Dimension]:
     is_pair = isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str)
     if not is_pair or not isinstance(key[1], (int, np.integer)) or isinstance(key[1], bool):
         raise InvalidInput(
-            f"The buckets have the key {key!r}: pass the name of a dimension, or an input's name "
-            'and an axis, such as ("X", 0).'
+            f"The buckets have the key {printable(repr(key), LONGEST_NAME)}: pass the name of a "
+            'dimension, or an input\'s name and an axis, such as ("X", 0).'
         )
     name, axis = key[0], int(key[1])
     info = next((info for info in infos if info.name == name), None)
     if info is None:
         names = ", ".join(info.name for info in infos) or "none"
         raise InvalidInput(
-            f"The buckets name the input {name!r}, which the model does not have; its inputs are: "
-            f"{names}."
+            f"The buckets name the input {printable(repr(name), LONGEST_NAME)}, which the model "
+            f"does not have; its inputs are: {names}."
         )
     if info.container:
         raise InvalidInput(

@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.standard.types import short_name
+from sardonyx.printable import LONGEST_NAME, printable
 
 # By the number of the output.
 Targets: TypeAlias = Mapping[int, np.ndarray[Any, Any]]
@@ -65,8 +66,8 @@ def _by_number(out: Any, names: Sequence[str]) -> dict[int, Any]:
         for name in out:
             if name not in names:
                 raise InvalidInput(
-                    f"The arrays of out= name an output {name!r}; the call returns "
-                    f"{', '.join(names)}."
+                    f"The arrays of out= name an output {printable(repr(name), LONGEST_NAME)}; the "
+                    f"call returns {', '.join(names)}."
                 )
         return {number: out[name] for number, name in enumerate(names) if name in out}
     if isinstance(out, (list, tuple)):
