@@ -6,7 +6,7 @@ While calls of models with a limit run, the smallest of their limits holds for t
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -64,32 +64,30 @@ def _limits() -> _Limits:
 
 
 class AtMost(AbstractContextManager[None]):
-    """Limits the threads of NumPy's products to this number, inside.
+    """Limits the threads of NumPy's products to this number, within another context.
 
     >>> with AtMost(1):
     ...     pass
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, scope: AbstractContextManager[object] | None = None) -> None:
         self._limit = limit
+        self._scope = nullcontext() if scope is None else scope
 
     def __enter__(self) -> None:
+        self._scope.__enter__()
         _limits().add(self._limit)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         _limits().remove(self._limit)
+        self._scope.__exit__(*error)
 
 
 def limited(
     scope: AbstractContextManager[object], limit: int | None
 ) -> AbstractContextManager[object]:
     """Return a context that is both `scope` and the limit; `scope` itself without a limit."""
-    if limit is None:
-        return scope
-    stack = ExitStack()
-    stack.enter_context(AtMost(limit))
-    stack.enter_context(scope)
-    return stack
+    return scope if limit is None else AtMost(limit, scope)
 
 
 def require() -> None:

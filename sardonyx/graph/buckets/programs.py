@@ -120,12 +120,15 @@ class Buckets:
     ) -> dict[int, Any]:
         """Run a segment on arrays without padding, and return them and its results."""
         assert stage.segment is not None
+        backend = self.compiler.backend
         cuts = {value.padded: value.cut for value in plan.computed}
         true = dict(enumerate(inputs))
         for register in stage.segment.inputs:
             if register in cuts:
-                cut = cuts[register]
-                true[register] = self.padding.unpad(frame[register], cut, is_native=False)
+                # Fetched first: a device would compile the cut for each size.
+                padded = frame[register]
+                host = backend.fetch(padded) if backend.owns(padded) else padded
+                true[register] = self.padding.unpad(host, cuts[register], is_native=False)
             elif register not in true:  # Another segment on the host computed it.
                 true[register] = frame[register]
         stage.run(true, self.compiler, weights, inline=False)
