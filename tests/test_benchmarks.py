@@ -12,7 +12,7 @@ import pytest
 from onnx import parser
 
 import sardonyx
-from benchmarks import gate, growth, new_sizes, shapes, small_networks
+from benchmarks import gate, growth, new_sizes, service, shapes, small_networks
 from benchmarks.decoding import SIZE, copied_inside
 from benchmarks.models import HEAD_SIZE, HEADS, NETWORKS
 from benchmarks.page import BEGIN, END, fill
@@ -183,3 +183,30 @@ def test_a_network_that_takes_too_long_is_marked() -> None:
     records = [record("unique", "sardonyx", value) for value in (10.0, 2.0)]
     assert small_networks.table(records).row_count == 3
     assert [small_networks.cell(each)[-1] for each in records] == ["!", "0"]
+
+
+def test_a_service_counts_every_call_and_load() -> None:
+    loads: list[str] = []
+
+    def load(each: service.Service) -> service.Call:
+        loads.append(each.title)
+        return lambda feeds: len(feeds)
+
+    measured = service.measured(load, service.classifier(), threads=2, seconds=0.3, reloads=2)
+    assert loads == ["classifier with names"] * 3 == ["classifier with names"] * len(measured.loads)
+    assert list(measured.calls) == sorted(measured.calls)
+    assert 0 <= measured.at(50) <= measured.at(99) <= measured.at(100) == measured.calls[-1]
+    twice = service.joined([measured, measured])
+    assert len(twice.calls) == 2 * len(measured.calls)
+    assert twice.at(50) == measured.at(50)
+
+
+def test_a_service_that_fails_is_no_result() -> None:
+    def load(each: service.Service) -> service.Call:
+        def call(feeds: service.Feeds) -> None:
+            raise ValueError("wrong")
+
+        return call
+
+    with pytest.raises(ValueError, match="wrong"):
+        service.measured(load, service.classifier(), threads=2, seconds=0.1, reloads=0)
