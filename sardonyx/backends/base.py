@@ -200,6 +200,10 @@ class Backend(Operations):
             "leave out threads=, or load the model with device='cpu'."
         )
 
+    def with_products_of_operands(self) -> Backend:
+        """The same, which multiplies floats in their own type, whatever type it otherwise takes."""
+        return self
+
     def outline(self) -> Backend:
         """The same for `infer` alone: the shapes are the same, and tracing takes less time."""
         return self

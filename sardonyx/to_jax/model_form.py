@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.dtypes import isdtype
+from sardonyx.backends.executable import Spec
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.checking.audit import all_nodes
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind, must_be_known
@@ -77,16 +78,15 @@ def is_float(array: np.ndarray[Any, Any]) -> bool:
 
 
 def with_weights_as_inputs(
-    source: Source, weights: Iterable[str], renewed: Iterable[str] = ()
+    source: Source, weights: Mapping[str, Spec], renewed: Iterable[str] = ()
 ) -> Source:
     """Return the model with these initializers as last inputs, the `renewed` as last outputs."""
-    graph = source.graph
-    chosen = list(weights)
+    graph, chosen = source.graph, weights.keys()
     others = {name: a for name, a in graph.initializers.items() if name not in chosen}
     # What ops must know is written into the graph, where no call can change it.
     fixed = {name: array for name, array in others.items() if not is_static(array)}
     defaults = [info for info in graph.optional_inputs if info.name in others.keys() - fixed.keys()]
-    infos = {name: _info(name, graph.initializers[name]) for name in chosen}
+    infos = {name: _info(name, spec) for name, spec in weights.items()}
     form = Graph(
         graph.name,
         inputs=(*graph.required_inputs, *infos.values(), *defaults),
@@ -97,8 +97,8 @@ def with_weights_as_inputs(
     return replace(source, graph=form)
 
 
-def _info(name: str, array: np.ndarray[Any, Any]) -> ValueInfo:
-    return ValueInfo(name, type_name(array.dtype), array.dtype, array.shape)
+def _info(name: str, spec: Spec) -> ValueInfo:
+    return ValueInfo(name, type_name(spec.dtype), spec.dtype, spec.shape)
 
 
 def _constant(name: str, array: np.ndarray[Any, Any]) -> Node:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sardonyx.backends.executable import Spec
 from sardonyx.display.folding import fold
 from sardonyx.display.markup import displayed
 from sardonyx.errors import InvalidInput
@@ -25,6 +26,8 @@ from sardonyx.graph.values.params_display import Entry, head_of, params_tree
 from sardonyx.ops.training_mode import IN_TRAINING, is_statistic
 from sardonyx.printable import printable
 from sardonyx.progress import compiling
+from sardonyx.to_jax.casting import Casting, narrowed
+from sardonyx.to_jax.casting_tracer import CastingTracer
 from sardonyx.to_jax.model_form import PureModel, is_float, weights_of, with_weights_as_inputs
 
 if TYPE_CHECKING:
@@ -38,23 +41,35 @@ class PureFunction:
     """
 
     def __init__(
-        self, source: Source, backend: InsideBackend, *, training: bool, strict: bool
+        self,
+        source: Source,
+        backend: InsideBackend,
+        *,
+        training: bool,
+        strict: bool,
+        casting: Casting | None = None,
     ) -> None:
         self._backend = backend
+        self._casting = casting
+        source = source if casting is None else casting.declared(source)
         self._infos = source.graph.required_inputs
         self._defaults = source.graph.optional_inputs
         self._outputs = source.graph.outputs
         self._results = results_type(tuple(info.name for info in self._outputs))
         self.weights = weights_of(source)
         """The initializers that are weights, by name, as NumPy arrays: `params` has these names."""
+        self.specs = {name: _spec(name, array, casting) for name, array in self.weights.items()}
         self.statistics = _statistics_of(source).intersection(self.weights)
         """The names of the weights that training updates without gradients: running statistics."""
         self.is_training = training
         # `jax.jit` names the program after the function.
         self.__name__ = function_name(source.graph.name)
         self._renewed = sorted(self.statistics) if training else []
-        form = with_weights_as_inputs(source, self.weights, self._renewed)
-        self._form = PureModel(form, backend, Options(strict=strict, watch=compiling))
+        form = with_weights_as_inputs(source, self.specs, self._renewed)
+        options = Options(strict=strict, watch=compiling)
+        if casting is not None:
+            options = replace(options, tracer=partial(CastingTracer, casting=casting))
+        self._form = PureModel(form, backend, options)
         arguments = ("params", *self._infos, *self._defaults)
         self._takes = f"it takes ({', '.join(map(str, arguments))})"
 
@@ -89,7 +104,7 @@ class PureFunction:
 
     def _page(self, title: str) -> str:
         backend = self._backend
-        entries = [Entry(name, backend.spec(array)) for name, array in self.weights.items()]
+        entries = [Entry(name, spec) for name, spec in self.specs.items()]
         trained = f"{len(self.trainable):,} of them to train, {len(self.statistics):,} statistics"
         return displayed(
             title,
@@ -122,6 +137,8 @@ class PureFunction:
         arrays, others = self._arranged(inputs, named)
         replaced = {name: others.pop(name) for name in list(others) if name in self.weights}
         weights = self._checked({**params, **replaced} if replaced else params)
+        arrays = [map_arrays(self._cast, each) for each in arrays]
+        others = {name: map_arrays(self._cast, each) for name, each in others.items()}
         taken = [map_arrays(self._backend.argument, each) for each in (*arrays, *weights)]
         others = {name: map_arrays(self._backend.argument, each) for name, each in others.items()}
         results = form(*taken, **others)
@@ -163,26 +180,41 @@ class PureFunction:
                 f"The params {' and '.join(differences)}: pass a dict with the names that "
                 "sardonyx.to_jax returned."
             )
-        return [self._fitting(name, params[name], array) for name, array in self.weights.items()]
+        return [self._fitting(name, params[name]) for name in self.weights]
 
-    def _fitting(self, name: str, value: Any, array: np.ndarray[Any, Any]) -> Any:
-        backend = self._backend
+    def _cast(self, value: Any) -> Any:
+        """Return an argument in the type of the function, if it has a type of its own."""
+        casting, backend = self._casting, self._backend
+        if casting is None or not hasattr(value, "dtype"):
+            return value
+        if not isinstance(value, np.ndarray) and not backend.owns(value):
+            return value
+        if backend.numpy_dtype(value.dtype) not in casting.replaced:
+            return value
+        if isinstance(value, np.ndarray):
+            return casting.cast(value)
+        return backend.within(value, casting.dtype)
+
+    def _fitting(self, name: str, value: Any) -> Any:
+        """Return a param in its type; of a function with a type, it may be in that of the model."""
+        backend, array, spec_here = self._backend, self.weights[name], self.specs[name]
+        dtype = spec_here.dtype
         if not hasattr(value, "dtype") or not hasattr(value, "shape"):
             try:
-                value = np.asarray(value, array.dtype)
+                value = np.asarray(value, dtype)
             except (TypeError, ValueError, OverflowError):
                 raise InvalidInput(
-                    f"The param '{name}' must be {spec_text(backend.spec(array))}, and is a "
+                    f"The param '{name}' must be {spec_text(spec_here)}, and is a "
                     f"{type(value).__name__}: pass an array."
                 ) from None
         spec = backend.spec(value)
-        dtypes = (array.dtype, backend.narrowed(array.dtype))
+        dtypes = (dtype, array.dtype, backend.narrowed(array.dtype))
         if spec.shape != array.shape or spec.dtype not in dtypes:
             raise InvalidInput(
-                f"The param '{name}' must be {spec_text(backend.spec(array))}, and is "
+                f"The param '{name}' must be {spec_text(spec_here)}, and is "
                 f"{spec_text(spec)}: reshape it, or convert it with astype."
             )
-        return value
+        return self._cast(value) if spec.dtype != dtype and self._casting else value
 
     def _leaving(self, values: Sequence[Any]) -> tuple[Any, ...]:
         wide = self._backend.is_wide()
@@ -190,6 +222,7 @@ class PureFunction:
         def left(array: Any) -> Any:
             if not hasattr(array, "dtype") or array.dtype == object:
                 return array
+            array = self._cast(array)
             try:
                 return self._backend.leaving(array, wide=wide)
             except OverflowError as error:
@@ -217,9 +250,15 @@ class BoundFunction:
         return self._function._page("Pure function fn(params, *inputs), with a key")
 
 
-def placed(name: str, array: Any, backend: InsideBackend) -> Any:
+def _spec(name: str, array: np.ndarray[Any, Any], casting: Casting | None) -> Spec:
+    return Spec(array.shape, array.dtype if casting is None else casting.of_param(name, array))
+
+
+def placed(name: str, array: Any, dtype: np.dtype[Any], backend: InsideBackend) -> Any:
     """Return the param as an array of JAX; its type is narrowed where the 64-bit mode is off."""
     try:
+        if backend.numpy_dtype(array.dtype) != dtype:
+            array = narrowed(np.asarray(array), dtype)
         return backend.entering(array, wide=backend.is_wide())
     except OverflowError as error:
         raise InvalidInput(f"The param '{name}' {_too_wide(error)}") from None

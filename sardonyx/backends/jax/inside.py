@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,8 +16,10 @@ from sardonyx.backends.jax import shard_map
 from sardonyx.backends.jax.accelerators import cudnn_attention
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
+from sardonyx.backends.jax.narrow_products import multiplied_narrowly
 from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution
 from sardonyx.backends.jax.xla_cpu import platforms
+from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
 from sardonyx.backends.jax.xla_tpu.refusals import refused_on_tpus
 from sardonyx.backends.operations.scores import Scoring
 
@@ -27,9 +31,22 @@ class InsideBackend(JaxBackend):
     fuses = False
     is_only_for_cpus = False
 
-    def __init__(self, precision: str | None = None) -> None:
+    def __init__(self, precision: str | None = None, dtype: np.dtype[Any] | None = None) -> None:
         super().__init__()
         self._precision = precision
+        # The type of 16 bits in which floats are multiplied, if they are.
+        self._narrow = dtype if dtype is not None and dtype.itemsize == 2 else None
+
+    def with_products_of_operands(self) -> Backend:
+        if self._narrow is None:
+            return self
+        plain = copy(self)
+        plain._narrow = None
+        return plain
+
+    def _multiplies_narrowly(self, a: Any, b: Any) -> bool:
+        types = (jnp.float32, self._narrow)
+        return self._narrow is not None and a.dtype in types and b.dtype in types
 
     @property
     def asks_cudnn(self) -> bool:
@@ -49,6 +66,8 @@ class InsideBackend(JaxBackend):
         return of_convolution(self._precision, a, b)
 
     def matmul(self, a: Any, b: Any) -> Any:
+        if self._multiplies_narrowly(a, b):
+            return multiplied_narrowly(jnp.matmul, a, b, self._narrow)
         if jnp.result_type(a, b).name in ("float64", "complex128"):
             return super().matmul(a, b)
         a, b, options = self._factors(a, b)
@@ -60,6 +79,9 @@ class InsideBackend(JaxBackend):
     def convolution(self, x: Any, weight: Any, **options: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
             return super().convolution(x, weight, **options)
+        if self._multiplies_narrowly(x, weight):
+            convolve = partial(general_convolution, layout=ConvolutionLayout.of(**options))
+            return multiplied_narrowly(convolve, x, weight, self._narrow)
         x, weight, product = self._factors(x, weight)
         return platforms.convolution(x, weight, ConvolutionLayout.of(**options), **product)
 
@@ -93,6 +115,13 @@ class InsideBackend(JaxBackend):
     def argument(self, value: Any) -> Any:
         """An argument of a call; if TPUs lack its type, no program with it is lowered for one."""
         return refused_on_tpus(value)
+
+    def within(self, value: Any, dtype: np.dtype[Any]) -> Any:
+        """An array in a float type; finite numbers beyond its range become the last in it."""
+        with self.scope():
+            last = jnp.finfo(dtype).max.astype(value.dtype)
+            inside = jnp.where(jnp.isinf(value), value, jnp.clip(value, -last, last))
+            return inside.astype(dtype)
 
     def entering(self, value: Any, *, wide: bool) -> Any:
         """An array of the host or of JAX in a dtype of the caller's mode, which must hold it."""

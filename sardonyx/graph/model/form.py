@@ -424,12 +424,14 @@ class Form:
         recorder: Recorder,
         arrays: Sequence[Any],
         key: Any,
-        tracer: Callable[..., Tracer] = Tracer,
+        tracer: Callable[..., Tracer] | None = None,
     ) -> Traced:
         """Trace the graph for these arrays; the recorder takes the segments."""
         self.entries.traces += 1
         tape = Tape(recorder, self._shared.inferred)
-        return tracer(self.source, tape, strict=self._shared.options.strict).trace(arrays, key)
+        options = self._shared.options
+        walk = options.tracer if tracer is None else tracer
+        return walk(self.source, tape, strict=options.strict).trace(arrays, key)
 
     def key(self, options: CallOptions) -> Any:
         """Return the key for random draws: that of the call, or a fresh one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import count
@@ -17,6 +18,7 @@ from sardonyx.graph.ir import Source
 from sardonyx.graph.programs.compiler import NOW, Compiler, Watch
 from sardonyx.graph.tracing.scope_names import function_name
 from sardonyx.graph.tracing.shape_inference import Inferred
+from sardonyx.graph.tracing.tracer import Tracer
 from sardonyx.graph.values.params import Constants, WeightStore
 
 
@@ -31,6 +33,8 @@ class Options:
     checked: bool = False
     # When programs are compiled; one of the compiler's modes.
     compile: str | None = NOW
+    # What walks the graph; a kind of Tracer.
+    tracer: Callable[..., Tracer] = Tracer
 
 
 DEFAULTS = Options()

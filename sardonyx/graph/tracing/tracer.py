@@ -163,7 +163,7 @@ class Tracer:
                 return self._call(called, node, inputs, attributes, scope)
             self._check_subgraphs(node, scope)
             schema = signature_of(node.op_type, node.domain, opset) if self.strict else None
-            dtypes = _result_dtypes(node, schema, opset, inputs)
+            dtypes = self._dtypes_of(node, schema, opset, inputs)
             op = self.source.op_of(node)
             if op is None:
                 body = standard_function(node, scope.opsets, attributes, inputs)
@@ -185,6 +185,11 @@ class Tracer:
                 fault = node_errors.fault_at_node(error, node, opset, inputs, self.tape.backend)
                 raise NeedsHost(fault) from error
             node_errors.raise_at_node(error, node, opset, inputs, self.tape.backend)
+
+    def _dtypes_of(
+        self, node: Node, schema: Signature | None, opset: int, inputs: Sequence[Value]
+    ) -> DTypes:
+        return _result_dtypes(node, schema, opset, inputs)
 
     def _call(
         self,

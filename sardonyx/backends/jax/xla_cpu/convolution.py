@@ -35,7 +35,12 @@ def correlate(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
 
 
 def general_convolution(
-    x: Any, weight: Any, layout: ConvolutionLayout, precision: Any = HIGHEST, axes: str = "NC*"
+    x: Any,
+    weight: Any,
+    layout: ConvolutionLayout,
+    precision: Any = HIGHEST,
+    axes: str = "NC*",
+    **options: Any,
 ) -> Any:
     """The same as one operation of XLA; `axes` are those of `x` and of the result."""
     spatial = "".join(map(str, range(layout.rank)))
@@ -50,6 +55,7 @@ def general_convolution(
         rhs_dilation=layout.dilations,
         dimension_numbers=(axes, f"OI{spatial}", axes),
         feature_group_count=layout.groups,
+        **options,
     )
 
 
