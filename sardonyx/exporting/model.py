@@ -13,7 +13,7 @@ from sardonyx.backends.jax.backend import EXACT, JaxBackend
 from sardonyx.backends.jax.costs import costs_of
 from sardonyx.display.folding import fold
 from sardonyx.display.tables import facts
-from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel
+from sardonyx.errors import BackendUnavailable, InvalidInput, InvalidModel, UnsupportedModel
 from sardonyx.exporting.archive import Content
 from sardonyx.exporting.description import described
 from sardonyx.exporting.size_expressions import evaluated, holds, names_in
@@ -135,6 +135,13 @@ class ExportedModel(CompiledModel):
                 self._compiled(arrays, arguments, is_call=True)
                 # `jit` finds the compiled program, and also takes arrays of other devices.
                 outputs = self._jitted(*arguments)
+        except NotImplementedError as error:
+            if not is_traced:
+                raise
+            raise UnsupportedModel(
+                f"An exported program cannot be transformed so: {first_line(error)}. Call it under "
+                "jax.jit alone, or use sardonyx.to_jax on the ONNX model for jax.vmap and jax.grad."
+            ) from error
         except Exception as error:
             node_errors.raise_translated(error, "The program could not run", self._backend)
         return outputs

@@ -28,7 +28,10 @@ from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.tracing.tracer import DTypes, Tracer
 from sardonyx.graph.values.kinds import Device, Static, Value, static
 from sardonyx.ops.definition import Definition
-from sardonyx.to_jax.casting import Casting, DType, is_quantization_scale
+from sardonyx.to_jax.casting import Casting, DType, is_quantization_scale, narrowed
+
+# The operator that reads the bits of its operand, which no other type has.
+_OF_BITS = "BitCast"
 
 
 class CastingTracer(Tracer):
@@ -76,7 +79,7 @@ class CastingTracer(Tracer):
                 return self.fold(call, arrays)
         if node in self._casting.exact:
             return self._emit_as_written(node, call, arrays)
-        if isinstance(call.function, Drawing) or self._lacks_type(node):
+        if isinstance(call.function, Drawing) or node.op_type == _OF_BITS or self._lacks_type(node):
             return self._narrow_results(node, self._emit_as_written(node, call, arrays))
         if _has_scales(self.source, node):
             call = replace(call, function=_InItsTypes(call.function))
@@ -133,7 +136,7 @@ class CastingTracer(Tracer):
 
     def _astype(self, node: Node, value: Static | Device, dtype: DType) -> Any:
         if isinstance(value, Static):
-            return static(value.value.astype(dtype))
+            return static(narrowed(value.value, dtype))
         call = OpCall(_cast, (HOLE,), {"dtype": dtype}, (dtype,), outputs=1)
         return self.tape.emit(node, call, [value])[0]
 
@@ -143,8 +146,18 @@ class CastingTracer(Tracer):
         results = super()._inlined(graph, inner, arguments, iteration)
         if not self.tape.is_in_block or not graph.nodes:
             return results
-        # Both branches of an If, and all iterations of a loop, have results of one type.
-        return tuple(self._narrow(graph.nodes[-1], value) for value in results)
+        # Both branches of an If, and all iterations of a loop, have results of one type: that of
+        # the arguments, where an op computes in a wider one.
+        casting = self._casting
+        given = [a.dtype for a in arguments if isinstance(a, Device)]
+        wide = next((dtype for dtype in given if dtype in casting.replaced), casting.dtype)
+        floats = {*casting.replaced, casting.dtype}
+        return tuple(
+            self._astype(graph.nodes[-1], value, wide)
+            if isinstance(value, (Static, Device)) and value.dtype in floats - {wide}
+            else value
+            for value in results
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind
 from sardonyx.graph.ir import Source, ValueInfo
+from sardonyx.graph.model.not_an_array import NotAnArray
 from sardonyx.graph.model.shared import Options
 from sardonyx.graph.model.values_display import MOST_CHARACTERS, values_table, values_text
 from sardonyx.graph.tracing.scope_names import function_name
@@ -34,11 +35,16 @@ if TYPE_CHECKING:
     from sardonyx.backends.jax.inside import InsideBackend
 
 
-class PureFunction:
+class PureFunction(NotAnArray):
     """A model as a pure function `fn(params, *inputs, **named)`, for JAX to transform.
 
     `sardonyx.to_jax` creates it. Between calls it keeps only the recordings, by signature.
     """
+
+    _instead = (
+        "let the function read it from outside and pass params, as in "
+        "jax.jit(lambda params, x: fn(params, x))"
+    )
 
     def __init__(
         self,
@@ -103,7 +109,6 @@ class PureFunction:
         return self._page("Pure function fn(params, *inputs)")
 
     def _page(self, title: str) -> str:
-        backend = self._backend
         entries = [Entry(name, spec) for name, spec in self.specs.items()]
         trained = f"{len(self.trainable):,} of them to train, {len(self.statistics):,} statistics"
         return displayed(
@@ -187,12 +192,13 @@ class PureFunction:
         casting, backend = self._casting, self._backend
         if casting is None or not hasattr(value, "dtype"):
             return value
-        if not isinstance(value, np.ndarray) and not backend.owns(value):
+        on_host = isinstance(value, (np.ndarray, np.generic))
+        if not on_host and not backend.owns(value):
             return value
         if backend.numpy_dtype(value.dtype) not in casting.replaced:
             return value
-        if isinstance(value, np.ndarray):
-            return casting.cast(value)
+        if on_host:
+            return casting.cast(np.asarray(value))
         return backend.within(value, casting.dtype)
 
     def _fitting(self, name: str, value: Any) -> Any:
@@ -232,8 +238,10 @@ class PureFunction:
             return tuple(map_arrays(left, value) for value in values)
 
 
-class BoundFunction:
+class BoundFunction(NotAnArray):
     """A pure function with a random key, as `PureFunction.bind` returns it."""
+
+    _instead = PureFunction._instead
 
     def __init__(self, function: PureFunction, call: Callable[..., Any]) -> None:
         self._function = function

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -38,11 +37,7 @@ class InsideBackend(JaxBackend):
         self._narrow = dtype if dtype is not None and dtype.itemsize == 2 else None
 
     def with_products_of_operands(self) -> Backend:
-        if self._narrow is None:
-            return self
-        plain = copy(self)
-        plain._narrow = None
-        return plain
+        return self if self._narrow is None else InsideBackend(self._precision)
 
     def _multiplies_narrowly(self, a: Any, b: Any) -> bool:
         types = (jnp.float32, self._narrow)
@@ -119,9 +114,10 @@ class InsideBackend(JaxBackend):
     def within(self, value: Any, dtype: np.dtype[Any]) -> Any:
         """An array in a float type; finite numbers beyond its range become the last in it."""
         with self.scope():
-            last = jnp.finfo(dtype).max.astype(value.dtype)
-            inside = jnp.where(jnp.isinf(value), value, jnp.clip(value, -last, last))
-            return inside.astype(dtype)
+            if jnp.finfo(dtype).max < jnp.finfo(value.dtype).max:
+                last = jnp.finfo(dtype).max.astype(value.dtype)
+                value = jnp.where(jnp.isinf(value), value, jnp.clip(value, -last, last))
+            return value.astype(dtype)
 
     def entering(self, value: Any, *, wide: bool) -> Any:
         """An array of the host or of JAX in a dtype of the caller's mode, which must hold it."""

@@ -40,9 +40,10 @@ class CompiledModel(LoadedModel):
     if not TYPE_CHECKING:  # A type checker refuses the absent members by itself.
 
         def __getattr__(self, name: str) -> Any:
-            kind = type(self).__name__
-            advice = f": {self._absent[name]}" if name in self._absent else ""
-            raise AttributeError(f"{kind} has no attribute '{name}'{advice}")
+            if name in self._absent:
+                kind = type(self).__name__
+                raise AttributeError(f"{kind} has no attribute '{name}': {self._absent[name]}")
+            return super().__getattr__(name)
 
     # -- calls ------------------------------------------------------------------------------------
 

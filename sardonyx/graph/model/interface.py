@@ -20,6 +20,7 @@ from sardonyx.graph.calls.results import fresh, results_type
 from sardonyx.graph.ir import Source, ValueInfo
 from sardonyx.graph.model.call_threads import CallThreads
 from sardonyx.graph.model.named_values import wanted_names
+from sardonyx.graph.model.not_an_array import NotAnArray
 from sardonyx.graph.model.values_display import MOST_CHARACTERS, values_table, values_text
 from sardonyx.printable import printable
 
@@ -46,7 +47,7 @@ PLAIN = CallOptions()
 RunCall: TypeAlias = Callable[..., Sequence[Any]]
 
 
-class CallableModel:
+class CallableModel(NotAnArray):
     """A model, or a model that is bound to options."""
 
     _call_options = PLAIN
