@@ -88,7 +88,8 @@ OPERATORS = {
     "Gemm": f"<{W}, float[4] b = {{1,2,3,4}}>{{ y = Gemm<transB=1>(x, w, b) }}",
     "Einsum": f'<{W}>{{ y = Einsum<equation="ij,kj->ik">(x, w) }}',
     "RNN": """<float[1,4,3] w={1,2,3,4,5,6,7,8,9,1,2,3},
-        float[1,4,4] r={1,2,3,4,5,6,7,8,9,1,2,3,1,2,3,4}, int64[1] a={0}>{ s = Unsqueeze(x, a) h = RNN<hidden_size=4>(s, w, r) y = Squeeze(h) }""",
+        float[1,4,4] r={1,2,3,4,5,6,7,8,9,1,2,3,1,2,3,4}, int64[1] a={0}>
+        { s = Unsqueeze(x, a) h = RNN<hidden_size=4>(s, w, r) y = Squeeze(h) }""",
     "ConvTranspose": """<float[2,3,1] w={1,2,3,4,5,6}, int64[1] a={2}, int64[2] s={2,3}>
         { u = Unsqueeze(x, a) t = Transpose<perm=[2,0,1]>(u) c = ConvTranspose(t, w)
            y = Squeeze(c) }""",

@@ -13,7 +13,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def test_every_example_is_tested() -> None:
     found = sorted(path.name for path in EXAMPLES.glob("*.py"))
-    assert found == ["fine_tuning.py", "quickstart.py"]  # The first in test_training.
+    # The first in saving/test_fine_tuned.py, the second in test_training.py.
+    assert found == ["back_to_onnx.py", "fine_tuning.py", "quickstart.py"]
 
 
 def test_quickstart(capsys: pytest.CaptureFixture[str]) -> None:

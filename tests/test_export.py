@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from jax import export as jax_export
+from onnx import parser
 
 import sardonyx
 from tests.support.onnx_builders import FLOAT, INT64, STRING, model, node, value, weight
@@ -455,3 +456,10 @@ def test_what_no_program_can_be_made_of_names_its_node() -> None:
     ends = [[value(name, ["n"], STRING)] for name in "xy"]
     with pytest.raises(sardonyx.InvalidInput, match="no tensor of numbers"):
         sardonyx.export(model([node("Identity", ["x"], ["y"])], *ends))
+
+
+def test_a_graph_that_runs_at_no_size_is_refused_at_its_node() -> None:
+    text = '<ir_version: 10, opset_import: ["": 22]> g (float[n] x) => (float[1,m] y) '
+    model = parser.parse_model(text + "{ i = NonZero(x) y = Cast<to=1>(i) }")
+    with pytest.raises(sardonyx.SardonyxError, match="NonZero"):
+        sardonyx.export(model, {"x": ("n",)})

@@ -217,18 +217,18 @@ class PrivateFolder:
 # -- paths ----------------------------------------------------------------------------------------
 
 
-def path_of(folder: Any) -> Path:
-    """The absolute path that a user passed for a cache, or an error if it is none."""
+def path_of(folder: Any, what: str = "A cache is the path of a folder or a file") -> Path:
+    """The absolute path that a user passed, or an error that begins with `what` it is."""
     try:
         path = os.fspath(folder)
     except TypeError:
         path = None
-    if not isinstance(path, str) or not path:
-        raise InvalidInput(f"A cache is the path of a folder or a file, not {folder!r}.")
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise InvalidInput(f"{what}, not {folder!r:.200}.")
     try:
         return Path(path).expanduser().absolute()
     except (OSError, RuntimeError) as error:
-        raise InvalidInput(f"The cache {path!r} has no absolute path: {error}.") from None
+        raise InvalidInput(f"The path {path!r} is not absolute: {error}.") from None
 
 
 def _make(path: Path) -> bool:

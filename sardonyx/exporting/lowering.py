@@ -123,7 +123,8 @@ class Export:
         same = dict.fromkeys(self.signature.symbols, probe.least)
         yield from self._smaller_first(probe, same)
         possible = {name: max(least, self._possible[name]) for name, least in same.items()}
-        if possible != same:
+        # Each name has another size.
+        if possible != same and max(possible.values()) + len(possible) <= probe.most + 1:
             yield from self._smaller_first(probe, possible)
 
     @cached_property
@@ -181,7 +182,7 @@ class Export:
 
     def _lowered(self, traces: Traces, ranges: Ranges, largest: Sizes) -> Artefact:
         first = traces.programs[0]
-        bounds = _bounds(ranges)
+        bounds = bounds_of(ranges)
         weights = self._weights(first)
         constants = {f"constant {i}": a for i, a in enumerate(first.constants.values())}
 
@@ -245,7 +246,8 @@ def _at_least(leasts: Sizes, ranges: Ranges) -> Ranges:
     return {name: (max(least, starts[name]), most) for name, (least, most) in ranges.items()}
 
 
-def _bounds(ranges: Ranges) -> list[str]:
+def bounds_of(ranges: Ranges) -> list[str]:
+    """Return the ranges as comparisons."""
     bounds = []
     for name, (least, most) in ranges.items():
         bounds += [f"{name} >= {least}"] if least > 1 else []

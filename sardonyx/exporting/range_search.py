@@ -53,6 +53,10 @@ class RangeSearch:
         middles = {n: int((self._near[n] * most) ** 0.5) + i for i, (n, most) in enumerate(tops)}
         return {name: min(middles[name], most) for name, most in tops}
 
+    def is_wrong_beyond(self, name: str, most: int) -> bool:
+        """Return whether a formula is wrong for a larger size, and not only too large to check."""
+        return any(self._one(name)(size) is False for size in (most + 1, most * 3 // 2, most * 2))
+
     @property
     def _near(self) -> Sizes:
         """The largest sizes that are traced."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from jax import export
 from jax.errors import InconclusiveDimensionOperation
 
-from sardonyx.exporting.size_expressions import Sizes, holds
+from sardonyx.exporting.size_expressions import Sizes, holds, names_in
 
 R = TypeVar("R")
 
@@ -61,3 +61,21 @@ def _bound_behind(error: BaseException | None) -> str | None:
             return match and f"{match['left']} {match['sign']} {match['right']}"
         error = error.__cause__ or error.__context__
     return None
+
+
+def symbols_of(sizes: Iterable[Any]) -> dict[str, Any]:
+    """Return the symbols in a caller's sizes by name."""
+    symbolic = [size for size in sizes if is_symbolic(size)]
+    names = dict.fromkeys(name for size in symbolic for name in names_in(str(size)))
+    if not names:
+        return {}
+    found = export.symbolic_shape(", ".join(names), scope=symbolic[0].scope)
+    return dict(zip(names, found, strict=True))
+
+
+def is_always(bound: str, values: Mapping[str, Any]) -> bool:
+    """Return whether a comparison is true whatever the symbols are, as far as JAX can tell."""
+    try:
+        return bool(holds(bound, values))
+    except (InconclusiveDimensionOperation, TypeError, ValueError):
+        return False

@@ -29,7 +29,8 @@ def save(
 
     The file has what the loaded one had: names, metadata, functions, opsets, texts. `params` are
     weights to write in place of the model's own, such as those that `to_jax` returned and that
-    were trained.
+    were trained. They are written in the types of the model, which must hold them exactly:
+    bfloat16 becomes float32, float32 and int32 become float64 and int64.
 
     With `external` the weights are written to a second file beside it, named after it with ".data"
     at its end; None does so for 1 GiB of weights or more. Both files are written under other names
@@ -48,10 +49,16 @@ def save(
             f"A {type(model).__name__} cannot be saved as ONNX: pass a model that sardonyx.load or "
             "sardonyx.record returned."
         )
+    file = Path(path_of(path, "A model is saved to the path of a file"))
+    if params is not None and not isinstance(params, Mapping):
+        raise InvalidInput(
+            f"'params' is a {type(params).__name__}: pass a dict from names of initializers to "
+            "arrays, as sardonyx.to_jax returns it."
+        )
     if external is not None:
         check_switches(external=external)
     weights = weights_of(model, params or {})
     size = sum(array.nbytes for array in weights.values())
     is_external = size >= LARGEST_INSIDE if external is None else external
     proto = proto_of(model._source)
-    write_model(proto, weights, Path(path_of(path)), is_external=is_external)
+    write_model(proto, weights, file, is_external=is_external)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Source
 from sardonyx.graph.loading.proto_graphs import graphs_in
@@ -41,12 +42,18 @@ def _replacement(name: str, value: Any, old: np.ndarray[Any, Any]) -> np.ndarray
             f"The param '{name}' is a {type(value).__name__}, which NumPy cannot read: pass an "
             "array, outside of jax.jit."
         ) from error
-    if new.dtype != old.dtype or new.shape != old.shape:
+    if new.shape != old.shape or not _holds(old.dtype, new.dtype):
         raise InvalidInput(
             f"The param '{name}' is {short_name(new.dtype)}{list(new.shape)}, but the model has "
             f"{short_name(old.dtype)}{list(old.shape)}: cast or reshape it."
         )
-    return new
+    return new.astype(old.dtype, copy=False)
+
+
+def _holds(dtype: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
+    """Whether a type has all numbers of another one of its kind, in which a model is trained."""
+    are_alike = any(isdtype(dtype, k) and isdtype(narrow, k) for k in ("real floating", "integral"))
+    return dtype == narrow or (are_alike and np.can_cast(narrow, dtype, "safe"))
 
 
 def proto_of(source: Source) -> onnx.ModelProto:

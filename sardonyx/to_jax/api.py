@@ -78,7 +78,7 @@ def to_jax(
     weights = store.now()
     array_of = weights.__getitem__ if weights.backend.name == "jax" else weights.content
     return fn, {
-        name: placed(name, array_of(name), spec.dtype, backend) for name, spec in fn.specs.items()
+        name: placed(name, array_of(name), backend, spec.dtype) for name, spec in fn.specs.items()
     }
 
 

@@ -155,9 +155,9 @@ def _types_of_casts(nodes: Iterable[Node]) -> Mapping[str, DType]:
     read_as: dict[str, set[DType | None]] = defaultdict(set)
     for node in nodes:
         number = node.attributes.get("to") if node.op_type == "Cast" else None
-        target = dtype_of(number).name if isinstance(number, int) else ""
+        written = dtype_of(number).name if isinstance(number, int) else ""
         for name in names_read(node):
-            read_as[name].add(FLOATS.get(target))
+            read_as[name].add(FLOATS.get(written))
     return {
         name: target
         for name, targets in read_as.items()

@@ -71,4 +71,4 @@ def _is_table(value: Any) -> bool:
     """Whether it is an array of floats with more than one axis."""
     if not isinstance(value, np.ndarray) or isdtype(value.dtype, ("integral", "bool")):
         return False
-    return sum(size > 1 for size in value.shape) > 1
+    return len([size for size in value.shape if size > 1]) > 1

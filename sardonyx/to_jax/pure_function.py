@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,17 +13,18 @@ import numpy as np
 from sardonyx.backends.executable import Spec
 from sardonyx.display.folding import fold
 from sardonyx.display.markup import displayed
-from sardonyx.errors import InvalidInput
+from sardonyx.errors import InvalidInput, UnsupportedModel
 from sardonyx.graph.calls.arguments import by_name
 from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.calls.results import results_type
 from sardonyx.graph.checking.initializer_dependencies import initializers_behind
 from sardonyx.graph.ir import Source, ValueInfo
+from sardonyx.graph.model.interface import CallableModel
 from sardonyx.graph.model.not_an_array import NotAnArray
 from sardonyx.graph.model.shared import Options
 from sardonyx.graph.model.values_display import MOST_CHARACTERS, values_table, values_text
 from sardonyx.graph.tracing.scope_names import function_name
-from sardonyx.graph.values.kinds import spec_text
+from sardonyx.graph.values.kinds import leaves, spec_text
 from sardonyx.graph.values.params_display import Entry, head_of, params_tree
 from sardonyx.ops.training_mode import IN_TRAINING, is_statistic
 from sardonyx.printable import printable
@@ -137,7 +139,7 @@ class PureFunction(NotAnArray):
         return BoundFunction(self, partial(self._called, self._form.bind(key=key)))
 
     def _called(
-        self, form: Callable[..., Any], params: Mapping[str, Any], /, *inputs: Any, **named: Any
+        self, form: CallableModel, params: Mapping[str, Any], /, *inputs: Any, **named: Any
     ) -> Any:
         arrays, others = self._arranged(inputs, named)
         replaced = {name: others.pop(name) for name in list(others) if name in self.weights}
@@ -146,13 +148,31 @@ class PureFunction(NotAnArray):
         others = {name: map_arrays(self._cast, each) for name, each in others.items()}
         taken = [map_arrays(self._backend.argument, each) for each in (*arrays, *weights)]
         others = {name: map_arrays(self._backend.argument, each) for name, each in others.items()}
-        results = form(*taken, **others)
+        if any(type(size) is not int for array in leaves(taken) for size in array.shape):
+            results = self._at_symbolic_sizes(form, taken)
+        else:
+            results = form(*taken, **others)
         count = len(self._outputs)
         values = self._leaving((results,) if count + len(self._renewed) == 1 else results)
         outputs = values[0] if count == 1 else self._results(*values[:count])
         if not self.is_training:
             return outputs
         return outputs, dict(zip(self._renewed, values[count:], strict=True))
+
+    def _at_symbolic_sizes(self, form: CallableModel, taken: Sequence[Any]) -> Any:
+        """Run the model on arrays of which some sizes are symbols of `jax.export`."""
+        if self._casting is not None:
+            raise UnsupportedModel(
+                "A function with a dtype of its own has no symbolic sizes: leave out dtype=, or "
+                "call it with numbers for all sizes."
+            )
+        run = import_module("sardonyx.exporting.inline").run_at_symbolic_sizes
+        source, shared = self._form._source, self._form._shared
+        key = self._form._plain.key(form._call_options)
+        values = run(
+            source, shared.weights, self._backend.of_form, taken, key, strict=shared.options.strict
+        )
+        return values[0] if len(values) == 1 else values
 
     def _arranged(
         self, inputs: Sequence[Any], named: Mapping[str, Any]
@@ -262,10 +282,12 @@ def _spec(name: str, array: np.ndarray[Any, Any], casting: Casting | None) -> Sp
     return Spec(array.shape, array.dtype if casting is None else casting.of_param(name, array))
 
 
-def placed(name: str, array: Any, dtype: np.dtype[Any], backend: InsideBackend) -> Any:
+def placed(
+    name: str, array: Any, backend: InsideBackend, dtype: np.dtype[Any] | None = None
+) -> Any:
     """Return the param as an array of JAX; its type is narrowed where the 64-bit mode is off."""
     try:
-        if backend.numpy_dtype(array.dtype) != dtype:
+        if dtype is not None and backend.numpy_dtype(array.dtype) != dtype:
             array = narrowed(np.asarray(array), dtype)
         return backend.entering(array, wide=backend.is_wide())
     except OverflowError as error:

@@ -17,6 +17,7 @@ from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.narrow_products import multiplied_narrowly
 from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution
+from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.xla_cpu import platforms
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
 from sardonyx.backends.jax.xla_tpu.refusals import refused_on_tpus
@@ -30,14 +31,26 @@ class InsideBackend(JaxBackend):
     fuses = False
     is_only_for_cpus = False
 
-    def __init__(self, precision: str | None = None, dtype: np.dtype[Any] | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        precision: str | None = None,
+        dtype: np.dtype[Any] | None = None,
+        *,
+        has_one_form: bool = False,
+    ) -> None:
+        super().__init__(settings=Settings(simplest=has_one_form))
         self._precision = precision
         # The type of 16 bits in which floats are multiplied, if they are.
         self._narrow = dtype if dtype is not None and dtype.itemsize == 2 else None
 
+    def of_form(self, is_plain: bool) -> InsideBackend:
+        """The same; a plain one has one form for all platforms, and for all sizes."""
+        return InsideBackend(self._precision, self._narrow, has_one_form=is_plain)
+
     def with_products_of_operands(self) -> Backend:
-        return self if self._narrow is None else InsideBackend(self._precision)
+        if self._narrow is None:
+            return self
+        return InsideBackend(self._precision, has_one_form=self.settings.simplest)
 
     def _multiplies_narrowly(self, a: Any, b: Any) -> bool:
         types = (jnp.float32, self._narrow)
@@ -78,7 +91,10 @@ class InsideBackend(JaxBackend):
             convolve = partial(general_convolution, layout=ConvolutionLayout.of(**options))
             return multiplied_narrowly(convolve, x, weight, self._narrow)
         x, weight, product = self._factors(x, weight)
-        return platforms.convolution(x, weight, ConvolutionLayout.of(**options), **product)
+        layout = ConvolutionLayout.of(**options)
+        if self.settings.simplest:
+            return general_convolution(x, weight, layout, **product)
+        return platforms.convolution(x, weight, layout, **product)
 
     def astype(self, x: Any, dtype: Any) -> Any:
         return refused_on_tpus(super().astype(refused_on_tpus(x), dtype))
