@@ -94,6 +94,55 @@ def test_a_precision_that_is_none() -> None:
         sardonyx.load(PRODUCT, precision="low")
 
 
+ENTRIES: dict[str, Any] = {
+    "load": sardonyx.load,
+    "to_jax": sardonyx.to_jax,
+    "shard": lambda proto, **options: sardonyx.shard(
+        proto, jax.make_mesh((1,), ("data",)), **options
+    ),
+    "export": lambda proto, **options: sardonyx.export(
+        proto, {"a": (2, 3), "b": (3, 2)}, ("cpu",), **options
+    ),
+    "record": lambda proto, **options: sardonyx.record(
+        lambda a: a @ a, {"a": ("float32", [2, 2])}, **options
+    ),
+    "run_op": lambda proto, **options: sardonyx.run_op(
+        "MatMul", *operands((2, 3), (3, 2)), **options
+    ),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_every_entry_takes_the_same_words(entry: str) -> None:
+    proto = model(
+        [node("MatMul", ["a", "b"], ["y"])],
+        [value("a", shape=[2, 3]), value("b", shape=[3, 2])],
+        [value("y", shape=[2, 2])],
+    )
+    for word in (
+        "highest",
+        "float32",
+        "high",
+        "bfloat16_3x",
+        "tensorfloat32",
+        "default",
+        "bfloat16",
+    ):
+        ENTRIES[entry](proto, precision=word)
+    for wrong in ("exact", "", 3, np.float32, "HIGHEST", ["high"]):
+        with pytest.raises(InvalidInput, match=r"There is no precision .*: pass one of 'highest'"):
+            ENTRIES[entry](proto, precision=wrong)
+
+
+def test_one_operator_is_multiplied_as_exactly_as_asked() -> None:
+    x, w = operands((8, 64), (64, 8))
+    found = sardonyx.run_op("MatMul", jnp.asarray(x), jnp.asarray(w), precision="bfloat16")
+    np.testing.assert_allclose(found, rounded(x) @ rounded(w), rtol=1e-5, atol=1e-5)
+    exact = sardonyx.run_op("MatMul", jnp.asarray(x), jnp.asarray(w))
+    np.testing.assert_allclose(exact, x @ w, rtol=1e-5, atol=1e-5)
+    assert np.abs(found - exact).max() > 1e-3
+
+
 # -- the programs of other platforms, as JAX lowers them ------------------------------------------
 
 STEP = graph(
