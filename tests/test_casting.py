@@ -198,6 +198,15 @@ def test_branches_and_states_of_loops_have_the_type(case: str) -> None:
         assert_near(expected, jax.jit(fn)(narrow_params, X, other), "bfloat16")
 
 
+def test_a_loop_of_constants_is_as_exact_as_the_model() -> None:
+    body = """<int64 n = {600}, bool c = {1}>{ z = Constant<value = float {0}>()
+        k = Loop (n, c, z) <body = b (int64 i, bool open, float a) => (bool on, float more)
+        { on = Identity(open) o = Constant<value = float {1}>() more = Add(a, o) }>
+        y = Mul(x, k) }"""
+    fn, params = sardonyx.to_jax(parsed(body), dtype="bfloat16")
+    assert_near(600 * X, fn(params, X), "bfloat16")
+
+
 MEETINGS = {
     "a constant": "{ c = Constant<value = float {0.3}>() y = Mul(x, c) }",
     "a cast to float64 and back": "{ d = Cast<to=11>(x) e = Mul(d, d) y = Cast<to=1>(e) }",

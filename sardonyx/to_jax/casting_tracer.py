@@ -17,7 +17,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import TooLarge
 from sardonyx.errors import SardonyxError
-from sardonyx.graph.ir import Graph, Node, Source
+from sardonyx.graph.ir import Graph, Node, Source, names_read
 from sardonyx.graph.standard.schema import Signature, bind_types, newest_version
 from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.types import dtype_of_type, type_name
@@ -42,6 +42,8 @@ class CastingTracer(Tracer):
         super().__init__(source, tape, strict=False)
         self._casting = casting
         self._cast: dict[int, tuple[Static, Static]] = {}
+        # Whether the walk is in subgraphs that keep their types.
+        self._as_written = False
 
     def _dtypes_of(
         self, node: Node, schema: Signature | None, opset: int, inputs: Sequence[Value]
@@ -65,19 +67,24 @@ class CastingTracer(Tracer):
     def _apply(
         self, node: Node, definition: Definition, bound: Bound, dtypes: DTypes, scope: Scope
     ) -> Sequence[Value]:
-        if any(True for _ in node.subgraphs):
-            # The states of a loop have one type, from before the first iteration on.
-            arguments = tuple(
-                replace(a, value=self._narrow(node, a.value)) for a in bound.arguments
-            )
-            bound = replace(bound, arguments=arguments)
-        return super()._apply(node, definition, bound, dtypes, scope)
+        if not node.subgraphs:
+            return super()._apply(node, definition, bound, dtypes, scope)
+        if not any(isinstance(scope.bound(name), Device) for name in names_read(node)):
+            # A loop that counts, of constants alone, is as exact as the model.
+            outer, self._as_written = self._as_written, True
+            try:
+                return super()._apply(node, definition, bound, dtypes, scope)
+            finally:
+                self._as_written = outer
+        # The states of a loop have one type, from before the first iteration on.
+        arguments = tuple(replace(a, value=self._narrow(node, a.value)) for a in bound.arguments)
+        return super()._apply(node, definition, replace(bound, arguments=arguments), dtypes, scope)
 
     def emit(self, node: Node, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
         if not any(isinstance(array, Device) for array in arrays):
             with suppress(TooLarge, NotImplementedError):
                 return self.fold(call, arrays)
-        if node in self._casting.exact:
+        if self._as_written or node in self._casting.exact:
             return self._emit_as_written(node, call, arrays)
         if isinstance(call.function, Drawing) or node.op_type == _OF_BITS or self._lacks_type(node):
             return self._narrow_results(node, self._emit_as_written(node, call, arrays))
@@ -144,7 +151,7 @@ class CastingTracer(Tracer):
         self, graph: Graph, inner: Scope, arguments: Sequence[Value], iteration: Value
     ) -> tuple[Value, ...]:
         results = super()._inlined(graph, inner, arguments, iteration)
-        if not self.tape.is_in_block or not graph.nodes:
+        if self._as_written or not self.tape.is_in_block or not graph.nodes:
             return results
         # Both branches of an If, and all iterations of a loop, have results of one type: that of
         # the arguments, where an op computes in a wider one.
