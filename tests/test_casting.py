@@ -119,7 +119,7 @@ def test_gradients_have_the_types_of_what_they_belong_to() -> None:
 
     narrow = jax.jit(jax.grad(lambda params: total(fn, params)))(params)
     mixed = jax.jit(jax.grad(lambda params: total(fn, params)))(masters)
-    exact = jax.grad(lambda params: total(wide, params))(masters)
+    exact = jax.jit(jax.grad(lambda params: total(wide, params)))(masters)
     assert {str(array.dtype) for array in narrow.values()} == {"bfloat16"}
     assert {str(array.dtype) for array in mixed.values()} == {"float32"}
     for name, slope in exact.items():
@@ -131,8 +131,8 @@ def test_gradients_have_the_types_of_what_they_belong_to() -> None:
 
 
 def test_the_function_works_under_transformations() -> None:
-    fn, params = sardonyx.to_jax("examples/encoder.onnx", dtype="bfloat16")
-    x = jnp.ones((1, 8, 48), jnp.bfloat16)
+    fn, params = sardonyx.to_jax("tests/models/mlp_dynamo.onnx", dtype="bfloat16")
+    x = jnp.ones((2, 6), jnp.bfloat16)
     y = jax.jit(fn)(params, x)
     assert jax.vmap(fn, (None, 0))(params, jnp.stack([x, x])).dtype == y.dtype == jnp.bfloat16
     gradient = jax.grad(lambda x: fn(params, x).astype(jnp.float32).sum())
@@ -229,6 +229,8 @@ MEETINGS = {
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("case", MEETINGS)
 def test_what_meets_an_array_does_not_promote_it(case: str, dtype: str) -> None:
+    if (case, dtype) == ("a large divisor", "float16"):
+        pytest.skip("float16 has no number above 65504")
     model = parsed(MEETINGS[case], opset=26 if case == "bits" else 22)
     options = {"key": 3} if case == "random numbers" else {}
     wide, params = sardonyx.to_jax(model)

@@ -43,6 +43,17 @@ def test_one_export_serves_all_sizes(path: str) -> None:
         np.testing.assert_allclose(program.call(params, x), fn(params, x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("path", ["examples/encoder.onnx", "tests/models/cnn_dynamo.onnx"])
+def test_another_float_type_has_symbolic_sizes_too(path: str) -> None:
+    text, shapes = SHAPES[path]
+    fn, params = sardonyx.to_jax(path, dtype="bfloat16")
+    program = exported(fn, params, text, jnp.bfloat16)
+    x = np.random.default_rng(0).normal(size=shapes[1]).astype(jnp.bfloat16)
+    y = program.call(params, x)
+    assert y.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.float32(y), np.float32(fn(params, x)), rtol=0.05, atol=0.05)
+
+
 def test_gradients_can_be_exported_for_all_sizes() -> None:
     fn, params = sardonyx.to_jax("tests/models/mlp_dynamo.onnx")
     slopes = jax.grad(lambda params, x: jnp.sum(fn(params, x) ** 2))

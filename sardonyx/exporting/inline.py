@@ -22,7 +22,7 @@ from sardonyx.exporting.size_expressions import Sizes
 from sardonyx.exporting.size_formulas import Formulas
 from sardonyx.exporting.symbolic_program import SymbolicProgram
 from sardonyx.exporting.symbols import is_always, symbols_of
-from sardonyx.exporting.tracing import Traces
+from sardonyx.exporting.tracing import ShapeTracer, Traces
 from sardonyx.graph.ir import Source
 from sardonyx.graph.values.params import WeightStore
 
@@ -40,6 +40,7 @@ class InlineExport(Export):
 
     # Returns the backend; its argument says whether all platforms have one form.
     backend: Callable[[bool], Backend]
+    kind: Callable[..., ShapeTracer]
 
     def bounded(self) -> Bounded:
         """Return the traces, for sizes up to the largest that `sardonyx.export` tries."""
@@ -49,7 +50,7 @@ class InlineExport(Export):
 
     def _traces(self, probe: ProbeRange, sizes: Sequence[Sizes]) -> Traces:
         model = self.source, self.backend(probe.is_plain), self.params
-        return Traces.of(model, self.signature, sizes, strict=self.strict)
+        return Traces.of(model, self.signature, sizes, strict=self.strict, kind=self.kind)
 
     def _lowered(self, traces: Traces, ranges: Ranges, largest: Sizes) -> Any:
         bounds = bounds_of(ranges)
@@ -72,6 +73,7 @@ def run_at_symbolic_sizes(
     key: Any,
     *,
     strict: bool,
+    kind: Callable[..., ShapeTracer] = ShapeTracer,
 ) -> list[Any]:
     """Run a model on arrays with symbolic sizes, one for each of its inputs."""
     symbols = symbols_of(size for array in arrays for size in array.shape)
@@ -79,7 +81,7 @@ def run_at_symbolic_sizes(
 
     def bounded(forms: Callable[[bool], Backend]) -> Bounded:
         common = (source, weights, signature, ("cpu",), "default", strict)
-        return InlineExport(*common, forms).bounded()
+        return InlineExport(*common, forms, kind).bounded()
 
     traces, bounds = bounded(backend)
     if _missing(bounds, symbols):

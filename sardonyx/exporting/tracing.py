@@ -79,6 +79,7 @@ class Traces:
         probed: Sequence[Sizes],
         *,
         strict: bool,
+        kind: Callable[..., ShapeTracer] = ShapeTracer,
     ) -> Traces:
         """Trace for these sizes. The first trace decides which values are data, not shapes."""
         left: Left = set()
@@ -86,7 +87,7 @@ class Traces:
         def trace(sizes: Sizes, *, decides: bool = False) -> Pure:
             tracer: Callable[..., Tracer] = Tracer
             if signature.symbols:
-                tracer = partial(ShapeTracer, left=left, decides=decides)
+                tracer = partial(kind, left=left, decides=decides)
             return pure(*model, signature.at(sizes), tracer=tracer, strict=strict)
 
         first, *others = probed

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.numpy import TooLarge
 from sardonyx.errors import SardonyxError
+from sardonyx.exporting.tracing import ShapeTracer
 from sardonyx.graph.ir import Graph, Node, Source, names_read
 from sardonyx.graph.standard.schema import Signature, bind_types, newest_version
 from sardonyx.graph.standard.signatures import signature_of
@@ -37,9 +37,11 @@ _OF_BITS = "BitCast"
 class CastingTracer(Tracer):
     """Traces a graph in the types of a casting."""
 
-    def __init__(self, source: Source, tape: Tape, *, strict: bool, casting: Casting) -> None:
+    def __init__(
+        self, source: Source, tape: Tape, *, strict: bool, casting: Casting, **others: Any
+    ) -> None:
         # Older operators lack the new type, so nothing is checked; loading has checked the model.
-        super().__init__(source, tape, strict=False)
+        super().__init__(source, tape, strict=False, **others)
         self._casting = casting
         self._cast: dict[int, tuple[Static, Static]] = {}
         # Whether the walk is in subgraphs that keep their types.
@@ -82,8 +84,8 @@ class CastingTracer(Tracer):
 
     def emit(self, node: Node, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
         if not any(isinstance(array, Device) for array in arrays):
-            with suppress(TooLarge, NotImplementedError):
-                return self.fold(call, arrays)
+            results = super().emit(node, call, arrays)
+            return results if self._as_written else self._narrow_arrays(node, results)
         if self._as_written or node in self._casting.exact:
             return self._emit_as_written(node, call, arrays)
         if isinstance(call.function, Drawing) or node.op_type == _OF_BITS or self._lacks_type(node):
@@ -119,6 +121,10 @@ class CastingTracer(Tracer):
             value if i < len(names) and names[i].endswith("_scale") else self._narrow(node, value)
             for i, value in enumerate(results)
         ]
+
+    def _narrow_arrays(self, node: Node, values: Sequence[Value]) -> list[Value]:
+        """Return arrays of the device in the new type; folded values stay exact."""
+        return [self._narrow(node, v) if isinstance(v, Device) else v for v in values]
 
     def _lacks_type(self, node: Node) -> bool:
         if (node.domain, node.op_type) in self.source.custom:
@@ -165,6 +171,10 @@ class CastingTracer(Tracer):
             else value
             for value in results
         )
+
+
+class SymbolicCastingTracer(CastingTracer, ShapeTracer):
+    """The same for one of the numbers that stand for a symbolic size."""
 
 
 @dataclass(frozen=True, slots=True)

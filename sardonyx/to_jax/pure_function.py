@@ -13,7 +13,7 @@ import numpy as np
 from sardonyx.backends.executable import Spec
 from sardonyx.display.folding import fold
 from sardonyx.display.markup import displayed
-from sardonyx.errors import InvalidInput, UnsupportedModel
+from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.arguments import by_name
 from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.calls.results import results_type
@@ -24,13 +24,13 @@ from sardonyx.graph.model.not_an_array import NotAnArray
 from sardonyx.graph.model.shared import Options
 from sardonyx.graph.model.values_display import MOST_CHARACTERS, values_table, values_text
 from sardonyx.graph.tracing.scope_names import function_name
-from sardonyx.graph.values.kinds import leaves, spec_text
+from sardonyx.graph.values.kinds import spec_text
 from sardonyx.graph.values.params_display import Entry, head_of, params_tree
 from sardonyx.ops.training_mode import IN_TRAINING, is_statistic
 from sardonyx.printable import printable
 from sardonyx.progress import compiling
 from sardonyx.to_jax.casting import Casting, narrowed
-from sardonyx.to_jax.casting_tracer import CastingTracer
+from sardonyx.to_jax.casting_tracer import CastingTracer, SymbolicCastingTracer
 from sardonyx.to_jax.model_form import PureModel, is_float, weights_of, with_weights_as_inputs
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class PureFunction(NotAnArray):
         others = {name: map_arrays(self._cast, each) for name, each in others.items()}
         taken = [map_arrays(self._backend.argument, each) for each in (*arrays, *weights)]
         others = {name: map_arrays(self._backend.argument, each) for name, each in others.items()}
-        if any(type(size) is not int for array in leaves(taken) for size in array.shape):
+        if _has_symbols(taken):
             results = self._at_symbolic_sizes(form, taken)
         else:
             results = form(*taken, **others)
@@ -161,16 +161,20 @@ class PureFunction(NotAnArray):
 
     def _at_symbolic_sizes(self, form: CallableModel, taken: Sequence[Any]) -> Any:
         """Run the model on arrays of which some sizes are symbols of `jax.export`."""
+        options: dict[str, Any] = {}
         if self._casting is not None:
-            raise UnsupportedModel(
-                "A function with a dtype of its own has no symbolic sizes: leave out dtype=, or "
-                "call it with numbers for all sizes."
-            )
+            options["kind"] = partial(SymbolicCastingTracer, casting=self._casting)
         run = import_module("sardonyx.exporting.inline").run_at_symbolic_sizes
         source, shared = self._form._source, self._form._shared
         key = self._form._plain.key(form._call_options)
         values = run(
-            source, shared.weights, self._backend.of_form, taken, key, strict=shared.options.strict
+            source,
+            shared.weights,
+            self._backend.of_form,
+            taken,
+            key,
+            strict=shared.options.strict,
+            **options,
         )
         return values[0] if len(values) == 1 else values
 
@@ -297,6 +301,12 @@ def placed(
 def _statistics_of(source: Source) -> frozenset[str]:
     trained = replace(source, custom={**IN_TRAINING, **source.custom})
     return initializers_behind(trained, is_statistic)
+
+
+def _has_symbols(values: Sequence[Any]) -> bool:
+    """Return whether a size is a symbol of `jax.export`, which is no number."""
+    arrays = [a for value in values for a in (value if isinstance(value, list) else [value])]
+    return any(type(size) is not int for array in arrays for size in getattr(array, "shape", ()))
 
 
 def _some(names: Any) -> str:
