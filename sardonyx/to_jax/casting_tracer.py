@@ -27,11 +27,9 @@ from sardonyx.graph.tracing.scope import Scope
 from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.tracing.tracer import DTypes, Tracer
 from sardonyx.graph.values.kinds import Device, Static, Value, static
+from sardonyx.ops.casting import BitCast
 from sardonyx.ops.definition import Definition
 from sardonyx.to_jax.casting import Casting, DType, is_quantization_scale, narrowed
-
-# The operator that reads the bits of its operand, which no other type has.
-_OF_BITS = "BitCast"
 
 
 class CastingTracer(Tracer):
@@ -88,7 +86,9 @@ class CastingTracer(Tracer):
             return results if self._as_written else self._narrow_arrays(node, results)
         if self._as_written or node in self._casting.exact:
             return self._emit_as_written(node, call, arrays)
-        if isinstance(call.function, Drawing) or node.op_type == _OF_BITS or self._lacks_type(node):
+        # A BitCast reads the bits of its operand, which no other type has.
+        reads_bits = self.source.op_of(node) is BitCast
+        if isinstance(call.function, Drawing) or reads_bits or self._lacks_type(node):
             return self._narrow_results(node, self._emit_as_written(node, call, arrays))
         if _has_scales(self.source, node):
             call = replace(call, function=_InItsTypes(call.function))
