@@ -25,6 +25,7 @@ from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
 from sardonyx.backends.jax import (
+    devices,
     first_tier,
     inline,
     limited_clients,
@@ -41,7 +42,7 @@ from sardonyx.backends.jax.compiling import compiled
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.costs import bytes_made_anew, costs_of
 from sardonyx.backends.jax.onednn.threads import threads_of_process
-from sardonyx.backends.jax.op_times import op_times
+from sardonyx.backends.jax.op_times import can_trace, op_times
 from sardonyx.backends.jax.operations import JaxOperations
 from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.jax.settings import Settings
@@ -52,7 +53,7 @@ from sardonyx.backends.operations.products import Link, PackedProduct, ProductCh
 from sardonyx.backends.operations.scores import Scoring
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.stopwatch import OpTimes
-from sardonyx.errors import BackendUnavailable, InvalidInput
+from sardonyx.errors import InvalidInput
 
 _WITHOUT_X64 = {
     "int64": np.dtype(np.int32),
@@ -129,14 +130,11 @@ class JaxBackend(JaxOperations):
                 wait()
 
     def op_times(self) -> AbstractContextManager[OpTimes] | None:
-        return op_times()
+        return op_times() if can_trace() else None
 
     @classmethod
     def has_accelerator(cls) -> bool:
-        try:
-            return any(device.platform != "cpu" for device in jax.devices())
-        except RuntimeError:
-            return False
+        return devices.has_accelerator()
 
     @classmethod
     def limit_memory(cls, fraction: float) -> None:
@@ -144,30 +142,11 @@ class JaxBackend(JaxOperations):
 
     @classmethod
     def device_for(cls, kind: str | None, index: int | None) -> jax.Device | None:
-        processes.fork().refuse()
-        if kind is None:
-            return None
-        try:
-            devices = jax.local_devices(backend=kind)
-        except RuntimeError as error:
-            way = {"gpu": "pip install 'sardonyx[cuda]'", "tpu": "pip install 'sardonyx[tpu]'"}
-            raise BackendUnavailable(
-                f"JAX finds no {kind.upper()} here ({str(error).splitlines()[0]}): "
-                f"{way.get(kind, 'look at JAX_PLATFORMS')}"
-            ) from error
-        if (index or 0) >= len(devices):
-            raise BackendUnavailable(
-                f"JAX finds no {kind}:{index}; this machine has {len(devices)}, counted from 0"
-            )
-        return devices[index or 0]
+        return devices.device_for(kind, index)
 
     @classmethod
     def device_of(cls, value: Any) -> jax.Device | None:
-        """None for JAX's own choice, for arrays on several devices, and for tracers."""
-        if isinstance(value, jax.core.Tracer) or len(value.sharding.device_set) != 1:
-            return None
-        (device,) = value.sharding.device_set
-        return None if device == jax.devices()[0] else device
+        return devices.device_of(value)
 
     def owns(self, value: object) -> bool:
         return isinstance(value, jax.Array)

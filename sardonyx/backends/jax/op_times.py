@@ -7,6 +7,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -18,6 +19,8 @@ from jax.profiler import ProfileData, ProfileOptions, TraceAnnotation
 # JAX has one profiler per process.
 _LOCK = Lock()
 _PREFIX = "sardonyx "
+# JAX's type for its settings does not list them.
+_PLATFORMS = "jax_platforms"
 
 
 class Event(NamedTuple):
@@ -64,6 +67,17 @@ class XlaOpTimes:
                     elif (operation := _operation(event)) is not None:
                         operations.append(Event(*span, operation))
                 self._lines.append(sorted(operations, key=lambda e: (e.start, -e.end)))
+
+
+def can_trace() -> bool:
+    """Whether JAX's profiler works in this process.
+
+    It ends the process where JAX has loaded libtpu, as the extra `aot` installs it, and there is no
+    TPU.
+    """
+    platforms: str | None = getattr(jax.config, _PLATFORMS)
+    has_libtpu = find_spec("libtpu") is not None and (not platforms or "tpu" in platforms)
+    return not has_libtpu or any(device.platform == "tpu" for device in jax.devices())
 
 
 @contextmanager
