@@ -31,11 +31,11 @@ def test_no_operator_is_missing() -> None:
     reason="the page is of another release of onnx",
 )
 def test_the_page_is_current() -> None:
-    assert page() == PAGE.read_text(), "write it anew: python -m sardonyx ops > docs/operators.md"
+    assert page() == PAGE.read_text(), "write it anew: python -m sardonyx ops --markdown > docs/operators.md"
 
 
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ops"]) == 0
+    assert main(["ops", "--markdown"]) == 0
     assert capsys.readouterr().out == page()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from sardonyx.cli.compile_ahead import parsed_shape
+import click
+
+from sardonyx.cli.json_output import put_json
+from sardonyx.cli.shapes import Shapes
 from sardonyx.cli.tables import grid, put, screen
-from sardonyx.errors import InvalidInput
 from sardonyx.printable import printable
 from sardonyx.targets.api import check
 from sardonyx.targets.report import TargetReport, described
@@ -19,11 +20,11 @@ _AXIS = re.compile(r"(?P<name>\w+)=(?P<size>[1-9]\d{0,5})", re.ASCII)
 def check_targets(
     path: str,
     targets: Sequence[str],
-    shapes: Sequence[str],
+    shapes: Shapes,
     *,
     precision: str | None,
     rules: str | None,
-    mesh: Sequence[str],
+    mesh: Mapping[str, int],
     limit: float,
     as_json: bool = False,
 ) -> int:
@@ -31,14 +32,14 @@ def check_targets(
     reports = check(
         path,
         targets,
-        shapes=dict(map(parsed_shape, shapes)),
+        shapes=shapes,
         precision=precision,
         rules=rules,
-        mesh=dict(map(_axis, mesh)),
+        mesh=mesh,
         limit=limit,
     )
     if as_json:
-        print(json.dumps([report.as_dict() for report in reports], indent=2))
+        put_json([report.as_dict() for report in reports])
     else:
         _show(path, precision, reports)
     return 0 if all(map(_is_good, reports)) else 1
@@ -76,10 +77,11 @@ def _labels(columns: Sequence[dict[str, str]]) -> list[str]:
     return labels
 
 
-def _axis(text: str) -> tuple[str, int]:
+def parsed_axis(text: str) -> tuple[str, int]:
+    """Return the name and the size of an axis of a mesh, as in "data=2"."""
     match = _AXIS.fullmatch(text)
     if match is None:
-        raise InvalidInput(
+        raise click.UsageError(
             f"The axis {text!r} is not NAME=SIZE: write it as in --mesh data=2 model=4."
         )
     return match["name"], int(match["size"])

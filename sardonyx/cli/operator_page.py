@@ -15,7 +15,7 @@ from sardonyx.ops.microsoft.left_out import LEFT_OUT
 _OPENING = """# Operators
 
 Of the {total} operators of onnx {version}, sardonyx implements {built}. Any other operator runs by
-its function body in the standard, if it has one. `python -m sardonyx ops` prints this page.
+its function body in the standard, if it has one. `sardonyx ops --markdown` prints this page.
 
 The last two columns say where an operator runs if its inputs are not static:
 
@@ -54,7 +54,7 @@ def page() -> str:
     >>> "| [Relu](https://onnx.ai/onnx/operators/onnx__Relu.html) |" in page()
     True
     """
-    histories = {domain: dict(_histories(domain)) for domain in DOMAINS}
+    histories = {domain: dict(histories(domain)) for domain in DOMAINS}
     total = sum(map(len, histories.values()))
     built = sum((domain, name) in OPS for domain, names in histories.items() for name in names)
     lines = [_OPENING.format(version=onnx.__version__, total=total, built=built)]
@@ -76,7 +76,7 @@ def _microsoft() -> Iterator[str]:
     yield from (f"## com.microsoft: {len(ops)}", "", _OF_MICROSOFT, "")
     yield from ("| operator | JAX | CuPy |", "|---|---|---|")
     for op in ops:
-        places = _places(op.at(1), of_strings=False)
+        places = places_of(op.domain, op.name, [])
         name = op.name if op.domain == MICROSOFT[0] else f"{op.name} ({op.domain})"
         yield f"| {name} | {' | '.join(places)} |"
     yield from ("", "Left out:", "", "| operator | why |", "|---|---|")
@@ -88,12 +88,12 @@ def missing() -> list[str]:
     return [
         f"{domain or 'ai.onnx'}::{name}"
         for domain in DOMAINS
-        for name, schemas in _histories(domain)
+        for name, schemas in histories(domain)
         if (domain, name) not in OPS and not has_body(name, domain, schemas[-1].since_version)
     ]
 
 
-def _histories(domain: str) -> Iterator[tuple[str, list[OpSchema]]]:
+def histories(domain: str) -> Iterator[tuple[str, list[OpSchema]]]:
     """Yield each operator of the domain with its schemas, the oldest first."""
     by_name: dict[str, list[OpSchema]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
@@ -107,18 +107,31 @@ def _row(domain: str, name: str, schemas: list[OpSchema]) -> str:
     versions = ", ".join(str(schema.since_version) for schema in schemas)
     if schemas[-1].deprecated:
         versions += " (deprecated)"
-    op = OPS.get((domain, name))
     newest = [schema for schema in schemas if not schema.deprecated][-1]
-    places = ("by its body" if has_body(name, domain, newest.since_version) else "missing",) * 2
-    if op is not None:
-        types = {text for slot in newest.inputs for text in slot.types}
-        of_strings = bool(types) and all("string" in text for text in types)
-        places = _places(op.at(newest.since_version), of_strings=of_strings)
-    cells = (f"[{name}]({_link(domain, name)})", versions, _types(newest), *places)
+    places = places_of(domain, name, schemas)
+    cells = (f"[{name}]({link(domain, name)})", versions, _types(newest), *places)
     return f"| {' | '.join(cells)} |"
 
 
-def _link(domain: str, name: str) -> str:
+def places_of(domain: str, name: str, schemas: list[OpSchema]) -> tuple[str, str]:
+    """Return where an operator runs on JAX and on CuPy; without schemas it is one of our own.
+
+    >>> places_of("com.microsoft", "Gelu", [])
+    ('device', 'device')
+    """
+    op = OPS.get((domain, name))
+    if not schemas:
+        return ("missing",) * 2 if op is None else _places(op.at(1), of_strings=False)
+    newest = [schema for schema in schemas if not schema.deprecated][-1]
+    if op is None:
+        return ("by its body" if has_body(name, domain, newest.since_version) else "missing",) * 2
+    types = {text for slot in newest.inputs for text in slot.types}
+    of_strings = bool(types) and all("string" in text for text in types)
+    return _places(op.at(newest.since_version), of_strings=of_strings)
+
+
+def link(domain: str, name: str) -> str:
+    """Return the address of an operator's page in the standard."""
     return f"https://onnx.ai/onnx/operators/onnx_{domain.replace('.', '')}_{name}.html"
 
 
@@ -136,6 +149,16 @@ def _places(definition: Definition, *, of_strings: bool) -> tuple[str, str]:
 def _reads_data(definition: Definition) -> bool:
     reads = any(parameter.need is Need.ARRAY for parameter in definition.inputs)
     return reads or definition.draws or definition.walks
+
+
+def type_names(types: Iterable[str]) -> str:
+    """Return the elements of types as text, with names for groups.
+
+    >>> type_names(["tensor(float16)", "tensor(bfloat16)", "tensor(float)", "tensor(double)"])
+    'floats'
+    """
+    names = {_element(text) for text in types}
+    return ", ".join(_grouped(names - {""}))
 
 
 def _types(schema: OpSchema) -> str:

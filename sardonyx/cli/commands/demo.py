@@ -1,4 +1,4 @@
-"""The demo: load and run one real model, and print its values, accuracy and times."""
+"""`sardonyx demo`: load and run one real model, and print its values, accuracy and times."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sardonyx.api import load
+from sardonyx.cli.command import command as as_command
+from sardonyx.cli.options import backend_option, device_option
 from sardonyx.cli.tables import grid, put, screen
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.model.model import Model
@@ -26,8 +28,15 @@ SECONDS_OF_REPEATS = 1.0
 NAMES_PER_KIND = 2
 
 
-def demo(backend: str | None, device: str | None) -> int:
-    """Run the example and print a report; return 1 if the results do not agree."""
+@as_command("demo")
+@backend_option()
+@device_option
+def command(backend: str | None, device: str | None) -> int:
+    """Run the example model and print a report.
+
+    The example is a transformer encoder that PyTorch exported. The status is 1 if its results
+    differ from those of another backend, or of onnxruntime.
+    """
     console = screen()
     path, stored = example("encoder.onnx"), np.load(example("encoder.npz"))
     x, expected = stored["0/in/x"], stored["0/out/y"]

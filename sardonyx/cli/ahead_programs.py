@@ -1,36 +1,32 @@
-"""`sardonyx compile`: programs for calls of some shapes, in a file that lies beside the model."""
+"""Programs for calls of some shapes, compiled ahead into a file that lies beside the model."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sardonyx.api import load
 from sardonyx.backends.cache_file import CacheFile
+from sardonyx.cli.shapes import Shapes
 from sardonyx.errors import InvalidInput
 from sardonyx.targets.call_shapes import completed_shapes
 
-Shapes = dict[str, tuple[int, ...]]
-
 SUFFIX = ".sardonyx-cache"
-# The name of an input can have any character but "=", and the sizes follow the last one.
-_SHAPE = re.compile(r"(?P<name>.+)=(?P<sizes>(?:\d{1,18}(?:,\d{1,18})*)?)", re.ASCII | re.DOTALL)
 
 
 def compile_ahead(
     path: str,
-    calls: Iterable[Sequence[str]],
+    calls: Sequence[Shapes],
     output: str | None,
     *,
     backend: str | None,
     device: str | None,
     precision: str,
 ) -> str:
-    """Compile a model for calls of these shapes, each a list of "INPUT=SIZES"; return a report."""
-    signatures = parsed_calls(calls)
+    """Compile a model for calls of these shapes; return a report."""
+    signatures = list(calls) or [{}]
     with TemporaryDirectory() as folder:
         model = load(path, backend=backend, device=device, precision=precision, cache=folder)
         recordings = model._plain.recordings
@@ -67,23 +63,3 @@ def report(file: Path, calls: int, seconds: float) -> str:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
-
-
-def parsed_calls(calls: Iterable[Sequence[str]]) -> list[Shapes]:
-    """Return the shapes of each call; without any, one call that needs none."""
-    return [dict(map(parsed_shape, call)) for call in calls] or [{}]
-
-
-def parsed_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Return the input and the shape of "x=1,3,224,224"; a number has the shape of "x=".
-
-    >>> parsed_shape("x=1,3")
-    ('x', (1, 3))
-    """
-    match = _SHAPE.fullmatch(text)
-    if match is None:
-        raise InvalidInput(
-            f"The shape {text!r} is not INPUT=SIZES: write it as in --shape x=1,3,224,224."
-        )
-    sizes = match["sizes"]
-    return match["name"], tuple(map(int, sizes.split(","))) if sizes else ()

@@ -1,11 +1,12 @@
-"""`sardonyx compile --target`: programs for hardware that is not here, in a file for it."""
+"""Programs for hardware that is not here, compiled ahead into a file for it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from sardonyx.cli.compile_ahead import parsed_calls, place_of, report
+from sardonyx.cli.ahead_programs import place_of, report
+from sardonyx.cli.shapes import Shapes
 from sardonyx.errors import InvalidInput, UnsupportedModel
 from sardonyx.targets.jobs import CacheJob
 from sardonyx.targets.names import named, require_compiler
@@ -14,7 +15,7 @@ from sardonyx.targets.worker import Worker
 
 def compile_for_target(
     path: str,
-    calls: Iterable[Sequence[str]],
+    calls: Sequence[Shapes],
     output: str | None,
     *,
     target: str,
@@ -29,7 +30,7 @@ def compile_for_target(
             "pass one chip, such as v5e or h100."
         )
     require_compiler(chosen)
-    signatures, file = parsed_calls(calls), place_of(path, output)
+    signatures, file = list(calls) or [{}], place_of(path, output)
     options = {"precision": precision}
     job = CacheJob(os.path.abspath(path), chosen, tuple(signatures), os.path.abspath(file), options)
     with Worker(limit) as worker:

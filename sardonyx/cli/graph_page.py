@@ -1,12 +1,11 @@
-"""`sardonyx show --html`: the graph of a model as an interactive page."""
+"""The graph of a model as an interactive page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from sardonyx.api import load
-from sardonyx.cli.compile_ahead import parsed_shape
+from sardonyx.cli.shapes import Shapes
 from sardonyx.display.graph_view.view import GraphView
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.array_interop import stand_ins
@@ -16,7 +15,7 @@ from sardonyx.graph.viewing.drawing import picture_of
 from sardonyx.printable import LONGEST_NAME, printable
 
 
-def show_html(path: str, output: str, shapes: Sequence[str], backend: str | None) -> str:
+def write_page(path: str, output: str, shapes: Shapes, backend: str | None) -> str:
     """Write the page and return a report; a model that cannot run is shown too.
 
     With the shapes of a call the page shows its program.
@@ -24,7 +23,7 @@ def show_html(path: str, output: str, shapes: Sequence[str], backend: str | None
     target = Path(output) if output else Path(path).with_suffix(".html")
     if shapes:
         model = load(path, backend=backend)
-        arrays = stand_ins(dict(map(parsed_shape, shapes)), (*model.inputs, *model.optional_inputs))
+        arrays = stand_ins(shapes, (*model.inputs, *model.optional_inputs))
         view = model.trace(**arrays).view()
     else:
         source = load_source(*read_model(path))
