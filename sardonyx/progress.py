@@ -6,24 +6,39 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from threading import Timer
+from threading import Lock, Timer
 
 # Seconds until the bar appears.
 PATIENCE = 1.0
+
+# Held by the work that shows its bar: two bars would overwrite each other.
+_showing = Lock()
 
 
 @contextmanager
 def compiling(title: str) -> Iterator[None]:
     """Show a moving bar in the terminal or notebook if the block takes longer than a second."""
-    if not _can_show():
+    with working(f"compiling {title}"):
+        yield
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show a moving bar with a text while the block runs, unless another one moves already.
+
+    >>> with working("loading"):
+    ...     print("loaded")
+    loaded
+    """
+    if not _can_show() or not _showing.acquire(blocking=False):
         yield
         return
     from rich.console import Console  # noqa: PLC0415  (costs time, and is rarely needed)
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-    columns = (TextColumn("compiling {task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task(title, total=None)
+    bar.add_task(text, total=None)
     timer = Timer(PATIENCE, bar.start)
     timer.daemon = True
     timer.start()
@@ -33,6 +48,7 @@ def compiling(title: str) -> Iterator[None]:
         timer.cancel()
         timer.join()
         bar.stop()
+        _showing.release()
 
 
 def _can_show() -> bool:

@@ -115,7 +115,7 @@ def _of_definition(domain: str, name: str) -> dict[str, Any]:
     definition = OPS[domain, name].at(1)
     slots: Sequence[Any] = () if signature is None else signature.inputs
     inputs = [
-        (each.name + (" (optional)" if not each.required else ""), _own_types(slot.type), "")
+        (each.name + (" (optional)" if not each.required else ""), _own_types(slot), "")
         for each, slot in zip(definition.inputs, slots, strict=False)
     ]
     attributes = [
@@ -125,8 +125,8 @@ def _of_definition(domain: str, name: str) -> dict[str, Any]:
     return {"inputs": inputs, **({"attributes": attributes} if attributes else {})}
 
 
-def _own_types(types: Any) -> str:
-    return types if isinstance(types, str) else type_names(types or ())
+def _own_types(slot: Any) -> str:
+    return slot.type if slot.allowed is None else type_names(slot.allowed)
 
 
 def _own_default(parameter: Any) -> str:

@@ -1,0 +1,1 @@
+"""The inputs of a call, from files, images and random numbers."""
