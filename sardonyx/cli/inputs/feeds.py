@@ -73,7 +73,7 @@ def _read(
     if path.suffix.lower() == ".npz":
         arrays = arrays_of_npz(path, list(infos))
         if unknown := [each for each in arrays if each not in infos]:
-            raise InvalidInput(f"'{path}' has {_no_input(unknown[0], infos, capital=False)}")
+            raise InvalidInput(f"'{path}' has an array '{unknown[0]}': {_no_input(unknown[0], infos)}")
         return {n: as_declared(array, infos[n]) for n, array in arrays.items()}, {}
     if len(infos) != 1:
         raise InvalidInput(
@@ -120,10 +120,8 @@ def _one(path: Path, info: ValueInfo, options: InputOptions) -> Any:
     return array_of_image(path, info, shape, options.images)
 
 
-def _no_input(name: str, infos: Mapping[str, ValueInfo], *, capital: bool = True) -> str:
-    known = ", ".join(infos) or "none"
-    text = f"'{name}', which is no input of the model: it takes {known}."
-    return f"There is {text}" if capital else text
+def _no_input(name: str, infos: Mapping[str, ValueInfo]) -> str:
+    return f"The model has no input '{name}'; it takes {', '.join(infos) or 'none'}."
 
 
 def described(inputs: Mapping[str, Any]) -> str:

@@ -124,7 +124,7 @@ _OF_DRAWS = (
     shape_option("The shapes of random inputs, as in --shape ids=1,128 mask=1,128."),
     click.option(
         "--seed",
-        type=click.IntRange(0, 2**63 - 1),
+        type=click.IntRange(0),
         default=0,
         metavar="NUMBER",
         help="Another number draws other inputs (default: 0).",
