@@ -84,7 +84,7 @@ def computing(source: Source, names: Sequence[str]) -> Source:
 def _needed(source: Source, graph: Graph) -> tuple[tuple[Node, ...], set[str]]:
     """Return the nodes that compute the graph's outputs, and the names that are read for them."""
     needed = {info.name for info in graph.outputs}
-    if any(_reads_by_name(source, node) for node in graph.nodes):
+    if any(reads_by_name(source, node) for node in graph.nodes):
         return graph.nodes, needed | {name for node in graph.nodes for name in names_read(node)}
     chosen = []
     for node in reversed(graph.nodes):
@@ -94,7 +94,7 @@ def _needed(source: Source, graph: Graph) -> tuple[tuple[Node, ...], set[str]]:
     return tuple(reversed(chosen)), needed
 
 
-def _reads_by_name(source: Source, node: Node) -> bool:
+def reads_by_name(source: Source, node: Node) -> bool:
     """Whether the node refers to values by attributes, as Gradient does, beside its inputs."""
     op = None if source.function_of(node) is not None else source.op_of(node)
     return op is not None and not node.subgraphs and op.definitions[-1][1].walks
