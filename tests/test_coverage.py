@@ -31,7 +31,9 @@ def test_no_operator_is_missing() -> None:
     reason="the page is of another release of onnx",
 )
 def test_the_page_is_current() -> None:
-    assert page() == PAGE.read_text(), "write it anew: python -m sardonyx ops --markdown > docs/operators.md"
+    assert page() == PAGE.read_text(), (
+        "write it anew: python -m sardonyx ops --markdown > docs/operators.md"
+    )
 
 
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -213,7 +213,7 @@ def test_the_command_line_shows_models_that_cannot_run(
     data = data_of((tmp_path / "gone.html").read_text("utf-8"))
     assert [n["operator"] for n in data["nodes"]] == ["Input", "Gone", "Output"]
     assert main(["show", str(path), "--html", str(tmp_path / "no" / "where.html")]) == 1
-    assert main(["show", str(path), "--shape", "x=2"]) == 1
+    assert main(["show", str(path), "--shape", "x=2"]) == 2
 
 
 def test_the_command_line_shows_programs(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class PairsOption(click.Option):
     """
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
-        super().__init__(*arguments, multiple=True, type=Pairs(), **attributes)
+        super().__init__(*arguments, **{**attributes, "multiple": True, "type": Pairs()})
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         record = super().get_help_record(ctx)

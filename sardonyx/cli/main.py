@@ -42,21 +42,30 @@ def _status(arguments: list[str] | None) -> int:
         return result if isinstance(result, int) else FINE
     except SystemExit as request:  # Of click's answer to a shell that completes a word.
         return request.code if isinstance(request.code, int) else FINE
-    except click.UsageError as error:
-        return _complain(_usage(error), WRONG_USAGE)
-    except click.ClickException as error:
-        return _complain(error.format_message(), FAILED)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except SardonyxError as error:
-        return _complain(str(error), FAILED)
-    except MemoryError as error:
-        return _complain(f"There is not enough memory: {first_line(error)}.", FAILED)
     except BrokenPipeError:
         raise
-    except OSError as error:
+    except (click.ClickException, SardonyxError, MemoryError, OSError) as error:
+        return _complain(error)
+
+
+def _complain(error: Exception) -> int:
+    """Say in one sentence what is wrong, and return the status."""
+    with suppress(BrokenPipeError):
+        print(f"{PROGRAM}: {printable(_sentence(error))}", file=sys.stderr)
+    return WRONG_USAGE if isinstance(error, click.UsageError) else FAILED
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, click.UsageError):
+        return _usage(error)
+    if isinstance(error, MemoryError):
+        return f"There is not enough memory: {first_line(error)}."
+    if isinstance(error, OSError) and not isinstance(error, SardonyxError):
         where = "" if error.filename is None else f" '{error.filename}'"
-        return _complain(f"The system refuses{where}: {error.strerror or error}.", FAILED)
+        return f"The system refuses{where}: {error.strerror or first_line(error)}."
+    return str(error)
 
 
 def _usage(error: click.UsageError) -> str:
@@ -64,12 +73,6 @@ def _usage(error: click.UsageError) -> str:
     path = PROGRAM if error.ctx is None else error.ctx.command_path
     message = message if message.endswith((".", "?", "!")) else f"{message}."
     return f"{message} See '{path} --help'."
-
-
-def _complain(message: str, status: int) -> int:
-    with suppress(BrokenPipeError):
-        print(f"{PROGRAM}: {printable(message)}", file=sys.stderr)
-    return status
 
 
 def _discard_output() -> None:

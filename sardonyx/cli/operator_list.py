@@ -40,8 +40,8 @@ def schemas() -> dict[tuple[str, str], list[OpSchema]]:
 def rows() -> Iterator[OperatorRow]:
     """Yield all operators: those of the standard by domain, then those of onnxruntime.
 
-    >>> next(row for row in rows() if row.operator == "Shape")
-    OperatorRow(operator='Shape', versions=(1, 13, 15, 19, 21, 23, 24, 25), jax='tracing', cupy='tracing')
+    >>> next(row for row in rows() if row.operator == "NonZero")
+    OperatorRow(operator='NonZero', versions=(9, 13), jax='host', cupy='device')
     """
     for (domain, name), history in sorted(schemas().items()):
         versions = tuple(schema.since_version for schema in history)
@@ -91,7 +91,7 @@ def _of_schema(schema: OpSchema) -> dict[str, Any]:
         return title, type_names(types.get(slot.type_str, [slot.type_str])), ""
 
     attributes = [
-        (name, each.type.name.lower(), _default(each))
+        (name, str(each.type).rpartition(".")[2].lower(), _default(each))
         for name, each in sorted(schema.attributes.items())
     ]
     return {

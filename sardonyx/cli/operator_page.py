@@ -54,11 +54,11 @@ def page() -> str:
     >>> "| [Relu](https://onnx.ai/onnx/operators/onnx__Relu.html) |" in page()
     True
     """
-    histories = {domain: dict(histories(domain)) for domain in DOMAINS}
-    total = sum(map(len, histories.values()))
-    built = sum((domain, name) in OPS for domain, names in histories.items() for name in names)
+    by_domain = {domain: dict(histories(domain)) for domain in DOMAINS}
+    total = sum(map(len, by_domain.values()))
+    built = sum((domain, name) in OPS for domain, names in by_domain.items() for name in names)
     lines = [_OPENING.format(version=onnx.__version__, total=total, built=built)]
-    for domain, names in histories.items():
+    for domain, names in by_domain.items():
         lines += [f"## {domain or 'ai.onnx'}: {len(names)}", ""]
         lines += ["| operator | versions | types | JAX | CuPy |", "|---|---|---|---|---|"]
         lines += [_row(domain, name, schemas) for name, schemas in sorted(names.items())]

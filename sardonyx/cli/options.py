@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,7 +13,13 @@ from sardonyx.arguments import PRECISIONS
 from sardonyx.cli.command import PairsOption
 
 F = TypeVar("F", bound=Callable[..., Any])
-Decorator = Callable[[F], F]
+
+
+class Decorator(Protocol):
+    """Adds an option to a command."""
+
+    def __call__(self, function: F, /) -> F: ...
+
 
 BACKENDS = ("jax", "cupy", "numpy")
 RUNTIME = "onnxruntime"
@@ -59,12 +65,14 @@ def model_argument(function: F) -> F:
     return click.argument("model", metavar="MODEL", type=ModelFile())(function)
 
 
-def backend_option(help_text: str = "The array library (default: the best installed).") -> Any:
+def backend_option(
+    help_text: str = "The array library (default: the best installed).",
+) -> Decorator:
     """Declare `--backend` for one backend."""
     return click.option("--backend", type=click.Choice(BACKENDS), help=help_text)
 
 
-def backends_option(help_text: str) -> Any:
+def backends_option(help_text: str) -> Decorator:
     """Declare `--backend` for several, onnxruntime among them."""
     choice = click.Choice([*BACKENDS, RUNTIME])
     return click.option("--backend", "backends", multiple=True, type=choice, help=help_text)
@@ -76,23 +84,27 @@ def device_option(function: F) -> F:
     return click.option("--device", type=Device(), metavar="NAME", help=text)(function)
 
 
-def precision_option(default: str | None = "highest") -> Any:
-    """Declare `--precision`."""
+def precision_option(
+    default: str | None = "highest",
+    *names: str,
+    help_text: str = f"How exactly float32 is multiplied: {', '.join(PRECISIONS)}.",
+) -> Decorator:
+    """Declare `--precision`, or an option like it."""
     return click.option(
-        "--precision",
+        *(names or ("--precision",)),
         type=click.Choice(list(PRECISIONS)),
         metavar="WORD",
         default=default,
-        help=f"How exactly float32 is multiplied: {', '.join(PRECISIONS)}.",
+        help=help_text,
     )
 
 
-def shape_option(help_text: str) -> Any:
+def shape_option(help_text: str) -> Decorator:
     """Declare `--shape`, whose value is a list of pairs for each time that it is written."""
     return click.option("--shape", "shapes", cls=PairsOption, metavar="INPUT=SIZES", help=help_text)
 
 
-def output_option(help_text: str, *, required: bool = False) -> Any:
+def output_option(help_text: str, *, required: bool = False) -> Decorator:
     """Declare `--output`."""
     return click.option(
         "-o", "--output", metavar="FILE", type=AnyFile(), required=required, help=help_text
@@ -117,6 +129,6 @@ def tolerance_option(function: F) -> F:
         "Largest error of floats, relative to the largest element (default: 1e-4 for float32, "
         "by dtype)."
     )
-    return click.option(
-        "--tolerance", type=click.FloatRange(min=0), metavar="ERROR", help=text
-    )(function)
+    return click.option("--tolerance", type=click.FloatRange(min=0), metavar="ERROR", help=text)(
+        function
+    )

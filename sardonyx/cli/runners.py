@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from sardonyx.api import load
@@ -56,7 +57,7 @@ def opened(path: str, place: Place) -> Runner:
     """Load a model at a place."""
     if place.backend == RUNTIME:
         with working(f"loading {os.path.basename(path)} in onnxruntime"):
-            return _runtime(path, place.threads)
+            return _runtime(path, place)
     with working(f"loading {os.path.basename(path)}"):
         model = loaded(path, place)
 
@@ -102,7 +103,7 @@ def places(
     if len(set(backends)) < len(backends):
         raise InvalidInput(f"A backend is named twice: {', '.join(backends)}. Pass it once.")
     found = []
-    for backend in backends or [None]:
+    for backend in list[str | None](backends) or [None]:
         on = device
         if backend == RUNTIME or (len(backends) > 1 and not _has(backend, device)):
             on = None
@@ -121,25 +122,28 @@ def _has(backend: str | None, device: str | None) -> bool:
 
 
 def runtime_is_installed() -> bool:
-    """Whether onnxruntime can be imported."""
-    try:
-        import_module(RUNTIME)
-    except ImportError:
-        return False
-    return True
+    """Whether onnxruntime is installed."""
+    return find_spec(RUNTIME) is not None
 
 
-def _runtime(path: str, threads: int | None) -> Runner:
+def library_of(place: Place) -> Any:
+    """Start the library of a place, and return it."""
+    if place.backend != RUNTIME:
+        return find(place.backend, place.device)
     try:
-        runtime = import_module(RUNTIME)
+        return import_module(RUNTIME)
     except ImportError:
         raise BackendUnavailable(
             "onnxruntime is not installed: pip install onnxruntime, or name another backend."
         ) from None
+
+
+def _runtime(path: str, place: Place) -> Runner:
+    runtime = library_of(place)
     options = runtime.SessionOptions()
     options.log_severity_level = 4
-    if threads is not None:
-        options.intra_op_num_threads = threads
+    if place.threads is not None:
+        options.intra_op_num_threads = place.threads
     # Its own message for a missing file is long.
     read_model(path)
     try:

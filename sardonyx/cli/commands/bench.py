@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import click
@@ -22,7 +23,15 @@ from sardonyx.cli.options import (
     precision_option,
     tolerance_option,
 )
-from sardonyx.cli.runners import Runner, declared, opened, places, runtime_is_installed
+from sardonyx.cli.runners import (
+    Place,
+    Runner,
+    declared,
+    library_of,
+    opened,
+    places,
+    runtime_is_installed,
+)
 from sardonyx.cli.tables import grid, put, screen
 from sardonyx.cli.thread_count import limited_threads
 from sardonyx.cli.timings import PERCENTILES, Timing, measure_in_turns, timed
@@ -40,6 +49,8 @@ class Start:
     """The seconds until a model answers."""
 
     title: str
+    # Of starting the library: its import, and its devices.
+    library: float
     load: float
     first_call: float
     # Of the call that waits for the compiler; None if the first call did.
@@ -117,20 +128,20 @@ def command(
 
 
 def _started(
-    path: str, wanted: Sequence[Any], inputs: InputOptions, threads: int | None
+    path: str, wanted: Sequence[Place], inputs: InputOptions, threads: int | None
 ) -> tuple[list[Start], list[Runner], dict[str, Any]]:
     """Load the model at each place and call it once; return the times, and what was loaded."""
     starts, runners = [], []
     feeds: dict[str, Any] | None = None
     for place in wanted:
-        at = vars(place) | {"threads": threads}
-        runner, load = timed(lambda at=at: opened(path, type(place)(**at)))  # type: ignore[misc]
+        library = timed(partial(library_of, place))[1]
+        runner, load = timed(partial(opened, path, replace(place, threads=threads)))
         if feeds is None:
             has_model = runner.title != RUNTIME
             feeds = feeds_of(runner.model if has_model else declared(path), inputs).inputs
         with working(f"first call on {runner.title}"):
-            first = timed(lambda runner=runner: runner.run(feeds))[1]  # type: ignore[misc]
-        starts.append(Start(runner.title, load, first, _compiled(runner, feeds)))
+            first = timed(partial(runner.run, feeds))[1]
+        starts.append(Start(runner.title, library, load, first, _compiled(runner, feeds)))
         runners.append(runner)
     return starts, runners, feeds or {}
 
@@ -186,14 +197,15 @@ def _put(
     rows = [
         (
             each.title,
+            duration(each.library),
             duration(each.load),
             duration(each.first_call),
             "" if each.compile is None else duration(each.compile),
         )
         for each in starts
     ]
-    header = ("", "load", "first call", "compiling")
-    put(console, grid([header, *rows], "cyan", "number", "number", "number"))
+    header = ("", "library", "load", "first call", "compiling")
+    put(console, grid([header, *rows], "cyan", *["number"] * 4))
     if found:
         console.print("\nThe outputs", style="bold")
         put(console, agreement_table(found))

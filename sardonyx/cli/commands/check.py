@@ -71,7 +71,7 @@ from sardonyx.targets.worker import LIMIT
     help=f"With --target, the time for each (default: {LIMIT:g}).",
 )
 @json_option
-def command(  # noqa: PLR0913  (one for each option)
+def command(
     model: str,
     shapes: Sequence[Sequence[str]],
     backend: str | None,

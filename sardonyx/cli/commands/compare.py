@@ -50,11 +50,11 @@ LONGEST_NAME = 30
     help="Where the other side runs (default: onnxruntime, or --backend if the sides differ "
     "otherwise).",
 )
-@click.option(
+@precision_option(
+    None,
     "--with-precision",
     "other_precision",
-    metavar="WORD",
-    help="How exactly the other side multiplies (default: as --precision).",
+    help_text="That of the other side (default: the same).",
 )
 @click.option(
     "--values",
@@ -75,7 +75,7 @@ LONGEST_NAME = 30
 @tolerance_option
 @json_option
 @quiet_option
-def command(  # noqa: PLR0913  (one for each option)
+def command(
     model: str,
     other: str | None,
     inputs: InputOptions,
@@ -97,7 +97,6 @@ def command(  # noqa: PLR0913  (one for each option)
     another precision, or the model OTHER, whose values are matched by name. Inputs that no file has
     are drawn. The status is 1 if values differ by more than the tolerance.
     """
-    _check_precision(other_precision)
     if optimized and beside not in (None, RUNTIME):
         raise click.UsageError("--optimized has an effect only with onnxruntime.")
     with working("loading"):
@@ -122,13 +121,6 @@ def command(  # noqa: PLR0913  (one for each option)
     return int(not found.agrees)
 
 
-def _check_precision(word: str | None) -> None:
-    from sardonyx.arguments import PRECISIONS  # noqa: PLC0415
-
-    if word is not None and word not in PRECISIONS:
-        raise click.UsageError(f"--with-precision is one of {', '.join(PRECISIONS)}.")
-
-
 def _model(path: str, place: Place) -> Model:
     model = loaded(path, place)
     if not isinstance(model, Model):
@@ -149,7 +141,8 @@ def _other(path: str, other: str | None, place: Place, *, is_plain: bool) -> Any
 
 def _put(found: Comparison, most: int) -> None:
     console = screen()
-    console.print(repr(found))
+    # Not wrapped, so that other programs find its lines.
+    click.echo(repr(found))
     worst = sorted(found.rows, key=_badness, reverse=True)[:most]
     if not worst:
         return

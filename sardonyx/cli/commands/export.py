@@ -86,7 +86,7 @@ def _sizes(texts: Sequence[str]) -> int | dict[str, int] | None:
     found = {m["name"]: int(m["size"]) for m in matches if m is not None}
     if len(found) < len(texts) or (None in found and len(found) > 1):
         raise click.UsageError("--largest is a SIZE, or NAME=SIZE as in --largest batch=64.")
-    return found.get(None) or found or None  # type: ignore[call-overload,no-any-return]
+    return found.get(None) or found or None
 
 
 def _put(output: str, artefact: Any) -> None:

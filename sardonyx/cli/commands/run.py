@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
-
 from sardonyx.cli.agreement import Agreement, agreement_table, agreements
 from sardonyx.cli.array_files import save_outputs
 from sardonyx.cli.command import command as as_command

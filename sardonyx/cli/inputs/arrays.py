@@ -21,7 +21,8 @@ _BY_POSITION = re.compile(r"arr_(\d{1,6})")
 
 def array_of_npy(path: Path) -> Array:
     """Return the array in a .npy file."""
-    return _loaded(path, "array", np.ndarray)
+    array: Array = _loaded(path, "array", np.ndarray)
+    return array
 
 
 def arrays_of_npz(path: Path, names: Sequence[str]) -> dict[str, Array]:

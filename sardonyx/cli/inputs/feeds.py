@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.cli.inputs.arrays import arrays_of_npz, array_of_npy, as_declared
+from sardonyx.cli.inputs.arrays import array_of_npy, arrays_of_npz, as_declared
+from sardonyx.cli.inputs.data_folder import expected_outputs, inputs_of_folder, value_of_file
 from sardonyx.cli.inputs.images import array_of_image
 from sardonyx.cli.inputs.options import InputOptions
 from sardonyx.cli.inputs.random_arrays import drawn, known_sizes
-from sardonyx.cli.inputs.data_folder import expected_outputs, inputs_of_folder, value_of_file
 from sardonyx.cli.shapes import Shapes
 from sardonyx.errors import InvalidInput, MissingFile
 from sardonyx.graph.ir import ValueInfo
@@ -73,7 +73,9 @@ def _read(
     if path.suffix.lower() == ".npz":
         arrays = arrays_of_npz(path, list(infos))
         if unknown := [each for each in arrays if each not in infos]:
-            raise InvalidInput(f"'{path}' has an array '{unknown[0]}': {_no_input(unknown[0], infos)}")
+            raise InvalidInput(
+                f"'{path}' has an array '{unknown[0]}': {_no_input(unknown[0], infos)}"
+            )
         return {n: as_declared(array, infos[n]) for n, array in arrays.items()}, {}
     if len(infos) != 1:
         raise InvalidInput(

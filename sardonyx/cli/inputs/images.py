@@ -96,9 +96,7 @@ def _pixels(
     return np.asarray(image).reshape(image.height, image.width, channels)
 
 
-def _resized(
-    image: Any, size: tuple[int, int], fit: str, pillow: Any, operations: Any
-) -> Any:
+def _resized(image: Any, size: tuple[int, int], fit: str, pillow: Any, operations: Any) -> Any:
     if image.size == size:
         return image
     method = pillow.Resampling.BILINEAR
@@ -119,13 +117,13 @@ def _normalised(
                 f"The input {info} takes integers, and so pixels of 0 to 255: leave out --pixels, "
                 "--mean and --std."
             )
-        return pixels.astype(dtype)
+        return np.asarray(pixels, dtype)
     mean, std = _RANGES[options.pixels]
     values = (pixels / 255.0 - _channels(mean, pixels)) / _channels(std, pixels)
     values = (values - _channels(options.mean or (0.0,), pixels)) / _channels(
         options.std or (1.0,), pixels
     )
-    return values.astype(dtype)
+    return np.asarray(values, dtype)
 
 
 def _channels(numbers: tuple[float, ...], pixels: np.ndarray[Any, Any]) -> Any:

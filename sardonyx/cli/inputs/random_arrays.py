@@ -45,8 +45,8 @@ def drawn(
     """
     if info.container or info.dtype is None:
         raise InvalidInput(
-            f"The input {info} is no array, so it cannot be drawn: pass it in a folder of ONNX test "
-            "data."
+            f"The input {info} is no array, so it cannot be drawn: pass it in a folder of ONNX "
+            "test data."
         )
     sized = _shape(info, sizes) if shape is None else shape
     count = math.prod(sized)
