@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from onnx import helper
 from onnx.defs import OpSchema
 
-from sardonyx.cli.operator_page import DOMAINS, MICROSOFT, histories, link, places_of, type_names
+from sardonyx.cli.operator_page import DOMAINS, histories, link, places_of, type_names
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.standard.bodies import has_body
 from sardonyx.graph.standard.signatures import signature_of
@@ -46,14 +46,13 @@ def rows() -> Iterator[OperatorRow]:
     for (domain, name), history in sorted(schemas().items()):
         versions = tuple(schema.since_version for schema in history)
         yield OperatorRow(_title(domain, name), versions, *places_of(domain, name, history))
-    for domain, name in sorted(key for key in OPS if key[0] in MICROSOFT):
+    for domain, name in sorted(OPS.keys() - schemas().keys()):
         yield OperatorRow(_title(domain, name), (1,), *places_of(domain, name, []))
 
 
 def names() -> list[str]:
     """Return the names of all operators, with their domain if it is not ONNX's own."""
-    known = {*schemas(), *(key for key in OPS if key[0] in MICROSOFT)}
-    return sorted(_title(*key) for key in known)
+    return sorted(_title(*key) for key in schemas().keys() | OPS.keys())
 
 
 def details(name: str) -> dict[str, Any]:
@@ -153,7 +152,7 @@ def _found(name: str) -> tuple[str, str]:
         raise InvalidInput(f"The operator {name!r} of com.microsoft is left out: {reason}.")
     close = [by_title[low] for low in get_close_matches(wanted, by_title, 3)]
     advice = f"did you mean {' or '.join(close)}" if close else "`sardonyx ops` lists all"
-    raise InvalidInput(f"There is no operator {printable(name, 80)!r}: {advice}.")
+    raise InvalidInput(f"There is no operator '{printable(name, 80)}': {advice}.")
 
 
 def _title(domain: str, name: str) -> str:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ENCODER = str(ROOT / "examples" / "encoder.onnx")
 STORED = ROOT / "examples" / "encoder.npz"
 
-HEAD = '<ir_version: 10, opset_import: ["": 20, "own": 1]>\n'
+HEAD = '<ir_version: 10, opset_import: ["": 23, "own": 1]>\n'
 # Two inputs that share a dimension, a weight, and two outputs.
 SUMS = """g (float[n, 2] x, int64[n, 1] k) => (float[n, 2] y, int64[n, 1] l)
 <float[2] w = {1.0, 2.0}> {

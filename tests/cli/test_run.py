@@ -78,6 +78,7 @@ def test_drawn_beside_a_file(tmp_path: Path) -> None:
     np.testing.assert_allclose(outputs_of(command, tmp_path)["y"], np.exp(X + np.float32([1, 2])))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "kind",
     ["float16", "bfloat16", "double", "int8", "uint8", "bool", "string", "int4", "float8e4m3fn"],
@@ -188,6 +189,7 @@ def test_images_of_other_sizes_and_layouts(tmp_path: Path) -> None:
     assert outputs_of([path, *on], tmp_path)["y"].shape == (4, 4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("graph", "options", "message"),
     [
@@ -279,6 +281,7 @@ def test_exported_programs_run(tmp_path: Path) -> None:
     assert found["y"].shape == (2, 4, 48)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -327,6 +330,7 @@ def test_mistakes(
     assert message in line
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "arguments",
     [
