@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -42,6 +43,21 @@ class AnyFile(ModelFile):
     """The path of another file."""
 
     name = "file"
+
+
+class Amount(click.FloatRange):
+    """A number that is at least 0, and no NaN."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number", param)
+        return number
 
 
 class Device(click.ParamType):
@@ -129,6 +145,4 @@ def tolerance_option(function: F) -> F:
         "Largest error of floats, relative to the largest element (default: 1e-4 for float32, "
         "by dtype)."
     )
-    return click.option("--tolerance", type=click.FloatRange(min=0), metavar="ERROR", help=text)(
-        function
-    )
+    return click.option("--tolerance", type=Amount(), metavar="ERROR", help=text)(function)

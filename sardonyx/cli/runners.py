@@ -9,6 +9,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+import click
+
 from sardonyx.api import load
 from sardonyx.backends import find
 from sardonyx.cli.options import RUNTIME
@@ -101,7 +103,7 @@ def places(
     Beside others, a backend that lacks the device runs where it runs by default.
     """
     if len(set(backends)) < len(backends):
-        raise InvalidInput(f"A backend is named twice: {', '.join(backends)}. Pass it once.")
+        raise click.UsageError(f"A backend is named twice: {', '.join(backends)}.")
     found = []
     for backend in list[str | None](backends) or [None]:
         on = device

@@ -11,10 +11,21 @@ from rich.table import Table
 WIDTH_OF_PIPES = 100
 
 
-def screen() -> Console:
-    """Return the console for commands, without markup, since names in models can look like it."""
-    width = None if sys.stdout.isatty() else WIDTH_OF_PIPES
-    return Console(width=width, markup=False, highlight=False, emoji=False)
+class Screen(Console):
+    """The console for commands: without markup, since names in models can look like it."""
+
+    def __init__(self) -> None:
+        width = None if sys.stdout.isatty() else WIDTH_OF_PIPES
+        super().__init__(width=width, markup=False, highlight=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command, which ends as others do whose reader is gone."""
+        raise BrokenPipeError
+
+
+def screen() -> Screen:
+    """Return the console for commands."""
+    return Screen()
 
 
 def grid(rows: Iterable[Sequence[str]], *styles: str) -> Table:

@@ -68,7 +68,7 @@ def test_threads() -> None:
         (["--threads", "4096"], 2),
         (["--seconds", "-1"], 2),
         (["--seconds", "nan"], 2),
-        (["--backend", "numpy", "--backend", "numpy"], 1),
+        (["--backend", "numpy", "--backend", "numpy"], 2),
         (["--shape", "y=1"], 1),
     ],
 )

@@ -149,8 +149,10 @@ def test_types_that_nothing_declares(tmp_path: Path) -> None:
         }"""
     )
     onnx.save(parser.parse_model(text), path)
-    part = part_of(path, tmp_path, ["s"], ["y"])
-    require_equal_values(path, part, {"x": np.float32([1, 2])})
+    out = str(tmp_path / "part.onnx")
+    # The checker refuses an input of unknown rank; onnxruntime and sardonyx run it.
+    assert main(["extract", path, "-o", out, "--from", "s", "--to", "y"]) == 0
+    require_equal_values(path, out, {"x": np.float32([1, 2])})
 
 
 def test_a_part_of_a_model_that_cannot_run(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from sardonyx.cli.inputs.options import InputOptions, input_options
 from sardonyx.cli.json_output import put_json
 from sardonyx.cli.options import (
     RUNTIME,
+    Amount,
     backends_option,
     device_option,
     json_option,
@@ -68,7 +69,7 @@ class Start:
 @precision_option()
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, 86400),
+    type=Amount(),
     default=SECONDS,
     metavar="NUMBER",
     help=f"How long to repeat calls, in all (default: {SECONDS:g}).",

@@ -15,6 +15,7 @@ from sardonyx.cli.command import PairsOption, flattened
 from sardonyx.cli.command import command as as_command
 from sardonyx.cli.json_output import put_json
 from sardonyx.cli.options import (
+    Amount,
     backend_option,
     device_option,
     json_option,
@@ -65,7 +66,7 @@ from sardonyx.targets.worker import LIMIT
 )
 @click.option(
     "--limit",
-    type=float,
+    type=Amount(),
     default=LIMIT,
     metavar="SECONDS",
     help=f"With --target, the time for each (default: {LIMIT:g}).",

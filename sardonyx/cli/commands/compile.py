@@ -9,6 +9,7 @@ import click
 from sardonyx.cli.ahead_programs import SUFFIX, compile_ahead
 from sardonyx.cli.command import command as as_command
 from sardonyx.cli.options import (
+    Amount,
     backend_option,
     device_option,
     model_argument,
@@ -39,7 +40,7 @@ from sardonyx.targets.worker import LIMIT
 )
 @click.option(
     "--limit",
-    type=float,
+    type=Amount(),
     default=LIMIT,
     metavar="SECONDS",
     help=f"With --target, how long the compiler may take (default: {LIMIT:g}).",
