@@ -21,6 +21,7 @@ EXPECTED = {
     "export m.onnx --plat": {"--platform"},
 }
 ASK = """
+COMPREPLY=()
 COMP_WORDS=(sardonyx {words})
 COMP_CWORD={place}
 _sardonyx_completion sardonyx 2> /dev/null
