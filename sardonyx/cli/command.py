@@ -48,19 +48,23 @@ class Command(click.Command):
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
-        verbose = click.Option(
-            ["-v", "--verbose"],
-            count=True,
-            expose_value=False,
-            callback=_show_logs,
-            help="Show the log on the standard error; twice, all of it.",
-        )
-        self.params.append(verbose)
+        self.params.append(verbose_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [option for option in self.params if isinstance(option, PairsOption)]
         names = {name for option in options for name in option.opts}
         return super().parse_args(ctx, list(_joined(args, names)))
+
+
+def verbose_option() -> click.Option:
+    """Return the option that shows the log while a command runs."""
+    return click.Option(
+        ["-v", "--verbose"],
+        count=True,
+        expose_value=False,
+        callback=_show_logs,
+        help="Show the log on the standard error; twice, all of it.",
+    )
 
 
 def command(name: str) -> Callable[[Callable[..., Any]], Command]:

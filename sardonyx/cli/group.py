@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from sardonyx.cli.command import verbose_option
 from sardonyx.version import __version__
 
 PROGRAM = "sardonyx"
@@ -55,7 +56,7 @@ class CommandGroup(click.Group):
             "the command was written wrongly.",
             invoke_without_command=True,
             callback=_help_alone,
-            params=[version],
+            params=[version, verbose_option()],
             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -27,18 +28,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["ops", "--quiet", "Softmax"])
     0
     """
+    _accept_all_letters()
     try:
-        status = _status(None if arguments is None else list(arguments))
-        sys.stdout.flush()
+        return _status(None if arguments is None else list(arguments))
     except (PipeClosedError, BrokenPipeError):
         _discard_output()
         return PIPE_CLOSED
-    return status
 
 
 def _status(arguments: list[str] | None) -> int:
     try:
         result = CommandGroup().main(arguments, PROGRAM, standalone_mode=False)
+        # Here, where a full disk can still be told in a sentence.
+        _flush_output()
         return result if isinstance(result, int) else FINE
     except SystemExit as request:  # Of click's answer to a shell that completes a word.
         return request.code if isinstance(request.code, int) else FINE
@@ -53,7 +55,7 @@ def _status(arguments: list[str] | None) -> int:
 def _complain(error: Exception) -> int:
     """Say in one sentence what is wrong, and return the status."""
     with suppress(BrokenPipeError):
-        print(f"{PROGRAM}: {printable(_sentence(error))}", file=sys.stderr)
+        click.echo(f"{PROGRAM}: {printable(_sentence(error))}", err=True)
     return WRONG_USAGE if isinstance(error, click.UsageError) else FAILED
 
 
@@ -73,6 +75,25 @@ def _usage(error: click.UsageError) -> str:
     path = PROGRAM if error.ctx is None else error.ctx.command_path
     message = message if message.endswith((".", "?", "!")) else f"{message}."
     return f"{message} See '{path} --help'."
+
+
+def _accept_all_letters() -> None:
+    """Let letters that the encoding of the output lacks appear as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flush_output() -> None:
+    if sys.stdout is None:  # As where a process was started without it.
+        return
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        _discard_output()
+        raise
 
 
 def _discard_output() -> None:

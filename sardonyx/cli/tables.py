@@ -15,7 +15,8 @@ class Screen(Console):
     """The console for commands: without markup, since names in models can look like it."""
 
     def __init__(self) -> None:
-        width = None if sys.stdout.isatty() else WIDTH_OF_PIPES
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        width = None if is_terminal else WIDTH_OF_PIPES
         super().__init__(width=width, markup=False, highlight=False, emoji=False)
 
     def on_broken_pipe(self) -> None:

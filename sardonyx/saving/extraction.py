@@ -218,11 +218,9 @@ def _cut(
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
-    for field, name_of in (
-        ("initializer", lambda each: each.name),
-        ("sparse_initializer", lambda each: each.values.name),
-    ):
-        _keep(graph, field, [e for e in getattr(graph, field) if name_of(e) in weights])
+    _keep(graph, "initializer", [e for e in graph.initializer if e.name in weights])
+    sparse = [e for e in graph.sparse_initializer if e.values.name in weights]
+    _keep(graph, "sparse_initializer", sparse)
     written = {name for node in graph.node for name in node.output}
     _keep(graph, "value_info", [e for e in graph.value_info if e.name in written])
     annotated = [e for e in graph.quantization_annotation if e.tensor_name in written | names]

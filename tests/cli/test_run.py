@@ -239,6 +239,16 @@ def test_a_model_that_only_onnxruntime_runs(tmp_path: Path) -> None:
     assert found["y"].shape == (2,)
 
 
+def test_random_operators_draw_the_same_on_each_backend(tmp_path: Path) -> None:
+    path = saved(tmp_path, "g () => (float[3] y) { y = RandomNormal <shape = [3]> () }")
+    drawn = [
+        outputs_of([path, "--backend", name, "--seed", seed], tmp_path)["y"]
+        for name, seed in (("numpy", "1"), ("jax", "1"), ("numpy", "2"))
+    ]
+    np.testing.assert_allclose(drawn[0], drawn[1], rtol=1e-5)
+    assert not np.allclose(drawn[0], drawn[2])
+
+
 def test_nan_and_emptiness_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(
         tmp_path,

@@ -13,6 +13,7 @@ from sardonyx.api import load
 from sardonyx.cli.check_targets import check_targets, parsed_axis
 from sardonyx.cli.command import PairsOption, flattened
 from sardonyx.cli.command import command as as_command
+from sardonyx.cli.exported import require_onnx
 from sardonyx.cli.json_output import put_json
 from sardonyx.cli.options import (
     Amount,
@@ -96,6 +97,7 @@ def command(
         here={"precision": precision, "rules": rules, "mesh": mesh},
     )
     sizes = call_of(shapes)
+    require_onnx(model)
     if not targets:
         return _check(model, sizes, backend, device, as_json=as_json)
     return check_targets(

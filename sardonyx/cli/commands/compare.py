@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from sardonyx.cli.command import command as as_command
+from sardonyx.cli.exported import require_onnx
 from sardonyx.cli.inputs.feeds import feeds_of
 from sardonyx.cli.inputs.options import InputOptions, input_options
 from sardonyx.cli.json_output import put_json
@@ -27,7 +28,6 @@ from sardonyx.cli.runners import Place, loaded
 from sardonyx.cli.tables import grid, put, screen
 from sardonyx.comparing.api import compare
 from sardonyx.comparing.comparison import Comparison, Row
-from sardonyx.errors import InvalidInput
 from sardonyx.graph.model.model import Model
 from sardonyx.printable import printable
 from sardonyx.progress import working
@@ -122,11 +122,8 @@ def command(
 
 
 def _model(path: str, place: Place) -> Model:
-    model = loaded(path, place)
-    if not isinstance(model, Model):
-        raise InvalidInput(
-            f"'{path}' is an exported program, whose values are not known: compare the ONNX model."
-        )
+    require_onnx(path)
+    model: Model = loaded(path, place)
     return model
 
 

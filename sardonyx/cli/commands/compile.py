@@ -8,6 +8,7 @@ import click
 
 from sardonyx.cli.ahead_programs import SUFFIX, compile_ahead
 from sardonyx.cli.command import command as as_command
+from sardonyx.cli.exported import require_onnx
 from sardonyx.cli.options import (
     Amount,
     backend_option,
@@ -63,6 +64,7 @@ def command(
     shapes are neither traced nor compiled.
     """
     calls = calls_of(shapes)
+    require_onnx(model)
     if target is None:
         report = compile_ahead(
             model, calls, output, backend=backend, device=device, precision=precision

@@ -10,6 +10,7 @@ import click
 
 from sardonyx.cli.command import PairsOption, flattened
 from sardonyx.cli.command import command as as_command
+from sardonyx.cli.exported import require_onnx
 from sardonyx.cli.options import (
     model_argument,
     output_option,
@@ -67,6 +68,7 @@ def command(
     signature = dict(pairs)
     if len(signature) < len(pairs):
         raise click.UsageError("An input has two shapes: pass one --shape for it.")
+    require_onnx(model)
     options: dict[str, Any] = {"largest": _sizes(flattened(largest)), "precision": precision}
     if platforms:
         options["platforms"] = tuple(dict.fromkeys(platforms))

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from sardonyx.cli.command import command as as_command
+from sardonyx.cli.exported import require_onnx
 from sardonyx.cli.model_files import external_option
 from sardonyx.cli.options import model_argument, output_option, quiet_option
 from sardonyx.display.units import counted
@@ -52,6 +53,7 @@ def command(
     """
     if not starts and not ends:
         raise click.UsageError("Without --from and --to the part is the whole model: pass one.")
+    require_onnx(model)
     part = extracted(model, starts, ends)
     size = sum(array.nbytes for array in part.weights.values())
     is_external = size >= LARGEST_INSIDE if external is None else external

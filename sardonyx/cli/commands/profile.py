@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from sardonyx.cli.command import command as as_command
+from sardonyx.cli.exported import require_onnx
 from sardonyx.cli.inputs.feeds import described, feeds_of
 from sardonyx.cli.inputs.options import InputOptions, input_options
 from sardonyx.cli.json_output import put_json
@@ -83,10 +84,9 @@ def command(
     Inputs that no file has are drawn. The rows sum up the nodes of the model, as `model.profile`
     measures them.
     """
+    require_onnx(model)
     with working("loading"):
-        measured = loaded(model, Place(backend, device, precision))
-    if not isinstance(measured, Model):
-        raise InvalidInput(f"'{model}' is an exported program: profile the ONNX model itself.")
+        measured: Model = loaded(model, Place(backend, device, precision))
     feeds = feeds_of(measured, inputs).inputs
     with working("measuring"):
         found = profile(measured, feeds, calls=calls)

@@ -68,7 +68,8 @@ def command(
     """
     # A comparison is of compiled programs; one run alone need not wait for the compiler.
     compile_when = "now" if len(backends) > 1 else None
-    runners = [opened(model, place) for place in places(backends, device, precision, compile_when)]
+    wanted = places(backends, device, precision, compile_when)
+    runners = [opened(model, place, key=inputs.seed % 2**64) for place in wanted]
     feeds = feeds_of(_described_model(model, runners), inputs)
     results = [(runner.title, _outputs(runner, feeds)) for runner in runners]
     found = _agreements(results, feeds, tolerance)

@@ -10,12 +10,12 @@ import click
 from sardonyx.api import load
 from sardonyx.checkpoints import load_params
 from sardonyx.cli.command import command as as_command
+from sardonyx.cli.exported import require_onnx
 from sardonyx.cli.inputs.arrays import arrays_of_npz
 from sardonyx.cli.model_files import external_option
 from sardonyx.cli.options import AnyFile, model_argument, output_option, quiet_option
 from sardonyx.display.units import bytes_text, counted
-from sardonyx.errors import InvalidInput, MissingFile
-from sardonyx.exporting.archive import is_archive
+from sardonyx.errors import MissingFile
 from sardonyx.printable import printable
 from sardonyx.saving.api import save
 
@@ -40,8 +40,7 @@ def command(
     stay as they are. Without --params the model is written as it is, such as to move its weights
     into the file (--inside) or beside it (--external).
     """
-    if is_archive(model):
-        raise InvalidInput(f"'{model}' is an exported program: save the ONNX model itself.")
+    require_onnx(model)
     loaded = load(model, backend="numpy")
     replaced = {} if params is None else _params(params, list(loaded.params))
     save(loaded, output, params=replaced, external=external)

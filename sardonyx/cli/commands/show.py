@@ -11,6 +11,7 @@ from rich.table import Table
 
 from sardonyx.backends import find
 from sardonyx.cli.command import command as as_command
+from sardonyx.cli.exported import require_onnx
 from sardonyx.cli.graph_page import write_page
 from sardonyx.cli.json_output import put_json
 from sardonyx.cli.options import (
@@ -57,6 +58,7 @@ def command(
 
     The status is 1 if the model cannot run; the reason is on the standard error.
     """
+    require_onnx(model)
     if html is not None:
         if as_json:
             raise click.UsageError("--html writes a page: leave out --json.")

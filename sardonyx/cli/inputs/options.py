@@ -127,7 +127,8 @@ _OF_DRAWS = (
         type=click.IntRange(0),
         default=0,
         metavar="NUMBER",
-        help="Another number draws other inputs (default: 0).",
+        help="Another number draws other inputs, and other numbers in random operators; "
+        "default: 0.",
     ),
     click.option(
         "--integers-below",
