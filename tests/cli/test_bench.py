@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from sardonyx.cli.main import main
-from tests.cli.models import ENCODER, ROOT, saved
+from tests.cli.models import ENCODER, saved
+from tests.cli.processes import environment
 
 QUICK = ["--seconds", "0", "--shape", "x=1,4,48"]
 
@@ -52,10 +53,9 @@ def test_inputs_without_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_threads() -> None:
     """In a process of its own, in which JAX has not started."""
     command = [sys.executable, "-m", "sardonyx", "bench", ENCODER, *QUICK, "--threads", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         [*command, "--backend", "onnxruntime"],
-        env=environment, capture_output=True, text=True, check=True,
+        env=environment(), capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "p50" in run.stdout
 

@@ -14,9 +14,7 @@ from tests.cli.processes import COMMAND, environment
 # Each asks for what completes the last of the words.
 EXPECTED = {
     "com": {"compare", "compile", "completion"},
-    "show --backend n": {"numpy"},
     "run m.onnx --backend ''": {"jax", "cupy", "numpy", "onnxruntime"},
-    "check m.onnx --device cuda:": {"cuda:0", "cuda:1"},
     "ops SoftmaxC": {"SoftmaxCrossEntropyLoss"},
     "export m.onnx --plat": {"--platform"},
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from sardonyx.cli.commands.demo import example
 from sardonyx.cli.main import main
-from tests.cli.models import ROOT
+from tests.cli.processes import environment
 
 
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
@@ -33,7 +32,7 @@ def test_python_m_sardonyx_takes_the_example_from_anywhere(tmp_path: Path) -> No
     run = subprocess.run(
         [sys.executable, "-m", "sardonyx", "demo", "--backend", "numpy"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -102,6 +102,18 @@ def test_files_that_are_no_models(
     assert "MODEL" in capsys.readouterr().err
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", [name for name in OF_MODELS if name not in ("run", "bench")])
+def test_commands_that_need_the_onnx_model(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An exported program is an archive."""
+    path = tmp_path / "exported"
+    path.write_bytes(b"PK\x03\x04")
+    assert main([name, str(path), *MORE.get(name, [])]) == 1
+    assert "pass the ONNX model" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser reads all files"
 )
@@ -133,6 +145,24 @@ def test_wrong_usage_is_one_line(arguments: list[str], capsys: pytest.CaptureFix
     assert "--help'." in line
     assert "\x1b" not in line
     assert not told.out
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full disk to try")
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            [*COMMAND, "ops", "Softmax"],
+            env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (run.returncode, len(run.stderr.splitlines())) == (1, 1)
+
+
+def test_letters_that_an_encoding_lacks() -> None:
+    run = subprocess.run(
+        [*COMMAND, "show", "nö.onnx"],
+        env=environment(PYTHONIOENCODING="ascii"), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.stderr == "sardonyx: There is no file 'n\\xf6.onnx': check the path.\n"
 
 
 def test_the_log_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
