@@ -24,10 +24,10 @@ class Agreement:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        found = asdict(self.difference)
-        del found["histogram"]
+        facts = asdict(self.difference)
+        del facts["histogram"]
         agrees = not self.difference.parts
-        return {"output": self.output, "sides": self.sides, "agrees": agrees, **found}
+        return {"output": self.output, "sides": self.sides, "agrees": agrees, **facts}
 
 
 def agreements(
@@ -63,7 +63,7 @@ class _Same(dict[str, float]):
         return self.tolerance
 
 
-def agreement_table(found: Sequence[Agreement]) -> Table:
+def agreement_table(compared: Sequence[Agreement]) -> Table:
     """Return the differences as a table."""
     header = ("output", "compared with", "error", "absolute", "tolerance", "")
     rows = [
@@ -75,10 +75,10 @@ def agreement_table(found: Sequence[Agreement]) -> Table:
             f"{each.difference.tolerance:.0e}",
             _verdict(each.difference),
         )
-        for each in found
+        for each in compared
     ]
     return grid([header, *rows], "cyan", "none", "number", "number", "number", "none")
 
 
-def _verdict(found: Difference) -> str:
-    return f"differs: {found.finding}".rstrip(": ") if found.parts else "agrees"
+def _verdict(difference: Difference) -> str:
+    return f"differs: {difference.finding}".rstrip(": ") if difference.parts else "agrees"

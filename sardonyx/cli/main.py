@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _status(arguments: list[str] | None) -> int:
     try:
         result = CommandGroup().main(arguments, PROGRAM, standalone_mode=False)
-        # Here, where a full disk can still be told in a sentence.
+        # Here, where a full disk can still be reported in a sentence.
         _flush_output()
         return result if isinstance(result, int) else FINE
     except SystemExit as request:  # Of click's answer to a shell that completes a word.

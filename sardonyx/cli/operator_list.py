@@ -64,21 +64,21 @@ def details(name: str) -> dict[str, Any]:
     domain, name = _found(name)
     history = schemas().get((domain, name), [])
     jax, cupy = places_of(domain, name, history)
-    found: dict[str, Any] = {"operator": _title(domain, name)}
+    facts: dict[str, Any] = {"operator": _title(domain, name)}
     if history:
         versions = ", ".join(str(schema.since_version) for schema in history)
-        found["opsets"] = versions + (" (deprecated)" if history[-1].deprecated else "")
-    found |= {"runs on JAX": jax, "runs on CuPy": cupy}
+        facts["opsets"] = versions + (" (deprecated)" if history[-1].deprecated else "")
+    facts |= {"runs on JAX": jax, "runs on CuPy": cupy}
     if history:
         newest = history[-1]
-        found["has a function body"] = (
+        facts["has a function body"] = (
             "yes" if has_body(name, domain, newest.since_version) else "no"
         )
-        found["page"] = link(domain, name)
-        found |= _of_schema(newest)
+        facts["page"] = link(domain, name)
+        facts |= _of_schema(newest)
     else:
-        found |= _of_definition(domain, name)
-    return found
+        facts |= _of_definition(domain, name)
+    return facts
 
 
 def _of_schema(schema: OpSchema) -> dict[str, Any]:

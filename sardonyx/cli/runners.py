@@ -105,15 +105,15 @@ def places(
     """
     if len(set(backends)) < len(backends):
         raise click.UsageError(f"A backend is named twice: {', '.join(backends)}.")
-    found = []
+    chosen = []
     for backend in list[str | None](backends) or [None]:
         on = device
         if backend == RUNTIME or (len(backends) > 1 and not _has(backend, device)):
             on = None
-        found.append(Place(backend, on, precision, compile_when))
-    if device is not None and all(place.device is None for place in found):
+        chosen.append(Place(backend, on, precision, compile_when))
+    if device is not None and all(place.device is None for place in chosen):
         raise BackendUnavailable(f"No backend of {', '.join(backends)} has the device {device!r}.")
-    return found
+    return chosen
 
 
 def _has(backend: str | None, device: str | None) -> bool:

@@ -25,8 +25,13 @@ class Timing:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the percentiles as plain data."""
-        found = {f"p{p}": float(np.percentile(self.seconds, p)) for p in PERCENTILES}
-        return {"title": self.title, "calls": len(self.seconds), "min": min(self.seconds), **found}
+        figures = {f"p{p}": float(np.percentile(self.seconds, p)) for p in PERCENTILES}
+        return {
+            "title": self.title,
+            "calls": len(self.seconds),
+            "min": min(self.seconds),
+            **figures,
+        }
 
 
 def measure_in_turns(timings: Sequence[Timing], seconds: float) -> None:

@@ -127,9 +127,9 @@ def _refuse_unread(starts: Sequence[str], read: set[str], ends: Sequence[str]) -
 
 
 def _refuse_reads_by_name(source: Source, nodes: Sequence[onnx.NodeProto]) -> None:
-    kept = {name for node in nodes for name in node.output if name}
+    remaining = {name for node in nodes for name in node.output if name}
     for node in source.graph.nodes:
-        if kept.intersection(node.outputs) and reads_by_name(source, node):
+        if remaining.intersection(node.outputs) and reads_by_name(source, node):
             raise InvalidInput(
                 f"{node.title()} refers to values of the whole graph by their names, so a part "
                 "with it cannot be cut out: choose a part without it."
@@ -200,10 +200,10 @@ def _type_proto(text: str) -> onnx.TypeProto | None:
         element = _type_proto(inner)
         if element is None:
             return None
-        made = onnx.TypeProto()
-        field = made.sequence_type if kind == "seq" else made.optional_type
+        container = onnx.TypeProto()
+        field = container.sequence_type if kind == "seq" else container.optional_type
         field.elem_type.CopyFrom(element)
-        return made
+        return container
     dtype = dtype_of_type(text)
     return None if dtype is None else onnx.helper.make_tensor_type_proto(number_of(dtype), None)
 
@@ -227,8 +227,8 @@ def _cut(
     _keep(graph, "quantization_annotation", annotated)
 
 
-def _keep(graph: Any, field: str, kept: Sequence[Any]) -> None:
-    copies = [type(each).FromString(each.SerializeToString()) for each in kept]
+def _keep(graph: Any, field: str, remaining: Sequence[Any]) -> None:
+    copies = [type(each).FromString(each.SerializeToString()) for each in remaining]
     graph.ClearField(field)
     getattr(graph, field).extend(copies)
 

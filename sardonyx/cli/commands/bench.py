@@ -108,7 +108,7 @@ def command(
         starts, runners, feeds = _started(model, wanted, inputs, threads)
         with working("comparing outputs"):
             results = [(each.title, each.run(feeds)) for each in runners]
-        found = agreements(results[0], results[1:], tolerance)
+        differences = agreements(results[0], results[1:], tolerance)
         timings = [each for runner in runners for each in _calls(runner, feeds)]
         with working("measuring"):
             measure_in_turns(timings, seconds)
@@ -119,13 +119,13 @@ def command(
                 "inputs": described(feeds),
                 "starts": [vars(start) for start in starts],
                 "calls": [timing.as_dict() for timing in timings],
-                "comparisons": [each.as_dict() for each in found],
-                "agrees": not any(each.difference.parts for each in found),
+                "comparisons": [each.as_dict() for each in differences],
+                "agrees": not any(each.difference.parts for each in differences),
             }
         )
     else:
-        _put(model, feeds, starts, timings, found)
-    return int(any(each.difference.parts for each in found))
+        _put(model, feeds, starts, timings, differences)
+    return int(any(each.difference.parts for each in differences))
 
 
 def _started(
@@ -190,7 +190,7 @@ def _put(
     feeds: Mapping[str, Any],
     starts: Sequence[Start],
     timings: Sequence[Timing],
-    found: Sequence[Agreement],
+    differences: Sequence[Agreement],
 ) -> None:
     console = screen()
     console.print(printable(model), style="bold")
@@ -207,9 +207,9 @@ def _put(
     ]
     header = ("", "library", "load", "first call", "compiling")
     put(console, grid([header, *rows], "cyan", *["number"] * 4))
-    if found:
+    if differences:
         console.print("\nThe outputs", style="bold")
-        put(console, agreement_table(found))
+        put(console, agreement_table(differences))
     console.print("\nRepeated calls, in turns", style="bold")
     names = [f"p{p}" for p in PERCENTILES]
     cells = []

@@ -106,7 +106,7 @@ def command(
         second = _other(model, other, place, is_plain=not (other or beside or other_precision))
     feeds = feeds_of(first, inputs).inputs
     with working("comparing"):
-        found = compare(
+        comparison = compare(
             first,
             second,
             feeds,
@@ -115,10 +115,10 @@ def command(
             optimized=optimized,
         )
     if as_json:
-        put_json(_as_dict(found))
+        put_json(_as_dict(comparison))
     elif not quiet:
-        _put(found, rows)
-    return int(not found.agrees)
+        _put(comparison, rows)
+    return int(not comparison.agrees)
 
 
 def _model(path: str, place: Place) -> Model:
@@ -136,11 +136,11 @@ def _other(path: str, other: str | None, place: Place, *, is_plain: bool) -> Any
     return _model(other or path, place)
 
 
-def _put(found: Comparison, most: int) -> None:
+def _put(comparison: Comparison, most: int) -> None:
     console = screen()
     # Not wrapped, so that other programs find its lines.
-    click.echo(repr(found))
-    worst = sorted(found.rows, key=_badness, reverse=True)[:most]
+    click.echo(repr(comparison))
+    worst = sorted(comparison.rows, key=_badness, reverse=True)[:most]
     if not worst:
         return
     console.print("\nThe values that differ most", style="bold")
@@ -153,26 +153,26 @@ def _badness(row: Row) -> tuple[bool, float]:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    found = row.difference
+    difference = row.difference
     return (
         printable(row.name, LONGEST_NAME),
         printable(row.operator, LONGEST_NAME),
-        f"{found.dtype}{str(list(found.shape)).replace(' ', '')}",
-        f"{found.error:.2g}",
-        f"{found.max_abs:.2g}",
-        f"{found.ulps:.2g}",
+        f"{difference.dtype}{str(list(difference.shape)).replace(' ', '')}",
+        f"{difference.error:.2g}",
+        f"{difference.max_abs:.2g}",
+        f"{difference.ulps:.2g}",
         "differs" if row.parts else "",
     )
 
 
-def _as_dict(found: Comparison) -> dict[str, Any]:
+def _as_dict(comparison: Comparison) -> dict[str, Any]:
     return {
-        "a": found.a,
-        "b": found.b,
-        "agrees": found.agrees,
-        "first": None if found.first is None else found.first.name,
-        "values": found.table,
-        "only_in_a": found.only_in_a,
-        "only_in_b": found.only_in_b,
-        "left_out": dict(found.left_out),
+        "a": comparison.a,
+        "b": comparison.b,
+        "agrees": comparison.agrees,
+        "first": None if comparison.first is None else comparison.first.name,
+        "values": comparison.table,
+        "only_in_a": comparison.only_in_a,
+        "only_in_b": comparison.only_in_b,
+        "left_out": dict(comparison.left_out),
     }

@@ -85,10 +85,10 @@ def command(
 def _sizes(texts: Sequence[str]) -> int | dict[str, int] | None:
     """Return one largest size, or one for each name."""
     matches = [_LARGEST.fullmatch(text) for text in texts]
-    found = {m["name"]: int(m["size"]) for m in matches if m is not None}
-    if len(found) < len(texts) or (None in found and len(found) > 1):
+    sizes = {m["name"]: int(m["size"]) for m in matches if m is not None}
+    if len(sizes) < len(texts) or (None in sizes and len(sizes) > 1):
         raise click.UsageError("--largest is a SIZE, or NAME=SIZE as in --largest batch=64.")
-    return found.get(None) or found or None
+    return sizes.get(None) or sizes or None
 
 
 def _put(output: str, artefact: Any) -> None:

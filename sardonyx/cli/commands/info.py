@@ -43,7 +43,7 @@ def command(as_json: bool) -> None:
     compiles its kernels, if no process did so before.
     """
     with working("looking"):
-        found = {
+        report = {
             "versions": dict(_versions()),
             "backends": {name: _backend(name) for name in BACKENDS},
             "kernels": _kernels(),
@@ -53,9 +53,9 @@ def command(as_json: bool) -> None:
             "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         }
     if as_json:
-        put_json(found)
+        put_json(report)
         return
-    _put(found)
+    _put(report)
 
 
 def _versions() -> Iterator[tuple[str, str]]:
@@ -134,23 +134,23 @@ def _processors() -> dict[str, Any]:
     }
 
 
-def _put(found: dict[str, Any]) -> None:
+def _put(report: dict[str, Any]) -> None:
     console = screen()
-    put(console, grid(list(found["versions"].items()), "cyan", "none"))
+    put(console, grid(list(report["versions"].items()), "cyan", "none"))
     console.print("\nBackends", style="bold")
-    rows = [(name, _backend_text(facts)) for name, facts in found["backends"].items()]
+    rows = [(name, _backend_text(facts)) for name, facts in report["backends"].items()]
     put(console, grid(rows, "cyan", "none"))
-    console.print(f"\n{printable(found['kernels'])}.")
-    for title, facts in found["caches"].items():
+    console.print(f"\n{printable(report['kernels'])}.")
+    for title, facts in report["caches"].items():
         size = f"{counted(facts['files'], 'file')}, {bytes_text(facts['bytes'])}"
         console.print(f"{title}: {printable(facts['folder'])}, {size}")
-    cores = found["processors"]
+    cores = report["processors"]
     bound = "" if cores["affinity"] is None else f", of which {cores['affinity']} by affinity"
     console.print(
         f"\n{counted(cores['usable'], 'processor')} usable, {cores['machine']} in the machine"
-        f"{bound}; {bytes_text(found['memory'])} of memory"
+        f"{bound}; {bytes_text(report['memory'])} of memory"
     )
-    for name, value in found["variables"].items():
+    for name, value in report["variables"].items():
         console.print(f"{name}={printable(value)}")
 
 

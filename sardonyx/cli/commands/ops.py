@@ -43,13 +43,13 @@ def command(operator: str | None, markdown: bool, as_json: bool, quiet: bool) ->
         click.echo(page(), nl=False)
         return
     if operator is not None:
-        found = details(operator)
+        facts = details(operator)
         if quiet:
             return
         if as_json:
-            put_json(found)
+            put_json(facts)
         else:
-            _put_details(found)
+            _put_details(facts)
         return
     if quiet:
         return
@@ -75,9 +75,9 @@ def _span(versions: tuple[int, ...]) -> str:
     return f"{versions[0]} to {versions[-1]}"
 
 
-def _put_details(found: dict[str, object]) -> None:
+def _put_details(facts: dict[str, object]) -> None:
     console = screen()
-    for i, (title, content) in enumerate(found.items()):
+    for i, (title, content) in enumerate(facts.items()):
         if isinstance(content, list):
             console.print(f"\n{title}", style="bold")
             put(console, grid([tuple(map(str, row)) for row in content], "cyan", "none", "dim"))

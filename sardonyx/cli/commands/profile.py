@@ -86,55 +86,55 @@ def command(
     """
     require_onnx(model)
     with working("loading"):
-        measured: Model = loaded(model, Place(backend, device, precision))
-    feeds = feeds_of(measured, inputs).inputs
+        loaded_model: Model = loaded(model, Place(backend, device, precision))
+    feeds = feeds_of(loaded_model, inputs).inputs
     with working("measuring"):
-        found = profile(measured, feeds, calls=calls)
+        times = profile(loaded_model, feeds, calls=calls)
     if trace is not None:
-        _save(found, trace)
+        _save(times, trace)
     if as_json:
-        put_json(found.as_dict())
+        put_json(times.as_dict())
         return
     console = screen()
-    console.print(f"{printable(model)} on {measured.backend}", style="bold")
+    console.print(f"{printable(model)} on {loaded_model.backend}", style="bold")
     console.print(f"{printable(described(feeds)) or 'without inputs'}\n")
     console.print(
-        f"{duration(found.total)} per call (fastest of {found.calls}), "
-        f"{duration(found.accounted)} in the rows; {found.tier}."
+        f"{duration(times.total)} per call (fastest of {times.calls}), "
+        f"{duration(times.accounted)} in the rows; {times.tier}."
     )
-    console.print(f"{found.method}; {scaling_text(found)}\n", style="dim")
-    put(console, grid(_parts(found), "cyan", "number", "number"))
+    console.print(f"{times.method}; {scaling_text(times)}\n", style="dim")
+    put(console, grid(_parts(times), "cyan", "number", "number"))
     console.print()
-    put(console, grid(_rows(found, by, rows), "cyan", *["number"] * 5))
+    put(console, grid(_rows(times, by, rows), "cyan", *["number"] * 5))
     if trace is not None:
         console.print(f"\nThe trace is in {printable(trace)}.")
 
 
-def _save(found: Profile, path: str) -> None:
+def _save(times: Profile, path: str) -> None:
     try:
-        found.save(path)
+        times.save(path)
     except OSError as error:
         raise InvalidInput(f"The trace '{path}' cannot be written: {error.strerror}.") from None
 
 
-def _parts(found: Profile) -> Iterator[tuple[str, str, str]]:
+def _parts(times: Profile) -> Iterator[tuple[str, str, str]]:
     """Yield the segments and the rest of a call."""
-    for segment in found.segments:
+    for segment in times.segments:
         title = f"segment {segment.number}, {segment.tier}, {segment.steps} steps"
-        yield title, duration(segment.seconds), _share(found, segment.seconds)
-    for name, seconds in found.rest.items():
-        yield name, signed(seconds), _share(found, seconds)
-    yield REMAINDER, signed(found.remainder), _share(found, found.remainder)
+        yield title, duration(segment.seconds), _share(times, segment.seconds)
+    for name, seconds in times.rest.items():
+        yield name, signed(seconds), _share(times, seconds)
+    yield REMAINDER, signed(times.remainder), _share(times, times.remainder)
 
 
-def _rows(found: Profile, by: str, most: int) -> Iterator[Sequence[str]]:
+def _rows(times: Profile, by: str, most: int) -> Iterator[Sequence[str]]:
     yield "node" if by == "name" else by, "time", "share", "bytes", "operations", "nodes"
-    groups = found.by(by)
+    groups = times.by(by)
     for group in groups[:most]:
         yield (
             printable(group.name, LONGEST_NAME) or "without a name",
             duration(group.seconds),
-            _share(found, group.seconds),
+            _share(times, group.seconds),
             bytes_text(group.bytes),
             short(group.operations),
             f"{group.nodes:,}",
@@ -142,8 +142,8 @@ def _rows(found: Profile, by: str, most: int) -> Iterator[Sequence[str]]:
     if len(groups) > most:
         seconds = sum(group.seconds for group in groups[most:])
         rest = f"{len(groups) - most:,} more"
-        yield rest, duration(seconds), _share(found, seconds), "", "", ""
+        yield rest, duration(seconds), _share(times, seconds), "", "", ""
 
 
-def _share(found: Profile, seconds: float) -> str:
-    return f"{100 * seconds / found.total if found.total else 0:.1f}%"
+def _share(times: Profile, seconds: float) -> str:
+    return f"{100 * seconds / times.total if times.total else 0:.1f}%"

@@ -72,14 +72,14 @@ def command(
     runners = [opened(model, place, key=inputs.seed % 2**64) for place in wanted]
     feeds = feeds_of(_described_model(model, runners), inputs)
     results = [(runner.title, _outputs(runner, feeds)) for runner in runners]
-    found = _agreements(results, feeds, tolerance)
+    differences = _agreements(results, feeds, tolerance)
     if output is not None:
         save_outputs(output, results[0][1])
     if as_json:
-        _put_json(model, feeds, results, found)
+        _put_json(model, feeds, results, differences)
     elif not quiet:
-        _put(model, feeds, results, found, output)
-    return int(any(each.difference.parts for each in found))
+        _put(model, feeds, results, differences, output)
+    return int(any(each.difference.parts for each in differences))
 
 
 def _described_model(path: str, runners: Sequence[Runner]) -> Any:
@@ -97,38 +97,44 @@ def _agreements(
     results: Sequence[tuple[str, Outputs]], feeds: Feeds, tolerance: float | None
 ) -> list[Agreement]:
     reference, *others = results
-    found = agreements(reference, others, tolerance)
+    differences = agreements(reference, others, tolerance)
     if feeds.expected:
         for result in results:
-            found += [
+            differences += [
                 Agreement(each.output, each.sides[::-1], each.difference)
                 for each in agreements((EXPECTED, feeds.expected), [result], tolerance)
             ]
-    return found
+    return differences
 
 
 def _put(
     model: str,
     feeds: Feeds,
     results: Sequence[tuple[str, Outputs]],
-    found: Sequence[Agreement],
+    differences: Sequence[Agreement],
     output: str | None,
 ) -> None:
     console = screen()
     console.print(f"{printable(model)} on {results[0][0]}", style="bold")
     console.print(f"{printable(described(feeds.inputs)) or 'without inputs'}\n")
     put(console, summary_table(list(summaries(results[0][1]))))
-    if found:
-        sides = dict.fromkeys(each.sides for each in found)
+    if differences:
+        sides = dict.fromkeys(each.sides for each in differences)
         for one, other in sides:
             console.print(f"\n{one} and {other}", style="bold")
-            put(console, agreement_table([each for each in found if each.sides == (one, other)]))
+            put(
+                console,
+                agreement_table([each for each in differences if each.sides == (one, other)]),
+            )
     if output is not None:
         console.print(f"\nThe outputs are in {printable(output)}.")
 
 
 def _put_json(
-    model: str, feeds: Feeds, results: Sequence[tuple[str, Outputs]], found: Sequence[Agreement]
+    model: str,
+    feeds: Feeds,
+    results: Sequence[tuple[str, Outputs]],
+    differences: Sequence[Agreement],
 ) -> None:
     put_json(
         {
@@ -138,7 +144,7 @@ def _put_json(
                 {"backend": title, "outputs": [row._asdict() for row in summaries(outputs)]}
                 for title, outputs in results
             ],
-            "comparisons": [each.as_dict() for each in found],
-            "agrees": not any(each.difference.parts for each in found),
+            "comparisons": [each.as_dict() for each in differences],
+            "agrees": not any(each.difference.parts for each in differences),
         }
     )

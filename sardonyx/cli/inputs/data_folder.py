@@ -18,13 +18,13 @@ from sardonyx.printable import first_line
 
 def inputs_of_folder(folder: Path, infos: Sequence[ValueInfo]) -> dict[str, Any]:
     """Return the inputs in a folder by name; the files are numbered as the model's inputs are."""
-    found = _values(folder, "input", infos)
-    if not found and infos:
+    values = _values(folder, "input", infos)
+    if not values and infos:
         raise InvalidInput(
             f"The folder '{folder}' has no input_0.pb: pass a folder of ONNX test data, such as "
             "test_data_set_0."
         )
-    return found
+    return values
 
 
 def expected_outputs(folder: Path, infos: Sequence[ValueInfo]) -> dict[str, Any]:

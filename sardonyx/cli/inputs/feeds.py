@@ -37,10 +37,10 @@ def feeds_of(model: Any, options: InputOptions) -> Feeds:
     inputs: dict[str, Any] = {}
     expected: dict[str, Any] = {}
     for text in options.files:
-        found, outputs = _read(text, infos, model.outputs, options)
-        if twice := [name for name in found if name in inputs]:
+        arrays, outputs = _read(text, infos, model.outputs, options)
+        if twice := [name for name in arrays if name in inputs]:
             raise InvalidInput(f"The input '{twice[0]}' is passed twice: pass it once.")
-        inputs |= found
+        inputs |= arrays
         expected |= outputs
     missing = [i for i in model.inputs if i.name not in inputs and i.container != "optional"]
     extra = [i for i in model.optional_inputs if i.name in shapes and i.name not in inputs]

@@ -61,15 +61,15 @@ def drawn(
 
 def _shape(info: ValueInfo, sizes: Mapping[str, int]) -> Sizes:
     """Return the shape that a model declares, with the sizes of named dimensions."""
-    known = [sizes.get(n) if isinstance(n, str) else n for n in info.shape or ()]
-    found = tuple(size for size in known if size is not None)
-    if info.shape is None or len(found) < len(known):
-        example = ",".join(str(size or 1) for size in known) or "1,3"
+    declared = [sizes.get(n) if isinstance(n, str) else n for n in info.shape or ()]
+    shape = tuple(size for size in declared if size is not None)
+    if info.shape is None or len(shape) < len(declared):
+        example = ",".join(str(size or 1) for size in declared) or "1,3"
         raise InvalidInput(
             f"The sizes of the input {info} are not all fixed: pass them as in --shape "
             f"{info.name}={example}."
         )
-    return found
+    return shape
 
 
 def _elements(
