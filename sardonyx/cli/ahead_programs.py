@@ -11,6 +11,7 @@ from sardonyx.api import load
 from sardonyx.backends.cache_file import CacheFile
 from sardonyx.cli.shapes import Shapes
 from sardonyx.errors import InvalidInput
+from sardonyx.printable import printable
 from sardonyx.targets.call_shapes import completed_shapes
 
 SUFFIX = ".sardonyx-cache"
@@ -54,7 +55,7 @@ def report(file: Path, calls: int, seconds: float) -> str:
     recorded = max(0, endings["kept"] - 1)
     size = file.stat().st_size
     made = _counted(kernels, "kernel") if kernels else _counted(programs, "program")
-    text = f"{file}: {made} for {_counted(recorded, 'call')}, "
+    text = f"{printable(str(file))}: {made} for {_counted(recorded, 'call')}, "
     text += f"{size:,} bytes, compiled in {seconds:.1f} seconds"
     if recorded < calls:
         text += f"\n{_counted(calls - recorded, 'call')} will be traced again by each process"

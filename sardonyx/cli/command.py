@@ -53,7 +53,12 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [option for option in self.params if isinstance(option, PairsOption)]
         names = {name for option in options for name in option.opts}
-        return super().parse_args(ctx, list(_joined(args, names)))
+        try:
+            return super().parse_args(ctx, list(_joined(args, names)))
+        except click.UsageError as error:
+            # So that the message names the help of this command.
+            error.ctx = error.ctx or ctx
+            raise
 
 
 def verbose_option() -> click.Option:

@@ -33,4 +33,6 @@ def write_page(path: str, output: str, shapes: Shapes, backend: str | None) -> s
         view.save(target)
     except OSError as error:
         raise InvalidInput(f"The page '{target}' cannot be written: {error.strerror}.") from None
-    return f"{target}: {view.picture.nodes:,} nodes, {target.stat().st_size:,} bytes"
+    return (
+        f"{printable(str(target))}: {view.picture.nodes:,} nodes, {target.stat().st_size:,} bytes"
+    )

@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _status(arguments: list[str] | None) -> int:
     try:
+        if any("\0" in argument for argument in arguments or ()):
+            raise click.UsageError("An argument has a NUL character, which no name of a file has.")
         result = CommandGroup().main(arguments, PROGRAM, standalone_mode=False)
         # Here, where a full disk can still be reported in a sentence.
         _flush_output()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import click
@@ -43,6 +44,15 @@ class AnyFile(ModelFile):
     """The path of another file."""
 
     name = "file"
+
+
+class OutputFile(AnyFile):
+    """The path of a file to write."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not Path(value).name:
+            self.fail(f"{value!r} is no name of a file", param)
+        return str(value)
 
 
 class Amount(click.FloatRange):
@@ -123,7 +133,7 @@ def shape_option(help_text: str) -> Decorator:
 def output_option(help_text: str, *, required: bool = False) -> Decorator:
     """Declare `--output`."""
     return click.option(
-        "-o", "--output", metavar="FILE", type=AnyFile(), required=required, help=help_text
+        "-o", "--output", metavar="FILE", type=OutputFile(), required=required, help=help_text
     )
 
 

@@ -12,6 +12,7 @@ Shapes = dict[str, Sizes]
 
 # The name of an input can have any character but "=", and the sizes follow the last one.
 _SHAPE = re.compile(r"(?P<name>.+)=(?P<sizes>(?:\d{1,18}(?:,\d{1,18})*)?)", re.ASCII | re.DOTALL)
+_NEGATIVE = re.compile(r"(?:^|,)\s*[-+]")
 _SIGNATURE = re.compile(r"(?P<name>.+)=(?P<sizes>[^=,]*(?:,[^=,]+)*)", re.DOTALL)
 
 
@@ -65,7 +66,7 @@ def free_shape(text: str) -> tuple[str, tuple[int | str, ...]]:
     ('x', ('batch', 3))
     """
     match = _SIGNATURE.fullmatch(text)
-    if match is None:
+    if match is None or _NEGATIVE.search(match["sizes"]):
         raise click.UsageError(
             f"The shape {text!r} is not INPUT=SIZES: write it as in --shape x=batch,3,224,224."
         )

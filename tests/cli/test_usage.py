@@ -135,6 +135,10 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
         ["--no-such-option"],
         ["nonsense\x1b[2J"],
         ["run", ENCODER, "--seed"],
+        ["run", ENCODER, "--output", ""],
+        ["extract", ENCODER, "--to", "layer_norm", "-o", "/"],
+        ["export", ENCODER, "-o", "out", "--shape", "x=batch,-1,48"],
+        ["show", "a\0b"],
     ],
 )
 def test_wrong_usage_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

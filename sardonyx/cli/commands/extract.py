@@ -13,6 +13,7 @@ from sardonyx.cli.model_files import external_option
 from sardonyx.cli.options import model_argument, output_option, quiet_option
 from sardonyx.display.units import counted
 from sardonyx.printable import printable
+from sardonyx.progress import working
 from sardonyx.saving.api import LARGEST_INSIDE
 from sardonyx.saving.extraction import extracted
 from sardonyx.saving.files import write_model
@@ -54,7 +55,8 @@ def command(
     if not starts and not ends:
         raise click.UsageError("Without --from and --to the part is the whole model: pass one.")
     require_onnx(model)
-    part = extracted(model, starts, ends)
+    with working("extracting"):
+        part = extracted(model, starts, ends)
     size = sum(array.nbytes for array in part.weights.values())
     is_external = size >= LARGEST_INSIDE if external is None else external
     graph = part.proto.graph
@@ -63,6 +65,7 @@ def command(
         f"{', '.join(each.name for each in graph.input) or 'no inputs'} -> "
         f"{', '.join(each.name for each in graph.output)}"
     )
-    write_model(part.proto, part.weights, Path(output), is_external=is_external)
+    with working("writing"):
+        write_model(part.proto, part.weights, Path(output), is_external=is_external)
     if not quiet:
         click.echo(printable(report))

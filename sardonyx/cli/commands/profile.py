@@ -12,7 +12,7 @@ from sardonyx.cli.inputs.feeds import described, feeds_of
 from sardonyx.cli.inputs.options import InputOptions, input_options
 from sardonyx.cli.json_output import put_json
 from sardonyx.cli.options import (
-    AnyFile,
+    OutputFile,
     backend_option,
     device_option,
     json_option,
@@ -62,7 +62,7 @@ LONGEST_NAME = 32
 )
 @click.option(
     "--trace",
-    type=AnyFile(),
+    type=OutputFile(),
     metavar="FILE",
     help="Write a trace for chrome://tracing and Perfetto.",
 )

@@ -17,6 +17,7 @@ from sardonyx.cli.options import AnyFile, model_argument, output_option, quiet_o
 from sardonyx.display.units import bytes_text, counted
 from sardonyx.errors import MissingFile
 from sardonyx.printable import printable
+from sardonyx.progress import working
 from sardonyx.saving.api import save
 
 
@@ -41,9 +42,11 @@ def command(
     into the file (--inside) or beside it (--external).
     """
     require_onnx(model)
-    loaded = load(model, backend="numpy")
-    replaced = {} if params is None else _params(params, list(loaded.params))
-    save(loaded, output, params=replaced, external=external)
+    with working("loading"):
+        loaded = load(model, backend="numpy")
+        replaced = {} if params is None else _params(params, list(loaded.params))
+    with working("writing"):
+        save(loaded, output, params=replaced, external=external)
     if quiet:
         return
     size = sum(loaded.params.host(name).nbytes for name in loaded.params)

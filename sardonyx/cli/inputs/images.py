@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ def array_of_image(
     path: Path, info: ValueInfo, shape: Sequence[int] | None, options: ImageOptions
 ) -> np.ndarray[Any, Any]:
     """Return an image as the array that an input takes."""
+    _require_image(path)
     declared = tuple(shape) if shape is not None else info.shape
     if info.dtype is None or not isdtype(info.dtype, ("integral", "real floating")):
         raise InvalidInput(f"The input {info} takes no numbers, and so no image like '{path}'.")
@@ -80,20 +82,34 @@ def _pixels(
             f"The input {info} takes {sizes[0]} images at once, and '{path}' is one: pass an array."
         )
     pillow, operations = _pillow()
+    with _readable(path), pillow.open(path) as file:
+        image = operations.exif_transpose(file).convert(_MODES[channels])
+        size = (width or image.width, height or image.height)
+        image = _resized(image, size, options.fit, pillow, operations)
+    return np.asarray(image).reshape(image.height, image.width, channels)
+
+
+def _require_image(path: Path) -> None:
+    """Refuse other files before the shape of the input is looked at."""
+    pillow, _ = _pillow()
+    with _readable(path), pillow.open(path):
+        pass
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raise what Pillow says of a file as an error of this library."""
     try:
         with warnings.catch_warnings():
             # Of images that are so large that they may be an attack.
             warnings.simplefilter("error")
-            with pillow.open(path) as file:
-                image = operations.exif_transpose(file).convert(_MODES[channels])
-                image = _resized(image, (width or image.width, height or image.height), options.fit,
-                                 pillow, operations)  # fmt: skip
+            yield
     except Exception as error:
+        reason = "it is no image" if "cannot identify" in str(error) else first_line(error)
         raise InvalidInput(
-            f"No image can be read from '{path}': {first_line(error)}. Pass an image, a .npy, "
-            ".npz or .pb file."
+            f"No image can be read from '{path}': {reason}. Pass an image, a .npy, .npz or .pb "
+            "file."
         ) from None
-    return np.asarray(image).reshape(image.height, image.width, channels)
 
 
 def _resized(image: Any, size: tuple[int, int], fit: str, pillow: Any, operations: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -63,9 +64,12 @@ class Numbers(click.ParamType):
         if not isinstance(value, str):
             return tuple(value)
         try:
-            return tuple(map(float, value.split(",")))
+            numbers = tuple(map(float, value.split(",")))
         except ValueError:
+            numbers = (math.nan,)
+        if not all(map(math.isfinite, numbers)):
             self.fail(f"{value!r} is neither a number nor numbers such as 0.485,0.456,0.406", param)
+        return numbers
 
 
 def input_options(*, draws: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
