@@ -135,7 +135,9 @@ def _dims(info: ValueInfo, requested: Sequence[Any]) -> Dims:
                 f"The signature gives '{info.name}' the size {size!r} on axis {axis}: pass a "
                 "number or a name."
             )
-        if isinstance(size, str) and not is_valid(evaluated, size):
+        # An expression without a name, such as "-1", is no free size.
+        has_name = isinstance(size, str) and re.search("[A-Za-z_]", size)
+        if isinstance(size, str) and not (has_name and is_valid(evaluated, size)):
             raise InvalidInput(
                 f"The size {size!r} in the signature is neither a name nor an expression of names: "
                 "pass a number or another name."

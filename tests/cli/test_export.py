@@ -35,6 +35,7 @@ def test_a_program_for_free_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--largest", "3", "--largest", "batch=4"], 2),
         (["--shape", "x"], 2),
         (["--shape", "x=a,4,48", "--shape", "x=b,4,48"], 2),
+        (["--shape", "x=batch,2*2,48"], 1),
         (["--shape", "z=1"], 1),
         (["--platform", "cpu", "--shape", "x=2,4,48", "-o", "no/such/folder/file"], 1),
     ],
