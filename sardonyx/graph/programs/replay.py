@@ -12,6 +12,7 @@ from sardonyx.graph.programs.stages import Stage, read_key
 from sardonyx.graph.tracing.steps import Frame, Segment
 from sardonyx.graph.values.kinds import leaves
 from sardonyx.graph.values.params import Weights
+from sardonyx.stopping import stop_if_asked
 
 NewKey: TypeAlias = Callable[[], Any]
 
@@ -49,6 +50,7 @@ class Recording:
         frame: Frame = dict(enumerate(inputs))
         stage = root.next(())
         while stage is not None:
+            stop_if_asked()
             if root.draws and key not in frame:
                 frame[key] = new_key()
             stage.run(frame, self.compiler, weights, inline=self.inline)

@@ -23,6 +23,7 @@ from sardonyx.graph.ir import Node
 from sardonyx.graph.tracing.scope_names import scope_name, unique
 from sardonyx.graph.values.kinds import digest, spec_text
 from sardonyx.printable import printable, shortened
+from sardonyx.stopping import stop_if_asked
 
 Frame: TypeAlias = dict[int, Any]
 
@@ -126,6 +127,7 @@ class Step:
 
     def results_of(self, xp: Backend, frame: Frame) -> Sequence[Any]:
         """Return the results for the arrays in the frame."""
+        stop_if_asked()
         xp.begin_step()
         if xp.reports:
             xp = xp.at(self.place)
