@@ -1,4 +1,4 @@
-"""Calls that another thread can stop: between segments, and before each step that runs by itself."""
+"""Calls that another thread can stop: between segments, and before each single step."""
 
 from __future__ import annotations
 

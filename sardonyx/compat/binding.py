@@ -10,7 +10,7 @@ import numpy as np
 from sardonyx.backends import backend_of, find
 from sardonyx.backends.base import Backend
 from sardonyx.compat.devices import backend_on, check_index
-from sardonyx.compat.exceptions import NotImplemented, RefusedCall, WrongType
+from sardonyx.compat.exceptions import RefusedCall, WrongType, refused
 from sardonyx.compat.feeds import Feeds, as_bytes, fresh
 from sardonyx.compat.memory import (
     DeviceMemory,
@@ -244,9 +244,7 @@ def _write(target: _Target, result: Any) -> None:
     try:
         cupy = find("cupy", target.device)
     except BackendUnavailable as error:
-        raise NotImplemented(
-            f"Only CuPy writes to memory of a CUDA device by its address: {error}"
-        ) from error
+        raise refused("Writing to memory of a CUDA device without CuPy is", str(error)) from error
     with cupy.scope():
         source = cupy.put(result) if isinstance(result, np.ndarray) else cupy.adopt(result)
         memory: Any = cupy.adopt(target.memory)
@@ -257,9 +255,7 @@ def _device_memory(
     device_type: str, address: int, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> DeviceMemory:
     if device_type not in ("cuda", "gpu"):
-        raise NotImplemented(
-            f"Memory of '{device_type}' cannot be bound by its address: bind an OrtValue."
-        )
+        raise refused(f"An address of memory of '{device_type}' is", "bind an OrtValue")
     check_address(address, math.prod(shape) * dtype.itemsize)
     return DeviceMemory(address, dtype, shape)
 

@@ -11,7 +11,8 @@ class Choice(IntEnum):
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
-    __format__ = object.__format__
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
 
 class GraphOptimizationLevel(Choice):

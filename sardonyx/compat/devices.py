@@ -48,6 +48,7 @@ class OrtDevice:
     """
 
     def __init__(self, device: OrtDevice | int, memory: int = 0, *numbers: int) -> None:
+        self._numbers: tuple[int, int, int, int]
         if isinstance(device, OrtDevice):
             self._numbers = device._numbers
             return
@@ -190,7 +191,6 @@ def _kind(name: Any) -> _Kind:
         raise WrongType(f"The kind of a device is {name!r:.100}: pass a string such as 'cpu'.")
     if name not in _KINDS:
         raise InvalidInput(
-            f"There is no kind of device {name!r:.100}: pass one of "
-            f"{', '.join(map(repr, _KINDS))}."
+            f"There is no kind of device {name!r:.100}: pass one of {', '.join(map(repr, _KINDS))}."
         )
     return _KINDS[name]

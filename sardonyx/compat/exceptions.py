@@ -135,13 +135,22 @@ def require_text(**values: object) -> None:
             raise WrongType(f"'{name}' is {value!r:.100}: pass a string.")
 
 
+def unsupported(error: SardonyxError) -> NotImplemented:
+    """Return the error for a file that sardonyx does not support.
+
+    >>> unsupported(UnsupportedModel("The format is another."))
+    NotImplemented('The format is another.')
+    """
+    return NotImplemented(str(error))
+
+
 def refused(what: str, instead: str) -> NotImplemented:
     """Return the error for what sardonyx leaves out.
 
     >>> refused("Sparse tensors are", "pass dense arrays")
     NotImplemented('Sparse tensors are not supported: pass dense arrays.')
     """
-    return NotImplemented(f"{what} not supported: {instead}.")
+    return NotImplemented(f"{what} not supported: {instead.rstrip('.')}.")
 
 
 __all__ = [
@@ -168,4 +177,5 @@ __all__ = [
     "of_a_call",
     "refused",
     "require_text",
+    "unsupported",
 ]

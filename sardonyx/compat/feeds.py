@@ -74,7 +74,7 @@ class Tensor:
 
     def checked(self, value: Any) -> Any:
         """Return an array that fits; refuse any other dtype, rank or size."""
-        if type(value) is not np.ndarray or value.dtype != self._dtype or self._dtype == object:
+        if type(value) is not np.ndarray or value.dtype != self._dtype or self._dtype.kind == "O":
             value = self._converted(value)
         shape = getattr(value, "shape", None)
         if shape is not None:
@@ -89,18 +89,23 @@ class Tensor:
                 f"{arg.type}."
             )
         if isinstance(value, np.ndarray):
-            if arg.type == _STRING:
+            if arg.type == _STRING and value.dtype.kind in "UTO":
                 return _text(value)
+            # Asked of subclasses alone, because NumPy imports its masked arrays when first named.
+            if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):
+                raise InvalidArgument(
+                    f"The input '{arg.name}' is a masked array, but ONNX has no masks: pass "
+                    "array.filled(value) or array.data."
+                )
             # NumPy's own dtypes cannot hold all of ONNX's, so bits may come as bytes.
             if is_float8_dtype(self._dtype) and value.dtype == np.uint8:
                 return value.view(self._dtype)
         dtype = getattr(value, "dtype", None)
         if isinstance(dtype, np.dtype) and dtype.newbyteorder("=") != self._dtype:
-            if not (arg.type == _STRING and dtype.kind in "UTO"):
-                raise InvalidArgument(
-                    f"The input '{arg.name}' is {arg.type}, but {dtype} was passed: convert it "
-                    f"with astype('{self._dtype}')."
-                )
+            raise InvalidArgument(
+                f"The input '{arg.name}' is {arg.type}, but {dtype} was passed: convert it with "
+                f"astype('{self._dtype}')."
+            )
         if dtype is None and not hasattr(value, "__dlpack__"):
             return self._array_of(value)
         return value
@@ -205,5 +210,3 @@ def _text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _shown(shape: Sequence[Any]) -> str:
     return str(list(shape)).replace("'", "")
-
-

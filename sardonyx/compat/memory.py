@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def is_number(dtype: np.dtype[Any]) -> bool:
     >>> is_number(np.dtype(np.float16)), is_number(np.dtype(object))
     (True, False)
     """
-    return dtype != object and dtype in _OF_DTYPE
+    return dtype.kind != "O" and dtype in _OF_DTYPE
 
 
 def is_float8_dtype(dtype: np.dtype[Any]) -> bool:
@@ -66,7 +66,7 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
 def number_dtype(kind: Any) -> np.dtype[Any]:
     """Return the dtype of elements that are numbers, and refuse strings."""
     dtype = dtype_of(kind)
-    if dtype == object:
+    if dtype.kind == "O":
         raise RefusedCall("Strings have no memory of a fixed size: pass arrays of numbers.")
     return dtype
 
@@ -111,7 +111,8 @@ def array_at(address: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.n
     if not size:
         return np.empty(shape, dtype)
     memory = (ctypes.c_char * size).from_address(int(address))
-    return np.frombuffer(memory, dtype).reshape(shape)
+    flat: np.ndarray[Any, Any] = np.frombuffer(cast("Any", memory), dtype)
+    return flat.reshape(shape)
 
 
 def check_address(address: Any, size: int) -> None:

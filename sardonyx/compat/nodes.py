@@ -75,8 +75,11 @@ class Interface:
     overridable: tuple[NodeArg, ...]
 
     @classmethod
-    def of(cls, proto: onnx.ModelProto) -> Interface:
-        """Return the interface that a model declares, with inferred shapes of its outputs."""
+    def of(cls, proto: onnx.ModelProto, *, infers: bool = False) -> Interface:
+        """Return the interface that a model declares.
+
+        Shapes of outputs are inferred if it does not declare them, or if a caller set dimensions.
+        """
         graph = proto.graph
         initial = {tensor.name for tensor in graph.initializer}
         initial.update(sparse.values.name for sparse in graph.sparse_initializer)
@@ -85,7 +88,7 @@ class Interface:
         overridable = [arg for arg in args if arg.name in initial and proto.ir_version >= 4]
         return cls(
             tuple(arg for arg in args if arg.name not in initial),
-            tuple(_outputs(proto)),
+            tuple(_outputs(proto, infers=infers)),
             tuple(overridable),
         )
 
@@ -134,10 +137,11 @@ def _element(number: int) -> str:
     return TensorProto.DataType.Name(number).lower() if number else ""
 
 
-def _outputs(proto: onnx.ModelProto) -> Sequence[NodeArg]:
+def _outputs(proto: onnx.ModelProto, *, infers: bool) -> Sequence[NodeArg]:
     """Return the outputs, with what onnx infers of those that are not declared in full."""
     declared = [NodeArg.of(info) for info in proto.graph.output]
-    if all(arg.type and arg.has_shape and None not in arg.shape for arg in declared):
+    is_complete = all(a.type and a.has_shape and None not in a.shape for a in declared)
+    if is_complete and not infers:
         return declared
     # What cannot be inferred stays as it is declared.
     with suppress(Exception):
@@ -152,10 +156,12 @@ def _merged(declared: NodeArg, inferred: NodeArg) -> NodeArg:
     if not declared.has_shape or len(declared.shape) != len(inferred.shape):
         return NodeArg(declared.name, kind, inferred.shape, inferred.has_shape)
     pairs = zip(declared.shape, inferred.shape, strict=True)
-    # onnx names dimensions that it knows nothing of.
-    shape = [new if old is None and not _is_made_up(new) else old for old, new in pairs]
-    return NodeArg(declared.name, kind, shape)
+    return NodeArg(declared.name, kind, [_more_exact(old, new) for old, new in pairs])
 
 
-def _is_made_up(dimension: Dimension) -> bool:
-    return isinstance(dimension, str) and dimension.startswith("unk__")
+def _more_exact(declared: Dimension, inferred: Dimension) -> Dimension:
+    # onnx makes up names for dimensions that it knows nothing of.
+    is_made_up = isinstance(inferred, str) and inferred.startswith("unk__")
+    if isinstance(inferred, int) or (declared is None and not is_made_up):
+        return inferred
+    return declared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -20,11 +20,11 @@ from sardonyx.compat.exceptions import (
     InvalidGraph,
     InvalidProtobuf,
     NoSuchFile,
-    NotImplemented,
     OrtError,
     RuntimeException,
     WrongType,
     refused,
+    unsupported,
 )
 from sardonyx.compat.memory import row_of_dtype
 from sardonyx.compat.options import SessionOptions
@@ -81,7 +81,7 @@ def load_model(
     _forget_repeated_names(found.proto.graph, keeps="buckets" in extra)
     chosen = options.load_options() | dict(extra)
     try:
-        model: Model = load(found, backend=backend, **chosen)
+        model: Model = load(cast("Any", found), backend=backend, **chosen)
     except OrtError:
         raise
     except SardonyxError as error:
@@ -115,7 +115,7 @@ def _read(source: Any) -> ReadModel:
     except MissingFile as error:
         raise NoSuchFile(str(error)) from error
     except UnsupportedModel as error:
-        raise NotImplemented(str(error)) from error
+        raise unsupported(error) from error
     except LimitExceeded as error:
         raise RuntimeException(str(error)) from error
     except (InvalidModel, InvalidInput) as error:

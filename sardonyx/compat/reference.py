@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -148,7 +148,9 @@ class ReferenceEvaluator:
             proto = self._parts.proto_of(source)
             nodes = [*proto.graph.node, *(n for f in proto.functions for n in f.node)]
             ops = ops_for(self._classes, nodes, self._run_params())
-            self._models[key] = load(source, backend=self._backend, strict=False, ops=ops)
+            self._models[key] = load(
+                cast("Any", source), backend=self._backend, strict=False, ops=ops
+            )
         return self._models[key]
 
     def _run_params(self) -> dict[str, Any]:

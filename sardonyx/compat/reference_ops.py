@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 
-from sardonyx.compat.exceptions import WrongType, refused
-from sardonyx.errors import InvalidInput
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
+from sardonyx.compat.exceptions import WrongType, refused
+from sardonyx.errors import InvalidInput
 from sardonyx.ops.definition import Host, Op, Outputs, Unsized
 
 # From the domain and the name of an operator to the class that runs it.

@@ -121,11 +121,17 @@ class Parts:
     def model_with(self, attributes: Mapping[str, Any]) -> ReadModel | onnx.ModelProto:
         """Return the model to load; a function is called with these attributes."""
         if self.read is not None:
+            _forget_types(self.read.proto.graph)
             return self.read
         if isinstance(self.proto, onnx.ModelProto):
-            return self.proto
+            copied = onnx.ModelProto()
+            copied.CopyFrom(self.proto)
+            _forget_types(copied.graph)
+            return copied
         if isinstance(self.proto, onnx.GraphProto):
-            return self._model(self.proto, self.opsets)
+            model = self._model(self.proto, self.opsets)
+            _forget_types(model.graph)
+            return model
         node = self.proto
         opsets = dict(self.opsets)
         if isinstance(node, onnx.FunctionProto):
@@ -150,6 +156,14 @@ class Parts:
             opset_imports=[helper.make_opsetid(*entry) for entry in imports.items()],
             functions=list(self.functions),
         )
+
+
+def _forget_types(graph: onnx.GraphProto) -> None:
+    """Drop the declared types of tensors: an evaluator takes arrays of any type and shape."""
+    for info in (*graph.input, *graph.output):
+        if info.type.HasField("tensor_type"):
+            info.ClearField("type")
+    del graph.value_info[:]
 
 
 def _opsets(proto: Any) -> dict[str, int]:

@@ -94,7 +94,8 @@ class InferenceSession:
         profiler = None
         if options.enable_profiling:
             profiler = Profiler(options.profile_file_prefix, placement.provider)
-        metadata, interface = ModelMetadata.of(found.proto), Interface.of(found.proto)
+        metadata = ModelMetadata.of(found.proto)
+        interface = Interface.of(found.proto, infers=any(options._dimensions))
         with nullcontext() if profiler is None else profiler.noting("session_initialization"):
             model = load_model(found, placement.backend, options, self._extra)
         self._model: Model = model
