@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -180,13 +180,24 @@ def _class(name: str) -> type[Backend]:
         if name not in sys.modules and find_spec(name) is None:
             # A failed import is not remembered, and would be tried at each load.
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        module = import_module(module_name)
+        with _without_draws():
+            module = import_module(module_name)
     except ImportError as error:
         raise BackendUnavailable(
             f"The backend {name!r} is not installed ({error}): {_INSTALL[name]}"
         ) from error
     library: type[Backend] = getattr(module, class_name)
     return library
+
+
+@contextmanager
+def _without_draws() -> Iterator[None]:
+    """Leave NumPy's global random numbers as they are: JAX draws some when it is imported."""
+    state = np.random.get_state()
+    try:
+        yield
+    finally:
+        np.random.set_state(state)
 
 
 @functools.cache

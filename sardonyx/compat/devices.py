@@ -172,7 +172,7 @@ def backend_on(device_type: str, device_id: int) -> Backend | None:
     try:
         return find(None, f"{kind.device}:{index}")
     except BackendUnavailable as error:
-        raise RefusedCall(str(error)) from error
+        raise RefusedCall(f"{str(error).rstrip('.')}.") from error
 
 
 def check_index(value: Any) -> int:

@@ -129,7 +129,8 @@ def shape_of(kind: TypeProto) -> tuple[Dimension, ...] | None:
 
 def _size(dimension: Any) -> Dimension:
     if dimension.HasField("dim_value"):
-        return int(dimension.dim_value)
+        # Some exporters write -1 for a free dimension.
+        return int(dimension.dim_value) if dimension.dim_value >= 0 else None
     return dimension.dim_param or None
 
 

@@ -64,9 +64,8 @@ def read(source: Any, options: SessionOptions) -> ReadModel:
         copied = onnx.ModelProto()
         copied.CopyFrom(found.proto)
         found = found._replace(proto=copied)
-    if found.file is None:
-        # External data of a model in bytes is looked for in the working directory.
-        folder = options._entries.get(FOLDER_ENTRY) or os.getcwd()
+    folder = options._entries.get(FOLDER_ENTRY)
+    if found.file is None and folder:
         found = found._replace(file=Path(folder).absolute() / "model.onnx")
     graph = found.proto.graph
     _set_dimensions(graph, *options._dimensions)

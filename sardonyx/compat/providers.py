@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sardonyx.backends import find
 from sardonyx.backends.base import Backend
 from sardonyx.compat.devices import check_index
-from sardonyx.compat.exceptions import Fail, WrongType
+from sardonyx.compat.exceptions import Fail, RefusedCall, WrongType
 from sardonyx.errors import BackendUnavailable, InvalidInput
 
 CPU = "CPUExecutionProvider"
@@ -98,14 +98,15 @@ def place(
         return _best()
     for name, options in wanted.items():
         if name not in _TARGETS and name not in _OTHERS and not falls_back:
-            raise InvalidInput(
+            raise RefusedCall(
                 f"There is no provider {name!r:.100}: pass one of {', '.join(_TARGETS)}."
             )
         try:
             return Placement(name, _shown_options(name, options), _backend(name, options))
         except BackendUnavailable as error:
+            reason = str(error).rstrip(".")
             warnings.warn(
-                f"The provider '{name}' is not available here: {error} The next provider of the "
+                f"The provider '{name}' is not available here: {reason}. The next provider of the "
                 f"list is taken, or else {CPU}.",
                 stacklevel=4,
             )

@@ -46,6 +46,7 @@ from sardonyx.graph.values.kinds import (
 )
 from sardonyx.graph.values.mmap import content
 from sardonyx.ops.definition import NeedsHost
+from sardonyx.stopping import stop_if_asked
 
 # Longer segments are cut into pieces, since their time to compile grows faster than their length.
 LONGEST_SEGMENT = 1024
@@ -188,6 +189,7 @@ class Tape:
 
     def _begin_step(self, call: StepCall, *, on_host: bool) -> None:
         """End a segment to which the step cannot belong, or refuse the step."""
+        stop_if_asked()
         if self._open_blocks and (on_host or call.is_unsized):
             raise NeedsHost
         if on_host:

@@ -45,6 +45,10 @@ def linear_classes(
 ) -> tuple[Array, Array]:
     x = rows.rows_of(xp, X)
     count = len(coefficients) // max(x.shape[1], 1)
+    if intercepts and len(intercepts) == len(labels) < count:
+        # Onnxruntime reads no more of them, and a file that it comes with has twice as many.
+        count = len(labels)
+        coefficients = coefficients[: count * x.shape[1]]
     if count not in (1, len(labels)):
         raise ValueError(f"there are coefficients for {count} scores, but {len(labels)} labels")
     scores = _linear(xp, x, coefficients, intercepts, count)
