@@ -324,6 +324,29 @@ class InferenceSession:
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
         """Do nothing: captured graphs belong to the backend."""
 
+    # -- names that programs read, although they are private in onnxruntime -----------------------
+
+    @property
+    def _model_path(self) -> str | None:
+        source = self._source
+        return os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
+
+    @property
+    def _model_bytes(self) -> bytes | None:
+        return self._source if isinstance(self._source, bytes) else None
+
+    @property
+    def _inputs_meta(self) -> list[NodeArg]:
+        return self.get_inputs()
+
+    @property
+    def _outputs_meta(self) -> list[NodeArg]:
+        return self.get_outputs()
+
+    @property
+    def _providers(self) -> list[str]:
+        return self.get_providers()
+
     def __repr__(self) -> str:
         return f"<InferenceSession on {self._placement.provider}: {self._model!r}>"
 

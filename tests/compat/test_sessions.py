@@ -73,11 +73,11 @@ GRAPHS: dict[str, tuple[str, dict[str, Any]]] = {
     "floats of 8 bits": (
         "g (float[N] x) => (float8e4m3fn[N] y) { y = Cast<to=17>(x) }",
         {"x": ONE},
-    ),  # fmt: skip  # noqa: E501
+    ),
     "a scalar result": (
         "g (float[N] x) => (float[] y) { y = ReduceSum<keepdims=0>(x) }",
         {"x": ONE},
-    ),  # fmt: skip  # noqa: E501
+    ),
     "a default": (
         "g (float[N] x, float[1] w) => (float[N] y) <float[1] w = {2.0}> { y = Mul(x,w) }",
         {"x": ONE},
@@ -182,7 +182,7 @@ def test_results_belong_to_the_caller(ort: ModuleType) -> None:
             assert result.flags.c_contiguous
             assert not np.shares_memory(result, x)
             assert not any(np.shares_memory(result, other) for other in results[:place])
-            result += 7
+            np.add(result, 7, out=result)
         np.testing.assert_array_equal(x, [0, 1, 2])
     np.testing.assert_array_equal(loaded.run(["w"], {"x": x})[0], [2])
 
