@@ -28,6 +28,7 @@ TEST_COMMAND = "pip install '.[test]' && pytest"
         "examples/README.md",
         "docs/jax.md",
         "docs/functions.md",
+        "docs/onnxruntime.md",
         "docs/service.md",
     ],
 )

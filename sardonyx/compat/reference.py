@@ -124,7 +124,7 @@ class ReferenceEvaluator:
         if intermediate or self.verbose >= _NODES:
             values = dict(zip(known, self._computed(model, list(known), feeds), strict=True))
             values = {"": None, **feeds, **values}
-            self._print(values)
+            self._print(values, feeds)
             return values if intermediate else [values[name] for name in names]
         return self._computed(model, names, feeds)
 
@@ -169,8 +169,13 @@ class ReferenceEvaluator:
         if self.verbose > 10:
             print(pattern % arguments)
 
-    def _print(self, values: Mapping[str, Any]) -> None:
-        """Print the nodes, and from a higher level on their results."""
+    def _print(self, values: Mapping[str, Any], feeds: Mapping[str, Any]) -> None:
+        """Print the nodes, and from a higher level on inputs and results."""
+        if self.verbose >= _RESULTS:
+            for name in self._parts.initializers:
+                print(f" +C {name}: {_shown(values.get(name))}")
+            for name in filter(feeds.__contains__, self._parts.inputs):
+                print(f" +I {name}: {_shown(feeds[name])}")
         for node in self._parts.nodes if self.verbose >= _NODES else ():
             print(f"{node.op_type}({', '.join(node.input)}) -> {', '.join(node.output)}")
             for name in node.output if self.verbose >= _RESULTS else ():

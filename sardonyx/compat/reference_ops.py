@@ -93,6 +93,8 @@ def _op(kind: Any, key: tuple[str, str], use: Use, run_params: Mapping[str, Any]
         # They may write to their inputs.
         return _results(name, instances[marked].run(*map(_writable, passed)), outputs)
 
+    # Its errors are those of the class that the user wrote.
+    call.__module__ = kind.__module__
     _declare(call, name, use)
     return Op(call, domain)
 

@@ -144,6 +144,20 @@ def test_operators_of_ones_own() -> None:
     assert given.tolist() == ["a", "b"]
 
 
+class Broken(OpRun):
+    op_domain = "mine"
+
+    def _run(self, x: Any) -> Any:
+        return x
+
+
+def test_their_errors_pass_unchanged() -> None:
+    proto = own([node("Broken", ["x"], ["y"], domain="mine")])
+    for kind in EVALUATORS:
+        with pytest.raises(TypeError, match="does not return a tuple"):
+            kind(proto, new_ops=[Broken]).run(None, {"x": x})
+
+
 def test_their_shapes_may_depend_on_data() -> None:
     counted = own(
         [
@@ -163,6 +177,7 @@ def test_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     sardonyx.compat.ReferenceEvaluator(CHAIN, verbose=3).run(None, {"x": x})
     printed = capsys.readouterr().out
     assert "Mul(x, w) -> h\n + h: float32:(4,) in" in printed
+    assert " +I x: float32:(4,) in [1.0, 3.0]" in printed
     sardonyx.compat.ReferenceEvaluator(CHAIN, verbose=1).run(None, {"x": x})
     assert capsys.readouterr().out == ""
 
