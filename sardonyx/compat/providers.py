@@ -115,7 +115,7 @@ def place(
             f"None of the providers {', '.join(wanted)} is available, and the entry "
             f"'{NO_FALLBACK_ENTRY}' forbids the CPU: remove the entry, or name another provider."
         )
-    return Placement(CPU, {}, find(None, "cpu"))
+    return Placement(CPU, {}, _on_cpu())
 
 
 def get_all_providers() -> list[str]:
@@ -160,7 +160,7 @@ def _best() -> Placement:
     for name in ("TPUExecutionProvider", "CUDAExecutionProvider"):
         with suppress(BackendUnavailable):
             return Placement(name, _shown_options(name, {}), _backend(name, {}))
-    return Placement(CPU, {}, find(None, "cpu"))
+    return Placement(CPU, {}, _on_cpu())
 
 
 def _backend(name: str, options: Mapping[str, str]) -> Backend:
@@ -168,7 +168,7 @@ def _backend(name: str, options: Mapping[str, str]) -> Backend:
     if target is None:
         raise BackendUnavailable(f"Sardonyx has no provider {name!r:.100}.")
     if target.kind == "cpu":
-        return find(target.backend, "cpu")
+        return _on_cpu()
     if target.kind is None:
         device = options.get(_DEVICE)
         index = options.get(_INDEX)
@@ -179,6 +179,15 @@ def _backend(name: str, options: Mapping[str, str]) -> Backend:
             )
         return find(target.backend, device)
     return find(target.backend, f"{target.kind}:{_index(options)}")
+
+
+def _on_cpu() -> Backend:
+    """Return the best backend of a CPU.
+
+    JAX reads NumPy's arrays in place on its default device, but not on one that is named.
+    """
+    best = find()
+    return find(None, "cpu") if best.has_accelerator() else best
 
 
 def _shown_options(name: str, options: Mapping[str, str]) -> dict[str, str]:
