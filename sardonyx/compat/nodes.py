@@ -16,28 +16,36 @@ NO_VERSION = 2**63 - 1
 Dimension = int | str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NodeArg:
     """An input or output: its name, type and shape.
 
     A dimension is a number, a name, or None. Values that are no tensors have no dimensions, and
     neither have tensors without a declared shape.
 
-    >>> NodeArg("x", "tensor(float)", ["N", 4])
+    >>> NodeArg("x", "tensor(float)", ("N", 4))
     NodeArg(name='x', type='tensor(float)', shape=['N', 4])
     """
 
     name: str
     type: str
-    shape: list[Dimension]
+    dimensions: tuple[Dimension, ...]
     # Whether the model declares a shape.
-    has_shape: bool = field(default=True, repr=False, compare=False)
+    has_shape: bool = field(default=True, compare=False)
+
+    @property
+    def shape(self) -> list[Dimension]:
+        """The sizes or names of the dimensions, in a list that the caller may change."""
+        return list(self.dimensions)
+
+    def __repr__(self) -> str:
+        return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape!r})"
 
     @classmethod
     def of(cls, info: onnx.ValueInfoProto) -> NodeArg:
         """Return the description of a declared value."""
         shape = shape_of(info.type)
-        return cls(info.name, type_text(info.type), list(shape or ()), shape is not None)
+        return cls(info.name, type_text(info.type), shape or (), shape is not None)
 
 
 @dataclass(frozen=True)
@@ -141,7 +149,7 @@ def _element(number: int) -> str:
 def _outputs(proto: onnx.ModelProto, *, infers: bool) -> Sequence[NodeArg]:
     """Return the outputs, with what onnx infers of those that are not declared in full."""
     declared = [NodeArg.of(info) for info in proto.graph.output]
-    is_complete = all(a.type and a.has_shape and None not in a.shape for a in declared)
+    is_complete = all(a.type and a.has_shape and None not in a.dimensions for a in declared)
     if is_complete and not infers:
         return declared
     # What cannot be inferred stays as it is declared.
@@ -154,10 +162,10 @@ def _outputs(proto: onnx.ModelProto, *, infers: bool) -> Sequence[NodeArg]:
 
 def _merged(declared: NodeArg, inferred: NodeArg) -> NodeArg:
     kind = declared.type or inferred.type
-    if not declared.has_shape or len(declared.shape) != len(inferred.shape):
-        return NodeArg(declared.name, kind, inferred.shape, inferred.has_shape)
-    pairs = zip(declared.shape, inferred.shape, strict=True)
-    return NodeArg(declared.name, kind, [_more_exact(old, new) for old, new in pairs])
+    if not declared.has_shape or len(declared.dimensions) != len(inferred.dimensions):
+        return NodeArg(declared.name, kind, inferred.dimensions, inferred.has_shape)
+    pairs = zip(declared.dimensions, inferred.dimensions, strict=True)
+    return NodeArg(declared.name, kind, tuple(_more_exact(old, new) for old, new in pairs))
 
 
 def _more_exact(declared: Dimension, inferred: Dimension) -> Dimension:

@@ -87,8 +87,9 @@ def load_model(
         raise _of_a_load(error, found) from error
     for name, value in options._initializers.items():
         if name in model.params:
-            _check_alike(name, model.params[name], value.numpy())
-            model.params[name] = value.numpy().copy()
+            new = value._on_host()
+            _check_alike(name, model.params[name], new)
+            model.params[name] = new.copy()
     return model
 
 
@@ -216,7 +217,7 @@ def _dimensions(kind: onnx.TypeProto) -> Iterator[Any]:
 
 def _replace_external(graph: onnx.GraphProto, options: SessionOptions) -> None:
     """Put the external data that the options have into the model."""
-    arrays = {name: value.numpy() for name, value in options._external.items()}
+    arrays = {name: value._on_host() for name, value in options._external.items()}
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     for name, array in arrays.items():
         tensor = tensors.get(name)

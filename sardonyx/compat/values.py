@@ -187,9 +187,7 @@ class OrtValue:
                 "This value is a sequence or a map, and no tensor: `session.run` returns such "
                 "values as lists and dicts."
             )
-        array = self._value
-        if array is not None and not isinstance(array, np.ndarray):
-            array = np.array(backend_of(array).fetch(array))
+        array = self._on_host()
         is_float8 = array is not None and is_float8_dtype(array.dtype)
         return array.view(np.uint8) if is_float8 else array
 
@@ -255,6 +253,13 @@ class OrtValue:
         return self
 
     # -- parts ------------------------------------------------------------------------------------
+
+    def _on_host(self) -> Any:
+        """Return a tensor, or None, in the memory of the CPU."""
+        array = self._value
+        if array is None or isinstance(array, np.ndarray):
+            return array
+        return np.array(backend_of(array).fetch(array))
 
     def _tensor(self, what: str) -> Any:
         if not self.is_tensor():

@@ -133,6 +133,14 @@ def test_a_graph(case: str) -> None:
     assert isinstance(same(body), tuple)
 
 
+@both_modules
+def test_a_shape_belongs_to_the_caller(ort: ModuleType) -> None:
+    loaded = session(ort)
+    shape = loaded.get_inputs()[0].shape
+    shape[0] = 1
+    assert loaded.get_inputs()[0].shape == ["N", 4]
+
+
 def test_the_text_of_an_argument() -> None:
     same(lambda ort: str(session(ort).get_inputs()[0]))
 
