@@ -15,6 +15,7 @@ from onnx import numpy_helper
 from sardonyx.api import load
 from sardonyx.backends.base import Backend
 from sardonyx.compat.exceptions import (
+    EPFail,
     Fail,
     InvalidArgument,
     InvalidGraph,
@@ -81,7 +82,7 @@ def load_model(
     chosen = options.load_options() | dict(extra)
     try:
         model: Model = load(cast("Any", found), backend=backend, **chosen)
-    except OrtError:
+    except (OrtError, InvalidInput):
         raise
     except SardonyxError as error:
         raise _of_a_load(error, found) from error
@@ -125,6 +126,8 @@ def _read(source: Any) -> ReadModel:
 
 def _is_protobuf(source: Any) -> bool:
     """Whether a model that cannot be read is one all the same, but without a graph."""
+    if isinstance(source, onnx.ModelProto):
+        return True
     try:
         content = source if isinstance(source, bytes) else Path(source).read_bytes()
         onnx.ModelProto().ParseFromString(content)
@@ -144,7 +147,7 @@ def _of_a_load(error: SardonyxError, found: ReadModel) -> OrtError:
         return InvalidGraph(message) if _is_of_onnx(found) else Fail(message)
     if isinstance(error, InvalidModel):
         return InvalidGraph(message) if _is_fault_of_a_node(found) else Fail(message)
-    return InvalidArgument(message)
+    return EPFail(message)
 
 
 def _is_of_onnx(found: ReadModel) -> bool:

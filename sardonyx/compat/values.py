@@ -91,7 +91,7 @@ class OrtValue:
         memory_info: Any = None,
     ) -> OrtValue:
         """Return a value of zeros, whose memory calls can write to."""
-        array = np.zeros(shape_of(shape), number_dtype(element_type))
+        array = _zeros(shape_of(shape), number_dtype(element_type))
         backend = _backend(device_type, device_id)
         return cls._of(array if backend is None else _put(backend, array))
 
@@ -354,6 +354,16 @@ def unwrapped(value: Any) -> Any:
     if type(value) is list and any(isinstance(each, OrtValue) for each in value):
         return [unwrapped(each) for each in value]
     return value
+
+
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    try:
+        return np.zeros(shape, dtype)
+    except (MemoryError, ValueError) as error:
+        raise RefusedCall(
+            f"A value of shape {list(shape)} and dtype {dtype} is too large for this machine: "
+            f"{error}. Pass a smaller shape."
+        ) from None
 
 
 def _backend(device_type: Any, device_id: int) -> Backend | None:

@@ -14,6 +14,7 @@ import sardonyx.compat
 from sardonyx import SardonyxError
 from sardonyx.compat.capi import onnxruntime_pybind11_state as compiled
 from tests.compat.pairs import FEEDS, TWO, X, parsed, same, session
+from tests.support.raises import refused
 
 WRONG_CALLS: dict[str, tuple[Any, Any, str]] = {
     "an input is missing": (None, {"x": X}, "ValueError"),
@@ -97,6 +98,11 @@ def test_data_that_do_not_fit() -> None:
     reshape = parsed("g (float[N] x, int64[k] s) => (float[a,b] y) { y = Reshape(x,s) }")
     feeds = {"x": np.ones(3, np.float32), "s": np.array([2, 2])}
     assert same(lambda ort: session(ort, reshape).run(None, feeds)) == "Fail"
+
+
+def test_a_proto_without_a_graph() -> None:
+    with refused(compiled.InvalidArgument, "no graph"):
+        sardonyx.compat.InferenceSession(onnx.ModelProto(ir_version=10))
 
 
 def test_names_are_those_of_onnxruntime() -> None:

@@ -342,6 +342,12 @@ def test_options_of_load_are_keywords() -> None:
         session(sardonyx.compat, gather, checked=True).run(None, feeds)
 
 
+def test_options_of_load_are_checked() -> None:
+    for wrong in ({"precision": "low"}, {"jit": 5}, {"ops": 5}):
+        with refused(sardonyx.InvalidInput, next(iter(wrong))):
+            session(sardonyx.compat, **wrong)
+
+
 def test_a_keyword_that_nobody_takes() -> None:
     with pytest.warns(UserWarning, match="takes no 'session_options'"):
         session(sardonyx.compat, session_options=None)

@@ -64,6 +64,12 @@ def test_values_by_shape_and_type() -> None:
     assert same(lambda ort: ort.OrtValue.ortvalue_from_shape_and_type([-2], np.int8)) == "RuntimeError"  # fmt: skip  # noqa: E501
 
 
+def test_values_that_are_too_large() -> None:
+    for shape in ([2**40, 2**20], [2**62, 4]):
+        with pytest.raises(RefusedCall, match="too large"):
+            OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
+
+
 def test_what_is_no_value() -> None:
     for wrong in ([1, 2], np.array(["a"]), np.array(["a"], object)):
         same(lambda ort, wrong=wrong: ort.OrtValue.ortvalue_from_numpy(wrong))
