@@ -15,6 +15,7 @@ from sardonyx.backends import find
 from sardonyx.backends.base import Backend
 from sardonyx.compat.devices import check_index
 from sardonyx.compat.exceptions import Fail, RefusedCall, WrongType
+from sardonyx.compat.values import device_of
 from sardonyx.errors import BackendUnavailable, InvalidInput
 
 CPU = "CPUExecutionProvider"
@@ -115,7 +116,7 @@ def place(
             f"None of the providers {', '.join(wanted)} is available, and the entry "
             f"'{NO_FALLBACK_ENTRY}' forbids the CPU: remove the entry, or name another provider."
         )
-    return Placement(CPU, {}, _on_cpu())
+    return Placement(CPU, {}, _on("cpu", 0))
 
 
 def get_all_providers() -> list[str]:
@@ -160,7 +161,7 @@ def _best() -> Placement:
     for name in ("TPUExecutionProvider", "CUDAExecutionProvider"):
         with suppress(BackendUnavailable):
             return Placement(name, _shown_options(name, {}), _backend(name, {}))
-    return Placement(CPU, {}, _on_cpu())
+    return Placement(CPU, {}, _on("cpu", 0))
 
 
 def _backend(name: str, options: Mapping[str, str]) -> Backend:
@@ -168,7 +169,7 @@ def _backend(name: str, options: Mapping[str, str]) -> Backend:
     if target is None:
         raise BackendUnavailable(f"Sardonyx has no provider {name!r:.100}.")
     if target.kind == "cpu":
-        return _on_cpu()
+        return _on("cpu", 0)
     if target.kind is None:
         device = options.get(_DEVICE)
         index = options.get(_INDEX)
@@ -178,16 +179,18 @@ def _backend(name: str, options: Mapping[str, str]) -> Backend:
                 f"{{'{_DEVICE}': 'cuda:{index}'}}."
             )
         return find(target.backend, device)
-    return find(target.backend, f"{target.kind}:{_index(options)}")
+    return _on(target.kind, _index(options), target.backend)
 
 
-def _on_cpu() -> Backend:
-    """Return the best backend of a CPU.
+def _on(kind: str, index: int, backend: str | None = None) -> Backend:
+    """Return the backend on a device.
 
-    JAX reads NumPy's arrays in place on its default device, but not on one that is named.
+    If JAX's default device is that device, its backend there: calls on a device that is named copy
+    each array of NumPy first.
     """
-    best = find()
-    return find(None, "cpu") if best.has_accelerator() else best
+    best = find(backend)
+    is_there = device_of(best) == (kind, index)
+    return best if is_there else find(backend, f"{kind}:{index}")
 
 
 def _shown_options(name: str, options: Mapping[str, str]) -> dict[str, str]:

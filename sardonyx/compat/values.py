@@ -343,6 +343,16 @@ def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any =
         target.update_inplace(source)
 
 
+def device_of(backend: Backend) -> tuple[str, int]:
+    """Return the kind and the index of the device on which a backend creates arrays.
+
+    >>> from sardonyx.backends import find
+    >>> device_of(find("numpy"))
+    ('cpu', 0)
+    """
+    return OrtValue._of(_put(backend, np.zeros(1, np.float32)))._device()
+
+
 def unwrapped(value: Any) -> Any:
     """Return the arrays of a feed that may be, or contain, values.
 
