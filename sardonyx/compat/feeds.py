@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.compat.exceptions import InvalidArgument, WrongType
+from sardonyx.compat.exceptions import InvalidArgument, RefusedCall, WrongType
 from sardonyx.compat.memory import is_float8_dtype
 from sardonyx.compat.nodes import Interface, NodeArg
 from sardonyx.compat.values import unwrapped
@@ -84,7 +84,8 @@ class Tensor:
     def _converted(self, value: Any) -> Any:
         arg = self._arg
         if value is None or isinstance(value, (str, bytes, Mapping)):
-            raise InvalidArgument(
+            kind = InvalidArgument if value is None else RefusedCall
+            raise kind(
                 f"The input '{arg.name}' is a {type(value).__name__}: pass an array that is "
                 f"{arg.type}."
             )
@@ -115,7 +116,7 @@ class Tensor:
         try:
             return np.asarray(value, self._dtype)
         except (ValueError, TypeError, OverflowError) as error:
-            raise InvalidArgument(
+            raise RefusedCall(
                 f"The input '{self._arg.name}' is {self._arg.type}, and a "
                 f"{type(value).__name__} cannot be converted to that ({error}): pass an array."
             ) from error
