@@ -72,9 +72,9 @@ def test_the_backend_of_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("InferenceSession", "SessionOptions", "get_available_providers", "get_device"):
             monkeypatch.setattr(backend, name, getattr(ort, name))
         prepare = backend.OnnxRuntimeBackend.prepare
-        prepared = prepare(layered(), "CPU", intra_op_num_threads=1)
+        prepared = prepare(layered(), ort.get_device(), intra_op_num_threads=1)
         x = np.arange(8, dtype=np.float32).reshape(2, 4)
-        return prepared.run([x]), backend.OnnxRuntimeBackend.supports_device("CPU")
+        return prepared.run([x])
 
     expected, found = map(run, MODULES)
     assert_equal(found, expected)
