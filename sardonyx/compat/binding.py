@@ -11,7 +11,7 @@ from sardonyx.backends import backend_of, find
 from sardonyx.backends.base import Backend
 from sardonyx.compat.devices import backend_on, check_index
 from sardonyx.compat.exceptions import RefusedCall, WrongType, refused
-from sardonyx.compat.feeds import Feeds, as_bytes, fresh
+from sardonyx.compat.feeds import Feeds, as_bytes
 from sardonyx.compat.memory import (
     DeviceMemory,
     array_at,
@@ -21,6 +21,7 @@ from sardonyx.compat.memory import (
 )
 from sardonyx.compat.values import OrtValue, OrtValueVector, unwrapped
 from sardonyx.errors import BackendUnavailable, InvalidInput, SardonyxError
+from sardonyx.graph.calls.results import fresh
 
 
 class Session(Protocol):
@@ -163,7 +164,7 @@ class IOBinding:
         """Return the outputs of the last call as arrays of NumPy that belong to the caller."""
         values = [unwrapped(value) for value in self._results]
         host = [_on_host(value) for value in values]
-        return [as_bytes(each) for each in fresh(host, dict(enumerate(host)))]  # type: ignore[arg-type]
+        return [as_bytes(fresh(each)) for each in host]
 
     # -- the call ---------------------------------------------------------------------------------
 
@@ -188,7 +189,7 @@ class IOBinding:
         on_device = next((t.backend for t in self._targets.values() if t.backend), None)
         if on_device is None:
             outputs = self._session._outputs(names, feeds, run_options, to_numpy=True)
-            return fresh(outputs, feeds)
+            return list(map(fresh, outputs))
         # With one input on the device, results stay there.
         for name, value in feeds.items():
             if isinstance(value, np.ndarray) and value.dtype != object:

@@ -158,31 +158,6 @@ def checked_names(names: Any, available: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def fresh(values: Sequence[Any], feeds: Mapping[str, Any]) -> list[Any]:
-    """Return results as arrays that can be written to and share memory with nothing else.
-
-    >>> x = np.zeros(2)
-    >>> (y,) = fresh([x], {"x": x})
-    >>> np.shares_memory(x, y)
-    False
-    """
-    taken = {id(array) for value in feeds.values() for array in _arrays(value)}
-    return [_own(value, taken) for value in values]
-
-
-def _own(value: Any, taken: set[int]) -> Any:
-    if isinstance(value, list):
-        return [_own(each, taken) for each in value]
-    if not isinstance(value, np.ndarray):
-        return value if value is None or isinstance(value, dict) else _own(np.asarray(value), taken)
-    flags = value.flags
-    is_own = flags.owndata and flags.writeable and flags.c_contiguous and id(value) not in taken
-    own = value if is_own else np.array(value, order="C", subok=False)
-    # A second output may be the same object.
-    taken.add(id(own))
-    return own
-
-
 def as_bytes(value: Any) -> Any:
     """Return arrays of 8-bit floats as their bytes, as onnxruntime does; all else unchanged.
 
@@ -193,12 +168,6 @@ def as_bytes(value: Any) -> Any:
         return [as_bytes(each) for each in value]
     is_float8 = isinstance(value, np.ndarray) and is_float8_dtype(value.dtype)
     return value.view(np.uint8) if is_float8 else value
-
-
-def _arrays(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return [array for each in value for array in _arrays(each)]
-    return [value]
 
 
 def _text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from sardonyx.api import load
 from sardonyx.compat.choices import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from sardonyx.compat.exceptions import RefusedCall, WrongType, refused, require_text
 from sardonyx.compat.fields import FieldValues, choice, switch, text, whole_number
@@ -191,19 +189,12 @@ class SessionOptions(FieldValues):
 
     def load_options(self) -> dict[str, Any]:
         """Return what `sardonyx.load` is passed for these options."""
-        chosen: dict[str, Any] = self._threads()
+        chosen: dict[str, Any] = {}
         if self.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL:
             chosen["rewrites"] = False
         if self.use_deterministic_compute:
             chosen["compile"] = "now"
         return chosen
-
-    def _threads(self) -> dict[str, int]:
-        """Return the number of threads as an option of `sardonyx.load`, if it takes one."""
-        count = self.intra_op_num_threads
-        if count > 0 and "threads" in inspect.signature(load).parameters:
-            return {"threads": count}
-        return {}
 
 
 class RunOptions(FieldValues):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from sardonyx.api import load
+from sardonyx.backends import processors
 from sardonyx.backends.base import Backend
 from sardonyx.compat.exceptions import (
     EPFail,
@@ -80,6 +82,8 @@ def load_model(
     """Return the loaded model; faults raise the errors that onnxruntime raises."""
     _forget_repeated_names(found.proto.graph, keeps="buckets" in extra)
     chosen = options.load_options() | dict(extra)
+    if options.intra_op_num_threads > 0 and "threads" not in extra:
+        backend = _limited(backend, options.intra_op_num_threads)
     try:
         model: Model = load(cast("Any", found), backend=backend, **chosen)
     except (OrtError, InvalidInput):
@@ -92,6 +96,15 @@ def load_model(
             _check_alike(name, model.params[name], new)
             model.params[name] = new.copy()
     return model
+
+
+def _limited(backend: Backend, threads: int) -> Backend:
+    """Return the backend with so many threads; the same if that is no limit."""
+    if threads < processors.available():
+        # Calls on GPUs and TPUs have no threads of a CPU.
+        with suppress(InvalidInput):
+            return backend.with_threads(threads)
+    return backend
 
 
 # -- reading --------------------------------------------------------------------------------------

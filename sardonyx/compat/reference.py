@@ -12,10 +12,10 @@ import onnx
 from sardonyx.api import load
 from sardonyx.backends.base import Backend
 from sardonyx.compat.exceptions import RefusedCall, WrongType
-from sardonyx.compat.feeds import fresh
 from sardonyx.compat.reference_ops import classes_of, ops_for
 from sardonyx.compat.reference_protos import Parts
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.calls.results import fresh
 from sardonyx.graph.model.model import Model
 
 # Levels of `verbose` from which on nodes, and their results, are printed.
@@ -129,7 +129,7 @@ class ReferenceEvaluator:
         return self._computed(model, names, feeds)
 
     def _computed(self, model: Model, names: list[str], feeds: Mapping[str, Any]) -> list[Any]:
-        return fresh(model.run(names, feeds), feeds)
+        return list(map(fresh, model.run(names, feeds)))
 
     def _feeds(self, model: Model, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Return those of the feeds that the model takes."""

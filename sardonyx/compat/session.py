@@ -25,7 +25,7 @@ from sardonyx.compat.exceptions import (
     named_as_onnxruntimes,
     refused,
 )
-from sardonyx.compat.feeds import Feeds, as_bytes, checked_names, fresh
+from sardonyx.compat.feeds import Feeds, as_bytes, checked_names
 from sardonyx.compat.nodes import Interface, ModelMetadata, NodeArg
 from sardonyx.compat.options import RunOptions, SessionOptions
 from sardonyx.compat.preparing import load_model, read
@@ -33,6 +33,7 @@ from sardonyx.compat.profiling import Profiler
 from sardonyx.compat.providers import NO_FALLBACK_ENTRY, Placement, place
 from sardonyx.compat.values import OrtValue
 from sardonyx.errors import InvalidInput
+from sardonyx.graph.calls.results import fresh
 from sardonyx.graph.model.interface import CallOptions
 from sardonyx.graph.model.model import Model
 from sardonyx.stopping import Stopped, stop_if_asked, stoppable
@@ -189,7 +190,7 @@ class InferenceSession:
         feeds = self._feeds.checked(input_feed)
         names = checked_names(output_names, self._output_names)
         outputs = self._outputs(names, feeds, run_options, to_numpy=True)
-        return [as_bytes(value) for value in fresh(outputs, feeds)]
+        return [as_bytes(fresh(value)) for value in outputs]
 
     def run_async(
         self,
@@ -220,7 +221,7 @@ class InferenceSession:
         feeds = self._feeds.checked(input_dict_ort_values)
         names = checked_names(output_names, self._output_names)
         outputs = self._outputs(names, feeds, run_options, to_numpy=True)
-        return [OrtValue._of(value) for value in fresh(outputs, feeds)]
+        return [OrtValue._of(fresh(value)) for value in outputs]
 
     def io_binding(self) -> IOBinding:
         """Return inputs and outputs to bind to memory."""

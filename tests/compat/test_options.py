@@ -19,6 +19,7 @@ from onnx import numpy_helper
 import sardonyx
 import sardonyx.compat
 import sardonyx.types
+from sardonyx.backends import processors
 
 from sardonyx.compat.capi.onnxruntime_pybind11_state import Fail, ModelLoadCanceled, NotImplemented  # noqa: A004  # fmt: skip  # isort: skip
 from sardonyx.compat import environment
@@ -351,10 +352,19 @@ def test_functions_of_the_module() -> None:
     assert sardonyx.compat.get_device() in (onnxruntime.get_device(), "GPU", "TPU")
 
 
-def test_the_number_of_threads_is_handed_on() -> None:
-    """To `sardonyx.load`, if it takes one."""
+@pytest.mark.skipif(processors.available() < 2, reason="one processor needs no limit")
+@pytest.mark.parametrize("provider", ["JaxExecutionProvider", "NumpyExecutionProvider"])
+def test_one_thread_is_one_thread(provider: str) -> None:
     options = SessionOptions()
-    options.intra_op_num_threads = 2
-    threads = options._threads()
-    assert threads in ({}, {"threads": 2})
-    assert session(sardonyx.compat, sess_options=options).run(["y"], FEEDS)[0].shape == X.shape
+    options.intra_op_num_threads = 1
+    limited = session(sardonyx.compat, sess_options=options, providers=[provider])
+    assert limited._model._backend is not limited._backend
+    assert limited.run(["y"], FEEDS)[0].shape == X.shape
+
+
+def test_more_threads_than_processors_are_no_limit() -> None:
+    options = SessionOptions()
+    options.intra_op_num_threads = processors.available()
+    unlimited = session(sardonyx.compat, sess_options=options)
+    assert unlimited._model._backend is unlimited._backend
+    assert unlimited.run(["y"], FEEDS)[0].shape == X.shape
