@@ -89,9 +89,17 @@ def test_a_gpu_is_looked_for_in_both_libraries(machine: Any) -> None:
 def test_there_is_one_backend_per_device() -> None:
     cpu = jax.devices("cpu")[0]
     assert find("numpy") is find("numpy", "cpu") is HOST
-    assert find("jax") is find("jax") is not find("jax", "cpu")
-    assert find("jax", "cpu") is find("jax", "cpu:0") is find("jax", cpu) is find(None, cpu)
-    assert find("jax", "cpu").device == cpu  # type: ignore[attr-defined]
+    assert find("jax") is find("jax")
+    assert find("jax", "cpu") is find("jax", "cpu:0")
+    assert find("jax", cpu) is find(None, cpu)
+    assert find("jax", cpu).device == cpu  # type: ignore[attr-defined]
+
+
+def test_the_only_cpu_needs_no_name() -> None:
+    """A device that is named makes calls copy the arrays of NumPy."""
+    is_alone = jax.devices() == jax.devices("cpu")[:1]
+    assert (find("jax", "cpu") is find("jax")) == is_alone
+    assert find("jax", "cpu").takes_numpy == is_alone
 
 
 def test_an_array_knows_its_backend() -> None:

@@ -21,7 +21,7 @@ def has_accelerator() -> bool:
 
 
 def device_for(kind: str | None, index: int | None) -> jax.Device | None:
-    """Return the device of a kind with an index; None leaves the choice to JAX."""
+    """Return the device of a kind with an index; None is JAX's own choice."""
     processes.fork().refuse()
     if kind is None:
         return None
@@ -36,7 +36,9 @@ def device_for(kind: str | None, index: int | None) -> jax.Device | None:
         raise BackendUnavailable(
             f"JAX finds no {kind}:{index}; this machine has {len(devices)}, counted from 0"
         )
-    return devices[index or 0]
+    chosen = devices[index or 0]
+    # Where JAX has a single CPU, naming it changes nothing, and calls would copy NumPy's arrays.
+    return None if chosen.platform == "cpu" and jax.devices() == [chosen] else chosen
 
 
 def device_of(array: Any) -> jax.Device | None:
