@@ -274,14 +274,12 @@ def run_op(
     domain: str = "",
     outputs: int = 1,
     backend: str | Backend | None = None,
-    precision: str = "highest",
     strict: bool | None = None,
     **attributes: Any,
 ) -> Any:
     """Run one operator on arrays of any library, at any opset; None is the newest.
 
     It runs on the library of the first array that is not NumPy's, unless you name a `backend`.
-    `precision` is a word of `load`.
 
     >>> import numpy as np, sardonyx
     >>> sardonyx.run_op("Softmax", np.zeros((1, 2), np.float32), axis=-1, opset=13)
@@ -289,7 +287,6 @@ def run_op(
     """
     check_text(op_type=op_type, domain=domain)
     check_level(strict)
-    level = precision_level(precision)
     check_count(outputs, f"An operator has 1 to {MOST_OUTPUTS:,} outputs", MOST_OUTPUTS)
     version = (newest_version(domain) or 1) if opset is None else opset
     check_count(version, "An opset is a number from 1 on")
@@ -303,8 +300,6 @@ def run_op(
     if backend is None:
         backend = find("numpy") if foreign is None else backend_of(foreign)
     chosen = backend if isinstance(backend, Backend) else find(backend)
-    if level != "highest":
-        chosen = chosen.with_precision(level)
     return Model(source, chosen, Options(strict is not False))(*inputs_present)
 
 

@@ -231,6 +231,20 @@ def test_buckets() -> None:
     assert {f"layer.{i}/softmax" for i in range(2)} <= profile.seconds_by_node.keys()
 
 
+def test_buckets_with_steps_on_the_host() -> None:
+    text = """<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 3]>
+    g (float[n, 2] X) => (string[n] label, float[n, 2] scores) {
+      label, scores = ai.onnx.ml.LinearClassifier<coefficients = [1.0, 2.0, -1.0, 0.5],
+        intercepts = [0.0, 0.0], classlabels_strings = ["ham", "spam"]>(X)
+    }"""
+    classifier = sardonyx.load(
+        onnx.parser.parse_model(text), backend="jax", buckets={"n": [16]}, compile="now"
+    )
+    profile = classifier.profile(np.ones((5, 2), np.float32))
+    assert [segment.tier for segment in profile.segments] == ["compiled", "host"]
+    assert classifier(np.ones((5, 2), np.float32))[0].tolist() == ["ham"] * 5
+
+
 def test_equal_layers_of_long_programs() -> None:
     """Their segments share an executable, whose names are those of the first."""
     nodes, previous = [], "x"

@@ -42,6 +42,7 @@ class Turning(JaxBackend):
 
     _capability = HOPPER
     fuses = False
+    packs_matrices = False
     shapes: list[tuple[int, ...]]
 
     def compile(self, replay: Any, arguments: Any, **options: Any) -> Any:

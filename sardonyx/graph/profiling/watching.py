@@ -229,7 +229,7 @@ class _Followed:
     """A stage of a recording, as the call that prepares follows it."""
 
     def __init__(self, stage: Stage, watch: Watch) -> None:
-        self._stage, self._watch = stage, watch
+        self._stage, self._watch, self.segment = stage, watch, stage.segment
         self.draws, self.outputs = stage.draws, stage.outputs
         self.reads, self.measures = stage.reads, stage.measures
         self.arrays_of_outputs = stage.arrays_of_outputs
