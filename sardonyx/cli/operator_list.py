@@ -151,8 +151,8 @@ def _found(name: str) -> tuple[str, str]:
     ):
         raise InvalidInput(f"The operator {name!r} of com.microsoft is left out: {reason}.")
     close = [by_title[low] for low in get_close_matches(wanted, by_title, 3)]
-    advice = f"did you mean {' or '.join(close)}" if close else "`sardonyx ops` lists all"
-    raise InvalidInput(f"There is no operator '{printable(name, 80)}': {advice}.")
+    advice = f"did you mean {' or '.join(close)}?" if close else "`sardonyx ops` lists all."
+    raise InvalidInput(f"There is no operator '{printable(name, 80)}': {advice}")
 
 
 def _title(domain: str, name: str) -> str:
