@@ -85,7 +85,10 @@ class CallableModel(NotAnArray):
         if options.captured is not None:
             return self._called_capturing(options.captured, inputs, named_inputs, options)
         run_call = self._run_call_for(inputs, named_inputs)
-        values = _as_wanted(run_call, inputs, named_inputs, options, self._output_names)
+        if options is PLAIN:  # As in most calls, of which a small model takes a few microseconds.
+            values = run_call(inputs, named_inputs, options)
+        else:
+            values = _as_wanted(run_call, inputs, named_inputs, options, self._output_names)
         return values[0] if len(values) == 1 else self._results(*values)
 
     async def async_call(self, /, *inputs: Any, **named_inputs: Any) -> Any:
@@ -167,7 +170,6 @@ class CallableModel(NotAnArray):
             return list(_as_wanted(computed, (), feeds, options, names))
         names = tuple(chosen_outputs(output_names, self._output_names))
         run_call = self._run_call_for((), feeds)
-        # Most calls come here, and a small model takes a few microseconds.
         if options is PLAIN and names == self._output_names:
             return list(run_call((), feeds, options, to_numpy=True))
 
