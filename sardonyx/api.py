@@ -45,7 +45,7 @@ from sardonyx.ops.definition import Op
 from sardonyx.progress import compiling
 
 _LOG = Log("loading")
-# Nobody has so many processors for one call; each number has a thread pool of its own.
+# Nobody has so many processors for one call; each number of threads has a separate pool.
 MOST_THREADS = 1024
 # Of one operator: Split has the most, one for each part.
 MOST_OUTPUTS = 2**16
@@ -156,7 +156,7 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     `limits` bounds the memory and the nodes that a small file may ask for; see `Limits`.
 
     `threads` is the maximum number of CPU threads that work on a call of this model; None leaves
-    it to the libraries, which take all processors. Compiling has threads of its own. On JAX a model
+    it to the libraries, which take all processors. Compiling uses other threads. On JAX a model
     with `threads` has a thread pool of that size, which it shares with others of the same number:
     `threads=1` is one thread. JAX arrays are copied to it and back, so that nothing is donated, and
     inside of a caller's `jit` it has no effect. NumPy's products have one number of threads for the
