@@ -13,23 +13,19 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import parser
 
-import sardonyx
 from sardonyx.backends import find
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.jax.accelerators import cudnn_attention, cudnn_trial
-from sardonyx.backends.jax.accelerators.cudnn_attention import SWITCH, WITHOUT_CUDNN, is_for
-from sardonyx.backends.jax.backend import JaxBackend
-from sardonyx.backends.jax.inside import InsideBackend
+from sardonyx.backends.jax.accelerators import cudnn_attention
+from sardonyx.backends.jax.accelerators.cudnn_attention import WITHOUT_CUDNN, is_for
+from sardonyx.backends.jax.accelerators.cudnn_choice import SWITCH
 from sardonyx.backends.jax.portable import PortableBackend
-from sardonyx.backends.jax.xla_cuda.layouts import capability_of
 from sardonyx.backends.operations.scores import Reach, Scoring
-from sardonyx.errors import BackendUnavailable
 from sardonyx.ops.attention import Attention
 from sardonyx.ops.definition import Outputs
 from sardonyx.ops.microsoft.attention import attended as attended_of_microsoft
 from sardonyx.ops.microsoft.group_query_attention import GroupQueryAttention
+from tests.support.on_hopper import OnHopper
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -201,87 +197,10 @@ def test_sizes_without_a_number_are_left() -> None:
     assert not is_for(*fixed, Scoring(0.25))
 
 
-@pytest.mark.parametrize(
-    ("capability", "runs"),
-    [
-        ("8.0", True),
-        ("9.0", True),
-        ("12.1", True),
-        ("7.5", False),
-        ("gfx90a", False),
-        (None, False),
-    ],
-)
-def test_devices(capability: str, runs: bool) -> None:
-    class Device:
-        platform = "gpu"
-        compute_capability = capability
-
-    device: Any = Device()
-    assert cudnn_attention.runs_on(capability_of(device)) == runs
-    assert not cudnn_attention.runs_on(capability_of(jax.devices("cpu")[0]))
-
-
-# -- the switch -----------------------------------------------------------------------------------
-
-
-def traced(xp: Any) -> str:
-    inputs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays()]
-    return str(jax.make_jaxpr(lambda *x: Attention(xp, *x, outputs=Outputs(1))[0])(*inputs))
-
-
-def is_found() -> bool:
-    """Whether JAX finds cuDNN."""
-    x = jnp.zeros((1, 2, 1, 8), BF16)
-    try:
-        jax.make_jaxpr(lambda x: jax.nn.dot_product_attention(x, x, x, implementation="cudnn"))(x)
-    except RuntimeError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("value", [None, "0", ""])
-def test_nothing_asks_for_it_by_default(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
-    monkeypatch.delenv(SWITCH, raising=False)
-    if value is not None:
-        monkeypatch.setenv(SWITCH, value)
-    assert not any(xp.asks_cudnn for xp in (JaxBackend(), PortableBackend(), InsideBackend()))
-    assert "cudnn" not in JaxBackend().identity
-    assert "dot_product_attention" not in traced(InsideBackend())
-
-
-def test_it_is_for_one_device_of_CUDA(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SWITCH, "1")
-    assert InsideBackend().asks_cudnn
-    # A program for several platforms or a mesh has nobody to compile it anew.
-    assert not PortableBackend().asks_cudnn
-    assert not JaxBackend(jax.devices("cpu")[0]).asks_cudnn
-    assert OnCuda().asks_cudnn
-    assert not OnCuda(jit=False).asks_cudnn
-    assert "cudnn" in OnCuda().identity
-
-
-def test_cuDNN_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SWITCH, "1")
-    if is_found():
-        assert "dot_product_attention_fwd" in traced(InsideBackend())
-    else:
-        with pytest.raises(BackendUnavailable, match=f"{SWITCH}=1 asks for attention by cuDNN"):
-            traced(InsideBackend())
-
-
 # -- programs that XLA refuses --------------------------------------------------------------------
 
 
-class OnCuda(JaxBackend):
-    """A backend on the CPU that takes its device for one of CUDA."""
-
-    @property
-    def asks_cudnn(self) -> bool:
-        return self.compiled and cudnn_attention.is_asked_for()
-
-
-def replayed(xp: OnCuda, *, breaks: str) -> Callable[..., Any]:
+def replayed(xp: OnHopper, *, breaks: str) -> Callable[..., Any]:
     """Steps that double their input, or call what XLA for CPUs does not have."""
 
     def replay(x: Any) -> Any:
@@ -292,9 +211,12 @@ def replayed(xp: OnCuda, *, breaks: str) -> Callable[..., Any]:
     return replay
 
 
-def test_a_program_that_is_refused_is_compiled_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SWITCH, "1")
-    xp, x = OnCuda(), np.arange(4, dtype=np.float32)
+@pytest.mark.parametrize("value", ["", "1"])
+def test_a_program_that_is_refused_is_compiled_without_it(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv(SWITCH, value)
+    xp, x = OnHopper(), np.arange(4, dtype=np.float32)
     spec = Spec(x.shape, x.dtype)
     executable = xp.compile(replayed(xp, breaks="with cuDNN"), [spec])
     assert executable.workaround == WITHOUT_CUDNN
@@ -305,87 +227,6 @@ def test_a_program_that_is_refused_is_compiled_without_it(monkeypatch: pytest.Mo
     assert executable.workaround is None
     with pytest.raises(jax.errors.JaxRuntimeError, match="fmhaSoftmax"):
         xp.compile(replayed(xp, breaks="always"), [spec])
-    monkeypatch.delenv(SWITCH)
+    monkeypatch.setenv(SWITCH, "0")
     with pytest.raises(jax.errors.JaxRuntimeError, match="fmhaSoftmax"):
         xp.compile(replayed(xp, breaks="always"), [spec])
-
-
-# -- the trial ------------------------------------------------------------------------------------
-
-
-def stand_in(q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
-    return cudnn_attention.attended(q, k, v, scoring, "xla")
-
-
-def wrong(q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
-    """One head reads the keys of another, as a kernel might."""
-    return stand_in(q, k[:, ::-1], v[:, ::-1], scoring)
-
-
-def with_nan(q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
-    return stand_in(q, k, v, scoring).at[-1, -1, -1, -1].set(jnp.nan)
-
-
-def failing(q: Any, k: Any, v: Any, scoring: Scoring) -> Any:
-    return jax.ffi.ffi_call("__cudnn$fmhaSoftmax", q)(q)
-
-
-DIFFERED = "attention without cuDNN, whose results differed when it was tried out"
-FAILED = "attention without cuDNN, which failed when it was tried out"
-
-
-@pytest.mark.sampled(12)
-@pytest.mark.parametrize("is_traced", [False, True])
-@pytest.mark.parametrize("reach", [
-    Reach(), Reach(is_causal=True), Reach(lengths=LENGTHS), Reach(True, LENGTHS),
-])  # fmt: skip
-@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BF16], ids=str)
-def test_a_trial_agrees(dtype: Any, reach: Reach, is_traced: bool) -> None:
-    device = jax.devices("cpu")[0]
-    verdicts = []
-
-    def ask(q: Any, k: Any, v: Any) -> Any:
-        scoring = Scoring(0.25, reach=reach)
-        verdicts.append(cudnn_trial.agrees(device, q, k, scoring, stand_in))
-        return q
-
-    given = [x.astype(dtype) for x in arrays()]
-    (jax.jit(ask) if is_traced else ask)(*given)
-    assert verdicts == [True]
-
-
-@pytest.mark.parametrize(
-    ("form", "reason"), [(wrong, DIFFERED), (with_nan, DIFFERED), (failing, FAILED)]
-)
-def test_what_is_wrong_or_fails_in_a_trial_is_not_used(form: Any, reason: str) -> None:
-    q, k, _ = arrays()
-    scoring = Scoring(0.25, reach=Reach())
-    with cudnn_trial.noted() as notes:
-        for _ in range(2):
-            assert not cudnn_trial.agrees(jax.devices("cpu")[0], q, k, scoring, form)
-    assert len(notes) == 2
-    assert notes[0] == notes[1]
-    assert notes[0].startswith(reason)
-
-
-def test_a_trial_of_long_sequences_keeps_the_rest_of_their_blocks() -> None:
-    assert cudnn_trial._shortened((8, 4, 2048, 64)) == (2, 4, 2048, 64)
-    assert cudnn_trial._shortened((1, 4, 32768, 64)) == (1, 4, 1024, 64)
-    assert cudnn_trial._shortened((8, 4, 5000, 64)) == (2, 4, 1928, 64)
-
-
-def test_programs_go_on_without_it_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Distrusting(OnCuda):
-        def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
-            return cudnn_trial.agrees(jax.devices("cpu")[0], q, k, scoring, wrong)
-
-    monkeypatch.setenv(SWITCH, "1")
-    monkeypatch.setattr(Distrusting, "is_only_for_cpus", False)
-    text = """<ir_version: 11, opset_import: ["": 24]>
-        g (float16[3,4,13,16] q, float16[3,2,13,16] k, float16[3,2,13,16] v) => (y)
-        { y = Attention (q, k, v) }"""
-    model = sardonyx.load(parser.parse_model(text), backend=Distrusting(), compile="now")
-    given = [x.astype(np.float16) for x in arrays()]
-    right = sardonyx.run_op("Attention", *given, opset=24, backend="numpy")
-    np.testing.assert_allclose(np.asarray(model(*given)), right, rtol=1e-2, atol=1e-2)
-    assert model.stats().workarounds == {DIFFERED: 1}

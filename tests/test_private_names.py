@@ -32,6 +32,9 @@ PRIVATE = {
         "The folders of headers and the language of CuPy's own kernels, for those in a cache."
     ),
     "cupy._core.get_compute_type": "Whether CuPy was told to multiply in TF32: see CUPY_TF32.",
+    "jax._src.cudnn.fused_attention_stablehlo.check_cudnn_version": (
+        "The version of cuDNN, which JAX itself asks before it calls cuDNN's attention."
+    ),
     "jax._src.xla_bridge.backends_are_initialized": (
         "Whether JAX has started: then memory cannot be configured, and a fork would hang."
     ),

@@ -44,6 +44,13 @@ class CompiledFolder:
     def path(self) -> Path:
         return self.entries.path
 
+    @property
+    def written_for(self) -> str | None:
+        """The identity for which a file was written; None for a folder."""
+        return (
+            None if isinstance(self.entries, PrivateFolder) else self.entries.origin.get(_OPTIONS)
+        )
+
     def libraries(self) -> Mapping[str, str]:
         """The versions of the libraries that record and compile programs for the backend."""
         raise NotImplementedError

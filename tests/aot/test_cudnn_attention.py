@@ -16,7 +16,7 @@ import pytest
 from onnx import parser
 
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.jax.accelerators.cudnn_attention import SWITCH
+from sardonyx.backends.jax.accelerators.cudnn_choice import SWITCH
 from sardonyx.targets.jobs import LOADED, PURE, FunctionJob, ModelJob
 from sardonyx.targets.names import named
 from sardonyx.targets.records import Compilation
@@ -84,9 +84,45 @@ def test_without_cuDNN_it_is_refused_with_a_sentence(asking: Worker) -> None:
     assert not calls(compiled(asking, softcap))
 
 
-def test_nothing_asks_for_it_by_default(target_worker: Worker) -> None:
-    job = model("bfloat16[1,2,64,64]", "y = Attention (q, k, v)")
-    assert not calls(compiled(target_worker, job))
+# -- by default -----------------------------------------------------------------------------------
+
+
+# 16 MiB of scores, as many as it takes, and fewer.
+LARGE, SMALL = "bfloat16[1,4,1024,64]", "bfloat16[1,4,960,64]"
+
+
+@pytest.mark.parametrize("target", ["h100", "a100"])
+def test_large_attention_goes_to_cuDNN(target_worker: Worker, target: str) -> None:
+    """As `load` on that device decides, with the cuDNN of this machine."""
+    program = compiled(target_worker, model(LARGE, "y = Attention (q, k, v)", target))
+    if program.reason:
+        assert program.reason == "attention without cuDNN, which JAX does not find here"
+        assert not calls(program)
+    else:
+        assert program.reason == ""
+        assert list(calls(program)) == ["__cudnn$fmhaSoftmax"]
+
+
+@pytest.mark.parametrize("shape", [SMALL, "float[1,4,1024,64]", "float16[1,4,1024,32]"])
+def test_other_attention_does_not(target_worker: Worker, shape: str) -> None:
+    program = compiled(target_worker, model(shape, "y = Attention (q, k, v)"))
+    assert (calls(program), program.reason) == ({}, "")
+
+
+def test_functions_of_to_jax_do_not_ask(target_worker: Worker) -> None:
+    program = compiled(target_worker, model(LARGE, "y = Attention (q, k, v)", form=PURE))
+    assert (calls(program), program.reason) == ({}, "")
+
+
+def test_it_can_be_switched_off(target_worker: Worker) -> None:
+    assert target_worker is not None
+    with Worker() as worker, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SWITCH, "0")
+        program = compiled(worker, model(LARGE, "y = Attention (q, k, v)"))
+        assert (calls(program), program.reason) == ({}, "")
+
+
+# -- where it is asked for ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", ["h100", "a100"])

@@ -25,6 +25,7 @@ import sys
 import numpy as np
 import sardonyx
 from sardonyx.backends.cache_file import CacheFile
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.cache import _content_of, _file_of
 from sardonyx.targets.child.backend import TargetBackend
 from sardonyx.targets.names import named
@@ -34,6 +35,9 @@ wanted = []
 
 
 class Hardware(TargetBackend):
+    # By default, attention on CUDA is meant for cuDNN there.
+    asks_cudnn = JaxBackend.asks_cudnn
+
     def _with(self, **choices):
         other = super()._with(**choices)
         other.__class__ = Hardware

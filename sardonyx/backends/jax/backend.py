@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -35,7 +35,7 @@ from sardonyx.backends.jax import (
     onednn,
     processes,
 )
-from sardonyx.backends.jax.accelerators import cudnn_attention, cudnn_trial
+from sardonyx.backends.jax.accelerators import cudnn_attention, cudnn_choice, cudnn_trial
 from sardonyx.backends.jax.cache import ExecutableFolder
 from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.compiling import compiled
@@ -248,24 +248,23 @@ class JaxBackend(JaxOperations):
     ) -> Executable:
         if not self.compiled:
             return Executable(replay)
-        try:
-            with cudnn_trial.noted() as notes:
-                executable = self._compiled(replay, arguments, donated, name)
-            workaround = executable.workaround or next(iter(notes), None)
-            return replace(executable, workaround=workaround)
-        except jax.errors.JaxRuntimeError as error:
-            if not (self.asks_cudnn and cudnn_attention.is_in(self._lowered(replay, arguments))):
-                raise
+        with cudnn_trial.noted() as notes:
             try:
-                plain = cudnn_attention.without_cudnn(replay)
-                executable = self._compiled(plain, arguments, donated, None)
+                executable = self._compiled(replay, arguments, donated, name)
             except jax.errors.JaxRuntimeError:
-                # The first error says what is wrong.
-                raise error from None
-        return replace(executable, workaround=cudnn_attention.WITHOUT_CUDNN)
+                if not (self.asks_cudnn and self._calls_cudnn(replay, arguments)):
+                    raise
+                with suppress(jax.errors.JaxRuntimeError):
+                    plain = cudnn_choice.without_cudnn(replay)
+                    executable = self._compiled(plain, arguments, donated, None)
+                    return replace(executable, workaround=cudnn_attention.WITHOUT_CUDNN)
+                # This error says what is wrong, and not the second one.
+                raise
+        return replace(executable, workaround=executable.workaround or next(iter(notes), None))
 
-    def _lowered(self, replay: Replay, arguments: Sequence[Any]) -> Any:
-        return self._jitted(replay, ()).lower(*map(self._stand_in, arguments))
+    def _calls_cudnn(self, replay: Replay, arguments: Sequence[Any]) -> bool:
+        lowered = self._jitted(replay, ()).lower(*map(self._stand_in, arguments))
+        return cudnn_attention.is_in(lowered)
 
     def _compiled(
         self, replay: Replay, arguments: Sequence[Any], donated: Sequence[int], name: str | None
@@ -316,11 +315,11 @@ class JaxBackend(JaxOperations):
     @property
     def asks_cudnn(self) -> bool:
         """Not without jit, where nothing could take its place if XLA refuses it."""
-        is_asked_for = self.compiled and cudnn_attention.is_asked_for()
-        return is_asked_for and cudnn_attention.runs_on(self._capability)
+        is_chosen = self.compiled and cudnn_choice.is_for_device(self._capability)
+        return is_chosen and cudnn_choice.is_for_cache(self.settings.cache)
 
     def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
-        return cudnn_trial.agrees(self._actual_device, q, k, scoring)
+        return cudnn_trial.is_open() and cudnn_trial.agrees(self._actual_device, q, k, scoring)
 
     @property
     def interprets(self) -> bool:
@@ -405,7 +404,8 @@ class JaxBackend(JaxOperations):
         kernels = f"{onednn.identity()} {threads}" if self.fuses else "none"
         choices = self.precision, self.compiled, self.checked, kernels, self.largest_value
         limit = [] if self.settings.threads is None else [f"threads={threads}"]
-        words = device.platform, device.device_kind, *choices, *["cudnn"] * self.asks_cudnn, *limit
+        cudnn = [cudnn_choice.identity()] if self.asks_cudnn else []
+        words = device.platform, device.device_kind, *choices, *cudnn, *limit
         return " ".join(map(str, words))
 
     def _placed(self, array: Any) -> Any:

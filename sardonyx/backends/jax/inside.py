@@ -12,7 +12,7 @@ from jax import lax
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.jax import shard_map
-from sardonyx.backends.jax.accelerators import cudnn_attention
+from sardonyx.backends.jax.accelerators import cudnn_choice
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.narrow_products import multiplied_narrowly
@@ -58,8 +58,12 @@ class InsideBackend(JaxBackend):
 
     @property
     def asks_cudnn(self) -> bool:
-        """Whatever the device: it is the caller who compiles."""
-        return cudnn_attention.is_asked_for()
+        """Only for callers who say so, whatever the device: it is they who compile.
+
+        Nobody can try it out then, nor compile again without it, and JAX has no forward-mode
+        derivatives of it.
+        """
+        return cudnn_choice.choice() is cudnn_choice.Choice.ALWAYS
 
     def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
         # The device is the caller's choice, later.

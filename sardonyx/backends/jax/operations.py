@@ -13,7 +13,7 @@ from jax import lax
 from jax.experimental.layout import Format, Layout
 
 from sardonyx.backends.jax import casts, indexing, transforms
-from sardonyx.backends.jax.accelerators import attention, cudnn_attention, softmax
+from sardonyx.backends.jax.accelerators import attention, cudnn_attention, cudnn_choice, softmax
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
 from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution, of_product
@@ -42,7 +42,7 @@ class JaxOperations(OnDevice):
 
     @property
     def asks_cudnn(self) -> bool:
-        """Whether attention on CUDA goes to cuDNN where that computes it."""
+        """Whether attention on CUDA goes to cuDNN, if that computes it and is chosen for it."""
         return False
 
     @property
@@ -93,7 +93,7 @@ class JaxOperations(OnDevice):
         on_gpu = partial(attention.attended, scoring=scoring, precision=precision)
         forms = {"cpu": general, "tpu": on_tpu}
         is_for_cudnn = self.asks_cudnn and cudnn_attention.is_for(q, k, v, scoring)
-        if is_for_cudnn and self.trusts_cudnn(q, k, scoring):
+        if is_for_cudnn and cudnn_choice.is_for_sizes(q, k) and self.trusts_cudnn(q, k, scoring):
             forms["cuda"] = partial(cudnn_attention.attended, scoring=scoring)
         return lax.platform_dependent(q, k, v, **forms, default=on_gpu)
 

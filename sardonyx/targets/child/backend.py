@@ -10,6 +10,7 @@ import jax
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Executable, Replay
+from sardonyx.backends.jax.accelerators import cudnn_trial
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.operations.scores import Scoring
@@ -73,7 +74,7 @@ class TargetBackend(JaxBackend):
 
     def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:
         """Nothing can be tried out on a device that is not here."""
-        return True
+        return cudnn_trial.is_open()
 
     def compile(
         self,

@@ -11,6 +11,7 @@ import jax
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
+from sardonyx.backends.jax.accelerators import cudnn_trial
 from sardonyx.backends.jax.backend import EXACT
 from sardonyx.backends.jax.compiling import compiled
 from sardonyx.errors import SardonyxError
@@ -62,10 +63,12 @@ def compilation(
     start = time.perf_counter()
     try:
         jitted = jax.jit(function, donate_argnums=tuple(donated), compiler_options=EXACT)
-        traced = jitted.trace(*arguments)
+        with cudnn_trial.noted() as notes:
+            traced = jitted.trace(*arguments)
         # Else JAX lowers for the CPU that this process runs on.
         lowered = traced.lower(lowering_platforms=(target.platform,))
         built, workaround = compiled(lowered, target.platform)
+        workaround = workaround or next(iter(notes), None)
         seconds = time.perf_counter() - start
         if keep is not None:
             keep(built, lowered)

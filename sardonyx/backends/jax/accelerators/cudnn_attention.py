@@ -1,28 +1,21 @@
-"""Attention of cuDNN, which holds no scores in memory, for programs on CUDA that ask for it."""
+"""Attention of cuDNN, which holds no scores in memory, for programs on CUDA."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import wraps
 from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
+from sardonyx.backends.jax.accelerators.cudnn_choice import SWITCH
 from sardonyx.backends.jax.accelerators.scores import without_nan
 from sardonyx.backends.operations.scores import Scoring
 from sardonyx.errors import BackendUnavailable
 
-# Nothing asks for cuDNN unless this is "1": docs/gpu.md says why.
-SWITCH = "SARDONYX_CUDNN_ATTENTION"
 WITHOUT_CUDNN = "compiled without cuDNN's attention, which was refused"
 
 # What cuDNN computes on all GPUs since Ampere; later ones have more.
-LEAST_CAPABILITY = (8, 0)
 LARGEST_SIZE = 128
 SIZES = 8
 # Without lengths, its gradients of some versions are NaN beside a last block of fewer keys.
@@ -31,18 +24,6 @@ WHOLE_BLOCK = 128
 _CALLS = "__cudnn$fmha"
 
 Implementation: TypeAlias = Literal["cudnn", "xla"]
-
-_is_avoided: ContextVar[bool] = ContextVar("is_avoided", default=False)
-
-
-def is_asked_for() -> bool:
-    """Whether programs that are traced now shall call cuDNN."""
-    return os.environ.get(SWITCH) == "1" and not _is_avoided.get()
-
-
-def runs_on(capability: tuple[int, int] | None) -> bool:
-    """Whether cuDNN has attention for GPUs of this compute capability; None is another device."""
-    return capability is not None and capability >= LEAST_CAPABILITY
 
 
 def is_for(q: Any, k: Any, v: Any, scoring: Scoring) -> bool:
@@ -108,23 +89,3 @@ def attended(
 def is_in(lowered: Any) -> bool:
     """Whether a lowered program calls cuDNN's attention."""
     return _CALLS in lowered.as_text()
-
-
-def without_cudnn(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function as one that asks for no attention by cuDNN while it is traced."""
-
-    @wraps(function)
-    def plain(*arrays: Any) -> Any:
-        with _avoided():
-            return function(*arrays)
-
-    return plain
-
-
-@contextmanager
-def _avoided() -> Iterator[None]:
-    token = _is_avoided.set(True)
-    try:
-        yield
-    finally:
-        _is_avoided.reset(token)

@@ -13,15 +13,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sardonyx.backends.jax.accelerators import cudnn_attention
+from sardonyx.backends.jax.accelerators import cudnn_attention, cudnn_choice
 from sardonyx.backends.jax.accelerators.attention import attended
+from sardonyx.backends.jax.accelerators.cudnn_attention import WHOLE_BLOCK
+from sardonyx.backends.jax.accelerators.cudnn_choice import Choice
 from sardonyx.backends.operations.scores import Mask, Reach, Scoring, Tile
 from sardonyx.errors import SardonyxError
 from sardonyx.printable import printable
 
-# Two samples can have different lengths; longer sequences are tried by the rest of a block.
+# Two samples can have different lengths.
 MOST_SAMPLES = 2
-MOST_LENGTH = 2048
+# A trial takes a second or more, so few lengths are tried: a power of two of whole blocks, and of
+# the block after them nothing, the half or a part that stands for all others.
+MOST_BLOCKS = 8
+RESTS = (0, WHOLE_BLOCK // 2)
+OTHER_REST = 37
 # How far results near 1 may be apart: several times the distance of such numbers.
 TOLERANCES = {"float16": 5e-3, "bfloat16": 4e-2}
 
@@ -46,7 +52,7 @@ class _Attention:
 
 @contextmanager
 def noted() -> Iterator[list[str]]:
-    """Collect why attention of programs that are traced meanwhile does not go to cuDNN."""
+    """Collect why attention of programs that are compiled meanwhile does not go to cuDNN."""
     notes: list[str] = []
     token = _notes.set(notes)
     try:
@@ -55,14 +61,25 @@ def noted() -> Iterator[list[str]]:
         _notes.reset(token)
 
 
+def is_open() -> bool:
+    """Whether the program that is traced now may use the cuDNN that JAX finds.
+
+    By default not outside of `noted`: a caller's transformation traces the program then, may
+    differentiate it, and compiles it itself.
+    """
+    if _notes.get() is None and cudnn_choice.choice() is not Choice.ALWAYS:
+        return False
+    return _is_fine(cudnn_choice.reason_against(cudnn_choice.version()))
+
+
 def agrees(
     device: jax.Device, q: Any, k: Any, scoring: Scoring, form: Form = cudnn_attention.attended
 ) -> bool:
     """Whether cuDNN computes such an attention on the device, with the usual results."""
     reach: Any = scoring.reach
     attention = _Attention(
-        _shortened(q.shape),
-        _shortened(k.shape),
+        _tried(q.shape),
+        _tried(k.shape),
         q.dtype.name,
         scoring.scale,
         reach.is_causal,
@@ -71,28 +88,37 @@ def agrees(
     with _lock:
         if (key := (device, attention, form)) not in _verdicts:
             _verdicts[key] = _reason_against(device, attention, form)
-        reason = _verdicts[key]
+        return _is_fine(_verdicts[key])
+
+
+def _is_fine(reason: str | None) -> bool:
     notes = _notes.get()
     if reason is not None and notes is not None:
         notes.append(reason)
     return reason is None
 
 
-def _shortened(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _tried(shape: tuple[int, ...]) -> tuple[int, ...]:
     samples, heads, length, size = shape
-    if length > MOST_LENGTH:
-        length = MOST_LENGTH // 2 + length % (MOST_LENGTH // 2)
-    return min(samples, MOST_SAMPLES), heads, length, size
+    return min(samples, MOST_SAMPLES), heads, _tried_length(length), size
+
+
+def _tried_length(length: int) -> int:
+    blocks, rest = divmod(length, WHOLE_BLOCK)
+    if blocks:
+        blocks = min(1 << (blocks - 1).bit_length(), MOST_BLOCKS)
+    return blocks * WHOLE_BLOCK + (rest if rest in RESTS else OTHER_REST)
 
 
 def _reason_against(device: jax.Device, attention: _Attention, form: Form) -> str | None:
-    # A program may be traced meanwhile, of which this is no part.
-    with jax.ensure_compile_time_eval(), jax.default_device(device):
+    with jax.default_device(device):
         try:
-            difference = float(jax.jit(partial(_difference, attention, form))())
-        except SardonyxError:
-            raise
+            # A program may be traced meanwhile, of which this is no part: it is another one.
+            compiled = jax.jit(partial(_difference, attention, form)).lower().compile()
+            difference = float(compiled())
         except Exception as error:  # Whatever cuDNN and XLA raise.
+            if isinstance(error, SardonyxError) and cudnn_choice.choice() is Choice.ALWAYS:
+                raise
             words = printable(f"{type(error).__name__}: {error}", 200)
             return f"attention without cuDNN, which failed when it was tried out ({words})"
     if difference <= TOLERANCES[attention.dtype]:
