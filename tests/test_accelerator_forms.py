@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from jax import export
 
 from sardonyx.backends.jax.accelerators import long_attention
 from sardonyx.backends.jax.accelerators.attention import attended, attended_on_tpu, is_supported
@@ -171,14 +173,15 @@ def test_an_infinite_score_makes_its_row_nan(form: Any) -> None:
     check(form, given, scoring_with(jnp.asarray(bias), 0.3), right)
 
 
-def test_a_guard_is_for_weights_and_not_for_values_that_are_nan() -> None:
+@pytest.mark.parametrize("form", [attended, attended_on_tpu])
+def test_a_guard_is_for_weights_and_not_for_values_that_are_nan(form: Any) -> None:
     given = arrays("float32")
     given[0][1, 2, 7] = np.nan
     given[2][0, :, 3] = np.nan
     right = expected(given)
     right[1, 2, 7] = 0.0
     assert np.isnan(right[0]).all()
-    check(attended, given, scoring_with(None, 0.3, is_guarded=True), right)
+    check(form, given, scoring_with(None, 0.3, is_guarded=True), right)
 
 
 @FORM
@@ -194,17 +197,131 @@ def test_a_bias_that_forbids_all_keys(form: Any, is_guarded: bool) -> None:
     check(form, given, scoring, right)
 
 
-@FORM
-@pytest.mark.parametrize("sees_some", [False, True])
-def test_a_query_whose_scores_are_all_minus_infinity(form: Any, sees_some: bool) -> None:
-    """XLA for TPUs has no test for that in its kernel: docs/precision.md says so."""
-    given = [np.abs(x) for x in arrays("float32")]
+def without_scores(dtype: str, number: float) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return arrays whose fourth query has no score above minus infinity, and the right values."""
+    given = [np.abs(x) for x in arrays(dtype)]
     given[1] = -given[1]
     right = expected(given)
-    given[0][:, :, 3] = np.inf
-    right[:, :, 3] = np.nan if form is attended_on_tpu else 0.0
+    given[0][:, :, 3] = number
+    given[1][..., 0] = np.minimum(given[1][..., 0], -1e-2)
+    right = expected([np.where(np.arange(QUERIES)[:, None] == 3, 0, given[0]), *given[1:]])
+    if np.isfinite(number):
+        # Their products leave the range of float32.
+        given[1][..., 0] = -number
+        given[0][:, :, :3, 0] = given[0][:, :, 4:, 0] = 0
+        right = expected([np.where(np.arange(QUERIES)[:, None] == 3, 0, given[0]), *given[1:]])
+    right[:, :, 3] = 0.0
+    return given, right
+
+
+@FORM
+@pytest.mark.parametrize("sees_some", [False, True])
+@pytest.mark.parametrize("number", [np.inf, 1e25])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_query_whose_scores_are_all_minus_infinity(
+    form: Any, sees_some: bool, number: float, dtype: str
+) -> None:
+    given, right = without_scores(dtype, number)
     scoring = Scoring(0.3, mask=lambda tile: Mask(None, tile.keys >= 0), sees_some=sees_some)
     check(form, given, scoring, right)
+    check(form, given, Scoring(0.3), right)
+
+
+@FORM
+def test_such_a_query_beside_one_without_a_key_and_one_that_is_nan(form: Any) -> None:
+    given, right = without_scores("float32", np.inf)
+    given[0][1, 2, 7] = np.nan
+    right[1, 2, 7] = np.nan
+    allowed = np.arange(QUERIES)[:, None] != 5
+    right[:, :, 5] = 0.0
+    scoring = Scoring(0.3, mask=lambda tile: Mask(None, tile.cut(jnp.asarray(allowed))))
+    check(form, given, scoring, right)
+
+
+@FORM
+@pytest.mark.parametrize("queries", [1, QUERIES])
+def test_nan_stays_where_a_query_without_scores_shall_not_be_zeros(form: Any, queries: int) -> None:
+    given, _ = without_scores("float32", np.inf)
+    given[0] = given[0][:, :, 3 : 3 + queries]
+    for scoring, is_nan in ((scoring_with(None, 0.3), True), (Scoring(0.3), False)):
+        y = form(*map(jnp.asarray, given), scoring, "highest")
+        assert bool(jnp.isnan(y[:, :, 0]).all()) == is_nan
+        assert bool((y[:, :, 0] == 0).all()) != is_nan
+
+
+def test_a_single_query_without_scores() -> None:
+    for number in (np.inf, 1e25):
+        given, right = without_scores("float32", number)
+        given[0], right = given[0][:, :, 3:4], right[:, :, 3:4]
+        y = attended_on_tpu(*map(jnp.asarray, given), Scoring(0.3), "highest")
+        np.testing.assert_array_equal(y, right)
+
+
+OTHERS = np.asarray([row for row in range(QUERIES) if row != 3])
+TRANSFORMED: dict[str, Callable[[Any], Any]] = {
+    "grad": lambda f: jax.grad(f, argnums=(0, 1, 2)),
+    "grad of checkpoint": lambda f: jax.grad(jax.checkpoint(f), argnums=(0, 1, 2)),
+    "linearize": lambda f: (
+        lambda *x: jax.linear_transpose(jax.linearize(f, *x)[1], *x)(jnp.float32(1))
+    ),
+    "jacfwd": lambda f: jax.jacfwd(f, argnums=(0, 1, 2)),
+    "vmap of grad": lambda f: (
+        lambda *x: jax.tree.map(
+            lambda y: y[0], jax.vmap(jax.grad(f, (0, 1, 2)))(*(jnp.stack([y, y]) for y in x))
+        )
+    ),
+    "grad of vmap": lambda f: jax.grad(lambda *x: jax.vmap(f)(*(y[None] for y in x))[0], (0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMED.values(), ids=TRANSFORMED)
+def test_derivatives_beside_a_query_whose_scores_overflow(transform: Any) -> None:
+    """It has none of its own, and the other queries have those that they have without it."""
+    given = [jnp.asarray(x) for x in without_scores("float32", 1e25)[0]]
+    small = (slice(0, 1), slice(0, 2)), (slice(0, 1), slice(0, 1)), (slice(0, 1), slice(0, 1))
+    given = [x[cut] for x, cut in zip(given, small, strict=True)]
+
+    def total(form: Any, rows: Any, *x: Any) -> Any:
+        return jnp.sum(form(x[0][:, :, rows], *x[1:], Scoring(0.3), "highest") ** 2)
+
+    found = transform(partial(total, attended_on_tpu, jnp.arange(QUERIES)))(*given)
+    right = jax.grad(partial(total, attended, OTHERS), (0, 1, 2))(*given)
+    for a, b in zip(found, right, strict=True):
+        # Along the first axis of queries the keys are so large that sums cancel to anything.
+        np.testing.assert_allclose(a[..., 1:], b[..., 1:], rtol=2e-5, atol=1e-6)
+
+
+def test_second_derivatives_beside_a_query_whose_scores_overflow() -> None:
+    q, k, v = (jnp.asarray(x) for x in without_scores("float32", 1e25)[0])
+
+    def slope(form: Any, rows: Any, v: Any) -> Any:
+        def total(q: Any) -> Any:
+            return jnp.sum(form(q[:, :, rows], k, v, Scoring(0.3), "highest") ** 2)
+
+        return jax.grad(total)(q)[..., 1:]
+
+    every = jnp.arange(QUERIES)
+    _, found = jax.jvp(partial(slope, attended_on_tpu, every), (v,), (v,))
+    _, right = jax.jvp(partial(slope, attended, OTHERS), (v,), (v,))
+    np.testing.assert_allclose(found, right, rtol=2e-4, atol=2e-5)
+
+
+def test_the_search_for_such_queries_stays_a_branch_under_vmap() -> None:
+    """Where each sample had its own condition, all of them would search."""
+    given = [jnp.stack([jnp.asarray(x)] * 2) for x in arrays("float32")]
+    mapped = jax.vmap(jax.vmap(lambda *x: attended_on_tpu(*x, Scoring(0.3), "highest")))
+    jaxpr = jax.make_jaxpr(mapped)(*(x[None] for x in given))
+    (branch,) = [each for each in jaxpr.eqns if each.primitive.name == "cond"]
+    assert branch.invars[0].aval.shape == ()
+
+
+def test_one_sample_without_scores_among_those_of_vmap() -> None:
+    given, right = without_scores("float32", np.inf)
+    usual = arrays("float32")
+    both = [jnp.stack([jnp.asarray(a), jnp.asarray(b)]) for a, b in zip(usual, given, strict=True)]
+    y = jax.jit(jax.vmap(lambda *x: attended_on_tpu(*x, Scoring(0.3), "highest")))(*both)
+    np.testing.assert_allclose(y[0], expected(usual), rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(y[1], right, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.slow
@@ -303,3 +420,14 @@ def test_a_tile_of_a_block_is_that_part_of_all_scores() -> None:
     jax.effects_barrier()
     assert {row for row, _ in seen} == {0, 5, 8}
     assert all(same for _, same in seen)
+
+
+def test_sizes_that_stay_open() -> None:
+    given, right = without_scores("float32", np.inf)
+    batch, queries, keys = export.symbolic_shape("batch, queries, keys")
+    shapes = (HEADS, queries, SIZE), (SHARED, keys, SIZE), (SHARED, keys, VALUES)
+    specs = [jax.ShapeDtypeStruct((batch, *shape), jnp.float32) for shape in shapes]
+    for form in (attended, attended_on_tpu):
+        function = jax.jit(lambda *x, form=form: form(*x, Scoring(0.3), "highest"))
+        exported = export.export(function)(*specs)
+        np.testing.assert_allclose(exported.call(*given), right, rtol=2e-6, atol=2e-6)

@@ -23,6 +23,7 @@ _CALLS: Mapping[str, str] = {
     "closed_call": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
 }
 
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
 from sardonyx.backends.jax.accelerators.long_attention import attended_in_blocks
+from sardonyx.backends.jax.accelerators.plain_softmax import (
+    is_lost_by,
+    lost_rows,
+    plainly_mixed,
+    with_zeros,
+)
 from sardonyx.backends.jax.accelerators.scores import (
     Products,
     all_scores,
@@ -22,7 +29,7 @@ from sardonyx.backends.jax.accelerators.scores import (
     without_nan,
 )
 from sardonyx.backends.jax.accelerators.softmax import below_top
-from sardonyx.backends.operations.scores import Scoring
+from sardonyx.backends.operations.scores import Mask, Scoring
 
 # Bytes of scores in float32 from which they are computed block by block.
 LARGEST_SCORES = 2**29
@@ -39,8 +46,11 @@ def is_long(q: Any, k: Any) -> bool:
     """Whether the scores of all queries and keys are too many for memory.
 
     Those of a few queries, as in a step of a decoder, take less than the keys themselves. Blocks of
-    keys would save nothing there, and move the keys between devices that divide them.
+    keys would save nothing there, and move the keys between devices that divide them. Sizes that
+    `jax.export` leaves open count as small.
     """
+    if not all(isinstance(size, int) for size in (*q.shape, *k.shape)):
+        return False
     scores: int = 4 * math.prod(q.shape[:3]) * k.shape[2]
     keys: int = k.size * k.dtype.itemsize
     return scores >= LARGEST_SCORES and scores > keys
@@ -54,21 +64,43 @@ def attended_on_tpu(q: Any, k: Any, v: Any, scoring: Scoring, precision: str | N
     """
     if scoring.sink is not None or q.dtype == jnp.float16 or is_long(q, k):
         return attended(q, k, v, scoring, precision)
-    products, mask = Products(precision), mask_of(scoring, all_scores(q, k))
-    scores = masked(capped(products.scores(scaled(q, scoring.scale), k), scoring), mask)
-    if mask.allowed is None or scoring.sees_some:
-        return without_nan(_plainly_mixed(scores, v, products), scoring)
+    products, is_lost = Products(precision), is_lost_by(scoring)
+    mix = partial(plainly_mixed, products, is_lost)
+    mask, factor = mask_of(scoring, all_scores(q, k)), scaled(q, scoring.scale)
+    scores = masked(capped(products.scores(factor, k), scoring), mask)
+    if is_lost is None:
+        return mix(scores, v)
+    if q.shape[2] == 1:
+        # No kernel serves a single query, and its greatest score is at hand.
+        return with_zeros(mix(scores, v), is_lost(_top(scores)))
     # The compiler knows no guard between the products, so queries without a key get some before.
+    sees_any = None if scoring.sees_some else _sees_any(mask)
+    if sees_any is not None:
+        scores = jnp.where(sees_any, scores, jnp.zeros_like(scores))
+    y = mix(scores, v)
+    constants = lax.stop_gradient((factor, k))
+
+    def find() -> Any:
+        """The kernel keeps its scores to itself, so they are computed once more."""
+        scores = capped(products.scores(*constants), scoring)
+        mask = lax.stop_gradient(mask_of(scoring, all_scores(q, k)))
+        return is_lost(_top(masked(scores, mask)))
+
+    lost = lost_rows(y, find)
+    return with_zeros(y, lost if sees_any is None else lost | ~sees_any)
+
+
+def _sees_any(mask: Mask) -> Any:
+    """Return whether the mask leaves each query a key; None if it has no say in that."""
     allowed: Any = mask.allowed
-    sees_any = jnp.any(allowed, axis=-1, keepdims=True)
-    y = _plainly_mixed(jnp.where(sees_any, scores, jnp.zeros_like(scores)), v, products)
-    return jnp.where(sees_any, y, jnp.zeros_like(y))
+    bias: Any = mask.bias
+    if allowed is None and bias is not None:
+        allowed = bias != -jnp.inf
+    return None if allowed is None else jnp.any(allowed, axis=-1, keepdims=True)
 
 
-def _plainly_mixed(scores: Any, v: Any, products: Products) -> Any:
-    e = jnp.exp(scores - lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True)))
-    weights = e / jnp.sum(e, axis=-1, keepdims=True)
-    return products.mixed(weights, v).astype(v.dtype)
+def _top(scores: Any) -> Any:
+    return lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
 
 
 def attended(q: Any, k: Any, v: Any, scoring: Scoring, precision: str | None) -> Any:
