@@ -16,9 +16,10 @@ from onnx import helper, numpy_helper, parser
 from sardonyx.backends.executable import Spec
 from sardonyx.targets.jobs import FunctionJob, ModelJob
 from sardonyx.targets.names import named
+from tests.aot import encoder_layer
 
 HIGHEST = jax.lax.Precision.HIGHEST
-WEIGHTS = frozenset({"weight", "bias", "scale", "codes", "zero"})
+WEIGHTS = frozenset({"weight", "bias", "scale", "codes", "zero", *encoder_layer.WEIGHTS})
 DTYPES = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 SHORT_DTYPES = {"int8": np.int8, "float8e4m3fn": ml_dtypes.float8_e4m3fn}
 
@@ -191,5 +192,6 @@ PATTERNS = tuple(
         ("MatMul with int8", _INTEGERS, INTEGERS, product_with_integers),
         ("MatMul of float8", _FLOAT8, FLOAT8, product_of_float8),
         ("Gather and RMSNormalization", _TABLE, LOOKUP, looked_up),
+        ("layer of BERT", encoder_layer.SHAPES, encoder_layer.NODES, encoder_layer.by_hand),
     )
 )

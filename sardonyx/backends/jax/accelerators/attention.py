@@ -78,13 +78,15 @@ def attended_on_tpu(q: Any, k: Any, v: Any, scoring: Scoring, precision: str | N
     if sees_any is not None:
         scores = jnp.where(sees_any, scores, jnp.zeros_like(scores))
     y = mix(scores, v)
-    constants = lax.stop_gradient((factor, k))
+    # The kernel reads scaled queries from memory; beside a mask they are never stored.
+    is_masked = mask.bias is not None or mask.allowed is not None
+    again, keys = lax.stop_gradient((q if is_masked else factor, k))
 
     def find() -> Any:
         """The kernel keeps its scores to itself, so they are computed once more."""
-        scores = capped(products.scores(*constants), scoring)
-        mask = lax.stop_gradient(mask_of(scoring, all_scores(q, k)))
-        return is_lost(_top(masked(scores, mask)))
+        factor = scaled(again, scoring.scale) if is_masked else again
+        scores = capped(products.scores(factor, keys), scoring)
+        return is_lost(_top(masked(scores, lax.stop_gradient(mask_of(scoring, all_scores(q, k))))))
 
     lost = lost_rows(y, find)
     return with_zeros(y, lost if sees_any is None else lost | ~sees_any)
