@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax import export
 
-from sardonyx.backends.jax.accelerators import long_attention
+from sardonyx.backends.jax.accelerators import attention, long_attention
 from sardonyx.backends.jax.accelerators.attention import attended, attended_on_tpu, is_supported
 from sardonyx.backends.jax.accelerators.long_attention import attended_in_blocks, block_sizes
 from sardonyx.backends.jax.accelerators.scores import Products
@@ -22,6 +22,7 @@ from sardonyx.backends.operations.scores import Mask, Scoring, Tile, scoring_wit
 
 pytestmark = pytest.mark.sampled(3)
 
+KERNEL_KEYS = 6
 BATCH, HEADS, SHARED, QUERIES, KEYS, SIZE, VALUES = 2, 4, 2, 13, 17, 8, 6
 DTYPES = {
     "float32": (np.dtype(np.float32), 2e-6),
@@ -34,7 +35,19 @@ def in_blocks(q: Any, k: Any, v: Any, scoring: Scoring, precision: str | None) -
     return attended_in_blocks(q, k, v, scoring, Products(precision))
 
 
-FORMS = {"gpu": attended, "tpu": attended_on_tpu, "blocks": in_blocks}
+def beyond_a_block(q: Any, k: Any, v: Any, scoring: Scoring, precision: str | None) -> Any:
+    """For TPUs, where the compiler's kernel takes one block of keys after another."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "KERNEL_KEYS", KERNEL_KEYS)
+        return attended_on_tpu(q, k, v, scoring, precision)
+
+
+FORMS = {
+    "gpu": attended,
+    "tpu": attended_on_tpu,
+    "tpu, many keys": beyond_a_block,
+    "blocks": in_blocks,
+}
 FORM = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 DTYPE = pytest.mark.parametrize("dtype", DTYPES)
 
@@ -247,6 +260,38 @@ def test_nan_stays_where_a_query_without_scores_shall_not_be_zeros(form: Any, qu
         y = form(*map(jnp.asarray, given), scoring, "highest")
         assert bool(jnp.isnan(y[:, :, 0]).all()) == is_nan
         assert bool((y[:, :, 0] == 0).all()) != is_nan
+
+
+def as_the_kernel_does(scores: Any, v: Any) -> Any:
+    """Mix values as the compiled kernel of libtpu 0.0.52 does, block by block of its keys."""
+    v = jnp.repeat(v, HEADS // SHARED, axis=1)
+    top = jnp.full((*scores.shape[:3], 1), -jnp.inf, jnp.float32)
+    total, y = jnp.zeros_like(top), jnp.zeros((*scores.shape[:3], v.shape[3]), jnp.float32)
+    for begin in range(0, scores.shape[3], KERNEL_KEYS):
+        block = scores[..., begin : begin + KERNEL_KEYS]
+        above = jnp.maximum(top, jnp.max(block, axis=-1, keepdims=True))
+        rest = jnp.exp(jnp.where(top == above, 0.0, top - above)) * total
+        e = jnp.exp(block - above)
+        top, total = above, rest + jnp.sum(e, axis=-1, keepdims=True)
+        y = (rest * y + e @ v[:, :, begin : begin + KERNEL_KEYS]) / total
+    return y
+
+
+@pytest.mark.parametrize("kind", ["allowed", "bias", "guarded"])
+def test_a_mask_that_hides_the_first_block_of_the_kernel(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "plainly_mixed", lambda _, __, *x: as_the_kernel_does(*x))
+    given = arrays("float32")
+    allowed = np.arange(KEYS) > np.arange(QUERIES)[:, None] + 5
+    right = expected(given, allowed=allowed)
+    bias = jnp.where(allowed, 0.0, -jnp.inf).astype(jnp.float32)[None, None]
+    if kind == "allowed":
+        scoring = Scoring(0.3, mask=lambda tile: Mask(None, tile.keys > tile.queries + 5))
+    else:
+        scoring = scoring_with(bias, 0.3, is_guarded=kind == "guarded")
+        right = np.where(allowed.any(-1, keepdims=True) | (kind == "guarded"), right, np.nan)
+    check(beyond_a_block, given, scoring, right)
 
 
 def test_a_single_query_without_scores() -> None:

@@ -83,6 +83,19 @@ def test_attention_with_a_bias(target_worker: Worker, target: str, name: str) ->
     assert facts.accessed <= AT_MOST * of_jax.accessed
 
 
+@pytest.mark.parametrize("name", ["biased", "attention_of_exporters"])
+def test_a_mask_over_several_blocks_of_the_kernel_keeps_it(
+    target_worker: Worker, name: str
+) -> None:
+    bias, q = Spec((1, 1, 1, 2048), F32), Spec((1, 12, 2048, 64), F32)
+    facts = compiled(target_worker, "v5e", getattr(functions, name), q, q, q, bias)
+    of_jax = Spec((1, 2048, 12, 64), F32)
+    inputs = of_jax, of_jax, of_jax, bias
+    by_hand = compiled(target_worker, "v5e", functions.attention_of_jax, *inputs)
+    assert facts.custom_calls["tpu_custom_call"] == 1
+    assert facts.accessed <= AT_MOST * by_hand.accessed
+
+
 @TARGET
 def test_gradients_compile(target_worker: Worker, target: str) -> None:
     compiled(target_worker, target, functions.gradients, *[Spec((1, 2, 128, 64), BF16)] * 3)

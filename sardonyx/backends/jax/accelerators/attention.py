@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from jax import lax
 
 from sardonyx.backends.jax.accelerators.long_attention import attended_in_blocks
 from sardonyx.backends.jax.accelerators.plain_softmax import (
+    IsLost,
     is_lost_by,
     lost_rows,
     plainly_mixed,
@@ -33,6 +35,8 @@ from sardonyx.backends.operations.scores import Mask, Scoring
 
 # Bytes of scores in float32 from which they are computed block by block.
 LARGEST_SCORES = 2**29
+# Keys of a block of XLA:TPU's kernel for scores in float32 (libtpu 0.0.52).
+KERNEL_KEYS = 1024
 
 
 def is_supported(*arrays: Any) -> bool:
@@ -68,6 +72,8 @@ def attended_on_tpu(q: Any, k: Any, v: Any, scoring: Scoring, precision: str | N
     mix = partial(plainly_mixed, products, is_lost)
     mask, factor = mask_of(scoring, all_scores(q, k)), scaled(q, scoring.scale)
     scores = masked(capped(products.scores(factor, k), scoring), mask)
+    if _may_hide_a_block(scoring, mask, k):
+        return _without_hidden_blocks(scores, is_lost, lambda scores: mix(scores, v))
     if is_lost is None:
         return mix(scores, v)
     if q.shape[2] == 1:
@@ -90,6 +96,31 @@ def attended_on_tpu(q: Any, k: Any, v: Any, scoring: Scoring, precision: str | N
 
     lost = lost_rows(y, find)
     return with_zeros(y, lost if sees_any is None else lost | ~sees_any)
+
+
+def _may_hide_a_block(scoring: Scoring, mask: Mask, k: Any) -> bool:
+    """Whether a mask may hide all keys of the kernel's first block from a query that sees others.
+
+    The kernel subtracts the maximum so far, which is minus infinity then.
+    """
+    is_masked = mask.bias is not None or mask.allowed is not None
+    hides_ends_only = scoring.sees_some or scoring.reach is not None
+    in_float32 = bool(k.dtype == jnp.float32)
+    return in_float32 and is_masked and not hides_ends_only and _exceeds(k.shape[2], KERNEL_KEYS)
+
+
+def _exceeds(size: Any, limit: int) -> bool:
+    """Whether a size is larger; what `jax.export` leaves open may be."""
+    return not isinstance(size, int) or size > limit
+
+
+def _without_hidden_blocks(scores: Any, is_lost: IsLost | None, mix: Callable[[Any], Any]) -> Any:
+    """Mix with scores that are finite where the mask hides keys; they still get no weight."""
+    top = _top(scores)
+    y = mix(jnp.maximum(scores, jnp.finfo(scores.dtype).min))
+    if is_lost is None:
+        return jnp.where(top == -jnp.inf, jnp.nan * y, y)
+    return with_zeros(y, is_lost(top))
 
 
 def _sees_any(mask: Mask) -> Any:
