@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -142,14 +143,13 @@ def NonMaxSuppression(
     least = _number(xp, score_threshold, "score_threshold", None)
     edges = _edges(xp, boxes, center_point_box)
     selected = [np.zeros((0, 3), np.int64)]
-    for batch, group in np.ndindex(*scores.shape[:2] if limit > 0 else (0,) * 2):
-        confident = _by_score(xp, scores[batch, group, :], least)
-        arranged = xp.take(edges[batch, ...], confident, axis=1)
-        places = _selected(xp, arranged, limit, threshold)
-        chosen = xp.fetch(xp.take(confident, xp.put(places), axis=0))
-        triples = np.empty((len(chosen), 3), np.int64)
-        triples[:, 0], triples[:, 1], triples[:, 2] = batch, group, chosen
-        selected.append(triples)
+    for batch in range(batches if limit > 0 else 0):
+        confident = [_by_score(xp, scores[batch, i, :], least) for i in range(scores.shape[1])]
+        chosen = _selected_of_classes(xp, edges[batch, ...], confident, limit, threshold)
+        for group, places in enumerate(chosen):
+            triples = np.empty((len(places), 3), np.int64)
+            triples[:, 0], triples[:, 1], triples[:, 2] = batch, group, places
+            selected.append(triples)
     return xp.put(np.concatenate(selected))
 
 
@@ -191,12 +191,52 @@ def _by_score(xp: Backend, scores: Array, least: float | None) -> Array:
 # Number of boxes that are compared with each other at once; fewer if few are wanted.
 BLOCK = 256
 FEWEST_OF_BLOCK = 64
+# Number of boxes up to which all are compared once for all classes, if that is less work. What is
+# known of more would not stay in the cache.
+MOST_SHARED = 128
+
+
+def _block_for(limit: int) -> int:
+    return min(BLOCK, max(2 * limit, FEWEST_OF_BLOCK))
+
+
+def _selected_of_classes(
+    xp: Backend, edges: Array, confident: Sequence[Array], limit: int, threshold: float
+) -> list[Host]:
+    """Return the boxes that each class keeps of its confident ones, which are best first."""
+    count, block = edges.shape[1], _block_for(limit)
+    compared = sum(min(places.size, block) ** 2 for places in confident)
+    if count <= MOST_SHARED and compared > count**2:
+        # Boxes overlap the same in all classes. Rows that are contiguous take a fifth of the time.
+        rows = xp.stack([edges[i, :] for i in range(edges.shape[0])])
+        overlap = xp.fetch(_overlaps(xp, rows, rows, threshold))
+        return [_selected_in_order(xp.fetch(each), overlap, limit) for each in confident]
+    chosen = []
+    for places in confident:
+        kept = _selected(xp, xp.take(edges, places, axis=1), limit, threshold)
+        chosen.append(xp.fetch(xp.take(places, xp.put(kept), axis=0)))
+    return chosen
+
+
+def _selected_in_order(order: Host, overlap: Host, limit: int) -> Host:
+    """Return the first `limit` boxes in an order that overlap no earlier result."""
+    packed = np.packbits(overlap, axis=1, bitorder="little")
+    rows, width = packed.tobytes(), packed.shape[1]
+    selected: list[int] = []
+    taken = 0
+    for place in order.tolist():
+        if taken >> place & 1:
+            continue
+        selected.append(place)
+        if len(selected) == limit:
+            break
+        taken |= int.from_bytes(rows[place * width : (place + 1) * width], "little")
+    return np.asarray(selected, np.int64)
 
 
 def _selected(xp: Backend, edges: Array, limit: int, threshold: float) -> Host:
     """Return the first `limit` boxes that overlap no box selected before them too much."""
-    count = edges.shape[1]
-    size = min(BLOCK, max(2 * limit, FEWEST_OF_BLOCK))
+    count, size = edges.shape[1], _block_for(limit)
     selected: list[int] = []
     for start in range(0, count, size):
         block = edges[:, start : min(start + size, count)]
