@@ -129,6 +129,14 @@ def _one_in(item: pytest.Item) -> int | None:
     return one_in if hasattr(item, "callspec") else 1
 
 
+@pytest.fixture
+def compiles_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA compiles small segments too, which would otherwise run as calls of NumPy."""
+    from sardonyx.backends.jax import backend  # noqa: PLC0415  (JAX may be absent)
+
+    monkeypatch.setattr(backend, "XLA_CALL", -1e6)
+
+
 @pytest.fixture(scope="session")
 def target_worker() -> Iterator[Worker]:
     """A process that compiles for TPUs and GPUs that are not here, for tests marked `aot`."""

@@ -19,6 +19,8 @@ from tests.test_buckets import GRAPHS, model, normal
 
 PATIENCE = 120.0
 
+pytestmark = pytest.mark.usefixtures("compiles_all")
+
 
 def loaded(body: str) -> Model:
     """Return a model whose bucket of 64 is compiled, and everything else that was to be."""

@@ -215,14 +215,17 @@ def test_a_compile_that_a_call_waits_for(log: Records) -> None:
     assert compiled.seconds > 0
 
 
-def test_a_background_compile_takes_over(log: Records) -> None:
+@pytest.mark.parametrize(
+    ("x", "done"), [(X, "Wrote out"), (np.ones((20_000, 3), np.float32), "Compiled")]
+)
+def test_a_background_compile_takes_over(log: Records, x: Any, done: str) -> None:
     loaded = sardonyx.load(product(), backend="jax", compile="background")
-    loaded(X)
+    loaded(x)
     assert "run one by one until they are compiled" in " ".join(log.texts("compiling"))
-    loaded(X)
+    loaded(x)
     log.one("compiling", "Compiles that wait for the background")
-    wait_for(lambda: loaded.stats().compiles)
-    wait_for(lambda: "in the background; calls run them now" in " ".join(log.texts("compiling")))
+    wait_for(lambda: f"{done} 1 step" in " ".join(log.texts("compiling")))
+    assert "in the background; calls run them now" in " ".join(log.texts("compiling"))
 
 
 def test_a_long_compile_is_a_warning(log: Records, monkeypatch: pytest.MonkeyPatch) -> None:

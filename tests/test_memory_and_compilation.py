@@ -156,7 +156,7 @@ def test_equal_segments_are_compiled_once() -> None:
     ]
     outputs = ["y", value("more", None, onnx.TensorProto.INT64)]
     proto = model(nodes, ["x"], outputs, [weight("axis", np.array([0], np.int64))])
-    loaded = sardonyx.load(proto, backend="jax")
+    loaded = sardonyx.load(proto, backend="jax", compile="now")
     for _ in range(2):
         loaded(np.ones(4, np.float32))
         loaded(jnp.ones(4))
@@ -169,7 +169,7 @@ def test_equal_segments_are_compiled_once() -> None:
 
 @pytest.mark.parametrize("background", [False, True])
 def test_compiling_ahead(background: bool) -> None:
-    loaded = sardonyx.load(OF_WEIGHT, backend="jax")
+    loaded = sardonyx.load(OF_WEIGHT, backend="jax", compile="now")
     signatures = [{"x": (rows, 4, 6)} for rows in (1, 2, 3)]
     futures = loaded.compile(*signatures, background=background)
     assert [future.result(60).title.count("float32") > 0 for future in futures] == [True] * 3

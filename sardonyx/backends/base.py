@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sardonyx.backends.captures import Captures
-from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
+from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec, WrittenOut
 from sardonyx.backends.folder import Folder
 from sardonyx.backends.operations import Operations
 from sardonyx.backends.padding.protocols import Padding
@@ -261,6 +261,15 @@ class Backend(Operations):
         """What `compile` returns, if the cache in a folder has it."""
         return None
 
+    def written_out(
+        self, replay: Replay, specs: Sequence[Spec], inputs: int, results: Sequence[Spec]
+    ) -> WrittenOut | None:
+        """Return a program as calls of NumPy, if these take less time than a compiled program.
+
+        The first arrays that `replay` takes after the backend are the inputs.
+        """
+        return None
+
     @property
     def interprets(self) -> bool:
         """Whether another library can run programs step by step, until they are compiled."""
@@ -280,8 +289,7 @@ class Backend(Operations):
         """Whether programs read NumPy arrays in place; then results of host steps stay there."""
         return False
 
-    @property
-    def watches_values(self) -> bool:
+    def watches(self) -> bool:
         """Whether a setting of the library lets compiled programs look for bad values."""
         return False
 

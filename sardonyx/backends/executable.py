@@ -48,6 +48,22 @@ class Executable:
     # The names of the steps in that listing, if this process compiled it. Equal segments share an
     # executable, which has the names of the first of them.
     scopes: tuple[str, ...] | None = None
+    # From the arguments that are the same at most calls to the function of the inputs alone, if it
+    # runs on NumPy, without the backend's library.
+    on_numpy: Callable[[Sequence[Any]], Replay] | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WrittenOut:
+    """A small program as calls of NumPy."""
+
+    # From weights and constants to what `run` takes between the two.
+    ahead: Callable[..., Sequence[Any]]
+    # Takes a function that says whether another one must run, that one, which runs too after an
+    # error, and the inputs.
+    run: Callable[..., Sequence[Any]]
+    # The estimated microseconds of `run`.
+    price: float
 
 
 class FirstTier(Protocol):

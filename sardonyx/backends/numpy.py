@@ -280,6 +280,12 @@ class NumpyBackend(NumpyLike):
         counts[-1:] = keys.size - starts[-1:]
         return order.take(starts), self.ranks(order, is_new), counts
 
+    def below_top(self, x: Any, top: Any) -> Any:
+        return x - top  # Nothing joins it with a product.
+
+    def nonzero_total(self, total: Any) -> Any:
+        return total + (total == 0)
+
     def erf(self, x: Any) -> Any:
         if is_low_precision(x.dtype):
             return super().erf(x.astype(np.float32)).astype(x.dtype)  # type: ignore[attr-defined]

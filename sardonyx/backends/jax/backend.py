@@ -21,7 +21,7 @@ from sardonyx.backends import blas_threads
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.dlpack import on_host
-from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
+from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec, WrittenOut
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
 from sardonyx.backends.jax import (
@@ -53,6 +53,7 @@ from sardonyx.backends.operations.products import Link, PackedProduct, ProductCh
 from sardonyx.backends.operations.scores import Scoring
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.stopwatch import OpTimes
+from sardonyx.backends.written_out.program import written_out
 from sardonyx.errors import InvalidInput
 
 _WITHOUT_X64 = {
@@ -65,8 +66,9 @@ _WITHOUT_X64 = {
 # Each value has the dtype of the graph: XLA would drop casts to narrow dtypes and back.
 EXACT = {"xla_allow_excess_precision": False}
 
-# Settings of JAX with which programs look for bad values, or do not compile.
-_WATCHING = ("jax_debug_nans", "jax_debug_infs", "jax_disable_jit")
+# Microseconds of a call of a program on the CPU, of each array of NumPy that it takes, and of each
+# result as one.
+XLA_CALL, XLA_INPUT, XLA_RESULT = 7.0, 1.0, 3.0
 
 # Seconds of a compilation that leaves so much freed memory that giving it back pays.
 LONG_COMPILE = 0.5
@@ -326,6 +328,14 @@ class JaxBackend(JaxOperations):
         is_exact = self.precision != "bfloat16" and not self.checked
         return self.compiled and is_exact and self.reason_to_wait is None
 
+    def written_out(
+        self, replay: Replay, specs: Sequence[Spec], inputs: int, results: Sequence[Spec]
+    ) -> WrittenOut | None:
+        if not self.reads_host_memory or self.watches():
+            return None
+        limit = XLA_CALL + XLA_INPUT * inputs + XLA_RESULT * len(results)
+        return written_out(replay, specs, inputs, results, limit)
+
     @cached_property
     def reason_to_wait(self) -> str | None:
         return first_tier.reason_to_wait(self._actual_device)
@@ -333,9 +343,10 @@ class JaxBackend(JaxOperations):
     def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
         return first_tier.first_tier(self, self._actual_device, is_overtaken)
 
-    @property
-    def watches_values(self) -> bool:
-        return any(getattr(jax.config, name) for name in _WATCHING)
+    def watches(self) -> bool:
+        # Small models ask at each call.
+        config: Any = jax.config
+        return bool(config.jax_debug_nans or config.jax_debug_infs or config.jax_disable_jit)
 
     def is_here(self, array: Any) -> bool:
         return not isinstance(array, jax.Array) or array.sharding.device_set == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,8 @@ _LOG = Log("buckets")
 MOST_KINDS = 256
 # After this many calls that could not be traced none is padded any more.
 MOST_FAILURES = 2
+# Calls with so many times the elements of one that NumPy computes are tried without a bucket, too.
+GROWTH_ON_NUMPY = 2
 # Maximum number of calls that use a program as soon as it is compiled.
 MOST_WAITING = 256
 
@@ -48,6 +51,8 @@ class _Learned:
     rest: tuple[int, ...] = ()
     # The last call that was not padded: its shapes, and its recording.
     before: tuple[Shapes, Recording] | None = None
+    # The most elements of the inputs of a call that NumPy computes, without a program of XLA.
+    most_on_numpy: int = 0
     # While a program for such calls is compiled in the background: the calls that can use it then.
     waiting: list[tuple[Publish, Shapes, Weights]] = field(default_factory=list)
     # The last recording that was compiled in the background, and the version of its weights.
@@ -67,6 +72,15 @@ class _Learned:
         if recording is None or version != weights.static_version:
             return None
         return recording.resized(shapes)
+
+    def is_small(self, shapes: Shapes) -> bool:
+        """Whether NumPy probably computes such a call: then there is nothing to share."""
+        return _elements(shapes) <= GROWTH_ON_NUMPY * self.most_on_numpy
+
+    def note_before(self) -> None:
+        """Learn from the last call whether NumPy computes such calls."""
+        if self.before is not None and self.before[1].can_be_on_numpy():
+            self.most_on_numpy = max(self.most_on_numpy, _elements(self.before[0]))
 
     def fits(self, shapes: Shapes) -> bool:
         """Whether the sizes of a call depend on one another as those of earlier calls did."""
@@ -146,6 +160,9 @@ class AutomaticCalls:
         is_to_pad = learned.changing.note(shapes, shapes_before, results)
         if not is_to_pad or learned.refusal is not None:
             return None
+        learned.note_before()
+        if learned.is_small(shapes):
+            return None
         if not learned.fits(shapes):
             lesson = learned.changing.learned(self._infos, shapes, waits=waits)
             if lesson is None:
@@ -155,6 +172,10 @@ class AutomaticCalls:
             learned.pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
             learned.rest = learned.pattern.rest(shapes)
         return learned.calls
+
+
+def _elements(shapes: Shapes) -> int:
+    return sum(math.prod(shape) for shape in shapes)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

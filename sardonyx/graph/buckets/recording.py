@@ -186,6 +186,9 @@ class PaddedRecording(Recording):
         if formulas is not None:
             self.family.learn([tuple(array.shape) for array in self.signature.arrays], formulas)
 
+    def run_on_numpy(self, inputs: Sequence[Any], weights: Weights) -> None:
+        """Leave all calls to `run`, which may pad them."""
+
     def run(self, inputs: Sequence[Any], weights: Weights, new_key: NewKey) -> Sequence[Any] | None:
         detour = self.detour
         if detour is None:
@@ -212,7 +215,7 @@ class PaddedRecording(Recording):
         self, inputs: Sequence[Any], weights: Weights, new_key: NewKey
     ) -> Sequence[Any] | None:
         # What lies in the padding may be NaN without harm, but would be reported.
-        is_watched = self.compiler.backend.watches_values
+        is_watched = self.compiler.backend.watches()
         plan = None if is_watched else self.plan(inputs, weights)
         if plan is None:
             return Recording.run(self, inputs, weights, new_key)

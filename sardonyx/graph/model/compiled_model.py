@@ -104,6 +104,7 @@ class CompiledModel(LoadedModel):
             compiles=self._compiles,
             shared=0,
             compile_seconds=self._seconds,
+            written_out=0,
             interpreted=0,
             uninterpreted={},
             unfused={},

@@ -138,8 +138,10 @@ class Form:
         arrays = arguments if entry.importers is None else self._imported(arguments, entry)
         passed = arrays if entry.is_flat else leaves(arrays)
         try:
-            with self.backend.scope():
-                outputs = entry.recording.run(passed, weights, partial(self.key, options))
+            outputs = entry.recording.run_on_numpy(passed, weights)
+            if outputs is None:
+                with self.backend.scope():
+                    outputs = entry.recording.run(passed, weights, partial(self.key, options))
             if outputs is None:
                 outputs = self._first_run(Call(entry, arrays, options, weights))
         except Exception as error:
@@ -232,6 +234,10 @@ class Form:
     def _imported(self, arguments: list[Any], entry: Entry) -> list[Any]:
         if entry.importers is None:
             return arguments
+        if entry.is_flat and entry.to_numpy and self.backend.takes_numpy:
+            # What reads NumPy's arrays only checks them, or copies them there.
+            pairs = zip(arguments, entry.importers, strict=True)
+            return [a if convert is None else convert(a) for a, convert in pairs]
         converts = iter(entry.importers)
 
         def imported(array: Any) -> Any:
@@ -397,6 +403,7 @@ class Form:
                 execute=execute,
                 rewrites=self.source.rewrites,
                 donated=registers_of(call.options.donated, self._infos, arrays),
+                from_numpy=recording.from_numpy,
                 inputs=[
                     i.name for i, v in zip(self._infos, arrays, strict=True) for _ in leaves(v)
                 ],

@@ -208,6 +208,7 @@ class Model(OnnxModel):
             compiles=shared.compiler.compiles,
             shared=shared.compiler.shared,
             compile_seconds=shared.compiler.seconds,
+            written_out=shared.compiler.written_out,
             interpreted=shared.compiler.interpreted,
             uninterpreted=dict(shared.compiler.uninterpreted),
             unfused=dict(shared.compiler.unfused),

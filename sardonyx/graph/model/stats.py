@@ -27,6 +27,8 @@ class Stats:
     compiles: int
     shared: int
     compile_seconds: float
+    # Segments so small that they run as calls of NumPy, where XLA would take longer.
+    written_out: int
     # Runs of segments step by step, before they were compiled.
     interpreted: int
     # Why segments waited for the compiler in place of that, and how many.

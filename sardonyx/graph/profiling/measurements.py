@@ -33,7 +33,8 @@ class SegmentTime:
     """One segment of a call."""
 
     number: int
-    # How it runs: "compiled", "fused" (CuPy's kernels), "step by step" or "host".
+    # How it runs: "compiled", "fused" (CuPy's kernels), "written out" (calls of NumPy), "step by
+    # step" or "host".
     tier: str
     # How the times of its nodes were found; see `Profile.method`.
     method: str
@@ -113,7 +114,7 @@ class Measurements:
 
     @property
     def tier(self) -> str:
-        """How the segments run: "compiled", "fused", "step by step" or "host"."""
+        """How the segments run: "compiled", "fused", "written out", "step by step" or "host"."""
         return ", ".join(dict.fromkeys(each.tier for each in self.segments)) or "nothing runs"
 
     @property

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay
+from sardonyx.backends.numpy import HOST
 from sardonyx.graph.buckets.plans import PaddedCallPlan
 from sardonyx.graph.buckets.recording import PaddedRecording
 from sardonyx.graph.programs.compiler import NEVER, Compiler
@@ -55,7 +58,7 @@ class WatchedStage:
 
     stage: Stage
     segment: Segment
-    # "compiled", "fused", "step by step" or "host".
+    # "compiled", "fused", "written out", "step by step" or "host".
     tier: str
     label: str
     # What calls run.
@@ -70,7 +73,7 @@ class WatchedStage:
     @property
     def is_whole(self) -> bool:
         """Whether calls run the segment as one piece of compiled code."""
-        return self.tier in ("compiled", "fused")
+        return self.tier in ("compiled", "fused", "written out")
 
     def run_steps(self, backend: Backend, arrays: Sequence[Any]) -> Any:
         """Run the steps one by one, note their times, and return the results."""
@@ -84,6 +87,9 @@ class WatchedStage:
     ) -> Any:
         if self.segment.host:
             return replaying_on_host(timed, backend)(*arrays)
+        if self.stage.is_on_numpy:
+            with HOST.scope():
+                return replay(HOST, *map(np.asarray, arrays))
         if isinstance(self.stage.executable, Interpretation):
             tier = backend.first_tier(lambda: False)
             try:
@@ -150,7 +156,7 @@ class Watch:
         plan = _plan(recording, inputs, weights)
         if plan is None:
             root: Any = _Followed(recording.root, self)
-            found = Recording(self.compiler, False, root).run(inputs, weights, new_key)
+            found = Recording(self.compiler, False, root=root).run(inputs, weights, new_key)
             return found is not None
         assert isinstance(recording, PaddedRecording)
         if plan.program.draws:
@@ -169,6 +175,8 @@ class Watch:
             stage.compile(compiler, weights)
         inputs = [frame[register] for register in segment.inputs]
         function, _ = stage.bind(segment, inputs, compiler, weights)
+        if stage.is_on_numpy:
+            function = _of_inputs(function, len(inputs))
         stage.run(frame, compiler, weights, inline=False)
         compiler.backend.wait([frame[register] for register in segment.results])
         tier, label = _tier(stage, segment, compiler), str(len(self.stages))
@@ -210,6 +218,11 @@ class Watch:
         return run
 
 
+def _of_inputs(function: Replay, count: int) -> Replay:
+    """Return a function that has its weights already as one that takes them after the inputs."""
+    return lambda *arrays: function(*arrays[:count])
+
+
 def _plan(recording: Recording, inputs: Sequence[Any], weights: Weights) -> PaddedCallPlan | None:
     return recording.plan(inputs, weights) if isinstance(recording, PaddedRecording) else None
 
@@ -218,6 +231,8 @@ def _tier(stage: Stage, segment: Segment, compiler: Compiler) -> str:
     """Return how a segment runs."""
     if segment.host:
         return "host"
+    if stage.is_on_numpy:
+        return "written out"
     if isinstance(stage.executable, Interpretation):
         return "step by step"
     if compiler.backend.compiled:
@@ -233,6 +248,11 @@ class _Followed:
         self.draws, self.outputs = stage.draws, stage.outputs
         self.reads, self.measures = stage.reads, stage.measures
         self.arrays_of_outputs = stage.arrays_of_outputs
+
+    @property
+    def is_on_numpy(self) -> bool:
+        """Whether NumPy runs the stage; known once it has run."""
+        return self._stage.is_on_numpy
 
     def next(self, key: tuple[Any, ...]) -> _Followed | None:
         """Return the stage that follows."""

@@ -42,6 +42,8 @@ class CallRecorder:
     execute: bool = field(kw_only=True)
     rewrites: bool = field(kw_only=True)
     donated: Collection[int] = field(default=(), kw_only=True)
+    # Whether the caller passes NumPy's arrays.
+    from_numpy: bool = field(default=False, kw_only=True)
     # The name of the input that each of the call's arrays belongs to.
     inputs: Sequence[str] = field(default=(), kw_only=True)
     registers: Registers = field(default_factory=Registers)
@@ -166,6 +168,7 @@ class CallRecorder:
         # Under a caller's transformation nothing runs ahead of the call.
         is_plain = traced.on_host or self.is_inline
         stage = (plain_stage if is_plain else prepared_stage)(steps, traced, self)
+        stage.from_numpy = self.from_numpy
         if traced.on_host or not self.backend.compiled:
             stage.is_rewritten = list(map(id, steps)) != list(map(id, traced.steps))
         return stage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,6 +19,7 @@ from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.graph.programs.background import in_background
 from sardonyx.graph.programs.interpretation import Interpretation, can_be_interpreted
 from sardonyx.graph.programs.stable_keys import name_of
+from sardonyx.graph.programs.written_segment import WrittenSegment
 from sardonyx.graph.tracing.steps import Segment, key_of, scopes_of
 from sardonyx.logs import Log, postponed
 
@@ -30,6 +32,10 @@ NOW, BACKGROUND, NEVER = MODES = ("now", "background", "never")
 _LOG = Log("compiling")
 # Seconds from which on a compile is worth a cache.
 LONG_COMPILE = 30.0
+
+
+# Segments with more steps, or with a result of more elements, are not written out.
+MOST_STEPS, MOST_ELEMENTS = 64, 2**16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,6 +51,8 @@ class Unit:
     arguments: Sequence[Any]
     results: Sequence[Spec]
     donated: tuple[int, ...]
+    # Whether calls pass NumPy's arrays.
+    from_numpy: bool = False
 
     @property
     def title(self) -> str:
@@ -65,6 +73,8 @@ class Compiler:
     title: str = "graph"
     compiles: int = 0
     shared: int = 0
+    # Segments that run as calls of NumPy.
+    written_out: int = 0
     # Runs of segments that were not compiled yet.
     interpreted: int = 0
     # Why segments waited for the compiler, though calls were to go on, and how many.
@@ -104,6 +114,7 @@ class Compiler:
         key = self._key(unit)
         if key is None:
             return self._function(unit, None)
+        key = key, self._may_write_out(unit)
         with self._lock:
             lock = self._locks.setdefault(key, Lock())
         with postponed(), lock:
@@ -153,7 +164,8 @@ class Compiler:
 
     def _function(self, unit: Unit, key: Any) -> Executable | Interpretation:
         backend = self.backend
-        name = None if key is None or backend.folder is None else name_of(key)
+        # A program of another process serves all calls.
+        name = None if key is None or backend.folder is None else name_of(key[0])
         if not self.interprets_segment(unit.segment):
             if not self._waits and backend.reason_to_wait is not None:
                 self._note_uninterpreted(backend.reason_to_wait)
@@ -165,7 +177,13 @@ class Compiler:
         bare = replace(unit, arguments=[backend.spec(argument) for argument in unit.arguments])
 
         def compiled(is_awaited: bool) -> Executable:
-            executable = self._compiled(bare, name, is_awaited=is_awaited)
+            return kept(self._compiled(bare, name, is_awaited=is_awaited))
+
+        def write_out() -> Executable | None:
+            written = self._written_out(bare, name)
+            return None if written is None else kept(written)
+
+        def kept(executable: Executable) -> Executable:
             if key is not None:
                 self._executables[key] = executable
             return executable
@@ -177,11 +195,34 @@ class Compiler:
             unit.results,
             unit.donated,
             compiled,
+            write_out,
             note_run=self._note_interpreted,
             note_wait=self._note_uninterpreted,
         )
         interpretation.compiles_by_itself = self.mode != NEVER
         return interpretation
+
+    def _written_out(self, unit: Unit, name: str | None) -> Executable | None:
+        """Return the unit as calls of NumPy, if they take less time than a compiled program."""
+        if not self._may_write_out(unit):
+            return None
+        start, inputs = time.perf_counter(), len(unit.segment.inputs)
+        written = self.backend.written_out(unit.replay, unit.arguments, inputs, unit.results)
+        if written is None:
+            return None
+        compiled = partial(self._compiled, unit, name, is_awaited=True)
+        with self._lock:
+            self.written_out += 1
+        self._note_ready("Wrote out", unit, time.perf_counter() - start)
+        return WrittenSegment(written, inputs, self.backend, compiled).executable
+
+    def _may_write_out(self, unit: Unit) -> bool:
+        is_small = len(unit.segment.steps) <= MOST_STEPS and all(
+            math.prod(spec.shape) <= MOST_ELEMENTS
+            for step in unit.segment.steps
+            for spec in step.specs
+        )
+        return is_small and unit.from_numpy and not unit.donated and self.interprets
 
     def _named(self, unit: Unit) -> Replay:
         """Return the unit as a function of arrays that has the name of the graph."""
@@ -211,15 +252,15 @@ class Compiler:
             self.compiles += 1
             self.seconds += time.perf_counter() - start
         if not executable.is_stored:
-            self._note_compiled(unit, time.perf_counter() - start)
+            self._note_ready("Compiled", unit, time.perf_counter() - start)
         return executable
 
-    def _note_compiled(self, unit: Unit, seconds: float) -> None:
+    def _note_ready(self, done: str, unit: Unit, seconds: float) -> None:
         level, advice = INFO, ""
         if seconds > LONG_COMPILE:
             level, advice = WARNING, "; load(cache=...) saves it for other processes"
         is_waiting = not in_background()
         place = "while the caller waited" if is_waiting else "in the background; calls run them now"
-        text, words = "Compiled %s of %s in %.2f s %s%s.", (unit.title, self.title, seconds)
+        text, words = "%s %s of %s in %.2f s %s%s.", (done, unit.title, self.title, seconds)
         steps = len(unit.segment.steps)
         _LOG.log(level, text, *words, place, advice, seconds=seconds, steps=steps)

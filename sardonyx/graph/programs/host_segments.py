@@ -8,10 +8,32 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.executable import Replay
+from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.numpy import HOST
+from sardonyx.backends.written_out.program import written_out
+from sardonyx.graph.programs.written_segment import WrittenSegment
 from sardonyx.graph.tracing.host_results import apart, uploaded
 from sardonyx.graph.tracing.steps import Segment
+
+# What longer segments would save is little beside their time.
+MOST_MICROSECONDS = 500.0
+
+
+def executable_on_host(
+    segment: Segment, backend: Backend, inputs: Sequence[Spec], arrays: Sequence[Any]
+) -> Executable:
+    """Return the function that runs a segment's steps on NumPy, for arrays like these."""
+    plain = Executable(replaying_on_host(segment, backend))
+    if not backend.reads_host_memory:
+        return plain
+    fixed = arrays[len(segment.inputs) :]
+    specs = [*inputs, *(HOST.spec(array) for array in fixed)]
+    written = written_out(
+        segment.replay, specs, len(inputs), (), MOST_MICROSECONDS, takes_steps=True
+    )
+    if written is None:
+        return plain
+    return WrittenSegment(written, len(inputs), HOST, lambda: plain).executable
 
 
 def replaying_on_host(segment: Segment, backend: Backend) -> Replay:

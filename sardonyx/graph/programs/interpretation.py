@@ -39,6 +39,7 @@ class Interpretation:
         results: Sequence[Spec],
         donated: Sequence[int],
         compile_segment: Callable[[bool], Executable],
+        write_out: Callable[[], Executable | None],
         *,
         note_run: Callable[[], None],
         note_wait: Callable[[str], None],
@@ -48,6 +49,7 @@ class Interpretation:
         self._results = list(results)
         self._donated = donated
         self._compile_segment = compile_segment
+        self._write_out = write_out
         self._note_run = note_run
         self._note_wait = note_wait
         # Set when the compiled function is ready, or must be waited for.
@@ -73,10 +75,19 @@ class Interpretation:
         """Return the compiled function; wait for it if need be."""
         with postponed(), self._compiling:
             if self._executable is None:
-                self._executable = self._compile_segment(is_awaited)
+                self._executable = self._write_out() or self._compile_segment(is_awaited)
                 self._close_tier()
             self._is_over.set()
             return self._executable
+
+    @property
+    def is_written_out(self) -> bool:
+        """Whether NumPy computes the segment from now on, which is found out if need be."""
+        with self._compiling:
+            if self._executable is None:
+                self._executable = self._write_out()
+            executable = self._executable
+        return executable is not None and executable.on_numpy is not None
 
     def run(self, *arrays: Any) -> Sequence[Any]:
         """Return the results: of the compiled function, if it is ready."""
@@ -110,7 +121,7 @@ class Interpretation:
         donated = [arrays[i] for i in self._donated]
         # The compiled function refuses a donated array that is passed twice, and other devices.
         is_twice = len(set(map(id, donated))) < len(donated)
-        if is_twice or backend.watches_values or not all(map(backend.is_here, arrays)):
+        if is_twice or backend.watches() or not all(map(backend.is_here, arrays)):
             raise Overtaken
         if self._tier is None:
             # Through a weak reference: a compile that waits for its turn is dropped with its model.

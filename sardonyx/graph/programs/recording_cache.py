@@ -64,6 +64,8 @@ class RecordingCache:
         root = self._read(name)
         if root is None or not self._is_cacheable(recording):
             return False
+        for stage in _all_stages(root):
+            stage.from_numpy = recording.from_numpy
         recording.root = root
         recording.settle()
         _LOG.debug("Cache hit: recording %s of %s, no trace is needed.", *self._words(name))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, TypeAlias
 
+from sardonyx.backends.executable import Replay
 from sardonyx.graph.programs.compiler import Compiler
 from sardonyx.graph.programs.stages import Stage, read_key
 from sardonyx.graph.tracing.steps import Frame, Segment
@@ -23,9 +24,13 @@ class Recording:
 
     compiler: Compiler
     inline: bool
+    # Whether callers pass NumPy's arrays.
+    from_numpy: bool = False
     root: Stage = field(default_factory=Stage)
     # Set if the tree is a single stage on the device, as most are.
     shortcut: Shortcut | None = None
+    # Whether NumPy computed all that the last call needed.
+    may_be_on_numpy: bool = False
     # Held while a call is recorded; calls of the same signature wait for it, and then replay.
     lock: RLock = field(default_factory=RLock)
 
@@ -40,8 +45,39 @@ class Recording:
         version, function, arrays = shortcut.stage.bound
         if version != weights.version:
             function, arrays = shortcut.stage.bind(shortcut.segment, passed, self.compiler, weights)
+            if not self.root.draws:
+                shortcut.note_numpy(len(inputs))
         results = function(*passed, *arrays)
         return results if shortcut.is_plain else shortcut.outputs(inputs, results, weights)
+
+    def run_on_numpy(self, inputs: Sequence[Any], weights: Weights) -> Sequence[Any] | None:
+        """Return the outputs if NumPy computes all of them, without the scope of the backend."""
+        shortcut = self.shortcut
+        if shortcut is None:
+            return self._follow_on_numpy(inputs, weights) if self.may_be_on_numpy else None
+        if shortcut.on_numpy is None:
+            return None
+        version, function = shortcut.on_numpy
+        return function(*inputs) if version == weights.version else None
+
+    def _follow_on_numpy(self, inputs: Sequence[Any], weights: Weights) -> Sequence[Any] | None:
+        frame: Frame = dict(enumerate(inputs))
+        stage = self.root.next(())
+        while stage is not None:
+            stop_if_asked()
+            segment, (version, function, arrays) = stage.segment, stage.bound
+            if segment is not None:
+                if version != weights.version or not stage.is_on_numpy:
+                    # The stages before run again, on arrays that none of them changes.
+                    self.may_be_on_numpy = stage.is_on_numpy
+                    return None
+                results = function(*[frame[register] for register in segment.inputs], *arrays)
+                frame.update(zip(segment.results, results, strict=True))
+            if stage.outputs is not None:
+                return stage.arrays_of_outputs(frame, weights)
+            has_key = stage.reads or stage.measures
+            stage = stage.next(self._key(stage, frame) if has_key else ())
+        return None
 
     def _follow_tree(
         self, inputs: Sequence[Any], weights: Weights, new_key: NewKey
@@ -49,12 +85,15 @@ class Recording:
         root, key = self.root, len(inputs)
         frame: Frame = dict(enumerate(inputs))
         stage = root.next(())
+        is_on_numpy = not root.draws and not self.inline
         while stage is not None:
             stop_if_asked()
             if root.draws and key not in frame:
                 frame[key] = new_key()
             stage.run(frame, self.compiler, weights, inline=self.inline)
+            is_on_numpy &= stage.segment is None or stage.is_on_numpy
             if stage.outputs is not None:
+                self.may_be_on_numpy = is_on_numpy
                 return stage.arrays_of_outputs(frame, weights)
             has_key = stage.reads or stage.measures
             stage = stage.next(self._key(stage, frame) if has_key else ())
@@ -68,6 +107,15 @@ class Recording:
         arrays = (frame[register] for register in stage.reads)
         values = [backend.fetch(a) if backend.owns(a) else a for a in arrays]
         return read_key(values, shapes)
+
+    def can_be_on_numpy(self) -> bool:
+        """Whether NumPy computes such calls, as far as they were recorded."""
+        stages = self.root.following
+        while stages:
+            if not stages[0].can_be_on_numpy:
+                return False
+            stages = stages[0].following
+        return bool(self.root.following)
 
     def output_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the arrays that calls returned, as far as tracing knew them."""
@@ -96,6 +144,14 @@ class Shortcut:
         self.positions = segment.inputs
         # Whether the outputs are the function's results, in the same order.
         self.is_plain = stage.registers == segment.results
+        # A version of the weights, and the function of all inputs for it, if NumPy computes it.
+        self.on_numpy: tuple[int, Replay] | None = None
+
+    def note_numpy(self, inputs: int) -> None:
+        """Let calls run the function as it is, if it is one of NumPy and of all inputs in order."""
+        if self.stage.is_on_numpy and self.is_plain and self.positions == tuple(range(inputs)):
+            version, function, _ = self.stage.bound
+            self.on_numpy = version, function
 
     def outputs(
         self, inputs: Sequence[Any], results: Sequence[Any], weights: Weights

@@ -18,7 +18,7 @@ import numpy as np
 from sardonyx.backends.executable import Costs, Executable, Replay, Spec
 from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.programs.compiler import Compiler, Unit
-from sardonyx.graph.programs.host_segments import replaying_on_host
+from sardonyx.graph.programs.host_segments import executable_on_host
 from sardonyx.graph.programs.interpretation import Interpretation
 from sardonyx.graph.programs.weight_preparation import Binding
 from sardonyx.graph.tracing.steps import Frame, Segment, Step
@@ -44,6 +44,8 @@ class Stage:
     # Of the segment's inputs and results.
     inputs: tuple[Spec, ...] = ()
     results: tuple[Spec, ...] = ()
+    # Whether calls pass NumPy's arrays to the model.
+    from_numpy: bool = False
     # The registers whose values, or shapes, decide which stage follows.
     reads: tuple[int, ...] = ()
     measures: tuple[int, ...] = ()
@@ -99,7 +101,9 @@ class Stage:
         self.begin(inputs, compiler, weights)
         arrays = self.binding.arrays(weights, host=segment.host)
         function = self.function(compiler, [*inputs, *arrays])
-        if self.is_compiled:
+        if isinstance(self.executable, Executable):
+            if self.executable.on_numpy is not None:
+                function, arrays = self.executable.on_numpy(arrays), []
             self.bound = weights.version, function, arrays
         return function, arrays
 
@@ -108,10 +112,12 @@ class Stage:
         segment = self.segment
         if self.executable is None and segment is not None:
             if segment.host:
-                self.executable = Executable(replaying_on_host(segment, compiler.backend))
+                self.executable = executable_on_host(segment, compiler.backend, self.inputs, arrays)
             else:
                 replay, form = self.binding.replaying(segment), self.binding.form(segment)
-                unit = Unit(segment, replay, form, arrays, self.results, self.donated)
+                unit = Unit(
+                    *(segment, replay, form, arrays, self.results, self.donated, self.from_numpy)
+                )
                 self.executable = compiler.compile(unit)
         if isinstance(self.executable, Interpretation):
             self.executable = self.executable.executable or self.executable
@@ -122,6 +128,19 @@ class Stage:
     def is_compiled(self) -> bool:
         """Whether the segment's function stays the same from now on."""
         return isinstance(self.executable, Executable)
+
+    @property
+    def is_on_numpy(self) -> bool:
+        """Whether calls run a function of NumPy, without the backend's library."""
+        executable = self.executable
+        return isinstance(executable, Executable) and executable.on_numpy is not None
+
+    @property
+    def can_be_on_numpy(self) -> bool:
+        """The same of a stage that no call has run twice, whose function is made for that."""
+        if isinstance(self.executable, Interpretation):
+            return self.executable.is_written_out
+        return self.segment is None or self.is_on_numpy
 
     @property
     def costs(self) -> Callable[[], Costs] | None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -52,7 +53,7 @@ class TurnedConvolution:
 
     def run(self, x: Any, packed: Any) -> Any:
         """The convolution; XLA cancels the two transposes of the filters."""
-        if isinstance(x, np.ndarray):
+        if not isinstance(x, jax.Array):
             weight = np.moveaxis(packed, (-2, -1), (1, 0))
             return HOST.convolution(x, weight, **self.layout._asdict())
         weight = jnp.moveaxis(packed, (-2, -1), (1, 0))
@@ -104,7 +105,7 @@ class TurnedMatrix:
         """The product with the last axis of `x`."""
         *sizes, inner = x.shape
         rows = x.reshape(math.prod(sizes), inner)
-        if isinstance(x, np.ndarray):
+        if not isinstance(x, jax.Array):
             y = HOST.matmul(rows, self._columns(packed))
             return y.reshape(*sizes, y.shape[-1])
         y = _by_blocks(rows, packed) if self.is_blocked else product_of_rows(rows, packed)

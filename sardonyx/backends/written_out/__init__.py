@@ -1,0 +1,6 @@
+"""Small programs, written out as one Python function that calls NumPy.
+
+A call of a compiled program takes some microseconds, whatever it computes, and so does each op in
+Python. Where a program does little, NumPy alone is faster than both: `noted_array.py` notes what
+ops do with arrays, `source.py` writes it as a function, and `prices.py` says whether that is small.
+"""

@@ -1,0 +1,174 @@
+"""Arrays that note what is done with them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.written_out.functions import FREE, METHODS, NOTED, UFUNC_METHODS
+from sardonyx.backends.written_out.notes import NotedValue, Notes, Unnoted, has_noted, mapped
+
+
+class NotedArray(NotedValue, np.lib.mixins.NDArrayOperatorsMixin):
+    """An array that notes all calls of NumPy's functions, and refuses what cannot be noted.
+
+    Shape and dtype are those of later calls too, so ops may look at them. Elements are not.
+    """
+
+    __slots__ = ("_notes",)
+
+    def __init__(self, notes: Notes, value: Any, place: Any = None) -> None:
+        super().__init__(notes.new_place() if place is None else place, value)
+        self._notes = notes
+
+    # -- facts ------------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> Any:
+        return self.value.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.value.shape
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        size: int = self.value.size
+        return size
+
+    @property
+    def itemsize(self) -> int:
+        itemsize: int = self.dtype.itemsize
+        return itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    # -- what is noted ----------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if method not in UFUNC_METHODS:
+            raise Unnoted
+        function = ufunc if method == "__call__" else getattr(ufunc, method)
+        if method == "at":
+            return noted_change(self._notes, function, inputs[0], inputs, options)
+        outs = options.pop("out", (None,))
+        if outs[0] is None:
+            return noted_call(self._notes, function, inputs, options)
+        if len(outs) > 1:
+            raise Unnoted
+        noted_change(self._notes, function, outs[0], inputs, {**options, "out": outs[0]})
+        return outs[0]
+
+    def __array_function__(
+        self, function: Any, types: Any, arguments: Sequence[Any], options: Mapping[str, Any]
+    ) -> Any:
+        if function in FREE:
+            return function(*mapped(_plain, arguments), **mapped(_plain, dict(options)))
+        count = NOTED.get(function)
+        if count is None or (function is np.where and len(arguments) != 3):
+            raise Unnoted
+        return noted_call(self._notes, function, arguments, options, arrays=count)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _PARTS:
+            return noted_call(self._notes, _PARTS[name], (self,))
+        count = METHODS.get(name)
+        if count is None:
+            raise Unnoted
+        function = getattr(np.ndarray, name)
+
+        def method(*arguments: Any, **options: Any) -> Any:
+            return noted_call(self._notes, function, (self, *arguments), options, arrays=count)
+
+        return method
+
+    def __getitem__(self, key: Any) -> Any:
+        return noted_call(self._notes, operator.getitem, (self, _known_size(key)))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        arguments = (self, _known_size(key), value)
+        noted_change(self._notes, operator.setitem, self, arguments)
+
+    # -- what is refused --------------------------------------------------------------------------
+
+    def _unreadable(self, *_: Any, **__: Any) -> Any:
+        raise Unnoted
+
+    __array__ = __bool__ = __int__ = __float__ = __complex__ = __index__ = _unreadable
+    __iter__ = __contains__ = __dlpack__ = __copy__ = __deepcopy__ = _unreadable
+
+
+# Views of arrays that are attributes of them.
+_PARTS = {name: operator.attrgetter(name) for name in ("T", "imag", "mT", "real")}
+
+
+def noted_call(
+    notes: Notes,
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    options: Mapping[str, Any] | None = None,
+    *,
+    arrays: int | None = None,
+    price: float | None = None,
+) -> Any:
+    """Call a function of NumPy and note it; only the first `arrays` arguments may be noted ones."""
+    if has_noted(dict(options or {})) or has_noted(tuple(arguments)[arrays or len(arguments) :]):
+        raise Unnoted
+    place, result = notes.call(function, arguments, options, price=price)
+    return _noted(notes, place, result)
+
+
+def noted_change(
+    notes: Notes,
+    function: Callable[..., Any],
+    changed: Any,
+    arguments: Sequence[Any],
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Call a function that changes an array."""
+    if not isinstance(changed, NotedArray):
+        raise Unnoted  # A constant would keep what one call writes.
+    notes.call(function, arguments, options, changes=changed)
+
+
+def _noted(notes: Notes, place: Any, result: Any) -> Any:
+    """Return a result as an array, or as several if it is a tuple or a list of them."""
+    if isinstance(result, (np.ndarray, np.generic)):
+        return NotedArray(notes, result, place)
+    if not isinstance(result, (tuple, list)):
+        raise Unnoted
+    whole = NotedValue(place, result)
+    parts = range(len(result))
+    return tuple([_noted(notes, *notes.call(operator.getitem, (whole, i))) for i in parts])
+
+
+def _known_size(key: Any) -> Any:
+    """Return an index, unless how much it finds depends on elements."""
+    if any(isinstance(each, NotedArray) and each.dtype == np.bool_ for each in _flat(key)):
+        raise Unnoted
+    return key
+
+
+def _flat(item: Any) -> Iterator[Any]:
+    if type(item) in (tuple, list):
+        for each in item:
+            yield from _flat(each)
+    else:
+        yield item
+
+
+def _plain(item: Any) -> Any:
+    return item.value if isinstance(item, NotedValue) else item

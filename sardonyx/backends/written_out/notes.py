@@ -1,0 +1,125 @@
+"""What ops did with arrays: a list of calls of NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sardonyx.backends.written_out.functions import faster
+from sardonyx.backends.written_out.prices import price_of
+
+
+class Unnoted(Exception):  # noqa: N818  (a signal, not an error)
+    """An op did something that cannot be noted, such as reading elements."""
+
+
+class TooDear(Exception):  # noqa: N818  (a signal, not an error)
+    """A program does too much to be written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A value that the function computes, or takes, by its number."""
+
+    number: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NotedCall:
+    """One call. Values that the function computes are places, at any depth."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
+    result: Place
+    # The array that the call changes, if it does.
+    changes: Place | None
+    price: float
+    # Whether it is there to raise an error.
+    demands: bool = False
+
+
+class Notes:
+    """The calls so far, with the sum of their prices in microseconds, which has a limit."""
+
+    def __init__(self, limit: float) -> None:
+        self.calls: list[NotedCall] = []
+        self._limit = limit
+        self._count = 0
+
+    @property
+    def price(self) -> float:
+        return sum(call.price for call in self.calls)
+
+    def new_place(self) -> Place:
+        """Return the place of one more value."""
+        self._count += 1
+        return Place(self._count - 1)
+
+    def drop_after(self, count: int) -> None:
+        """Forget all calls but the first ones."""
+        del self.calls[count:]
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        options: Mapping[str, Any] | None = None,
+        *,
+        changes: NotedValue | None = None,
+        price: float | None = None,
+    ) -> tuple[Place, Any]:
+        """Call the function with the values, and note it; return the result's place, and itself."""
+        function, arguments, options = faster(function, tuple(arguments), dict(options or {}))
+        values = mapped(_value_of, arguments)
+        result = function(*values, **mapped(_value_of, options))
+        if price is None:
+            price = price_of(function, values, result)
+        if self.price + price > self._limit:
+            raise TooDear
+        changed = None if changes is None else changes.place
+        noted = mapped(_place_of, arguments), mapped(_place_of, options)
+        call = NotedCall(function, *noted, self.new_place(), changed, price)
+        self.calls.append(call)
+        return call.result, result
+
+    def demand(self, function: Callable[..., Any], arguments: Sequence[Any], price: float) -> None:
+        """Note a call that only raises an error, for other elements than these."""
+        noted = mapped(_place_of, tuple(arguments))
+        self.calls.append(NotedCall(function, noted, {}, self.new_place(), None, price, True))
+
+
+class NotedValue:
+    """A value with its place. Its elements are not those of later calls."""
+
+    __slots__ = ("place", "value")
+
+    def __init__(self, place: Place, value: Any) -> None:
+        self.place, self.value = place, value
+
+
+def _value_of(item: Any) -> Any:
+    return item.value if isinstance(item, NotedValue) else item
+
+
+def _place_of(item: Any) -> Any:
+    return item.place if isinstance(item, NotedValue) else item
+
+
+def mapped(function: Callable[[Any], Any], item: Any) -> Any:
+    """Apply the function to what is not a tuple, a list or a dict, at any depth."""
+    if type(item) in (tuple, list):
+        return type(item)([mapped(function, each) for each in item])
+    if type(item) is dict:
+        return {key: mapped(function, each) for key, each in item.items()}
+    if type(item) is slice:
+        return slice(*[mapped(function, each) for each in (item.start, item.stop, item.step)])
+    return function(item)
+
+
+def has_noted(item: Any) -> bool:
+    """Whether a noted value is anywhere in it."""
+    found: list[Any] = []
+    mapped(lambda each: found.append(each) if isinstance(each, NotedValue) else None, item)
+    return bool(found)

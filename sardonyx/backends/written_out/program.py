@@ -1,0 +1,83 @@
+"""A program of small arrays as a function of NumPy's arrays, if it is worth one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.executable import Replay, Spec, WrittenOut
+from sardonyx.backends.written_out.backend import NotingBackend
+from sardonyx.backends.written_out.noted_array import NotedArray
+from sardonyx.backends.written_out.notes import Notes
+from sardonyx.backends.written_out.source import (
+    ahead_of_calls,
+    function_of,
+    places_in,
+    values_of,
+    without_dead,
+)
+
+# How many times the limit the calls of a program can cost that does not exceed it.
+MOST_NOTED = 4
+# Elements of an array: more take longer than XLA's call, and the notes are taken with arrays.
+MOST_ELEMENTS = 2**18
+
+
+def written_out(
+    replay: Replay,
+    specs: Sequence[Spec],
+    inputs: int,
+    expected: Sequence[Spec],
+    limit: float = math.inf,
+    *,
+    takes_steps: bool = False,
+) -> WrittenOut | None:
+    """Return a program as calls of NumPy; None if they take more microseconds than `limit`.
+
+    `replay` is a function of a backend and of arrays, of which the first are the inputs. With
+    `takes_steps`, a step that reads elements is one call.
+    """
+    # Calls on weights alone count too while notes are taken.
+    if any(math.prod(spec.shape) > MOST_ELEMENTS for spec in (*specs, *expected)):
+        return None
+    notes = Notes(MOST_NOTED * limit)
+    xp = NotingBackend(notes, takes_steps=takes_steps)
+    arguments = [NotedArray(notes, _like(spec)) for spec in specs]
+    try:
+        with xp.scope():
+            # NumPy hands out scalars for arrays of rank 0.
+            results = [xp.as_array(result) for result in replay(xp, *arguments)]
+    except Exception:  # Elements are read, or these ones are refused: the program runs as it is.
+        return None
+    if not takes_steps and [xp.spec(result) for result in results] != list(expected):
+        return None
+    written = _divided(notes, arguments, inputs, results)
+    return written if written.price <= limit else None
+
+
+def _like(spec: Spec) -> Any:
+    return np.full(spec.shape, "" if spec.dtype.hasobject else 0, spec.dtype)
+
+
+def _divided(
+    notes: Notes, arguments: Sequence[NotedArray], inputs: int, results: Sequence[Any]
+) -> WrittenOut:
+    places = [argument.place for argument in arguments]
+    returned = [r.place if isinstance(r, NotedArray) else r for r in results]
+    calls = without_dead(notes.calls, returned)
+    ahead, each = ahead_of_calls(calls, places[:inputs])
+    known = {*places[inputs:], *(call.result for call in ahead)}
+    reads = [place for call in each for place in places_in(call)] + returned
+    kept = list(dict.fromkeys(place for place in reads if _is_in(place, known)))
+    return WrittenOut(
+        values_of(ahead, places[inputs:], kept),
+        function_of(each, kept, places[:inputs], returned),
+        sum(call.price for call in each),
+    )
+
+
+def _is_in(place: Any, known: set[Any]) -> bool:
+    return not isinstance(place, np.ndarray) and place in known

@@ -1,0 +1,179 @@
+"""Noted calls as the source of a Python function."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from types import MethodDescriptorType
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.written_out.functions import SILENT
+from sardonyx.backends.written_out.notes import NotedCall, Place, mapped
+
+
+@dataclass
+class _Names:
+    """The names in the source: of values by their places, and of objects that it refers to."""
+
+    by_place: dict[Place, str] = field(default_factory=dict)
+    objects: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, value: Any) -> str:
+        """Return an expression for an argument of a call."""
+        if isinstance(value, Place):
+            return self.by_place.setdefault(value, f"v{value.number}")
+        if type(value) is tuple:
+            return f"({''.join(f'{self.of(each)}, ' for each in value)})"
+        if type(value) is list:
+            return f"[{', '.join(map(self.of, value))}]"
+        if type(value) in (int, bool, type(None)):
+            return repr(value)
+        name = f"c{len(self.objects)}"
+        self.objects[name] = value
+        return name
+
+
+def function_of(
+    calls: Sequence[NotedCall],
+    ahead: Sequence[Place],
+    inputs: Sequence[Place],
+    results: Sequence[Any],
+) -> Callable[..., Sequence[Any]]:
+    """Return the function that does these calls, and returns arrays of its own.
+
+    It takes a function that says whether another one must run, and that one, which runs too if
+    NumPy raises an error; then the values computed ahead, and the inputs. A result that is no place
+    is an array that is always the same.
+    """
+    names = _Names(objects={"ndarray": np.ndarray, "asarray": np.asarray, "errstate": np.errstate})
+    passed = [names.of(place) for place in inputs]
+    parameters = ["is_watched", "instead", *map(names.of, ahead), *passed]
+    made = {id(call.result): call for call in calls}
+    body = [f"{x} = {x} if type({x}) is ndarray else asarray({x})" for x in passed]
+    body += [_line(call, names) for call in calls]
+    for i, result in enumerate(results):
+        body += _handing_out(f"r{i}", names.of(result), made.get(id(result)))
+    body.append(f"return [{', '.join(f'r{i}' for i in range(len(results)))}]")
+    source = [
+        f"def written_out({', '.join(parameters)}):",
+        "    if is_watched():",
+        f"        return instead({', '.join(passed)})",
+        "    try:",
+        *_silenced(calls, body),
+        "    except Exception:",
+        f"        return instead({', '.join(passed)})",
+    ]
+    return _compiled(source, "written_out", names)
+
+
+def values_of(
+    calls: Sequence[NotedCall], parameters: Sequence[Place], results: Sequence[Place]
+) -> Callable[..., list[Any]]:
+    """Return the function that does these calls, and returns these values as they are."""
+    names = _Names()
+    body = [_line(call, names) for call in calls]
+    body.append(f"return [{', '.join(map(names.of, results))}]")
+    heading = f"def written_ahead({', '.join(map(names.of, parameters))}):"
+    return _compiled([heading, *(f"    {line}" for line in body)], "written_ahead", names)
+
+
+def _silenced(calls: Sequence[NotedCall], lines: Sequence[str]) -> list[str]:
+    """Return lines in the error state that they need: entering it takes as long as a call."""
+    if all(call.function in SILENT for call in calls):
+        return [f"        {line}" for line in lines]
+    return ['        with errstate(all="ignore"):', *(f"            {line}" for line in lines)]
+
+
+def _handing_out(name: str, value: str, made_by: NotedCall | None) -> list[str]:
+    """Return lines for a result: memory that the caller alone has, and reads as a program's own.
+
+    Strings can be written to, as those of all steps on the host.
+    """
+    if made_by is None:
+        own = f"{value}.copy()"
+    elif isinstance(made_by.function, np.ufunc):
+        own = value
+    else:
+        own = f"{value} if {value}.base is None else {value}.copy()"
+    read_only = f"{name}.flags.writeable = {name}.dtype.hasobject"
+    is_number = made_by is not None and isinstance(made_by.function, np.ufunc)
+    return [f"{name} = {own}", f"{name}.setflags(write=False)" if is_number else read_only]
+
+
+def _line(call: NotedCall, names: _Names) -> str:
+    arguments = [names.of(argument) for argument in call.arguments]
+    if call.function is operator.setitem:
+        return f"{arguments[0]}[{arguments[1]}] = {arguments[2]}"
+    return f"{names.of(call.result)} = {_expression(call, arguments, names)}"
+
+
+def _expression(call: NotedCall, arguments: Sequence[str], names: _Names) -> str:
+    function = call.function
+    if function is operator.getitem:
+        return f"{arguments[0]}[{arguments[1]}]"
+    given = list(arguments)
+    given += [f"{name}={names.of(value)}" for name, value in call.options.items()]
+    if isinstance(function, MethodDescriptorType):
+        return f"{given[0]}.{function.__name__}({', '.join(given[1:])})"
+    return f"{names.of(function)}({', '.join(given)})"
+
+
+def _compiled(source: Sequence[str], title: str, names: _Names) -> Callable[..., Any]:
+    namespace = dict(names.objects)
+    exec(compile("\n".join(source), f"<{title}>", "exec"), namespace)
+    function: Callable[..., Any] = namespace[title]
+    return function
+
+
+def ahead_of_calls(
+    calls: Sequence[NotedCall], inputs: Collection[Place]
+) -> tuple[list[NotedCall], list[NotedCall]]:
+    """Divide calls into those that need no input, and those of each call of the program.
+
+    What a call of the program changes is made by that call.
+    """
+    each: set[NotedCall] = set()
+    while True:
+        changed = {call.changes for call in each if call.changes is not None}
+        computed = {*inputs, *changed, *(call.result for call in each)}
+        made = _sources(calls, changed)
+        found = {c for c in calls if c.result in made or not computed.isdisjoint(places_in(c))}
+        if found <= each:
+            break
+        each |= found
+    return [c for c in calls if c not in each], [c for c in calls if c in each]
+
+
+def _sources(calls: Sequence[NotedCall], places: Collection[Place]) -> set[Place]:
+    """Return these places, and all from which their calls made them, which they may be views of."""
+    found = set(places)
+    for call in reversed(calls):
+        if call.result in found:
+            found.update(places_in(call))
+    return found
+
+
+def without_dead(calls: Sequence[NotedCall], results: Sequence[Any]) -> list[NotedCall]:
+    """Return the calls on which results depend, or that change or demand something."""
+    needed = {result for result in results if isinstance(result, Place)}
+    live = []
+    for call in reversed(calls):
+        if call.result in needed or call.changes is not None or call.demands:
+            needed.update(places_in(call))
+            live.append(call)
+    return live[::-1]
+
+
+def places_in(call: NotedCall) -> list[Place]:
+    """Return the places that a call reads."""
+    found: list[Place] = []
+
+    def note(item: Any) -> None:
+        if isinstance(item, Place):
+            found.append(item)
+
+    mapped(note, (call.arguments, dict(call.options)))
+    return found

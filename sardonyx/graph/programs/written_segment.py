@@ -1,0 +1,56 @@
+"""A small segment that runs as calls of NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Executable, Replay, WrittenOut
+from sardonyx.backends.numpy import HOST
+
+
+class WrittenSegment:
+    """The function of a segment: that of NumPy, or the compiled one where NumPy raises an error.
+
+    The compiled function says what is wrong, or that nothing is: the same as where it ran first. It
+    also runs while somebody watches for bad values.
+    """
+
+    def __init__(
+        self,
+        written: WrittenOut,
+        inputs: int,
+        backend: Backend,
+        compile_segment: Callable[[], Executable],
+    ) -> None:
+        self._written = written
+        self._backend = backend
+        self._inputs = inputs
+        self._compile_segment = compile_segment
+
+    @property
+    def executable(self) -> Executable:
+        """The segment as calls run it."""
+        return Executable(self._run, on_numpy=self._on_numpy)
+
+    def _run(self, *arrays: Any) -> Sequence[Any]:
+        return self._on_numpy(arrays[self._inputs :])(*arrays[: self._inputs])
+
+    def _on_numpy(self, fixed: Sequence[Any]) -> Replay:
+        """Return the function of the inputs alone, for these weights and constants."""
+        with HOST.scope():
+            ahead = self._written.ahead(*map(np.asarray, fixed))
+
+        def instead(*inputs: Any) -> Sequence[Any]:
+            with self._backend.scope():
+                return self._compiled.run(*inputs, *fixed)
+
+        return partial(self._written.run, self._backend.watches, instead, *ahead)
+
+    @cached_property
+    def _compiled(self) -> Executable:
+        return self._compile_segment()
