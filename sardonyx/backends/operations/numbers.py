@@ -21,6 +21,10 @@ class Numbers(Library):
         """
         return self.put(self.fetch(x).view(self.numpy_dtype(dtype)))
 
+    def by_element(self, function: Callable[[np.ndarray[Any, Any]], Any], x: Array) -> Array:
+        """`function(x)`, computed on the host for each element: the shape is that of `x`."""
+        return self.put(function(self.fetch(x)))
+
     def detached(self, x: Array) -> Array:
         """`x` as a constant: derivatives do not pass through it."""
         return x

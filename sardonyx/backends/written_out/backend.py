@@ -13,7 +13,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST, NumpyBackend
 from sardonyx.backends.written_out.noted_array import NotedArray, noted_call
 from sardonyx.backends.written_out.notes import Notes
-from sardonyx.backends.written_out.prices import PRICE_OF_STEP, price_of_check
+from sardonyx.backends.written_out.prices import PRICE_OF_STEP, price_by_element, price_of_check
 
 
 class NotingBackend(NumpyBackend):
@@ -63,6 +63,9 @@ class NotingBackend(NumpyBackend):
             return np.asarray(result)
         is_number = isinstance(result.value, np.generic)
         return noted_call(self._notes, np.asarray, (result,)) if is_number else result
+
+    def by_element(self, function: Callable[[Any], Any], x: Any) -> Any:
+        return noted_call(self._notes, function, (x,), price=price_by_element(x.size))
 
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
         return super().take(self.asarray(x), indices, axis=axis)

@@ -13,8 +13,9 @@ import numpy as np
 PRICE_OF_STEP = 12.0
 # A function of NumPy that is written in Python.
 _IN_PYTHON = 4.0
-_REDUCTION = 1.3
+_REDUCTION = 1.6
 _UFUNC = 0.45
+_PRODUCT = 1.1
 _METHOD = 0.3
 _SEARCH = 0.7
 _INDEX, _INDEX_OF_ARRAYS = 0.15, 1.0
@@ -54,12 +55,17 @@ def _of_elements(function: Callable[..., Any], arguments: Sequence[Any], result:
 
 def price_of_check(part: Any) -> float:
     """Return the estimated time of a condition on these elements."""
-    return 0.6 if part.size == 1 else 2 * _UFUNC + _REDUCTION
+    return 0.6 if part.size == 1 else 3 * _UFUNC + 2 * _REDUCTION
+
+
+def price_by_element(count: int) -> float:
+    """Return the estimated time of a function in Python of each element."""
+    return _IN_PYTHON + count / 10
 
 
 def _of_call(function: Callable[..., Any], arguments: Sequence[Any]) -> float:
     if isinstance(function, np.ufunc):
-        return 2 * _UFUNC if function is np.matmul else _UFUNC
+        return _PRODUCT if function is np.matmul else _UFUNC
     if isinstance(getattr(function, "__self__", None), np.ufunc):
         return _REDUCTION
     if function in (operator.getitem, operator.setitem):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 
@@ -30,13 +31,12 @@ def places_among(xp: Backend, X: Array, keys: Host) -> Array:
         name = "string" if keys.dtype == rows.STRING else keys.dtype.name
         raise ValueError(f"X must have the type of the keys, {name}")
     if rows.are_strings(xp, X):
-        places: Array = _places_of_strings(X, keys)
-        return places
+        return xp.by_element(partial(_places_of_strings, _index(keys), len(keys)), X)
     return _places_of_numbers(xp, X, keys)
 
 
-def _places_of_strings(X: Any, keys: Host) -> Any:
-    places = map(_index(keys).get, X.reshape(-1).tolist(), repeat(len(keys)))
+def _places_of_strings(index: Mapping[str, int], other: int, X: Host) -> Host:
+    places = map(index.get, X.reshape(-1).tolist(), repeat(other))
     return np.fromiter(places, rows.INT64, X.size).reshape(X.shape)
 
 
