@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 import sardonyx
 from sardonyx.backends.conditions import NonZero, Within
-from sardonyx.backends.executable import Spec, WrittenOut
+from sardonyx.backends.executable import Executable, Spec, WrittenOut
 from sardonyx.backends.jax import backend as jax_backend
 from sardonyx.backends.numpy import HOST
 from sardonyx.backends.written_out.program import written_out
@@ -118,6 +118,22 @@ def test_arrays_that_a_call_changes_are_its_own() -> None:
     np.testing.assert_array_equal(w, [5, 6, 7])
 
 
+def test_what_is_read_before_it_changes_stays_as_it_was() -> None:
+    def function(xp: Any, x: Any, w: Any) -> Sequence[Any]:
+        buffer = xp.zeros((3,), dtype=x.dtype)
+        view = buffer[1:]
+        before = x + buffer
+        buffer[1] = w[0]
+        return [before, x[:, 1:] + view, buffer]
+
+    w = np.array([5, 6, 7], np.float32)
+    found = written(function, X, w, inputs=1)
+    assert found is not None
+    for _ in range(2):
+        for one, other in zip(run(found, X, weights=[w]), function(HOST, X, w), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 def test_results_belong_to_the_caller() -> None:
     def function(xp: Any, x: Any, w: Any) -> Sequence[Any]:
         return [x, x[0], w, w + 1, xp.asarray(np.ones(3, np.float32)), xp.reshape(x + 1, (3, 2))]
@@ -164,6 +180,20 @@ def test_an_error_runs_the_other_function(function: Any, shape: tuple[int, ...])
     ahead = found.ahead()
     assert found.run(lambda: False, lambda x: ["other", x], *ahead, bad) == ["other", bad]
     assert found.run(lambda: True, lambda x: ["other", x], *ahead, good) == ["other", good]
+
+
+def test_weights_that_numpy_refuses() -> None:
+    def function(xp: Any, x: Any, w: Any) -> Sequence[Any]:
+        return [x + xp.take(xp.asarray(np.arange(4)), w, axis=0)]
+
+    x, w = np.ones(2, np.int64), np.array([1, 3])
+    found = written(function, x, w, inputs=1)
+    assert found is not None
+    segment = WrittenSegment(found, 1, HOST, lambda: Executable(lambda *arrays: arrays))
+    for weights, expected in ((w, [np.array([2, 4])]), (w + 2, (x, w + 2))):
+        assert segment.executable.on_numpy is not None
+        for one, other in zip(segment.executable.on_numpy([weights])(x), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_large_programs_are_not_written() -> None:

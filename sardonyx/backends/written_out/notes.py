@@ -45,12 +45,9 @@ class Notes:
 
     def __init__(self, limit: float) -> None:
         self.calls: list[NotedCall] = []
+        self._price = 0.0
         self._limit = limit
         self._count = 0
-
-    @property
-    def price(self) -> float:
-        return sum(call.price for call in self.calls)
 
     def new_place(self) -> Place:
         """Return the place of one more value."""
@@ -59,6 +56,7 @@ class Notes:
 
     def drop_after(self, count: int) -> None:
         """Forget all calls but the first ones."""
+        self._price -= sum(call.price for call in self.calls[count:])
         del self.calls[count:]
 
     def call(
@@ -76,18 +74,21 @@ class Notes:
         result = function(*values, **mapped(_value_of, options))
         if price is None:
             price = price_of(function, values, result)
-        if self.price + price > self._limit:
-            raise TooDear
         changed = None if changes is None else changes.place
         noted = mapped(_place_of, arguments), mapped(_place_of, options)
-        call = NotedCall(function, *noted, self.new_place(), changed, price)
-        self.calls.append(call)
-        return call.result, result
+        return self._keep(NotedCall(function, *noted, self.new_place(), changed, price)), result
 
     def demand(self, function: Callable[..., Any], arguments: Sequence[Any], price: float) -> None:
         """Note a call that only raises an error, for other elements than these."""
         noted = mapped(_place_of, tuple(arguments))
-        self.calls.append(NotedCall(function, noted, {}, self.new_place(), None, price, True))
+        self._keep(NotedCall(function, noted, {}, self.new_place(), None, price, True))
+
+    def _keep(self, call: NotedCall) -> Place:
+        self._price += call.price
+        if self._price > self._limit:
+            raise TooDear
+        self.calls.append(call)
+        return call.result
 
 
 class NotedValue:

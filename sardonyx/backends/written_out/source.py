@@ -133,9 +133,9 @@ def ahead_of_calls(
 ) -> tuple[list[NotedCall], list[NotedCall]]:
     """Divide calls into those that need no input, and those of each call of the program.
 
-    What a call of the program changes is made by that call.
+    What is changed in place is made by each call of the program, in the order of the notes.
     """
-    each: set[NotedCall] = set()
+    each = {call for call in calls if call.changes is not None}
     while True:
         changed = {call.changes for call in each if call.changes is not None}
         computed = {*inputs, *changed, *(call.result for call in each)}

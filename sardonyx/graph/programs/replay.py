@@ -54,7 +54,8 @@ class Recording:
         """Return the outputs if NumPy computes all of them, without the scope of the backend."""
         shortcut = self.shortcut
         if shortcut is None:
-            return self._follow_on_numpy(inputs, weights) if self.may_be_on_numpy else None
+            is_on_numpy = self.may_be_on_numpy and not self.root.draws
+            return self._follow_on_numpy(inputs, weights) if is_on_numpy else None
         if shortcut.on_numpy is None:
             return None
         version, function = shortcut.on_numpy
@@ -85,7 +86,7 @@ class Recording:
         root, key = self.root, len(inputs)
         frame: Frame = dict(enumerate(inputs))
         stage = root.next(())
-        is_on_numpy = not root.draws and not self.inline
+        is_on_numpy = not self.inline
         while stage is not None:
             stop_if_asked()
             if root.draws and key not in frame:

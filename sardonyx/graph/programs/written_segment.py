@@ -42,13 +42,16 @@ class WrittenSegment:
 
     def _on_numpy(self, fixed: Sequence[Any]) -> Replay:
         """Return the function of the inputs alone, for these weights and constants."""
-        with HOST.scope():
-            ahead = self._written.ahead(*map(np.asarray, fixed))
 
         def instead(*inputs: Any) -> Sequence[Any]:
             with self._backend.scope():
                 return self._compiled.run(*inputs, *fixed)
 
+        try:
+            with HOST.scope():
+                ahead = self._written.ahead(*map(np.asarray, fixed))
+        except Exception:  # Whatever NumPy raises.
+            return instead
         return partial(self._written.run, self._backend.watches, instead, *ahead)
 
     @cached_property
