@@ -16,13 +16,13 @@ from onnx import numpy_helper
 import sardonyx
 from sardonyx.backends.conditions import NonZero, Within
 from sardonyx.backends.executable import Executable, Spec, WrittenOut
-from sardonyx.backends.jax import backend as jax_backend
 from sardonyx.backends.numpy import HOST
 from sardonyx.backends.written_out.program import written_out
 from sardonyx.graph.programs.written_segment import WrittenSegment
 from tests.support.logged import wait_for
 from tests.support.official import EXCLUDED, assert_same, node_tests
 from tests.support.onnx_builders import model, node, value, weight
+from tests.support.writing_jax import WritingJax
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 LABELS = ["low", "middle", "high"]
@@ -227,10 +227,9 @@ def tensor_cases() -> list[Any]:
 @pytest.mark.sampled(12)
 def test_case(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that can be written out is, whatever its price."""
-    monkeypatch.setattr(jax_backend, "XLA_CALL", 1e6)
     monkeypatch.setattr(WrittenSegment, "_compiled", property(_fail))
     stepped = sardonyx.load(case.model, backend="numpy")
-    loaded = sardonyx.load(case.model, backend="jax", compile="background")
+    loaded = sardonyx.load(case.model, backend=WritingJax(), compile="background")
     names = [info.name for info in case.model.graph.input]
     for inputs, _ in case.data_sets:
         feeds = dict(zip(names, map(_array, inputs), strict=True))
@@ -264,7 +263,7 @@ def classifier(labels: Sequence[str] | None = None) -> onnx.ModelProto:
 
 def ready(proto: onnx.ModelProto, *inputs: Any, **options: Any) -> sardonyx.Model:
     """A model whose calls with such inputs are written out, if they are small."""
-    loaded = sardonyx.load(proto, backend="jax", compile="background", **options)
+    loaded = sardonyx.load(proto, compile="background", **{"backend": "jax", **options})
     loaded.compile(dict(zip((info.name for info in loaded.inputs), inputs, strict=True)))
     return loaded
 
@@ -296,8 +295,7 @@ def test_only_the_background_writes_out(way: str) -> None:
     assert not loaded.stats().written_out
 
 
-def test_bad_data_gives_what_the_compiled_program_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax_backend, "XLA_CALL", 1e6)
+def test_bad_data_gives_what_the_compiled_program_gives() -> None:
     nodes = [
         node("Gather", ["table", "i"], ["taken"]),
         node("Div", ["taken", "i"], ["y"]),
@@ -306,7 +304,7 @@ def test_bad_data_gives_what_the_compiled_program_gives(monkeypatch: pytest.Monk
     whole = onnx.TensorProto.INT64
     proto = model(nodes, [value("i", ["n"], whole)], [value("y", ["n"], whole)], [table])
     good = np.array([1, 2, 2])
-    loaded = ready(proto, good)
+    loaded = ready(proto, good, backend=WritingJax())
     compiled = sardonyx.load(proto, backend="jax", compile="now")
     for i in (good, np.array([1, 2, 7]), np.array([0, 1, 2]), good):
         np.testing.assert_array_equal(loaded(i), compiled(i))

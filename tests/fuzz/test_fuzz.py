@@ -18,7 +18,7 @@ from tests.fuzz.disagreements import ENTRIES, Joint
 from tests.fuzz.evaluation import evaluate
 from tests.fuzz.graph import INITIALIZER, Graph, Leaf, Node
 from tests.fuzz.report import summary
-from tests.fuzz.running import JAX, NUMPY, ONNXRUNTIME, STEPS, Run, loaded
+from tests.fuzz.running import JAX, NUMPY, ONNXRUNTIME, STEPS, WRITTEN, Run, loaded
 from tests.fuzz.shrinking import shrunk
 from tests.fuzz.values import Value
 from tests.fuzz.working import Plan, holds, run_one, supervise
@@ -30,7 +30,9 @@ from tests.property.reference import Refused, Session
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", range(4))
 def test_runtimes_agree_on_random_graphs(part: int) -> None:
-    plan = Plan(seed=10, every={NUMPY: 1, ONNXRUNTIME: 1, JAX: 12, STEPS: 40}, shrink=20)
+    plan = Plan(
+        seed=10, every={NUMPY: 1, ONNXRUNTIME: 1, JAX: 12, STEPS: 40, WRITTEN: 8}, shrink=20
+    )
     counts: Counter[str] = Counter()
     findings = [
         found

@@ -19,7 +19,7 @@ from tests.fuzz.comparing import Finding, Loading, Reference
 from tests.fuzz.disagreements import is_settled
 from tests.fuzz.graph import Graph
 from tests.fuzz.report import covered, described, line
-from tests.fuzz.running import JAX, NUMPY, ONNXRUNTIME, OPTIMIZED, STEPS, loaded
+from tests.fuzz.running import JAX, NUMPY, ONNXRUNTIME, OPTIMIZED, STEPS, WRITTEN, loaded
 from tests.fuzz.shrinking import shrunk
 from tests.fuzz.values import COPIES, Unstable
 
@@ -27,7 +27,7 @@ from tests.fuzz.values import COPIES, Unstable
 CHUNK = 500
 # A process that is silent for longer is taken for one that hangs.
 SILENCE = 240.0
-EVERY = {NUMPY: 1, ONNXRUNTIME: 1, OPTIMIZED: 3, JAX: 10, STEPS: 97}
+EVERY = {NUMPY: 1, ONNXRUNTIME: 1, OPTIMIZED: 3, JAX: 10, STEPS: 97, WRITTEN: 7}
 # More copies show whether a difference lies within rounding after all.
 SURE = 24
 
