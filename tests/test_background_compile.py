@@ -22,6 +22,7 @@ import pytest
 import sardonyx
 from sardonyx.backends.base import Backend
 from sardonyx.backends.interpreter import MOST_FOR_ONE_THREAD, Interpreter, Overtaken
+from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import NumpyBackend
 from sardonyx.backends.standard import Array
 from sardonyx.graph.programs import interpretation
@@ -245,6 +246,27 @@ def test_sizes_that_change_need_no_compiler(buckets: Any) -> None:
     for n in range(2, 12):
         assert loaded(np.full((n, 3), 2, np.float32)).tolist() == [n * 2 + 1, n * 2 + 2, n * 2 + 3]
     assert loaded.stats().compiles == 0
+
+
+def test_no_new_size_waits_for_the_program_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, begun = threading.Event(), threading.Event()
+    original = JaxBackend.compile
+
+    def compile_slowly(self: JaxBackend, *arguments: Any, **options: Any) -> Any:
+        begun.set()
+        assert goes_on.wait(PATIENCE_OF_TESTS)
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(JaxBackend, "compile", compile_slowly)
+    loaded = sardonyx.load(summed(), backend="jax", compile="background")
+    start = time.monotonic()
+    try:
+        for n in (50_000, 50_000, 50_001, 50_002, 50_003, 50_004):
+            assert loaded(np.ones((n, 3), np.float32)).tolist() == [n + 1, n + 2, n + 3]
+            assert n != 50_001 or begun.wait(PATIENCE_OF_TESTS)
+        assert time.monotonic() - start < PATIENCE_OF_TESTS / 2
+    finally:
+        goes_on.set()
 
 
 @pytest.mark.usefixtures("compiles_all")

@@ -80,13 +80,15 @@ class Interpretation:
             self._is_over.set()
             return self._executable
 
-    @property
     def is_written_out(self) -> bool:
         """Whether NumPy computes the segment from now on, which is found out if need be."""
-        with self._compiling:
-            if self._executable is None:
-                self._executable = self._write_out()
-            executable = self._executable
+        if self._compiling.acquire(blocking=False):
+            try:
+                self._executable = self._executable or self._write_out()
+            finally:
+                self._compiling.release()
+        # Otherwise the compiler has it, and nobody waits for that.
+        executable = self._executable
         return executable is not None and executable.on_numpy is not None
 
     def run(self, *arrays: Any) -> Sequence[Any]:

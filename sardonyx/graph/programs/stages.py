@@ -139,7 +139,7 @@ class Stage:
     def can_be_on_numpy(self) -> bool:
         """The same of a stage that no call has run twice, whose function is made for that."""
         if isinstance(self.executable, Interpretation):
-            return self.executable.is_written_out
+            return self.executable.is_written_out()
         return self.segment is None or self.is_on_numpy
 
     @property
