@@ -132,9 +132,9 @@ def _one_in(item: pytest.Item) -> int | None:
 @pytest.fixture
 def compiles_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """XLA compiles small segments too, which would otherwise run as calls of NumPy."""
-    from sardonyx.backends.jax import backend  # noqa: PLC0415  (JAX may be absent)
+    from sardonyx.backends.jax.xla_cpu import small_programs  # noqa: PLC0415  (JAX may be absent)
 
-    monkeypatch.setattr(backend, "XLA_CALL", -1e6)
+    monkeypatch.setattr(small_programs, "CALL", -1e6)
 
 
 @pytest.fixture(scope="session")

@@ -46,14 +46,13 @@ from sardonyx.backends.jax.op_times import can_trace, op_times
 from sardonyx.backends.jax.operations import JaxOperations
 from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.jax.settings import Settings
-from sardonyx.backends.jax.xla_cpu import packed
+from sardonyx.backends.jax.xla_cpu import packed, small_programs
 from sardonyx.backends.jax.xla_cuda import layouts
 from sardonyx.backends.jax.xla_tpu.refusals import TPUS_LACK
 from sardonyx.backends.operations.products import Link, PackedProduct, ProductChain
 from sardonyx.backends.operations.scores import Scoring
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.stopwatch import OpTimes
-from sardonyx.backends.written_out.program import written_out
 from sardonyx.errors import InvalidInput
 
 _WITHOUT_X64 = {
@@ -65,10 +64,6 @@ _WITHOUT_X64 = {
 
 # Each value has the dtype of the graph: XLA would drop casts to narrow dtypes and back.
 EXACT = {"xla_allow_excess_precision": False}
-
-# Microseconds of a call of a program on the CPU, of each array of NumPy that it takes, and of each
-# result as one.
-XLA_CALL, XLA_INPUT, XLA_RESULT = 7.0, 1.0, 3.0
 
 # Seconds of a compilation that leaves so much freed memory that giving it back pays.
 LONG_COMPILE = 0.5
@@ -238,7 +233,8 @@ class JaxBackend(JaxOperations):
             self.settings.checks.check(x, condition, self._place)
 
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
-        return [Spec(r.shape, r.dtype) for r in _traced(function, specs)]
+        traced = jax.eval_shape(function, *(jax.ShapeDtypeStruct(*spec) for spec in specs))
+        return [Spec(r.shape, r.dtype) for r in traced]
 
     def compile(
         self,
@@ -331,10 +327,8 @@ class JaxBackend(JaxOperations):
     def written_out(
         self, replay: Replay, specs: Sequence[Spec], inputs: int, results: Sequence[Spec]
     ) -> WrittenOut | None:
-        if not self.reads_host_memory or self.watches():
-            return None
-        limit = XLA_CALL + XLA_INPUT * inputs + XLA_RESULT * len(results)
-        return written_out(replay, specs, inputs, results, limit)
+        is_possible = self.reads_host_memory and not self.watches()
+        return small_programs.written_out(replay, specs, inputs, results) if is_possible else None
 
     @cached_property
     def reason_to_wait(self) -> str | None:
@@ -436,10 +430,7 @@ class JaxBackend(JaxOperations):
             give_back_freed()
 
     def reserved(self) -> tuple[int, int]:
-        stats = self._actual_device.memory_stats() or {}
-        names = ("pool_bytes", "bytes_reserved", "bytes_in_use")
-        reserved = next((stats[name] for name in names if name in stats), 0)
-        return reserved, stats.get("bytes_limit", 0)
+        return memory.reserved(self._actual_device)
 
     @cached_property
     def fuses(self) -> bool:  # type: ignore[override]  # an attribute of the base
@@ -498,10 +489,6 @@ class JaxBackend(JaxOperations):
 
     def explain(self, error: Exception) -> str | None:
         return messages.explained(str(error))
-
-
-def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Any:
-    return jax.eval_shape(function, *(jax.ShapeDtypeStruct(*spec) for spec in specs))
 
 
 def _restored(
