@@ -233,8 +233,7 @@ class JaxBackend(JaxOperations):
             self.settings.checks.check(x, condition, self._place)
 
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
-        traced = jax.eval_shape(function, *(jax.ShapeDtypeStruct(*spec) for spec in specs))
-        return [Spec(r.shape, r.dtype) for r in traced]
+        return [Spec(r.shape, r.dtype) for r in _traced(function, specs)]
 
     def compile(
         self,
@@ -338,7 +337,6 @@ class JaxBackend(JaxOperations):
         return first_tier.first_tier(self, self._actual_device, is_overtaken)
 
     def watches(self) -> bool:
-        # Small models ask at each call.
         config: Any = jax.config
         return bool(config.jax_debug_nans or config.jax_debug_infs or config.jax_disable_jit)
 
@@ -489,6 +487,10 @@ class JaxBackend(JaxOperations):
 
     def explain(self, error: Exception) -> str | None:
         return messages.explained(str(error))
+
+
+def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Any:
+    return jax.eval_shape(function, *(jax.ShapeDtypeStruct(*spec) for spec in specs))
 
 
 def _restored(
