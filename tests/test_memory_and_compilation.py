@@ -203,7 +203,7 @@ def test_compiling_for_what_the_model_does_not_take() -> None:
 
 CACHED = """
 import sys, numpy as np, sardonyx
-loaded = sardonyx.load(sys.argv[1], backend="jax", cache=sys.argv[2])
+loaded = sardonyx.load(sys.argv[1], backend="jax", cache=sys.argv[2], compile="now")
 print(loaded(np.ones((2, 5), np.float32)).tolist())
 """
 
