@@ -321,7 +321,7 @@ TRANSFORMED: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("transform", TRANSFORMED.values(), ids=TRANSFORMED)
 def test_derivatives_beside_a_query_whose_scores_overflow(transform: Any) -> None:
-    """It has none of its own, and the other queries have those that they have without it."""
+    """A query without a score has none, and those of other queries do not change."""
     given = [jnp.asarray(x) for x in without_scores("float32", 1e25)[0]]
     small = (slice(0, 1), slice(0, 2)), (slice(0, 1), slice(0, 1)), (slice(0, 1), slice(0, 1))
     given = [x[cut] for x, cut in zip(given, small, strict=True)]

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.written_out.functions import FREE, METHODS, NOTED, UFUNC_METHODS
-from sardonyx.backends.written_out.notes import NotedValue, Notes, Unnoted, has_noted, mapped
+from sardonyx.backends.written_out.notes import (
+    NotedValue,
+    Notes,
+    Unnoted,
+    has_noted,
+    mapped,
+    value_of,
+)
 
 
 class NotedArray(NotedValue, np.lib.mixins.NDArrayOperatorsMixin):
@@ -76,7 +83,7 @@ class NotedArray(NotedValue, np.lib.mixins.NDArrayOperatorsMixin):
         self, function: Any, types: Any, arguments: Sequence[Any], options: Mapping[str, Any]
     ) -> Any:
         if function in FREE:
-            return function(*mapped(_plain, arguments), **mapped(_plain, dict(options)))
+            return function(*mapped(value_of, arguments), **mapped(value_of, dict(options)))
         count = NOTED.get(function)
         if count is None or (function is np.where and len(arguments) != 3):
             raise Unnoted
@@ -168,7 +175,3 @@ def _flat(item: Any) -> Iterator[Any]:
             yield from _flat(each)
     else:
         yield item
-
-
-def _plain(item: Any) -> Any:
-    return item.value if isinstance(item, NotedValue) else item

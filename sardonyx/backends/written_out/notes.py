@@ -70,8 +70,8 @@ class Notes:
     ) -> tuple[Place, Any]:
         """Call the function with the values, and note it; return the result's place, and itself."""
         function, arguments, options = faster(function, tuple(arguments), dict(options or {}))
-        values = mapped(_value_of, arguments)
-        result = function(*values, **mapped(_value_of, options))
+        values = mapped(value_of, arguments)
+        result = function(*values, **mapped(value_of, options))
         if price is None:
             price = price_of(function, values, result)
         changed = None if changes is None else changes.place
@@ -100,7 +100,7 @@ class NotedValue:
         self.place, self.value = place, value
 
 
-def _value_of(item: Any) -> Any:
+def value_of(item: Any) -> Any:
     return item.value if isinstance(item, NotedValue) else item
 
 

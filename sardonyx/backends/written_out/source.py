@@ -42,7 +42,7 @@ def function_of(
     inputs: Sequence[Place],
     results: Sequence[Any],
 ) -> Callable[..., Sequence[Any]]:
-    """Return the function that does these calls, and returns arrays of its own.
+    """Return the function that does these calls; nothing else holds the arrays that it returns.
 
     It takes a function that says whether another one must run, and that one, which runs too if
     NumPy raises an error; then the values computed ahead, and the inputs. A result that is no place
