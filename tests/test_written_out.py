@@ -17,6 +17,7 @@ import sardonyx
 from sardonyx.backends.conditions import NonZero, Within
 from sardonyx.backends.executable import Executable, Spec, WrittenOut
 from sardonyx.backends.numpy import HOST
+from sardonyx.backends.written_out.notes import Unnoted
 from sardonyx.backends.written_out.program import written_out
 from sardonyx.graph.programs.written_segment import WrittenSegment
 from tests.support.logged import wait_for
@@ -83,6 +84,8 @@ def test_results_are_those_of_the_function() -> None:
         lambda x: np.where(x > 0),
         lambda x: x[x > 0],
         lambda x: x[:, x[0] > 0],
+        lambda x: X[: x.astype(np.int64)[0, 0]],
+        lambda x: x[: x.astype(np.int64)[0, 0]],
         lambda x: np.reshape(X, x.astype(np.int64)),
         lambda x: np.repeat(X, x.astype(np.int64)),
         lambda x: np.add(X, x, out=X.copy()),
@@ -145,6 +148,45 @@ def test_results_belong_to_the_caller() -> None:
     for one, other in zip(first, again, strict=True):
         assert not one.flags.writeable
         assert not any(np.shares_memory(one, array) for array in (X, w, other))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda xp, x: xp.broadcast_arrays(x, x),
+        lambda xp, x: [xp.real(x)],
+        lambda xp, x: [np.round(xp.astype(x, np.dtype(np.int32)))],
+        lambda xp, x: [x.astype(x.dtype, copy=False)],
+    ],
+)
+def test_arguments_that_numpy_returns(function: Any) -> None:
+    found = written(function, X)
+    assert found is not None
+    x = X.copy()
+    for result in run(found, x):
+        np.testing.assert_array_equal(result, X)
+        assert not np.shares_memory(result, x)
+    assert x.flags.writeable
+
+
+def test_a_step_that_returns_its_argument() -> None:
+    def step(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
+        return [arrays[0] if bool(arrays[0].any()) else arrays[0] + 1]
+
+    def replay(xp: Any, x: Any) -> Sequence[Any]:
+        xp.begin_step()
+        try:
+            return step(xp, [x])
+        except Unnoted:
+            return list(xp.deferred(step, [x], [Spec(x.shape, x.dtype)]))
+
+    spec = Spec(X.shape, X.dtype)
+    found = written_out(replay, [spec], 1, [spec], takes_steps=True)
+    assert found is not None
+    x = X.copy()
+    (result,) = run(found, x)
+    assert not np.shares_memory(result, x)
+    assert x.flags.writeable
 
 
 def test_work_on_weights_is_done_ahead() -> None:

@@ -135,7 +135,7 @@ def noted_call(
     if has_noted(dict(options or {})) or has_noted(tuple(arguments)[arrays or len(arguments) :]):
         raise Unnoted
     place, result = notes.call(function, arguments, options, price=price)
-    return _noted(notes, place, result)
+    return _noted(notes, place, result, list(_flat(tuple(arguments))))
 
 
 def noted_change(
@@ -151,22 +151,34 @@ def noted_change(
     notes.call(function, arguments, options, changes=changed)
 
 
-def _noted(notes: Notes, place: Any, result: Any) -> Any:
-    """Return a result as an array, or as several if it is a tuple or a list of them."""
-    if isinstance(result, (np.ndarray, np.generic)):
+def _noted(notes: Notes, place: Any, result: Any, arguments: Sequence[Any]) -> Any:
+    """Return a result as an array, or as several if it is a tuple or a list of them.
+
+    Some functions return an argument where nothing is to be done. It is no new array then.
+    """
+    if isinstance(result, np.ndarray):
+        same = (a for a in arguments if value_of(a) is result)
+        return next(same, NotedArray(notes, result, place))
+    if isinstance(result, np.generic):
         return NotedArray(notes, result, place)
     if not isinstance(result, (tuple, list)):
         raise Unnoted
     whole = NotedValue(place, result)
-    parts = range(len(result))
-    return tuple([_noted(notes, *notes.call(operator.getitem, (whole, i))) for i in parts])
+    parts = [notes.call(operator.getitem, (whole, i)) for i in range(len(result))]
+    return tuple([_noted(notes, *part, arguments) for part in parts])
 
 
 def _known_size(key: Any) -> Any:
     """Return an index, unless how much it finds depends on elements."""
-    if any(isinstance(each, NotedArray) and each.dtype == np.bool_ for each in _flat(key)):
+    if any(map(_has_unknown_size, _flat(key))):
         raise Unnoted
     return key
+
+
+def _has_unknown_size(index: Any) -> bool:
+    if isinstance(index, slice):
+        return has_noted(index)
+    return isinstance(index, NotedArray) and bool(index.dtype == np.bool_)
 
 
 def _flat(item: Any) -> Iterator[Any]:

@@ -90,14 +90,16 @@ def _silenced(calls: Sequence[NotedCall], lines: Sequence[str]) -> list[str]:
 def _handing_out(name: str, value: str, made_by: NotedCall | None) -> list[str]:
     """Return lines for a result: memory that the caller alone has, and reads as a program's own.
 
-    Strings can be written to, as those of all steps on the host.
+    NumPy's functions order the elements as in their arguments, a program always by rows. Strings
+    can be written to, as those of all steps on the host.
     """
+    by_rows = f'asarray({value}, None, "C")'
     if made_by is None:
         own = f"{value}.copy()"
     elif isinstance(made_by.function, np.ufunc):
-        own = value
+        own = by_rows
     else:
-        own = f"{value} if {value}.base is None else {value}.copy()"
+        own = f"{by_rows} if {value}.base is None else {value}.copy()"
     read_only = f"{name}.flags.writeable = {name}.dtype.hasobject"
     is_number = made_by is not None and isinstance(made_by.function, np.ufunc)
     return [f"{name} = {own}", f"{name}.setflags(write=False)" if is_number else read_only]

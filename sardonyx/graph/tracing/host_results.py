@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from sardonyx.backends.base import Backend
 
 
 def apart(results: Sequence[Any], arguments: Iterable[Any]) -> list[Any]:
-    """Return results that share no memory with the arguments, read-only as JAX's are.
+    """Return results that share no memory with the arguments, by rows and read-only as JAX's are.
 
-    Strings stay as they are.
+    Strings can be written to.
     """
     passed = set(map(id, arguments))
-    return [r if r.dtype.hasobject else _apart(r, passed) for r in results]
+    return [_apart(result, passed) for result in results]
 
 
 def _apart(result: Any, passed: Container[int]) -> Any:
-    own = result if result.base is None and id(result) not in passed else result.copy()
-    # An op may return a table that it keeps for all calls.
-    own.setflags(write=False)
+    is_new = result.base is None and id(result) not in passed
+    own = np.asarray(result, order="C") if is_new else result.copy()
+    if not own.dtype.hasobject:
+        # An op may return a table that it keeps for all calls.
+        own.setflags(write=False)
     return own
 
 
