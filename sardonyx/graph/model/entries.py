@@ -70,7 +70,7 @@ class Entry:
         inline = any(backend.is_abstract(array) for array in arrays)
         return cls(
             tuple(importers) if any(importers) else None,
-            Recording(compiler, inline, is_numpy),
+            Recording(compiler, inline, is_numpy, len(arrays)),
             exporter(arrays, backend),
             is_numpy,
             len(arrays) == len(arguments) and all(map(is_, arrays, arguments)),

@@ -26,6 +26,8 @@ class Recording:
     inline: bool
     # Whether callers pass NumPy's arrays.
     from_numpy: bool = False
+    # Number of arrays that they pass.
+    inputs: int = 0
     root: Stage = field(default_factory=Stage)
     # Set if the tree is a single stage on the device, as most are.
     shortcut: Shortcut | None = None
@@ -45,8 +47,7 @@ class Recording:
         version, function, arrays = shortcut.stage.bound
         if version != weights.version:
             function, arrays = shortcut.stage.bind(shortcut.segment, passed, self.compiler, weights)
-            if not self.root.draws:
-                shortcut.note_numpy(len(inputs))
+            self._note_numpy(shortcut)
         results = function(*passed, *arrays)
         return results if shortcut.is_plain else shortcut.outputs(inputs, results, weights)
 
@@ -132,7 +133,14 @@ class Recording:
             return
         segment = stages[0].segment
         if segment is not None and not segment.host:
-            self.shortcut = Shortcut(stages[0], segment)
+            shortcut = Shortcut(stages[0], segment)
+            # The stage is bound already if this is a trace of calls before, or of the first one.
+            self._note_numpy(shortcut)
+            self.shortcut = shortcut
+
+    def _note_numpy(self, shortcut: Shortcut) -> None:
+        if not self.root.draws:
+            shortcut.note_numpy(self.inputs)
 
 
 class Shortcut:
