@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import sardonyx
-from tests.support.onnx_builders import STRING, model, node, value, weight
+from sardonyx.backends.jax.backend import JaxBackend
+from tests.support.onnx_builders import INT64, STRING, model, node, value, weight
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
+INT16, UINT8 = onnx.TensorProto.INT16, onnx.TensorProto.UINT8
 TEXTS = np.array(["a", "b", "zz"], object)
 
 
@@ -65,3 +71,46 @@ def test_strings_belong_to_the_caller(nodes: Sequence[onnx.NodeProto]) -> None:
         assert result.flags.c_contiguous
         result[...] = "changed"
         np.testing.assert_array_equal(x, TEXTS)
+
+
+@pytest.mark.parametrize("target", [INT64, UINT8, INT16])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
+def test_numbers_that_an_integer_type_lacks(kind: Any, target: int) -> None:
+    proto = model(
+        [node("Cast", ["x"], ["y"], to=target)],
+        [value("x", ["n"], helper.np_dtype_to_tensor_dtype(np.dtype(kind)))],
+        [value("y", ["n"], target)],
+    )
+    numbers = [0.0, -0.5, -1.0, 7.7, 255.9, -40_000.0, 60_000.0, np.inf, -np.inf, np.nan]
+    with np.errstate(invalid="ignore"):
+        x = np.array(numbers).astype(kind)
+    expected = sardonyx.load(proto, backend="jax", compile="now")(x)
+    for y in answers(proto, x):
+        np.testing.assert_array_equal(y, expected)
+    for y in answers(proto, x[:5]):
+        np.testing.assert_array_equal(y, expected[:5])
+
+
+class Scopes(JaxBackend):
+    """JAX that counts how often its settings are entered, as a call of its programs does."""
+
+    count = 0
+
+    def scope(self) -> AbstractContextManager[object]:
+        self.count += 1
+        return super().scope()
+
+
+def test_calls_stay_on_numpy_after_a_trace(tmp_path: Path) -> None:
+    """So do those of arrays of another class, which share the function that is written out."""
+    proto = model([node("Neg", ["x"], ["y"])], [value("x", ["n", 4])], ["y"])
+    backend = Scopes()
+    loaded = sardonyx.load(proto, backend=backend, compile="background")
+    mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=X.shape)
+    loaded.compile({"x": X})
+    loaded(X), loaded(mapped)
+    loaded.trace(X), loaded.compile({"x": X})
+    before = backend.count
+    for x in (X, mapped, X, mapped):
+        np.testing.assert_array_equal(loaded(x), -x)
+    assert backend.count == before

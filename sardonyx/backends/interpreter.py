@@ -15,6 +15,7 @@ from sardonyx.backends import windows
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay, Spec
 from sardonyx.backends.numpy import NumpyBackend
+from sardonyx.backends.saturation import can_saturate, saturated
 
 # NumPy copies all windows of a convolution. For more bytes than these, the compiler is waited for.
 MOST_COLUMNS = 2**26
@@ -62,6 +63,9 @@ class Interpreter(Overtakable, NumpyBackend):
     def __init__(self, is_overtaken: Callable[[], bool]) -> None:
         super().__init__()
         self._is_overtaken = is_overtaken
+
+    def astype(self, x: Any, dtype: Any) -> Any:
+        return saturated(x, dtype) if can_saturate(x.dtype, dtype) else super().astype(x, dtype)
 
     def matmul(self, a: Any, b: Any) -> Any:
         if min(a.ndim, b.ndim) < 2 or a.ndim == b.ndim == 2 or not b.size:

@@ -11,9 +11,15 @@ import numpy as np
 from sardonyx.backends.conditions import BadData, Condition
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST, NumpyBackend
+from sardonyx.backends.saturation import can_saturate, saturated
 from sardonyx.backends.written_out.noted_array import NotedArray, noted_call
 from sardonyx.backends.written_out.notes import Notes
-from sardonyx.backends.written_out.prices import PRICE_OF_STEP, price_by_element, price_of_check
+from sardonyx.backends.written_out.prices import (
+    PRICE_OF_STEP,
+    price_by_element,
+    price_of_check,
+    price_of_saturation,
+)
 
 
 class NotingBackend(NumpyBackend):
@@ -56,6 +62,12 @@ class NotingBackend(NumpyBackend):
         if dtype is not None and x.dtype != dtype:
             return x.astype(dtype)
         return x.copy() if copy else x
+
+    def astype(self, x: Any, dtype: Any) -> Any:
+        # Steps on the host run on NumPy before they are written out, too.
+        if self._takes_steps or not can_saturate(x.dtype, dtype):
+            return super().astype(x, dtype)
+        return noted_call(self._notes, saturated, (x, dtype), price=price_of_saturation(x.size))
 
     def as_array(self, result: Any) -> Any:
         """Return a result of a step as an array, if it is a number of NumPy."""

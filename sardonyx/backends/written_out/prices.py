@@ -58,6 +58,11 @@ def price_of_check(part: Any) -> float:
     return 0.6 if part.size == 1 else 3 * _UFUNC + 2 * _REDUCTION
 
 
+def price_of_saturation(count: int) -> float:
+    """Return the estimated time of a cast of so many floats to integers that fit."""
+    return _IN_PYTHON + 4 * _ELEMENTS * count / 1e3
+
+
 def price_by_element(count: int) -> float:
     """Return the estimated time of a function in Python of each element."""
     return _IN_PYTHON + count / 10
