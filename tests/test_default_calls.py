@@ -15,6 +15,8 @@ from onnx import helper
 
 import sardonyx
 from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.ops.definition import Unsized
+from sardonyx.types import Array, Backend
 from tests.support.onnx_builders import INT64, STRING, model, node, value, weight
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -22,9 +24,9 @@ INT16, UINT8 = onnx.TensorProto.INT16, onnx.TensorProto.UINT8
 TEXTS = np.array(["a", "b", "zz"], object)
 
 
-def answers(proto: onnx.ModelProto, x: Any) -> list[Any]:
+def answers(proto: onnx.ModelProto, x: Any, **options: Any) -> list[Any]:
     """What calls with such an input return, the first one first."""
-    loaded = sardonyx.load(proto, backend="jax", compile="background")
+    loaded = sardonyx.load(proto, backend="jax", compile="background", **options)
     results = [loaded(x) for _ in range(3)]
     loaded.compile({"x": x})
     return results + [loaded(x) for _ in range(2)]
@@ -114,3 +116,36 @@ def test_calls_stay_on_numpy_after_a_trace(tmp_path: Path) -> None:
     for x in (X, mapped, X, mapped):
         np.testing.assert_array_equal(loaded(x), -x)
     assert backend.count == before
+
+
+@sardonyx.op(domain="mine")
+def Drawn(xp: Backend, x: Array) -> Unsized:
+    """Is a function of more than its arguments."""
+    return x + np.random.default_rng().random(x.shape)
+
+
+@sardonyx.op(domain="mine")
+def Table(xp: Backend, x: Array) -> Array:
+    """Returns an array that it keeps for all calls."""
+    return KEPT if bool((x == "b").any()) else x
+
+
+KEPT = TEXTS.copy()
+
+
+def test_functions_of_a_user_run_at_each_call() -> None:
+    double = onnx.TensorProto.DOUBLE
+    ends = [value("x", ["n"], double)], [value("y", ["n"], double)]
+    proto = model([node("Drawn", ["x"], ["y"], domain="mine")], *ends, mine=1)
+    drawn = [result.tobytes() for result in answers(proto, np.zeros(3), ops=[Drawn])]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_tables_that_functions_keep() -> None:
+    ends = [value("x", ["n"], STRING)], [value("y", ["n"], STRING)]
+    proto = model([node("Table", ["x"], ["y"], domain="mine")], *ends, mine=1)
+    loaded = sardonyx.load(proto, backend="jax", compile="background", ops=[Table])
+    for _ in range(4):
+        result = loaded(TEXTS)
+        np.testing.assert_array_equal(result, TEXTS)
+        result[...] = "changed"

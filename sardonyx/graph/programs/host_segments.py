@@ -11,9 +11,11 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.backends.written_out.program import written_out
+from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.programs.written_segment import WrittenSegment
 from sardonyx.graph.tracing.host_results import apart, uploaded
-from sardonyx.graph.tracing.steps import Segment
+from sardonyx.graph.tracing.steps import Segment, Step
+from sardonyx.graph.tracing.subgraphs import BodyCall
 
 # What longer segments would save is little beside their time.
 MOST_MICROSECONDS = 500.0
@@ -24,7 +26,7 @@ def executable_on_host(
 ) -> Executable:
     """Return the function that runs a segment's steps on NumPy, for arrays like these."""
     plain = Executable(replaying_on_host(segment, backend))
-    if not backend.reads_host_memory:
+    if not backend.reads_host_memory or any(map(_is_of_the_user, segment.steps)):
         return plain
     fixed = arrays[len(segment.inputs) :]
     specs = [*inputs, *(HOST.spec(array) for array in fixed)]
@@ -34,6 +36,13 @@ def executable_on_host(
     if written is None:
         return plain
     return WrittenSegment(written, len(inputs), HOST, lambda: plain).executable
+
+
+def _is_of_the_user(step: Step) -> bool:
+    """Whether it runs a function of a user, which may count its calls or draw numbers."""
+    call = step.call.call if isinstance(step.call, BodyCall) else step.call
+    inner = (step for block in step.blocks for step in block.steps)
+    return isinstance(getattr(call, "function", None), Own) or any(map(_is_of_the_user, inner))
 
 
 def replaying_on_host(segment: Segment, backend: Backend) -> Replay:
