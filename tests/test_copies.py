@@ -126,8 +126,20 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) - 10)
 
 @pytest.mark.parametrize(
     ("backend", "before", "refused"),
-    [("jax", "model(x)", 3), ("numpy", "model(x)", 0), ("jax", "", 0)],
-    ids=["JAX after a call", "NumPy", "JAX before any call"],
+    [
+        ("jax", "model.compile({'x': x})", 3),
+        ("jax", "import jax; jax.devices()", 3),
+        ("jax", "model(x)", 0),
+        ("numpy", "model(x)", 0),
+        ("jax", "", 0),
+    ],
+    ids=[
+        "after a compile",
+        "after JAX was started",
+        "before JAX was imported",
+        "NumPy",
+        "JAX before any call",
+    ],
 )
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_forked_process_runs_or_says_that_it_cannot(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import numpy as np
 from sardonyx.arguments import check_fraction
 from sardonyx.backends.base import Backend
 from sardonyx.backends.numpy import HOST
+from sardonyx.backends.own_draws import own_draws
 from sardonyx.errors import BackendUnavailable, InvalidInput
 from sardonyx.logs import Log
 
@@ -30,6 +31,8 @@ _CLASSES = {
     "cupy": ("sardonyx.backends.cupy.backend", "CupyBackend"),
     "numpy": ("sardonyx.backends.numpy", "NumpyBackend"),
 }
+# Where all devices of JAX are CPUs, it is imported when something is compiled.
+_JAX_ON_CPU = ("sardonyx.backends.jax.on_cpu", "JaxOnCpu")
 _INSTALL = {
     "jax": "pip install sardonyx",
     "cupy": "pip install 'sardonyx[cuda]'",
@@ -118,7 +121,10 @@ def _best() -> str:
     """The library that has an accelerator here; otherwise JAX, which compiles."""
     present: list[str] = []
     reasons: list[str] = []
-    for library in _installed(("jax", "cupy"), reasons):
+    candidates = ["jax", "cupy"]
+    if _can_jax_wait():
+        present.append(candidates.pop(0))
+    for library in _installed(candidates, reasons):
         if library.has_accelerator():
             _note_choice(library.name, "which has an accelerator here", reasons)
             return library.name
@@ -135,7 +141,15 @@ def _note_choice(name: str, reason: str, against_others: Sequence[str]) -> None:
 
 
 def _on(name: str, kind: str | None, index: int | None) -> Backend:
-    return _shared(name, _class(name).device_for(kind, index))
+    is_default = name == "jax" and kind in (None, "cpu") and not index
+    device = None if is_default and _can_jax_wait() else _class(name).device_for(kind, index)
+    return _shared(name, device)
+
+
+def _can_jax_wait() -> bool:
+    """Whether JAX is not imported, though installed, and is certain to bring CPUs alone."""
+    is_imported = "jax" in sys.modules or find_spec("jax") is None
+    return not is_imported and bool(_imported(_JAX_ON_CPU).has_only_cpus())
 
 
 def _on_object(name: str | None, device: object) -> Backend:
@@ -175,29 +189,22 @@ def _installed(names: Iterable[str], reasons: list[str] | None = None) -> Iterat
 
 
 def _class(name: str) -> type[Backend]:
-    module_name, class_name = _CLASSES[name]
     try:
         if name not in sys.modules and find_spec(name) is None:
             # A failed import is not remembered, and would be tried at each load.
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        with _without_draws():
-            module = import_module(module_name)
+        with own_draws():
+            library: type[Backend] = _imported(_CLASSES[name])
+            return library
     except ImportError as error:
         raise BackendUnavailable(
             f"The backend {name!r} is not installed ({error}): {_INSTALL[name]}"
         ) from error
-    library: type[Backend] = getattr(module, class_name)
-    return library
 
 
-@contextmanager
-def _without_draws() -> Iterator[None]:
-    """Leave NumPy's global random numbers as they are: JAX draws some when it is imported."""
-    state = np.random.get_state()
-    try:
-        yield
-    finally:
-        np.random.set_state(state)
+def _imported(place: tuple[str, str]) -> Any:
+    module, name = place
+    return getattr(import_module(module), name)
 
 
 @functools.cache
@@ -205,6 +212,9 @@ def _shared(name: str, device: Any) -> Backend:
     """The backend on a device, one for all models, so that they share its caches."""
     if name == "numpy":
         return HOST
+    if name == "jax" and device is None and _imported(_JAX_ON_CPU).has_only_cpus():
+        backend: Backend = _imported(_JAX_ON_CPU)()
+        return backend
     library: Callable[..., Backend] = _class(name)
     return library(device)
 

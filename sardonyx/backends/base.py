@@ -176,6 +176,15 @@ class Backend(Operations):
         """
         return value if self.owns(value) else self.put(value)
 
+    @property
+    def in_programs(self) -> Backend:
+        """What ops get while a program is compiled: another backend if this one stands for it."""
+        return self
+
+    def ready(self, arrays: list[Any]) -> list[Any]:
+        """Return arrays that were placed, as compiled programs take them without further work."""
+        return arrays
+
     def uncompiled(self) -> Backend:
         """The same without compiling: each step runs as soon as it is recorded."""
         return self

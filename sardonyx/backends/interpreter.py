@@ -6,7 +6,7 @@ That is NumPy for the CPU, and CuPy for a CUDA device (`backends/cupy/interprete
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,10 +102,18 @@ class NumpyTier:
             results = list(map(np.asarray, replay(xp, *fetched)))
         if [xp.spec(result) for result in results] != list(expected):
             raise Overtaken
-        # The backend may share the memory of an array that is put, and callers write to theirs.
         passed = set(map(id, fetched))
-        own = [r if r.base is None and id(r) not in passed else r.copy() for r in results]
-        return list(map(backend.put, own))
+        own = [_own(result, passed) for result in results]
+        return own if backend.reads_host_memory else list(map(backend.put, own))
 
     def close(self) -> None:
         """Do nothing: NumPy retains no memory."""
+
+
+def _own(result: np.ndarray[Any, Any], passed: Container[int]) -> np.ndarray[Any, Any]:
+    """Return memory that no caller and no op has, by rows and read-only as that of programs is."""
+    is_new = result.base is None and id(result) not in passed
+    own = np.asarray(result, order="C") if is_new else result.copy()
+    # An op may return a table that it keeps.
+    own.setflags(write=False)
+    return own

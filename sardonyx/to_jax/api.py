@@ -76,7 +76,7 @@ def to_jax(
         )
     fn = PureFunction(source, backend, training=training, strict=checks_types, casting=casting)
     weights = store.now()
-    array_of = weights.__getitem__ if weights.backend.name == "jax" else weights.content
+    array_of = weights.in_library if weights.backend.name == "jax" else weights.content
     return fn, {
         name: placed(name, array_of(name), backend, spec.dtype) for name, spec in fn.specs.items()
     }

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
@@ -21,8 +19,7 @@ from sardonyx.backends import blas_threads
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.dlpack import on_host
-from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec, WrittenOut
-from sardonyx.backends.fused_epilogue import Epilogue
+from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
 from sardonyx.backends.jax import (
     devices,
@@ -30,37 +27,29 @@ from sardonyx.backends.jax import (
     inline,
     limited_clients,
     memory,
-    messages,
     nans,
     onednn,
+    presence,
     processes,
 )
 from sardonyx.backends.jax.accelerators import cudnn_attention, cudnn_choice, cudnn_trial
 from sardonyx.backends.jax.cache import ExecutableFolder
 from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.compiling import compiled
-from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.costs import bytes_made_anew, costs_of
+from sardonyx.backends.jax.onednn import in_programs
 from sardonyx.backends.jax.onednn.threads import threads_of_process
 from sardonyx.backends.jax.op_times import can_trace, op_times
 from sardonyx.backends.jax.operations import JaxOperations
 from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.jax.settings import Settings
-from sardonyx.backends.jax.xla_cpu import packed, small_programs
+from sardonyx.backends.jax.traits import SIX_BITS
 from sardonyx.backends.jax.xla_cuda import layouts
 from sardonyx.backends.jax.xla_tpu.refusals import TPUS_LACK
-from sardonyx.backends.operations.products import Link, PackedProduct, ProductChain
 from sardonyx.backends.operations.scores import Scoring
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.stopwatch import OpTimes
 from sardonyx.errors import InvalidInput
-
-_WITHOUT_X64 = {
-    "int64": np.dtype(np.int32),
-    "uint64": np.dtype(np.uint32),
-    "float64": np.dtype(np.float32),
-    "complex128": np.dtype(np.complex64),
-}
 
 # Each value has the dtype of the graph: XLA would drop casts to narrow dtypes and back.
 EXACT = {"xla_allow_excess_precision": False}
@@ -71,20 +60,9 @@ LONG_COMPILE = 0.5
 # Bytes of results and temporaries that take longer to clear at each call than the call itself.
 LARGE_RESULTS = 2**22
 
-# XLA has no code for them on any platform.
-SIX_BITS = frozenset(map(np.dtype, (ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)))
-
-# With fewer multiplications XLA has finished before another kernel would start.
-SMALLEST_PACKED = 2**14
-
 
 class JaxBackend(JaxOperations):
     """JAX on one device, or on the one that JAX chooses."""
-
-    reshapes_are_views: ClassVar[bool] = False
-    follows_numpy: ClassVar[bool] = True
-    embeds_up_to: ClassVar[int] = 128
-    packs_up_to: ClassVar[int] = 4096
 
     def __init__(
         self,
@@ -104,7 +82,11 @@ class JaxBackend(JaxOperations):
         # With a device of its own, the arrays of a call must be put there, as the weights are;
         # where programs are compiled for the device of a limited client, XLA does so.
         self.takes_numpy = self.device is None or threads is not None
-        self._fork = processes.fork()
+        self._fork = presence.fork()
+
+    @property
+    def threads(self) -> int | None:
+        return self.settings.threads
 
     def __reduce__(self) -> Any:
         is_own = self.device is not None and self.settings.threads is None
@@ -119,12 +101,6 @@ class JaxBackend(JaxOperations):
 
     def named_step(self, name: str) -> AbstractContextManager[object]:
         return jax.named_scope(name)
-
-    def wait(self, arrays: Sequence[Any]) -> None:
-        # `jax.block_until_ready` takes as long as a small model, because it walks over a tree.
-        for array in arrays:
-            if (wait := getattr(array, "block_until_ready", None)) is not None:
-                wait()
 
     def op_times(self) -> AbstractContextManager[OpTimes] | None:
         return op_times() if can_trace() else None
@@ -145,9 +121,6 @@ class JaxBackend(JaxOperations):
     def device_of(cls, value: Any) -> jax.Device | None:
         return devices.device_of(value)
 
-    def owns(self, value: object) -> bool:
-        return isinstance(value, jax.Array)
-
     def key(self, value: Any) -> Any:
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             # The keys of JAX's generators have several sizes.
@@ -166,10 +139,6 @@ class JaxBackend(JaxOperations):
         if self.settings.threads is None or self.is_abstract(value):
             return value
         return jax.device_put(value, jax.local_devices(backend="cpu")[0])
-
-    def narrowed(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        # Users of JAX rarely switch its 64-bit mode on, and without it have no int64 to pass.
-        return _WITHOUT_X64.get(dtype.name, dtype)
 
     @cached_property
     def missing_types(self) -> frozenset[np.dtype[Any]]:  # type: ignore[override]  # an attribute of the base
@@ -289,6 +258,7 @@ class JaxBackend(JaxOperations):
         folder = self.settings.cache
         if folder is None or name is None:
             return None
+        self._register_kernels()
         built = folder.stored(name, self._entry_options, self._actual_device)
         if built is None:
             return None
@@ -323,12 +293,6 @@ class JaxBackend(JaxOperations):
         is_exact = self.precision != "bfloat16" and not self.checked
         return self.compiled and is_exact and self.reason_to_wait is None
 
-    def written_out(
-        self, replay: Replay, specs: Sequence[Spec], inputs: int, results: Sequence[Spec]
-    ) -> WrittenOut | None:
-        is_possible = self.reads_host_memory and not self.watches()
-        return small_programs.written_out(replay, specs, inputs, results) if is_possible else None
-
     @cached_property
     def reason_to_wait(self) -> str | None:
         return first_tier.reason_to_wait(self._actual_device)
@@ -344,10 +308,6 @@ class JaxBackend(JaxOperations):
         return not isinstance(array, jax.Array) or array.sharding.device_set == {
             self._actual_device
         }
-
-    def discard(self, array: Any) -> None:
-        if isinstance(array, jax.Array):
-            array.delete()
 
     def _jitted(self, replay: Replay, donated: Sequence[int]) -> Any:
         checks = self.settings.checks
@@ -390,11 +350,17 @@ class JaxBackend(JaxOperations):
             if workaround is not None:
                 note(workaround)
         else:
+            self._register_kernels()
             device = self._actual_device
             built, is_stored = folder.compiled(lower, name, self._entry_options, device, note)
         if time.perf_counter() - started > LONG_COMPILE:
             give_back_freed()
         return built, is_stored
+
+    def _register_kernels(self) -> None:
+        """Let XLA find oneDNN's kernels before it loads a stored program that calls them."""
+        if self.fuses:
+            in_programs.register()
 
     @property
     def _entry_options(self) -> dict[str, Any]:
@@ -421,11 +387,6 @@ class JaxBackend(JaxOperations):
             return argument
         place = None if self.device is None else SingleDeviceSharding(self.device)
         return jax.ShapeDtypeStruct(argument.shape, argument.dtype, sharding=place)
-
-    def release(self) -> None:
-        if self.fuses:
-            onednn.release()
-            give_back_freed()
 
     def reserved(self) -> tuple[int, int]:
         return memory.reserved(self._actual_device)
@@ -456,37 +417,11 @@ class JaxBackend(JaxOperations):
         """The backend's own device, or the one that JAX chooses."""
         return self.device or jax.devices()[0]
 
-    def packed_convolution(
-        self, x: Spec, weight: Spec, *, epilogue: Epilogue, **options: Any
-    ) -> PackedProduct | None:
-        if not self.fuses or x.dtype != weight.dtype:
-            return None
-        layout = ConvolutionLayout.of(**options)
-        threads = self.settings.threads
-        kernel = onednn.convolution(x, weight, layout, epilogue=epilogue, threads=threads)
-        return kernel or packed.convolution(x, weight, layout, epilogue=epilogue)
-
     def reads_filters_with_channels_last(self, x: Spec, weight: Spec) -> bool:
         return self.compiled and layouts.has_channels_last(x, weight, self._capability)
 
-    def packed_matmul(self, x: Spec, weight: Spec, **options: Any) -> PackedProduct | None:
-        if not self.fuses or x.dtype != weight.dtype:
-            return None
-        # XLA itself multiplies a vector fast, and calling it costs less.
-        rows = math.prod(x.shape[:-1])
-        is_large = rows > 1 and rows * math.prod(weight.shape) >= SMALLEST_PACKED
-        threads = self.settings.threads
-        kernel = onednn.matrix_product(x, weight, threads=threads, **options) if is_large else None
-        return kernel or packed.matrix_product(x, weight, **options)
-
-    def product_chain(self, links: Sequence[Link], arrays: int) -> ProductChain | None:
-        return onednn.chain(links, arrays)
-
     def padding(self) -> Padding | None:
         return JaxPadding() if self.compiled else None
-
-    def explain(self, error: Exception) -> str | None:
-        return messages.explained(str(error))
 
 
 def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Any:

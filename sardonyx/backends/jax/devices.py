@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from sardonyx.backends.jax import processes
+from sardonyx.backends.jax import presence
 from sardonyx.errors import BackendUnavailable
 
 _INSTALL = {"gpu": "pip install 'sardonyx[cuda]'", "tpu": "pip install 'sardonyx[tpu]'"}
@@ -22,7 +22,7 @@ def has_accelerator() -> bool:
 
 def device_for(kind: str | None, index: int | None) -> jax.Device | None:
     """Return the device of a kind with an index; None is JAX's own choice."""
-    processes.fork().refuse()
+    presence.fork().refuse()
     if kind is None:
         return None
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,11 @@ from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
 from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution, of_product
 from sardonyx.backends.jax.settings import Settings
+from sardonyx.backends.jax.traits import JaxTraits
 from sardonyx.backends.jax.xla_cpu import platforms, sorting
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
 from sardonyx.backends.jax.xla_cuda import scaling
 from sardonyx.backends.jax.xla_tpu import platforms as elsewhere
-from sardonyx.backends.on_device import OnDevice
 from sardonyx.backends.operations.scores import Scoring, scoring_with
 from sardonyx.backends.strides import axis_order, dense_strides, same_layout
 
@@ -30,12 +30,9 @@ from sardonyx.backends.strides import axis_order, dense_strides, same_layout
 MOST_JOINED = 128
 
 
-class JaxOperations(OnDevice):
+class JaxOperations(JaxTraits):
     """JAX's functions, and those that XLA would compile badly in a form of their own."""
 
-    name: ClassVar[str] = "jax"
-    skips_padding = True
-    differentiates = True
     settings: Settings
     # Whether its programs run on CPUs alone, so that forms for other platforms need no trace.
     is_only_for_cpus: bool = False
@@ -49,6 +46,9 @@ class JaxOperations(OnDevice):
     def has_one_form(self) -> bool:
         """Whether operations whose form for CPUs is the plain one need no other."""
         return self.settings.simplest or self.is_only_for_cpus
+
+    def owns(self, value: object) -> bool:
+        return isinstance(value, jax.Array)
 
     def is_abstract(self, value: object) -> bool:
         return isinstance(value, jax.core.Tracer)

@@ -226,10 +226,12 @@ class Compiler:
 
     def _named(self, unit: Unit) -> Replay:
         """Return the unit as a function of arrays that has the name of the graph."""
-        function: Any = partial(unit.replay, self.backend)
+
+        def function(*arrays: Any) -> Sequence[Any]:
+            return unit.replay(self.backend.in_programs, *arrays)
+
         function.__name__ = self.title
-        named: Replay = function
-        return named
+        return function
 
     def _note_interpreted(self) -> None:
         with self._lock:

@@ -87,8 +87,8 @@ class Stage:
         inputs = [frame[register] for register in segment.inputs]
         version, replay, arrays = self.bound
         if inline:
-            replay = partial(self.binding.replaying(segment), compiler.backend)
-            arrays = self.binding.arrays(weights, host=segment.host)
+            replay = partial(self.binding.replaying(segment), compiler.backend.in_programs)
+            arrays = compiler.backend.ready(self.binding.arrays(weights, host=segment.host))
         elif version != weights.version:
             replay, arrays = self.bind(segment, inputs, compiler, weights)
         results = replay(*inputs, *arrays)
@@ -104,6 +104,8 @@ class Stage:
         if isinstance(self.executable, Executable):
             if self.executable.on_numpy is not None:
                 function, arrays = self.executable.on_numpy(arrays), []
+            elif not segment.host:
+                arrays = compiler.backend.ready(arrays)
             self.bound = weights.version, function, arrays
         return function, arrays
 

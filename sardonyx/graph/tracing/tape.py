@@ -358,7 +358,9 @@ class Tape:
             results, same, _ = observed(call, xp, arrays, values)
         result_specs = [xp.spec(result) for result in results]
         if self._on_host:
-            results = tuple(uploaded(self.backend, apart(results, arrays)))
+            results = tuple(apart(results, arrays))
+            if not self.backend.reads_host_memory:
+                results = tuple(uploaded(self.backend, results))
         return result_specs, same, results
 
     def _constant(self, operand: Operand) -> np.ndarray[Any, Any] | None:

@@ -47,7 +47,7 @@ class Params(MutableMapping[str, Any]):
         self._store = store
 
     def __getitem__(self, name: str) -> Any:
-        return self._store.now()[name]
+        return self._store.now().in_library(name)
 
     def __setitem__(self, name: str, value: Any) -> None:
         old = self._store.spec(name)
@@ -227,6 +227,15 @@ class WeightStore:
                     drop_pages(cell.host)
             return cell.device
 
+    def in_library(self, cell: _Cell) -> Any:
+        """Return the array of a cell as one of the backend's library, which it is from now on."""
+        with self._lock:
+            array, backend = self.place(cell), self.backend
+            if not backend.owns(array) and array.dtype != object:
+                with backend.scope():
+                    cell.device = array = backend.put(array)
+            return array
+
     def free_unread(self, cell: _Cell) -> None:
         """Free the array of a cell on the device, as it is placed there again when needed."""
         with self._lock:
@@ -278,6 +287,10 @@ class Weights:
         cell = _named(name, self._cells)
         device = cell.device  # Read once: another thread may free it.
         return self.store.place(cell) if device is None else device
+
+    def in_library(self, name: str) -> Any:
+        """Return the array for a caller, who is to get one of the library even on CPUs."""
+        return self.store.in_library(_named(name, self._cells))
 
     def free_unread(self, name: str) -> None:
         """Free the array on the device if no program reads it there, and the host has it too."""

@@ -18,8 +18,6 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-import jax
-
 from sardonyx.backends.private_folder import PrivateFolder
 from sardonyx.errors import InvalidInput
 from sardonyx.logs import Log
@@ -109,12 +107,14 @@ def _digest(onednn: Path) -> str:
 
 
 def _compiled(compiler: str, onednn: Path) -> bytes:
+    from jax import ffi  # noqa: PLC0415  (only a build needs its headers)
+
     try:
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder) / LIBRARY
             command = [
                 compiler, "-std=c++20", "-O2", "-shared", "-fPIC", "-w",
-                "-isystem", jax.ffi.include_dir(),
+                "-isystem", ffi.include_dir(),
                 str(SOURCES / "library.cc"), str(onednn), f"-Wl,-rpath,{onednn.parent}",
                 "-o", str(library),
             ]  # fmt: skip

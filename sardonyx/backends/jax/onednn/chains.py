@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from sardonyx.backends.jax.onednn import loaded
-from sardonyx.backends.jax.onednn.products import AxisOrder, Product, in_memory_order
+from sardonyx.backends.jax.onednn.products import AxisOrder, Product, called, in_memory_order
 from sardonyx.backends.operations.products import Link
 
 
@@ -49,13 +48,7 @@ class Chain:
             y = np.empty([result.shape[axis] for axis in output], result.dtype)
             loaded.run_chain(self.spec, y, *arrays)
             return y.transpose(np.argsort(output))
-        call = jax.ffi.ffi_call(
-            loaded.CHAIN,
-            jax.ShapeDtypeStruct(*result),
-            input_layouts=inputs,
-            output_layouts=output,
-        )
-        return call(*arguments, spec=np.asarray(self.spec, np.int64))
+        return called(loaded.CHAIN, self.spec, result, *arguments, layouts=self.layouts)
 
 
 def chain(links: Sequence[Link], arrays: int) -> Chain | None:

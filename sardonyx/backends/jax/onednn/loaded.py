@@ -1,4 +1,4 @@
-"""The compiled kernels, loaded once and registered with XLA."""
+"""The compiled kernels, loaded once, and called on arrays of the host."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from logging import INFO, WARNING
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
-import jax
 import numpy as np
 
 from sardonyx.backends.host_memory import zero_bytes
 from sardonyx.backends.jax.onednn.build import BuildError, built
 from sardonyx.logs import Log, postponed
 
+# The names under which XLA's programs find them.
 PACK, RUN, CHAIN = TARGETS = (
     "sardonyx_onednn_pack",
     "sardonyx_onednn_run",
@@ -49,6 +49,11 @@ def status() -> str:
 def identity() -> str:
     """The digest of this build of the kernels; empty if there are none."""
     return _kernels().identity
+
+
+def shared_library() -> ctypes.CDLL | None:
+    """The library of the kernels, if there is one."""
+    return _kernels().functions
 
 
 def packed_size(spec: Sequence[int]) -> int | None:
@@ -141,8 +146,6 @@ def _loaded() -> Kernels:
     if library.sardonyx_onednn_series() != SERIES:
         return _left_out(f"it is not of the series {SERIES}")
     _declare(library)
-    for name in TARGETS:
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(library[name]), platform="cpu")
     _LOG.debug("oneDNN's kernels are loaded, build %s.", identity)
     return Kernels(library, identity)
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, get_args
 
-import jax
 import numpy as np
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue, Function
+from sardonyx.backends.jax.arrays import is_array, is_tracer
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.loaded import PACK, RUN
 from sardonyx.backends.jax.onednn.threads import threads_of_process
 from sardonyx.backends.standard import Shape
 
@@ -25,6 +26,16 @@ _DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
 _FUNCTIONS = {name: max(number, 1) for number, name in enumerate(get_args(Function))}
 _ADDENDS = {None: 0, "before": 1, "after": 2}
 _MATRIX, _CONVOLUTION = 0, 1
+
+
+def called(target: str, spec: Sequence[int], result: Spec, *arrays: Any, **options: Any) -> Any:
+    """The result of a kernel in a program of XLA, or for arrays of JAX."""
+    if not is_array(arrays[0]):
+        raise TypeError(f"a {type(arrays[0]).__name__} is no array of NumPy or JAX")
+    # It imports JAX, which whoever has such an array has done.
+    from sardonyx.backends.jax.onednn import in_programs  # noqa: PLC0415
+
+    return in_programs.called(target, spec, result, *arrays, **options)
 
 
 @dataclass(frozen=True)
@@ -47,9 +58,8 @@ class PackedWeight:
         """
         if (weight.shape, weight.dtype) != self.weight:
             raise ValueError(f"{weight.dtype}{weight.shape} is no {self.weight} to be packed")
-        if isinstance(weight, jax.core.Tracer):
-            call = jax.ffi.ffi_call(loaded.PACK, jax.ShapeDtypeStruct(*self.packed))
-            return call(weight, spec=np.asarray(self.spec, np.int64))
+        if is_tracer(weight):
+            return called(PACK, self.spec, self.packed, weight)
         (size,) = self.packed.shape
         weight, spec = np.asarray(weight), self.spec
         if weight.ndim == 2 and not weight.flags.c_contiguous and weight.T.flags.c_contiguous:
@@ -86,14 +96,8 @@ class Product:
         """
         if isinstance(x, np.ndarray):
             return self._run_on_host(x, packed, *others)
-        *inputs, output = self.layouts
-        call = jax.ffi.ffi_call(
-            loaded.RUN,
-            jax.ShapeDtypeStruct(*self.result),
-            input_layouts=inputs,
-            output_layouts=output,
-        )
-        return call(x, packed, *others, spec=np.asarray(self.spec, np.int64))
+        arrays = (x, packed, *others)
+        return called(RUN, self.spec, self.result, *arrays, layouts=self.layouts)
 
     def _run_on_host(self, *arrays: Any) -> Any:
         *orders, order = self.layouts

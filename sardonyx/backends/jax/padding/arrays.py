@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from sardonyx.backends.jax.arrays import is_array
 from sardonyx.backends.jax.padding.lent import Lent
 from sardonyx.backends.padding.axes import Cut
 from sardonyx.backends.padding.protocols import Prover
@@ -39,6 +38,8 @@ class JaxPadding:
         if padded is not None and padded.shape == tuple(shape):
             return padded
         if not _is_on_host(array):
+            import jax.numpy as jnp  # noqa: PLC0415  (as below, JAX is imported by then)
+
             sizes = zip(array.shape, shape, strict=True)
             return jnp.pad(array, [(0, after - before) for before, after in sizes])
         result = np.zeros(shape, array.dtype)
@@ -53,7 +54,9 @@ class JaxPadding:
         if cut.split != tuple([size for size in array.shape if size != 1]):
             return whole.reshape(cut.split)[tuple(map(slice, cut.true))].reshape(cut.shape)
         corner = whole[tuple(map(slice, cut.shape))]
-        if is_native and is_on_host and isinstance(array, jax.Array):
+        if is_native and is_on_host and is_array(array):
+            import jax  # noqa: PLC0415
+
             (device,) = array.devices()
             corner = jax.device_put(corner, device, may_alias=False)
         return self._lent(corner, array)

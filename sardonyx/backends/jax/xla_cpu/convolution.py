@@ -15,16 +15,14 @@ from jax import lax
 from sardonyx.backends import windows
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.precision import multiplied
+from sardonyx.backends.jax.xla_cpu.convolution_forms import (
+    MOST_GROUPS,
+    are_columns_less,
+    are_tiles,
+    is_shifted,
+)
 
 HIGHEST = lax.Precision.HIGHEST
-
-# The forms that visit taps or groups one by one generate code for each of them.
-MOST_TAPS = 64
-MOST_GROUPS = 64
-# With more channels in a group, a product per group is faster.
-FEWEST_FOR_PRODUCTS = 5
-# Rearranging an element of a weight costs as much as rearranging two elements of the windows.
-COST_OF_WEIGHTS = 2
 
 
 def correlate(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
@@ -59,28 +57,15 @@ def general_convolution(
     )
 
 
-def turns_weights(x: Sequence[int], weight: Sequence[int], layout: ConvolutionLayout) -> bool:
-    """Whether the convolution of (N, *spatial, C) reads weights in another order than theirs."""
-    groups = layout.groups
-    if groups > 1 and (_is_shifted(weight) or groups > MOST_GROUPS):
-        return False
-    part = (weight[0] // groups, *weight[1:])
-    return not (_are_tiles(part[2:], layout) or _are_columns_less(x, part, layout))
-
-
 def _grouped(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
     groups = layout.groups
-    if _is_shifted(weight.shape):
+    if is_shifted(weight.shape):
         return _sum_of_shifted(x, weight, layout)
     if groups > MOST_GROUPS:
         return general_convolution(x, weight, layout, axes="N*C")
     parts = zip(jnp.split(x, groups, -1), jnp.split(weight, groups), strict=True)
     one_group = layout._replace(groups=1)
     return jnp.concat([_dense(*part, one_group) for part in parts], axis=-1)
-
-
-def _is_shifted(weight: Sequence[int]) -> bool:
-    return weight[1] < FEWEST_FOR_PRODUCTS and math.prod(weight[1:]) <= MOST_TAPS
 
 
 def _sum_of_shifted(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
@@ -115,27 +100,11 @@ def _laid_out(x: Any) -> Any:
 
 def _dense(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
     kernel = weight.shape[2:]
-    if _are_tiles(kernel, layout):
+    if are_tiles(kernel, layout):
         return _product(_tiles(x, kernel), weight)
-    if _are_columns_less(x.shape, weight.shape, layout):
+    if are_columns_less(x.shape, weight.shape, layout):
         return _product(_columns(x, kernel, layout), weight)
     return _in_planes(x, weight, layout) if layout.rank > 2 else _in_plane(x, weight, layout)
-
-
-def _are_tiles(kernel: Sequence[int], layout: ConvolutionLayout) -> bool:
-    """Whether the windows lie side by side."""
-    is_dense = layout.is_unpadded and set(layout.dilations) == {1}
-    return is_dense and tuple(kernel) == layout.strides
-
-
-def _are_columns_less(x: Sequence[int], weight: Sequence[int], layout: ConvolutionLayout) -> bool:
-    """Whether rearranging the windows is less work than rearranging the weights."""
-    kernel = weight[2:]
-    taps = math.prod(kernel)
-    if taps == 1 and layout.is_unpadded:
-        return True
-    windows = x[0] * math.prod(layout.sizes(x[1:-1], kernel))
-    return taps <= MOST_TAPS and windows * COST_OF_WEIGHTS <= weight[0]
 
 
 def _product(columns: Any, weight: Any) -> Any:

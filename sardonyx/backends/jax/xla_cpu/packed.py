@@ -6,17 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
 from sardonyx.backends.host_memory import aligned_copy, zero_bytes
+from sardonyx.backends.jax.arrays import is_array
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.xla_cpu import platforms
-from sardonyx.backends.jax.xla_cpu.convolution import product_of_rows, turns_weights
+from sardonyx.backends.jax.xla_cpu.convolution_forms import turns_weights
 from sardonyx.backends.numpy import HOST
 
 # Up to so many rows are multiplied by blocks of columns.
@@ -52,12 +49,11 @@ class TurnedConvolution:
         return _copied(last.transpose(*axes[1:-1], 0, axes[-1]))
 
     def run(self, x: Any, packed: Any) -> Any:
-        """The convolution; XLA cancels the two transposes of the filters."""
-        if not isinstance(x, jax.Array):
-            weight = np.moveaxis(packed, (-2, -1), (1, 0))
-            return HOST.convolution(x, weight, **self.layout._asdict())
-        weight = jnp.moveaxis(packed, (-2, -1), (1, 0))
-        return platforms.convolution(x, weight, self.layout)
+        """The convolution."""
+        if is_array(x):
+            return _in_programs().convolution(x, packed, self.layout)
+        weight = np.moveaxis(packed, (-2, -1), (1, 0))
+        return HOST.convolution(x, weight, **self.layout._asdict())
 
 
 def convolution(
@@ -105,10 +101,10 @@ class TurnedMatrix:
         """The product with the last axis of `x`."""
         *sizes, inner = x.shape
         rows = x.reshape(math.prod(sizes), inner)
-        if not isinstance(x, jax.Array):
+        if is_array(x):
+            y = _in_programs().product(rows, packed, is_blocked=self.is_blocked)
+        else:
             y = HOST.matmul(rows, self._columns(packed))
-            return y.reshape(*sizes, y.shape[-1])
-        y = _by_blocks(rows, packed) if self.is_blocked else product_of_rows(rows, packed)
         return y.reshape(*sizes, y.shape[-1])
 
     def _columns(self, packed: Any) -> Any:
@@ -116,12 +112,6 @@ class TurnedMatrix:
         if not self.is_blocked:
             return packed.T
         return packed.transpose(1, 0, 2).reshape(packed.shape[1], -1)
-
-
-def _by_blocks(rows: Any, blocks: Any) -> Any:
-    repeated = jnp.broadcast_to(rows, (len(blocks), *rows.shape))
-    y = jnp.matmul(repeated, blocks, precision=lax.Precision.HIGHEST)
-    return jnp.moveaxis(y, 0, 1).reshape(len(rows), -1)
 
 
 def matrix_product(
@@ -155,3 +145,10 @@ def transposed(matrix: Any) -> Any:
 def _copied(array: Any) -> Any:
     """A copy with contiguous rows; in NumPy one that XLA need not copy again."""
     return aligned_copy(array) if isinstance(array, np.ndarray) else array.copy()
+
+
+def _in_programs() -> Any:
+    """What computes the same in programs; it imports JAX, whose arrays somebody has by then."""
+    from sardonyx.backends.jax.xla_cpu import packed_in_programs  # noqa: PLC0415
+
+    return packed_in_programs

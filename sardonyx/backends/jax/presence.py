@@ -1,0 +1,54 @@
+"""What can be said of JAX in this process without importing it, which takes half a second."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+
+from sardonyx.backends.forks import Fork
+
+# By which a user names the platforms.
+_CHOICES = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")
+_WATCHES = ("jax_debug_nans", "jax_debug_infs", "jax_disable_jit")
+
+
+@cache
+def fork() -> Fork:
+    """Whether this process was forked after JAX had started its threads."""
+    return Fork("JAX", _has_started)
+
+
+def _has_started() -> bool:
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bridge is not None and bridge.backends_are_initialized()
+
+
+def has_only_cpus() -> bool:
+    """Whether JAX is certain to have no devices but CPUs, though it may not be imported yet."""
+    if "jax" in sys.modules:
+        import jax  # noqa: PLC0415  (another thread may be importing it)
+
+        return jax.default_backend() == "cpu"
+    chosen = [os.environ[name] for name in _CHOICES if os.environ.get(name)]
+    return chosen[0] == "cpu" if chosen else not _has_plugins()
+
+
+@cache
+def _has_plugins() -> bool:
+    """Whether anything is installed that brings another platform: CUDA, ROCm, TPUs."""
+    modules = ("jax_plugins", "libtpu")
+    is_installed = any(find_spec(name) is not None for name in modules)
+    has_library = "TPU_LIBRARY_PATH" in os.environ
+    return is_installed or has_library or bool(entry_points(group="jax_plugins"))
+
+
+def looks_for_nan() -> bool:
+    """Whether a setting of JAX lets programs look for bad values, or run step by step.
+
+    Another thread may be importing JAX, whose settings then have their defaults.
+    """
+    config = getattr(sys.modules.get("jax"), "config", None)
+    return any(getattr(config, name, False) for name in _WATCHES)
