@@ -1,8 +1,8 @@
-"""The peak of memory until the first result, with weights beside the model file and inside it.
+"""Peaks of memory until the first result, and until programs are compiled.
 
-Run it: `python -m benchmarks.memory`; one network: add `--networks resnet50`. Each figure is the
-least of several processes, at batch 1, with all threads. The memory after the imports, before a
-model is loaded, is shown apart.
+Run it: `python -m benchmarks.memory`; one network: add `--networks resnet50`. Weights are beside
+the model file, and then inside it. Each figure is the least of several processes, at batch 1, with
+all threads. The memory after the imports, before a model is loaded, is shown apart.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ from benchmarks.results import BASE, console
 
 PEERS = (BASE, "sardonyx")
 COLUMNS = (
-    "network", "weights", "MB", *(f"{peer}, peak" for peer in PEERS), "ratio",
-    *(f"{peer}, imports" for peer in PEERS), "ratio beyond imports",
+    "network", "weights", "MB",
+    *(f"{peer}, {when}" for when in ("first result", "compiled") for peer in (*PEERS, "ratio")),
+    *(f"{peer}, imports" for peer in PEERS),
 )  # fmt: skip
 
 
 class Peak(NamedTuple):
-    """Megabytes of a process at its peak, and before it loaded the model."""
+    """Megabytes of a process: at its peaks until the first result and later, and of its imports."""
 
-    whole: float
+    first: float
+    compiled: float
     imports: float
-
-    @property
-    def beyond_imports(self) -> float:
-        return self.whole - self.imports
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -57,17 +55,20 @@ def _rows(name: str, folder: Path, starts: int) -> Iterator[list[str]]:
         onnx.save(onnx.load(path), Path(inside) / path.name)
         for title, place in (("beside", folder), ("inside", Path(inside))):
             reference = folder / "results" / f"{name}-1.npz"
-            peaks = [_peak(peer, name, place, reference, starts) for peer in PEERS]
-            ours, theirs = peaks[::-1]
+            reference.parent.mkdir(exist_ok=True)
+            theirs, ours = [_peak(peer, name, place, reference, starts) for peer in PEERS]
             yield [
                 NETWORKS[name].title,
                 title,
                 f"{size:.0f}",
-                *(f"{peak.whole:.0f}" for peak in peaks),
-                f"{ours.whole / theirs.whole:.2f}",
-                *(f"{peak.imports:.0f}" for peak in peaks),
-                f"{ours.beyond_imports / theirs.beyond_imports:.2f}",
+                *_compared(theirs.first, ours.first),
+                *_compared(theirs.compiled, ours.compiled),
+                *(f"{peak.imports:.0f}" for peak in (theirs, ours)),
             ]
+
+
+def _compared(theirs: float, ours: float) -> list[str]:
+    return [f"{theirs:.0f}", f"{ours:.0f}", f"{ours / theirs:.2f}"]
 
 
 def _peak(peer: str, name: str, folder: Path, reference: Path, starts: int) -> Peak:
@@ -78,8 +79,8 @@ def _peak(peer: str, name: str, folder: Path, reference: Path, starts: int) -> P
             worker = Worker(job, reference, Path(logs) / "log.txt")
             worker.close()
             facts.append(worker.facts)
-    least = min(facts, key=lambda each: each["peak_bytes"])
-    return Peak(least["peak_bytes"] / 1e6, least["imports_bytes"] / 1e6)
+    names = "first_peak_bytes", "peak_bytes", "imports_bytes"
+    return Peak(*(min(each[name] for each in facts) / 1e6 for name in names))
 
 
 def _parser() -> argparse.ArgumentParser:

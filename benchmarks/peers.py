@@ -46,9 +46,10 @@ class Opened(NamedTuple):
 class Peer:
     name: str
     title: str
-    # Imported before the clock runs.
+    # Imported before the clock runs: always, and for a run on a GPU.
     modules: tuple[str, ...]
     open: Callable[[Job, Feeds], Opened]
+    gpu_modules: tuple[str, ...] = field(default=(), kw_only=True)
     # Reads the ONNX file, so that its load and its memory can be compared.
     loads: bool = True
     # Keeps what it compiled for the next process.
@@ -61,14 +62,14 @@ class Peer:
 
 
 def open_sardonyx(job: Job, feeds: Feeds, **options: Any) -> Opened:
-    import jax  # noqa: PLC0415
-
     import sardonyx  # noqa: PLC0415
 
     device = "cuda" if job.gpu else None
     model = sardonyx.load(job.path, backend="jax", device=device, cache=job.cache, **options)
     if not job.gpu:
         return Opened(lambda: model.run(None, feeds), settle=lambda: model.compile(feeds))
+    import jax  # noqa: PLC0415
+
     placed = {name: jax.device_put(array) for name, array in feeds.items()}
     return Opened(
         lambda: jax.block_until_ready(_several(model(**placed))), work=lambda: work_of(model, feeds)
@@ -225,11 +226,13 @@ PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
         Peer("onnxruntime", "onnxruntime", ("onnxruntime",), open_onnxruntime),
-        Peer("sardonyx", "sardonyx", ("jax", "sardonyx"), open_sardonyx, caches=True),
+        Peer(
+            "sardonyx", "sardonyx", ("sardonyx",), open_sardonyx, caches=True, gpu_modules=("jax",)
+        ),
         Peer(
             "sardonyx_keeping",
             "retain_freed_memory",
-            ("jax", "sardonyx"),
+            ("sardonyx",),
             partial(open_sardonyx, retain_freed_memory=True),
             caches=True,
             on_gpu=False,
@@ -237,7 +240,7 @@ PEERS: dict[str, Peer] = {
         Peer(
             "sardonyx_xla",
             "without oneDNN",
-            ("jax", "sardonyx"),
+            ("sardonyx",),
             open_sardonyx,
             caches=True,
             on_gpu=False,
@@ -246,9 +249,10 @@ PEERS: dict[str, Peer] = {
         Peer(
             "sardonyx_plain",
             "without rewrites",
-            ("jax", "sardonyx"),
+            ("sardonyx",),
             partial(open_sardonyx, rewrites=False),
             caches=True,
+            gpu_modules=("jax",),
         ),
         Peer(
             "sardonyx_cupy",

@@ -49,20 +49,21 @@ def _open(job: Job) -> tuple[dict[str, Any], Opened]:
     peer = PEERS[job.peer]
     feeds = NETWORKS[job.network].feeds(job.batch)
     started = time.perf_counter()
-    for name in peer.modules:
+    for name in (*peer.modules, *(peer.gpu_modules if job.gpu else ())):
         importlib.import_module(name)
     imported = time.perf_counter()
     held = peak_bytes()
     opened = peer.open(job, feeds)
     loaded = time.perf_counter()
     opened.call()
-    first = time.perf_counter()
+    first, first_peak = time.perf_counter(), peak_bytes()
     opened.settle()
     facts = {
         "import": imported - started,
         "load": loaded - imported,
         "first": first - loaded,
         "imports_bytes": held,
+        "first_peak_bytes": first_peak,
         "peak_bytes": peak_bytes(),
     }
     if job.gpu and opened.work is not None:
