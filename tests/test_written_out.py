@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from sardonyx.backends.executable import Executable, Spec, WrittenOut
 from sardonyx.backends.numpy import HOST
 from sardonyx.backends.written_out.notes import Unnoted
 from sardonyx.backends.written_out.program import written_out
+from sardonyx.backends.written_out.quiet import QuietContexts
 from sardonyx.graph.programs.written_segment import WrittenSegment
 from tests.support.logged import wait_for
 from tests.support.official import EXCLUDED, assert_same, node_tests
@@ -189,6 +191,60 @@ def test_a_step_that_returns_its_argument() -> None:
     assert x.flags.writeable
 
 
+def test_results_that_are_the_same_array_share_no_memory() -> None:
+    def function(xp: Any, x: Any) -> Sequence[Any]:
+        y = x + 1
+        return [y, xp.reshape(y, (2, 3)), y, xp.astype(y, y.dtype)]
+
+    found = written(function, X)
+    assert found is not None
+    results = run(found, X)
+    for i, one in enumerate(results):
+        np.testing.assert_array_equal(one, X + 1)
+        assert not any(np.shares_memory(one, other) for other in results[:i])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("number", [0, 3, -1, 300, 2.5, float("nan"), np.float32(1.5), np.int8(7)])
+def test_numbers_beside_arrays(dtype: Any, number: Any) -> None:
+    """They become arrays of no axes, with results of the same types and bits."""
+    operations = (np.add, np.multiply, np.divide, np.maximum, np.equal, np.less, np.power)
+    x = np.arange(6).reshape(2, 3).astype(dtype)
+    for operation in operations:
+        for order in (1, -1):
+
+            def function(xp: Any, x: Any, operation: Any = operation, order: int = order) -> Any:
+                return [operation(*(x, number)[::order])]
+
+            try:
+                with np.errstate(all="ignore"):
+                    (expected,) = function(np, x)
+                    found = written(function, x)
+            except (OverflowError, ValueError):
+                continue
+            assert found is not None
+            (result,) = run(found, x)
+            assert result.dtype == expected.dtype
+            np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((2, 3), (3, 4)), ((1, 3), (3, 1)), ((5, 2, 3), (3, 4)), ((2, 0, 3), (3, 4)), ((3,), (3, 4)),
+     ((2, 2, 3), (2, 3, 4)), ((2, 0), (0, 4)), ((4, 2, 0), (0, 3))],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.int32, np.float16, np.float32, np.float64])
+def test_products(left: tuple[int, ...], right: tuple[int, ...], dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-4, 5, left).astype(dtype), rng.integers(-4, 5, right).astype(dtype)
+    for x, y in ((a, b), (np.asfortranarray(a), np.ascontiguousarray(b.T).T)):
+        found = written(lambda xp, x, y: [xp.matmul(x, y)], x, y)
+        assert found is not None
+        (result,) = run(found, x, y)
+        assert result.dtype == dtype
+        np.testing.assert_array_equal(result, np.matmul(x, y))
+
+
 def test_work_on_weights_is_done_ahead() -> None:
     def function(xp: Any, x: Any, w: Any) -> Sequence[Any]:
         return [x + xp.sum(xp.exp(w), axis=0)]
@@ -197,7 +253,7 @@ def test_work_on_weights_is_done_ahead() -> None:
     found = written(function, X, w, inputs=1)
     assert found is not None
     (ahead,) = found.ahead(w)
-    np.testing.assert_allclose(ahead, np.full(3, 4 * np.e), rtol=1e-6)
+    np.testing.assert_allclose(ahead, np.full((2, 3), 4 * np.e), rtol=1e-6)
     every, only = written(function, X, w), found
     assert every is not None
     assert only.price < every.price
@@ -398,6 +454,30 @@ def test_no_warning_of_numbers() -> None:
         expected = np.log(X / np.exp(np.array([1e6, 1, -1e6], np.float32)))
     np.testing.assert_allclose(loaded(X), expected, rtol=1e-6)
     assert (loaded.stats().written_out, loaded.stats().compiles) == (1, 0)
+
+
+def test_the_error_state_of_the_caller() -> None:
+    """It is not that of the model's own work, and stays as it is."""
+    loaded = ready(model([node("Log", ["x"], ["y"])], [value("x", [2, 3])], ["y"]), X)
+    with np.errstate(all="raise"):
+        assert np.isnan(loaded(-X - 1)).all()
+        with pytest.raises(FloatingPointError):
+            np.log(-X - 1)
+    assert loaded.stats().written_out == 1
+
+
+def test_quiet_calls_in_one_another() -> None:
+    contexts, huge = QuietContexts(), np.array([3e38], np.float32)
+
+    def inner(count: int) -> Any:
+        return contexts.run(inner, count - 1) if count else huge * huge
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(partial(contexts.run, inner), range(40)))
+    assert np.isinf(results).all()
+    with pytest.raises(ZeroDivisionError):
+        contexts.run(lambda: 1 // 0)
+    assert np.isinf(contexts.run(inner, 3))
 
 
 def test_threads() -> None:

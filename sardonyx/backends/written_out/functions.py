@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,10 @@ FREE = frozenset((np.can_cast, np.iscomplexobj, np.ndim, np.result_type, np.shap
 
 # They give no warnings of numbers, which an error state would have to silence.
 _SILENT: tuple[Any, ...] = (operator.getitem, np.concatenate, np.where, np.zeros, np.empty)
-_SILENT_METHODS = ("argmax", "argmin", "reshape", "squeeze", "swapaxes", "take", "transpose")
+_SILENT_METHODS = (
+    "argmax", "argmin", "copy", "dot", "reshape", "searchsorted", "squeeze", "swapaxes", "take",
+    "transpose",
+)  # fmt: skip
 SILENT = frozenset((*_SILENT, *(getattr(np.ndarray, name) for name in _SILENT_METHODS)))
 
 # The calls of ufuncs whose results have shapes that follow from the arguments' shapes.
@@ -54,9 +58,16 @@ _REDUCTIONS: Mapping[Any, np.ufunc] = {
 # NumPy's functions in Python that only pass their arguments on to a method.
 _METHOD_OF: Mapping[Any, Callable[..., Any]] = {
     getattr(np, name): getattr(np.ndarray, name)
-    for name in ("argmax", "argmin", "argsort", "cumprod", "cumsum", "reshape", "squeeze",
-                 "swapaxes", "take", "transpose")
+    for name in ("argmax", "argmin", "argsort", "cumprod", "cumsum", "reshape", "searchsorted",
+                 "squeeze", "swapaxes", "take", "transpose")
 }  # fmt: skip
+# They compute in one type: a number of Python takes that of the array beside it.
+_OF_ONE_TYPE = frozenset((
+    np.add, np.divide, np.equal, np.floor_divide, np.fmod, np.greater, np.greater_equal, np.less,
+    np.less_equal, np.maximum, np.minimum, np.multiply, np.not_equal, np.power, np.subtract,
+))  # fmt: skip
+# Types whose products are calls of BLAS.
+_OF_BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def faster(
@@ -69,6 +80,28 @@ def faster(
     )
     if ufunc is not None and len(arguments) == 1 and options.keys() <= known:
         return ufunc.reduce, arguments, {"axis": None, **options}
+    if function in _OF_ONE_TYPE and len(arguments) == 2:
+        return function, _as_arrays(*arguments), options
+    if function is np.matmul and not options and _are_matrices(*arguments):
+        return np.ndarray.dot, arguments, options
     if function in _METHOD_OF and (function is not np.transpose or arguments[1:]):
         return _METHOD_OF[function], arguments, options
     return function, arguments, options
+
+
+def _as_arrays(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return the operands, of which a number is an array of no axes: it need not be converted."""
+    return _beside(a, b), _beside(b, a)
+
+
+def _beside(number: Any, array: Any) -> Any:
+    if isinstance(number, np.generic):
+        return np.asarray(number)
+    if type(number) in (int, float) and np.result_type(array.dtype, number) == array.dtype:
+        with suppress(OverflowError):  # Comparisons take numbers that the type has not.
+            return np.asarray(number, array.dtype)
+    return number
+
+
+def _are_matrices(a: Any, b: Any) -> bool:
+    return a.ndim == b.ndim == 2 and a.dtype == b.dtype and a.dtype in _OF_BLAS

@@ -130,11 +130,12 @@ def noted_call(
     *,
     arrays: int | None = None,
     price: float | None = None,
+    is_step: bool = False,
 ) -> Any:
     """Call a function of NumPy and note it; only the first `arrays` arguments may be noted ones."""
     if has_noted(dict(options or {})) or has_noted(tuple(arguments)[arrays or len(arguments) :]):
         raise Unnoted
-    place, result = notes.call(function, arguments, options, price=price)
+    place, result = notes.call(function, arguments, options, price=price, is_step=is_step)
     return _noted(notes, place, result, list(_flat(tuple(arguments))))
 
 

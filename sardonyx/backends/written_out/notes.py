@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from sardonyx.backends.written_out.functions import faster
 from sardonyx.backends.written_out.prices import price_of
 
@@ -36,8 +38,12 @@ class NotedCall:
     # The array that the call changes, if it does.
     changes: Place | None
     price: float
+    # The shape of its result, if that is an array.
+    shape: tuple[int, ...] | None = None
     # Whether it is there to raise an error.
     demands: bool = False
+    # Whether it is a step of the program that runs as before.
+    is_step: bool = False
 
 
 class Notes:
@@ -67,21 +73,33 @@ class Notes:
         *,
         changes: NotedValue | None = None,
         price: float | None = None,
+        is_step: bool = False,
     ) -> tuple[Place, Any]:
         """Call the function with the values, and note it; return the result's place, and itself."""
         function, arguments, options = faster(function, tuple(arguments), dict(options or {}))
         values = mapped(value_of, arguments)
         result = function(*values, **mapped(value_of, options))
+        first = arguments[0] if arguments and changes is None else None
+        if isinstance(first, NotedValue) and _is_same(function, first.value, result):
+            return first.place, first.value
         if price is None:
             price = price_of(function, values, result)
-        changed = None if changes is None else changes.place
-        noted = mapped(_place_of, arguments), mapped(_place_of, options)
-        return self._keep(NotedCall(function, *noted, self.new_place(), changed, price)), result
+        call = NotedCall(
+            function,
+            mapped(_place_of, arguments),
+            mapped(_place_of, options),
+            self.new_place(),
+            None if changes is None else changes.place,
+            price,
+            getattr(result, "shape", None),
+            is_step=is_step,
+        )
+        return self._keep(call), result
 
     def demand(self, function: Callable[..., Any], arguments: Sequence[Any], price: float) -> None:
         """Note a call that only raises an error, for other elements than these."""
         noted = mapped(_place_of, tuple(arguments))
-        self._keep(NotedCall(function, noted, {}, self.new_place(), None, price, True))
+        self._keep(NotedCall(function, noted, {}, self.new_place(), None, price, demands=True))
 
     def _keep(self, call: NotedCall) -> Place:
         self._price += call.price
@@ -98,6 +116,14 @@ class NotedValue:
 
     def __init__(self, place: Place, value: Any) -> None:
         self.place, self.value = place, value
+
+
+def _is_same(function: Callable[..., Any], value: Any, result: Any) -> bool:
+    """Whether a call returns what it takes: the array, or a view with the same shape."""
+    if type(value) is not np.ndarray:
+        return False  # NumPy has only two numbers that are Booleans.
+    is_view = function is np.ndarray.reshape and result.shape == value.shape
+    return is_view or result is value
 
 
 def value_of(item: Any) -> Any:

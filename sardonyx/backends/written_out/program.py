@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.backends.executable import Replay, Spec, WrittenOut
 from sardonyx.backends.written_out.backend import NotingBackend
+from sardonyx.backends.written_out.broadcasting import with_broadcast_ahead
 from sardonyx.backends.written_out.noted_array import NotedArray
 from sardonyx.backends.written_out.notes import Notes
 from sardonyx.backends.written_out.source import (
@@ -69,6 +70,9 @@ def _divided(
     returned = [r.place if isinstance(r, NotedArray) else r for r in results]
     calls = without_dead(notes.calls, returned)
     ahead, each = ahead_of_calls(calls, places[:inputs])
+    fixed = {argument.place: argument.shape for argument in arguments[inputs:]}
+    broadcast, each = with_broadcast_ahead(ahead, each, fixed, notes.new_place)
+    ahead += broadcast
     known = {*places[inputs:], *(call.result for call in ahead)}
     reads = [place for call in each for place in places_in(call)] + returned
     kept = list(dict.fromkeys(place for place in reads if _is_in(place, known)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MethodDescriptorType
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from sardonyx.backends.written_out.functions import SILENT
 from sardonyx.backends.written_out.notes import NotedCall, Place, mapped
+from sardonyx.backends.written_out.quiet import QuietContexts
 
 
 @dataclass
@@ -48,23 +49,23 @@ def function_of(
     NumPy raises an error; then the values computed ahead, and the inputs. A result that is no place
     is an array that is always the same.
     """
-    names = _Names(objects={"ndarray": np.ndarray, "asarray": np.asarray, "errstate": np.errstate})
+    names = _Names(objects={"ndarray": np.ndarray, "asarray": np.asarray})
     passed = [names.of(place) for place in inputs]
-    parameters = ["is_watched", "instead", *map(names.of, ahead), *passed]
-    made = {id(call.result): call for call in calls}
+    taken = [*map(names.of, ahead), *passed]
     body = [f"{x} = {x} if type({x}) is ndarray else asarray({x})" for x in passed]
     body += [_line(call, names) for call in calls]
-    for i, result in enumerate(results):
-        body += _handing_out(f"r{i}", names.of(result), made.get(id(result)))
-    body.append(f"return [{', '.join(f'r{i}' for i in range(len(results)))}]")
+    body += _handing_out(results, {call.result: call for call in calls}, names)
+    instead = f"return instead({', '.join(passed)})"
+    functions, lines = _in_error_state(calls, body, taken, names)
     source = [
-        f"def written_out({', '.join(parameters)}):",
+        *functions,
+        f"def written_out({', '.join(['is_watched', 'instead', *taken])}):",
         "    if is_watched():",
-        f"        return instead({', '.join(passed)})",
+        f"        {instead}",
         "    try:",
-        *_silenced(calls, body),
+        *_indented(lines, 2),
         "    except Exception:",
-        f"        return instead({', '.join(passed)})",
+        f"        {instead}",
     ]
     return _compiled(source, "written_out", names)
 
@@ -77,32 +78,57 @@ def values_of(
     body = [_line(call, names) for call in calls]
     body.append(f"return [{', '.join(map(names.of, results))}]")
     heading = f"def written_ahead({', '.join(map(names.of, parameters))}):"
-    return _compiled([heading, *(f"    {line}" for line in body)], "written_ahead", names)
+    return _compiled([heading, *_indented(body, 1)], "written_ahead", names)
 
 
-def _silenced(calls: Sequence[NotedCall], lines: Sequence[str]) -> list[str]:
-    """Return lines in the error state that they need: entering it takes as long as a call."""
+def _in_error_state(
+    calls: Sequence[NotedCall], body: Sequence[str], taken: Sequence[str], names: _Names
+) -> tuple[list[str], list[str]]:
+    """Return functions, and lines that run the body in the error state that it needs.
+
+    A step that runs as before may be a user's function, which reads the caller's context variables.
+    """
     if all(call.function in SILENT for call in calls):
-        return [f"        {line}" for line in lines]
-    return ['        with errstate(all="ignore"):', *(f"            {line}" for line in lines)]
+        return [], list(body)
+    if any(call.is_step for call in calls):
+        names.objects["errstate"] = np.errstate
+        return [], ['with errstate(all="ignore"):', *_indented(body, 1)]
+    names.objects["quietly"] = _QUIET.run
+    function = [f"def computed({', '.join(taken)}):", *_indented(body, 1)]
+    return function, [f"return quietly({', '.join(['computed', *taken])})"]
 
 
-def _handing_out(name: str, value: str, made_by: NotedCall | None) -> list[str]:
-    """Return lines for a result: memory that the caller alone has, and reads as a program's own.
+_QUIET = QuietContexts()
+
+
+def _indented(lines: Sequence[str], levels: int) -> list[str]:
+    return [f"{'    ' * levels}{line}" for line in lines]
+
+
+def _handing_out(
+    results: Sequence[Any], made_by: Mapping[Place, NotedCall], names: _Names
+) -> list[str]:
+    """Return lines for the results: memory that the caller alone has, and reads as a program's own.
 
     NumPy's functions order the elements as in their arguments, a program always by rows. Strings
     can be written to, as those of all steps on the host.
     """
-    by_rows = f'asarray({value}, None, "C")'
-    if made_by is None:
-        own = f"{value}.copy()"
-    elif isinstance(made_by.function, np.ufunc):
-        own = by_rows
-    else:
-        own = f"{by_rows} if {value}.base is None else {value}.copy()"
-    read_only = f"{name}.flags.writeable = {name}.dtype.hasobject"
-    is_number = made_by is not None and isinstance(made_by.function, np.ufunc)
-    return [f"{name} = {own}", f"{name}.setflags(write=False)" if is_number else read_only]
+    lines: list[str] = []
+    unused = dict(made_by)
+    for i, result in enumerate(results):
+        value, name = names.of(result), f"r{i}"
+        call = unused.pop(result, None) if isinstance(result, Place) else None
+        is_number = call is not None and isinstance(call.function, np.ufunc)
+        by_rows = f'asarray({value}, None, "C")'
+        if call is None:
+            own = f"{value}.copy()"
+        elif is_number:
+            own = by_rows
+        else:
+            own = f"{by_rows} if {value}.base is None else {value}.copy()"
+        read_only = f"{name}.flags.writeable = {name}.dtype.hasobject"
+        lines += [f"{name} = {own}", f"{name}.setflags(write=False)" if is_number else read_only]
+    return [*lines, f"return [{', '.join(f'r{i}' for i in range(len(results)))}]"]
 
 
 def _line(call: NotedCall, names: _Names) -> str:

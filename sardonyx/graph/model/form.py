@@ -15,6 +15,8 @@ from logging import DEBUG, INFO, WARNING
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.display.units import counted
 from sardonyx.errors import InvalidInput
@@ -148,7 +150,8 @@ class Form:
             retrace = partial(self._retrace, Call(entry, arrays, PLAIN, weights))
             node_errors.raise_from_call(error, self.backend, retrace)
         if to_numpy:
-            return [on_host(output, self.backend) for output in outputs]
+            backend = self.backend
+            return [a if type(a) is np.ndarray else on_host(a, backend) for a in outputs]
         return entry.for_caller(outputs, arguments, arrays, self._shared.constants)
 
     def trace(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Program:

@@ -245,7 +245,9 @@ class Model(OnnxModel):
     # -- forms ------------------------------------------------------------------------------------
 
     def _run_call_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> RunCall:
-        return self._form_for(inputs, named).call
+        # Most models have no optional inputs, and this runs at each call.
+        form = self._form_for(inputs, named) if self._optional else self._plain
+        return form.call
 
     def _form_for(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Form:
         """The plain form; or, where initializers are overridden, one in which they are inputs."""
