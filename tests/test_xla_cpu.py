@@ -26,6 +26,8 @@ from sardonyx.backends.jax.xla_cpu import packed, sorting
 from sardonyx.backends.jax.xla_cpu.convolution import correlate, general_convolution
 from sardonyx.backends.jax.xla_cpu.windows import pad_planes, window_reduce
 from sardonyx.backends.numpy import HOST
+from sardonyx.ops.fused_products import convolution_and_more
+from sardonyx.ops.reduction import ReduceMax, ReduceMean, ReduceSum
 
 # Shape of the input, of the filters, strides, pads, dilations, groups.
 CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
@@ -290,6 +292,41 @@ def test_nothing_is_moved_between_convolutions() -> None:
     assert len(last_channels) >= 5
     first_channels = [image for image in images if image[0] == "64"]
     assert len(first_channels) == 1  # The result.
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="another platform has other forms")
+def test_nothing_is_moved_before_a_mean_of_planes() -> None:
+    """As in a squeeze-and-excitation block, which reads the activated planes twice."""
+    xp = JaxBackend()
+    layout = {"strides": (1, 1), "pads": ((1, 1), (1, 1)), "dilations": (1, 1), "groups": 8}
+    swish = Epilogue(has_bias=True, activation=Activation("swish", 1.0))
+
+    @jax.jit
+    def block(x: Any, filters: Any, bias: Any, points: Any) -> Any:
+        y = convolution_and_more(xp, x, filters, bias, epilogue=swish, **layout)
+        gate = ReduceMean(xp, y, (2, 3))
+        pointwise = {**layout, "pads": ((0, 0), (0, 0)), "groups": 1}
+        return ReduceMean(xp, xp.convolution(y * gate, points, **pointwise), (2, 3))
+
+    arguments = [drawn(shape) for shape in ((1, 8, 12, 10), (8, 1, 3, 3), (8,), (4, 8, 1, 1))]
+    entry = str(block.lower(*arguments).compile().as_text())
+    entry = entry[entry.index("ENTRY") :].partition("\n")[2]
+    assert not re.findall(r"f32\[1,8,1[02],1[02]\]\{3,2,1,0\} (?!parameter)", entry)
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 6, 2, 3, 4), (2, 3, 0, 5), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("reduce", [ReduceSum, ReduceMean, ReduceMax], ids=["sum", "mean", "max"])
+def test_reductions_of_planes(reduce: Any, shape: tuple[int, ...], keepdims: int) -> None:
+    if reduce is ReduceMax and 0 in shape:
+        pytest.skip("there is no largest of no elements")
+    x, axes = drawn(shape), tuple(range(2, len(shape)))
+    for each in (axes, tuple(axis - len(shape) for axis in reversed(axes))):
+        assert_close(
+            reduce(JaxBackend(), jnp.asarray(x), each, keepdims=keepdims),
+            reduce(HOST, x, each, keepdims=keepdims),
+            1e-6,
+        )
 
 
 def test_a_depthwise_convolution_computes_its_input_once() -> None:

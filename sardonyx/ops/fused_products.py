@@ -112,6 +112,16 @@ def product_chain(xp: Backend, *arguments: Array, chain: ProductChain) -> Array:
 def _with_epilogue(
     xp: Backend, Y: Array, epilogue: Epilogue, others: Sequence[Array], by_channel: Ints
 ) -> Array:
+    if len(by_channel) > 1 and xp.leaves_channels_last:
+        Y = xp.moveaxis(Y, 1, -1)
+        moved = [xp.moveaxis(y, 1, -1) if y.ndim > 1 else y for y in others]
+        return xp.moveaxis(_computed_after(xp, Y, epilogue, moved, (-1,)), -1, 1)
+    return _computed_after(xp, Y, epilogue, others, by_channel)
+
+
+def _computed_after(
+    xp: Backend, Y: Array, epilogue: Epilogue, others: Sequence[Array], by_channel: Ints
+) -> Array:
     rest = list(others)
     if epilogue.has_bias:
         Y = Y + xp.reshape(rest.pop(0), by_channel)

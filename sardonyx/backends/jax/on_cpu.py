@@ -48,6 +48,7 @@ class JaxOnCpu(JaxTraits):
     missing_types = SIX_BITS
     interprets = True
     reads_host_memory = True
+    leaves_channels_last = True
 
     def __init__(self, *, precision: str = "highest") -> None:
         self.precision = precision

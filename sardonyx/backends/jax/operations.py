@@ -19,7 +19,7 @@ from sardonyx.backends.jax.padded_calls import with_padding
 from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution, of_product
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.traits import JaxTraits
-from sardonyx.backends.jax.xla_cpu import platforms, sorting
+from sardonyx.backends.jax.xla_cpu import platforms, sorting, windows
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
 from sardonyx.backends.jax.xla_cuda import scaling
 from sardonyx.backends.jax.xla_tpu import platforms as elsewhere
@@ -46,6 +46,10 @@ class JaxOperations(JaxTraits):
     def has_one_form(self) -> bool:
         """Whether operations whose form for CPUs is the plain one need no other."""
         return self.settings.simplest or self.is_only_for_cpus
+
+    @property
+    def leaves_channels_last(self) -> bool:  # type: ignore[override]  # an attribute of the base
+        return self.is_only_for_cpus and not self.settings.simplest
 
     def owns(self, value: object) -> bool:
         return isinstance(value, jax.Array)
@@ -313,6 +317,20 @@ class JaxOperations(JaxTraits):
             tuple(strides), ((0, 0),) * len(strides), tuple(dilations), groups
         )
         return elsewhere.integer_convolution(x, weight, layout, by_columns)
+
+    def sum(self, x: Any, **options: Any) -> Any:
+        return self._reduced(jnp.sum, x, **options)
+
+    def mean(self, x: Any, **options: Any) -> Any:
+        return self._reduced(jnp.mean, x, **options)
+
+    def max(self, x: Any, **options: Any) -> Any:
+        return self._reduced(jnp.max, x, **options)
+
+    def _reduced(self, function: Any, x: Any, *, axis: Any = None, **options: Any) -> Any:
+        if self.leaves_channels_last and windows.are_planes(x, axis):
+            return windows.reduced_planes(function, x, **options)
+        return function(x, axis=axis, **options)
 
     def window_max(self, x: Any, *window: Sequence[int]) -> Any:
         lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else int(np.iinfo(x.dtype).min)

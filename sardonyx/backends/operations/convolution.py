@@ -18,6 +18,9 @@ class Convolution(Library):
     """Arrays (N, C, *spatial) in windows over the spatial axes."""
 
     skips_padding: ClassVar[bool] = False  # By `convolution(..., is_finite=True)`.
+    # Whether results of convolutions have their channels last in memory. The compiler would compute
+    # what follows in the order of the axes, which is not that of the memory.
+    leaves_channels_last: bool = False
 
     def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Operand | str) -> Array:
         """`x` with `widths[i]` elements of `value` before and after it on axis i."""

@@ -53,3 +53,15 @@ def pad_planes(x: Any, widths: Sequence[tuple[int, int]], value: Any) -> Any:
     """Pad the axes of `x` behind the first two, with the channels moved to the end meanwhile."""
     before, behind = jnp.moveaxis(x, 1, -1), [widths[0], *widths[2:], widths[1]]
     return jnp.moveaxis(jnp.pad(before, behind, constant_values=value), -1, 1)
+
+
+def are_planes(x: Any, axis: Any) -> bool:
+    """Whether these are all axes of `x` behind the first two, of which there are several."""
+    return x.ndim > 3 and isinstance(axis, tuple) and set(axis) == set(range(2, x.ndim))
+
+
+def reduced_planes(function: Any, x: Any, *, keepdims: bool = False, **options: Any) -> Any:
+    """Reduce the axes behind the first two, with the channels moved to the end meanwhile."""
+    axes = tuple(range(1, x.ndim - 1))
+    y = function(jnp.moveaxis(x, 1, -1), axis=axes, keepdims=keepdims, **options)
+    return jnp.moveaxis(y, -1, 1)
