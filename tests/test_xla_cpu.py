@@ -159,7 +159,7 @@ def spec_of(array: np.ndarray[Any, Any]) -> Spec:
 
 
 TURNED = {"plane", "stem", "few filters", "single filter", "padded points", "few groups"}
-TURNED |= {"line", "volume", "four axes"}
+TURNED |= {"line", "volume", "four axes", "columns", "uneven", "no samples"}
 
 
 @pytest.mark.sampled(5)

@@ -25,10 +25,14 @@ from sardonyx.backends.jax.xla_cpu.convolution_forms import (
 HIGHEST = lax.Precision.HIGHEST
 
 
-def correlate(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
-    """Correlate (N, C, *spatial) with (M, C / groups, *kernel)."""
+def correlate(x: Any, weight: Any, layout: ConvolutionLayout, *, is_turned: bool = False) -> Any:
+    """Correlate (N, C, *spatial) with (M, C / groups, *kernel).
+
+    With `is_turned` the weight has its channels and filters last in memory.
+    """
     x = jnp.moveaxis(x, 1, -1)
-    y = _dense(x, weight, layout) if layout.groups == 1 else _grouped(x, weight, layout)
+    one_group = layout.groups == 1
+    y = _dense(x, weight, layout, is_turned) if one_group else _grouped(x, weight, layout)
     return jnp.moveaxis(y, -1, 1)
 
 
@@ -98,11 +102,13 @@ def _laid_out(x: Any) -> Any:
 # -- one group ------------------------------------------------------------------------------------
 
 
-def _dense(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
+def _dense(x: Any, weight: Any, layout: ConvolutionLayout, is_turned: bool = False) -> Any:
     kernel = weight.shape[2:]
     if are_tiles(kernel, layout):
         return _product(_tiles(x, kernel), weight)
     if are_columns_less(x.shape, weight.shape, layout):
+        if is_turned and math.prod(kernel) > 1:
+            return _product_of_turned(x, weight, layout)
         return _product(_columns(x, kernel, layout), weight)
     return _in_planes(x, weight, layout) if layout.rank > 2 else _in_plane(x, weight, layout)
 
@@ -137,6 +143,17 @@ def _columns(x: Any, kernel: Sequence[int], layout: ConvolutionLayout) -> Any:
     views = _windows(_padded(x, layout), kernel, layout)
     *sizes, channels = views[0].shape
     return jnp.stack(views, -1).reshape(*sizes, channels * len(views))
+
+
+def _product_of_turned(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:
+    """Multiply columns in which the channels are last by weights that are stored in that order."""
+    count, channels, *kernel = weight.shape
+    views = _windows(_padded(x, layout), kernel, layout)
+    *sizes, _ = views[0].shape
+    length = channels * len(views)
+    rows = jnp.concat(views, axis=-1).reshape(math.prod(sizes), length)
+    matrix = jnp.moveaxis(weight, (1, 0), (-2, -1)).reshape(length, count)
+    return jnp.matmul(rows, matrix, precision=HIGHEST).reshape(*sizes, count)
 
 
 def _in_planes(x: Any, weight: Any, layout: ConvolutionLayout) -> Any:

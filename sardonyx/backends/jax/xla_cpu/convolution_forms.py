@@ -22,7 +22,9 @@ def turns_weights(x: Sequence[int], weight: Sequence[int], layout: ConvolutionLa
     if groups > 1 and (is_shifted(weight) or groups > MOST_GROUPS):
         return False
     part = (weight[0] // groups, *weight[1:])
-    return not (are_tiles(part[2:], layout) or are_columns_less(x, part, layout))
+    if are_tiles(part[2:], layout):
+        return False
+    return not are_columns_less(x, part, layout) or (groups == 1 and math.prod(part[2:]) > 1)
 
 
 def is_shifted(weight: Sequence[int]) -> bool:

@@ -15,7 +15,7 @@ from sardonyx.backends.jax.xla_cpu.convolution import product_of_rows
 def convolution(x: Any, packed: Any, layout: ConvolutionLayout) -> Any:
     """The convolution; XLA cancels the two transposes of the filters."""
     weight = jnp.moveaxis(packed, (-2, -1), (1, 0))
-    return platforms.convolution(x, weight, layout)
+    return platforms.convolution(x, weight, layout, is_turned=True)
 
 
 def product(rows: Any, packed: Any, *, is_blocked: bool) -> Any:

@@ -17,15 +17,21 @@ from sardonyx.backends.windows import Combine, reduced
 
 
 def convolution(
-    x: Any, weight: Any, layout: ConvolutionLayout, precision: Any = lax.Precision.HIGHEST
+    x: Any,
+    weight: Any,
+    layout: ConvolutionLayout,
+    precision: Any = lax.Precision.HIGHEST,
+    is_turned: bool = False,
 ) -> Any:
-    """Correlate (N, C, *spatial) with (M, C / groups, *kernel)."""
+    """Correlate (N, C, *spatial) with (M, C / groups, *kernel); see `correlate` for `is_turned`."""
     is_traced = isinstance(x, jax.core.Tracer) or isinstance(weight, jax.core.Tracer)
-    return (_convolution if is_traced else _compiled)(x, weight, layout, precision)
+    return (_convolution if is_traced else _compiled)(x, weight, layout, precision, is_turned)
 
 
-def _convolution(x: Any, weight: Any, layout: ConvolutionLayout, precision: Any) -> Any:
-    on_cpu = partial(correlate, layout=layout)
+def _convolution(
+    x: Any, weight: Any, layout: ConvolutionLayout, precision: Any, is_turned: bool
+) -> Any:
+    on_cpu = partial(correlate, layout=layout, is_turned=is_turned)
     general = partial(general_convolution, layout=layout, precision=precision)
     return lax.platform_dependent(x, weight, cpu=on_cpu, default=general)
 
@@ -33,7 +39,7 @@ def _convolution(x: Any, weight: Any, layout: ConvolutionLayout, precision: Any)
 # Without jit JAX compiles each primitive by itself, and a depthwise convolution has dozens.
 _compiled = jax.jit(
     _convolution,
-    static_argnums=(2, 3),
+    static_argnums=(2, 3, 4),
     compiler_options={"xla_allow_excess_precision": False},
 )
 
