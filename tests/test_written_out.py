@@ -22,6 +22,8 @@ from sardonyx.backends.written_out.notes import Unnoted
 from sardonyx.backends.written_out.program import written_out
 from sardonyx.backends.written_out.quiet import QuietContexts
 from sardonyx.graph.programs.written_segment import WrittenSegment
+from sardonyx.ops.indexing import Gather, GatherElements, GatherND
+from sardonyx.ops.scattering import ScatterElements, ScatterND
 from tests.support.logged import wait_for
 from tests.support.official import EXCLUDED, assert_same, node_tests
 from tests.support.onnx_builders import model, node, value, weight
@@ -278,6 +280,29 @@ def test_an_error_runs_the_other_function(function: Any, shape: tuple[int, ...])
     ahead = found.ahead()
     assert found.run(lambda: False, lambda x: ["other", x], *ahead, bad) == ["other", bad]
     assert found.run(lambda: True, lambda x: ["other", x], *ahead, good) == ["other", good]
+
+
+@pytest.mark.parametrize("place", [3, -4, 2**40])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda xp, i: Gather(xp, xp.asarray(X.T.copy()), i),
+        lambda xp, i: GatherElements(xp, xp.asarray(X), i[None, :], axis=1),
+        lambda xp, i: GatherND(xp, xp.asarray(X), xp.stack([i % 2, i], axis=1)),
+        lambda xp, i: GatherND(xp, xp.asarray(X.T[:, :0].copy()), i[:, None]),
+        lambda xp, i: ScatterElements(xp, xp.asarray(X[0]), i, xp.asarray(X[1])),
+        lambda xp, i: ScatterND(xp, xp.asarray(X.T), i[:, None], xp.asarray(X.T), reduction="add"),
+    ],
+    ids=["gather", "elements", "nd", "empty", "scatter", "scatter nd"],
+)
+def test_an_index_out_of_range_runs_the_other_function(function: Any, place: int) -> None:
+    """NumPy refuses it by itself, so that no call looks at the range before."""
+    good, bad = np.array([2, 0, -1]), np.array([2, place, 0])
+    found = written(lambda xp, i: [function(xp, i)], good)
+    assert found is not None
+    np.testing.assert_array_equal(run(found, good)[0], function(HOST, good))
+    ahead = found.ahead()
+    assert found.run(lambda: False, lambda i: ["other", i], *ahead, bad) == ["other", bad]
 
 
 def test_weights_that_numpy_refuses() -> None:

@@ -46,6 +46,8 @@ class Within:
     high: float
     part: Any = ...
     exempt: int | None = None
+    # Whether the op indexes an array with the elements, which NumPy refuses by itself.
+    is_of_index: bool = False
 
     def holds(self, x: Any) -> Any:
         within = (x >= self.low) & (x <= self.high)

@@ -66,14 +66,15 @@ def along(xp: Backend, size: int, axis: int, rank: int) -> Array:
 def require_within(xp: Backend, indices: Array, size: int) -> None:
     """Require that all indices lie within an axis of this size, counted from either end."""
     _require_elements(size, indices)
-    xp.require(indices, Within("indices", -size, size - 1))
+    xp.require(indices, Within("indices", -size, size - 1, is_of_index=True))
 
 
 def require_within_axes(xp: Backend, indices: Array, sizes: Ints) -> None:
     """Require that the last axis of `indices` holds one index for each axis of these sizes."""
     _require_elements(math.prod(sizes), indices)
     for i, size in enumerate(sizes):
-        xp.require(indices, Within("indices", -size, size - 1, part=(..., i)))
+        part = (..., i)
+        xp.require(indices, Within("indices", -size, size - 1, part, is_of_index=True))
 
 
 def _require_elements(size: int, indices: Array) -> None:

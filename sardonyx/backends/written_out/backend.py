@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.conditions import BadData, Condition
+from sardonyx.backends.conditions import BadData, Condition, Within
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST, NumpyBackend
 from sardonyx.backends.saturation import can_saturate, saturated
@@ -53,6 +53,8 @@ class NotingBackend(NumpyBackend):
     def require(self, x: Any, condition: Condition) -> None:
         if not isinstance(x, NotedArray):
             super().require(x, condition)
+            return
+        if isinstance(condition, Within) and condition.is_of_index:
             return
         part = x if condition.part is ... else x[condition.part]
         self._notes.demand(_require, (part, condition), price_of_check(part))
