@@ -1,15 +1,19 @@
 """Small networks and the recorded models of the tests: repeated calls, load with a first call.
 
 Run it: `python -m benchmarks.small_networks`; some of them: `--networks resnet unique`. Each pair
-of an install (without oneDNN, as by default, and with it) and a number of threads has a process of
+of an install (without oneDNN, as by default, and with it) and a number of threads has processes of
 its own, in which both runtimes take turns. One thread is measured by CPU time, which other work on
 the machine disturbs less, several by wall time. Load and first call are the first of that model in
-the process, after both runtimes have run a tiny graph. Nothing comes from a cache.
+the process, after both runtimes have run a tiny graph. Nothing comes from a cache. `--starts` says
+how many processes there are: each has one first call of a network. They take turns, and each begins
+with another network, so that what a process does now and then, such as collecting garbage, does not
+always fall on the same one.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -25,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
-from benchmarks.measure import PAUSE, all_threads
+from benchmarks.measure import PAUSE, all_threads, minimum_and_median
 from benchmarks.results import BASE, Record, Results, console, geometric_mean, this_machine
 
 RECORDED = Path(__file__).parent.parent / "tests" / "models"
@@ -192,6 +196,55 @@ def _seconds(run: Run, clock: Callable[[], float], times: int) -> float:
     return (clock() - start) / times
 
 
+# -- several processes -----------------------------------------------------------------------------
+
+
+def _measured_in_turns(parts: Sequence[Part], starts: int) -> list[Record]:
+    """Measure each part in several processes."""
+    found: list[list[list[Record]]] = [[] for _ in parts]
+    for start in range(starts):
+        for part, records in zip(parts, found, strict=True):
+            names = turned(part.names, start / starts)
+            seconds = part.seconds / starts
+            records.append(_in_its_own_process(part._replace(names=names, seconds=seconds)))
+    return [record for records in found for record in of_starts(records)]
+
+
+def turned(names: Sequence[str], part: float) -> list[str]:
+    """Return the names in the same order, but beginning after this part of them."""
+    begin = int(part * len(names))
+    return [*names[begin:], *names[:begin]]
+
+
+def of_starts(starts: Sequence[Sequence[Record]]) -> list[Record]:
+    """Return the records of the first start, with the least and the median of all starts."""
+    found: dict[Any, list[Record]] = {record.key: [] for record in starts[0]}
+    for record in itertools.chain.from_iterable(starts):
+        found.setdefault(record.key, []).append(record)
+    return [_of_starts(records) for records in found.values()]
+
+
+def _of_starts(records: Sequence[Record]) -> Record:
+    failed = next((record for record in records if record.value is None), None)
+    if failed is not None:
+        return failed
+    value, median = minimum_and_median([record.value or 0 for record in records])
+    base, base_median = minimum_and_median([record.base or 0 for record in records])
+    return replace(records[0], value=value, median=median, base=base, base_median=base_median)
+
+
+def _in_its_own_process(part: Part) -> list[Record]:
+    command = [sys.executable, "-m", "benchmarks.small_networks", "run", json.dumps(part)]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": str(part.threads)}
+    environment["SARDONYX_ONEDNN"] = str(int(part.install == "onednn"))
+    if part.threads == 1:
+        flags = environment.get("XLA_FLAGS", "")
+        environment["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen=false {flags}"
+    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
+    return [Record(**json.loads(line)) for line in lines]
+
+
 # -- tables ----------------------------------------------------------------------------------------
 
 
@@ -215,23 +268,12 @@ def table(records: Sequence[Record]) -> Table:
 
 
 def cell(record: Record) -> str:
-    """Return the times of both runtimes and their ratio, marked if it is too large."""
+    """Return both times, their ratio (that of the medians), and a mark if it is too large."""
     if record.value is None or record.base is None:
         return "cannot"
+    medians = f" ({record.ratio_of_medians:.2f})" if record.ratio_of_medians else ""
     mark = " !" if (record.ratio or 0) > MOST else ""
-    return f"{record.base:.3g} / {record.value:.3g} {record.ratio:6.2f}{mark}"
-
-
-def _in_its_own_process(part: Part) -> list[Record]:
-    command = [sys.executable, "-m", "benchmarks.small_networks", "run", json.dumps(part)]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": str(part.threads)}
-    environment["SARDONYX_ONEDNN"] = str(int(part.install == "onednn"))
-    if part.threads == 1:
-        flags = environment.get("XLA_FLAGS", "")
-        environment["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen=false {flags}"
-    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-    lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
-    return [Record(**json.loads(line)) for line in lines]
+    return f"{record.base:.3g} / {record.value:.3g} {record.ratio:6.2f}{medians}{mark}"
 
 
 def main() -> None:
@@ -242,6 +284,7 @@ def main() -> None:
     parser.add_argument("--installs", nargs="+", choices=INSTALLS, default=INSTALLS)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, all_threads()])
     parser.add_argument("--seconds", type=float, default=1.0, help="for the calls of one network")
+    parser.add_argument("--starts", type=int, default=3, help="processes for each install")
     parser.add_argument("--json", type=Path, help="a file to which the results are added")
     parser.add_argument(
         "--folder", type=Path, default=Path(tempfile.gettempdir()) / "sardonyx-benchmarks" / "small"
@@ -249,11 +292,12 @@ def main() -> None:
     chosen = parser.parse_args()
     out = console()
     names = chosen.networks or [*recorded(), *_written_ahead(chosen.folder)]
-    records = []
-    for install in chosen.installs:
-        for threads in dict.fromkeys(chosen.threads):
-            part = Part(install, threads, names, str(chosen.folder), chosen.seconds)
-            records += _in_its_own_process(part)
+    parts = [
+        Part(install, threads, names, str(chosen.folder), chosen.seconds)
+        for install in chosen.installs
+        for threads in dict.fromkeys(chosen.threads)
+    ]
+    records = _measured_in_turns(parts, chosen.starts)
     if chosen.json:
         Results(records, this_machine()).write(chosen.json)
     out.print(table(records))
