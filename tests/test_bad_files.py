@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper
 
 import sardonyx
@@ -21,6 +22,7 @@ from sardonyx.errors import (
     MissingFile,
     UnsupportedModel,
 )
+from sardonyx.graph.loading.wire import check_parsed, check_wire
 from tests.support.onnx_builders import BOOL, changed, function, graph, model, node, value, weight
 from tests.support.raises import refused
 
@@ -113,6 +115,32 @@ def test_an_unknown_field_is_refused() -> None:
     inner = changed(RELU, lambda m: m.graph.node[0].MergeFromString(unknown))
     with refused(InvalidModel, "Node 'relu'", "field 500"):
         load(inner.SerializeToString())
+
+
+def test_a_damaged_file_is_refused_as_the_message_in_it_is() -> None:
+    """Files are checked by protobuf, messages by a walk: both find the same texts and fields."""
+    content = TEXTUAL.SerializeToString()
+    sound = unsound = 0
+    for place in range(len(content)):
+        for byte in (0xFF, 0xED, content[place] ^ 0x10):
+            damaged = content[:place] + bytes([byte]) + content[place + 1 :]
+            message = onnx.ModelProto()
+            try:
+                message.ParseFromString(damaged)
+            except DecodeError:
+                continue
+            walked, parsed = fault_of(check_wire, message), fault_of(check_parsed, message, damaged)
+            assert parsed == walked
+            sound, unsound = sound + (walked == ""), unsound + (walked != "")
+    assert sound > 100 < unsound
+
+
+def fault_of(check: Callable[..., None], *arguments: Any) -> str:
+    try:
+        check(*arguments)
+    except InvalidModel as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(

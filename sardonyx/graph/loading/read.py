@@ -25,7 +25,7 @@ from sardonyx.graph.loading.inline_weights import (
     cut_out,
 )
 from sardonyx.graph.loading.stream import read_to_end, refuse_large
-from sardonyx.graph.loading.wire import check_wire
+from sardonyx.graph.loading.wire import check_parsed, check_wire
 from sardonyx.graph.values.mmap import CAN_READ_AT, ModelFile
 
 # Bytes 4 to 8 of a file in onnxruntime's own format.
@@ -56,7 +56,8 @@ def read_model(source: Readable) -> ReadModel:
     if isinstance(source, ReadModel):
         return source
     if isinstance(source, onnx.ModelProto):
-        proto = _checked(source, "the ModelProto")
+        check_wire(source)
+        proto = _with_graph(source, "the ModelProto")
         return ReadModel(proto, written=without_weights(proto))
     if isinstance(source, (str, os.PathLike)):
         path = Path(os.fsdecode(source))
@@ -149,7 +150,9 @@ def _parsed(content: Content, origin: str, file: Path | None = None) -> ReadMode
             f"There is no ONNX model in {origin}: it cannot be parsed ({reason}). "
             "It may be truncated, or in another format."
         ) from None
-    return ReadModel(_checked(model, origin), file, inline, bytes(rest))
+    written = bytes(rest)
+    check_parsed(model, written)
+    return ReadModel(_with_graph(model, origin), file, inline, written)
 
 
 def without_weights(model: onnx.ModelProto) -> bytes:
@@ -189,8 +192,7 @@ def _copy(message: Any, field: Any, value: Any) -> None:
         setattr(message, field.name, value)
 
 
-def _checked(model: onnx.ModelProto, origin: str) -> onnx.ModelProto:
-    check_wire(model)
+def _with_graph(model: onnx.ModelProto, origin: str) -> onnx.ModelProto:
     if not model.HasField("graph"):
         raise InvalidModel(
             f"There is no ONNX model in {origin}: it has no graph. It may be in another format."
