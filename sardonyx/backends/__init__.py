@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -193,7 +193,8 @@ def _class(name: str) -> type[Backend]:
         if name not in sys.modules and find_spec(name) is None:
             # A failed import is not remembered, and would be tried at each load.
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        with own_draws():
+        # Once is enough, because a generator of random numbers takes longer than a small model.
+        with nullcontext() if _CLASSES[name][0] in sys.modules else own_draws():
             library: type[Backend] = _imported(_CLASSES[name])
             return library
     except ImportError as error:

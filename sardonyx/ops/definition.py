@@ -229,7 +229,9 @@ class Parameter:
 
     def convert(self, value: Any) -> Any:
         """Convert a NumPy array or the value of an attribute to the annotated type."""
-        if value is None or self.type in (Host, DType, Body, Value) or self._is_converted(value):
+        if value is None or type(value) is self.type or self._is_converted(value):
+            return value
+        if self.type in (Host, DType, Body, Value):
             return value
         array = np.asarray(value)
         if self.type in (int, Ints) and array.dtype.kind == "f":

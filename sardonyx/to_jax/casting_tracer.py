@@ -21,7 +21,7 @@ from sardonyx.graph.ir import Graph, Node, Source, names_read
 from sardonyx.graph.standard.schema import Signature, bind_types, newest_version
 from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.types import dtype_of_type, type_name
-from sardonyx.graph.tracing.binding import Bound
+from sardonyx.graph.tracing.binding import Argument, Bound
 from sardonyx.graph.tracing.op_call import HOLE, Drawing, OpCall
 from sardonyx.graph.tracing.scope import Scope
 from sardonyx.graph.tracing.tape import Tape
@@ -77,8 +77,10 @@ class CastingTracer(Tracer):
             finally:
                 self._as_written = outer
         # The states of a loop have one type, from before the first iteration on.
-        arguments = tuple(replace(a, value=self._narrow(node, a.value)) for a in bound.arguments)
-        return super()._apply(node, definition, replace(bound, arguments=arguments), dtypes, scope)
+        arguments = tuple(
+            Argument(a.parameter, self._narrow(node, a.value)) for a in bound.arguments
+        )
+        return super()._apply(node, definition, Bound(arguments, bound.attributes), dtypes, scope)
 
     def emit(self, node: Node, call: OpCall, arrays: Sequence[Static | Device]) -> list[Value]:
         if not any(isinstance(array, Device) for array in arrays):

@@ -121,9 +121,14 @@ def _signature(node: Node, opsets: Mapping[str, int]) -> schema.Signature | None
 def unsupported(source: Source) -> dict[str, list[Node]]:
     """Return the nodes of operators that sardonyx does not have, by operator and reason."""
     missing: dict[str, list[Node]] = {}
+    # The same for all nodes of an operator.
+    reasons: dict[Any, str | None] = {}
     for node, opsets in all_nodes(source):
-        is_defined = _is_call(node, source) or (node.domain, node.op_type) in source.custom
-        if not is_defined and (reason := _why_unsupported(node, opsets)):
+        key = *node.function_key, opsets.get(node.domain)
+        if key not in reasons:
+            is_defined = _is_call(node, source) or (node.domain, node.op_type) in source.custom
+            reasons[key] = None if is_defined else _why_unsupported(node, opsets)
+        if reason := reasons[key]:
             missing.setdefault(reason, []).append(node)
     return missing
 

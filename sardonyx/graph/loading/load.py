@@ -52,6 +52,7 @@ from sardonyx.graph.loading.tensors import TensorReader
 from sardonyx.graph.loading.visible_names import VisibleNames
 
 DEEPEST_NESTING = 64
+_WITH_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
 def load_source(
@@ -241,7 +242,8 @@ class _Loader:
         nodes = []
         for proto in protos:
             # A subgraph does not see later values, and may use their names for its own.
-            hidden = _inner_names(proto).intersection(all_computed).difference(earlier)
+            inner = _inner_names(proto)
+            hidden = inner.intersection(all_computed).difference(earlier) if inner else None
             seen = VisibleNames(all_computed, available, hidden) if hidden else visible
             nodes.append(self.node(proto, seen, where))
             earlier.update(proto.output)
@@ -310,6 +312,8 @@ def _inner_names(proto: onnx.NodeProto) -> set[str]:
     nodes = [proto]
     while nodes:
         for attribute in nodes.pop().attribute:
+            if attribute.type not in _WITH_GRAPHS:  # Reading a field that is empty takes longer.
+                continue
             for graph in (attribute.g, *attribute.graphs):
                 names.update(value.name for value in (*graph.input, *graph.initializer))
                 names.update(name for node in graph.node for name in node.output)

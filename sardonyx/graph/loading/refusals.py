@@ -30,6 +30,9 @@ def title(tensor: onnx.TensorProto) -> str:
 
 def refuse_duplicates(names: Iterable[str], problem: str) -> None:
     """Refuse two equal names; the problem ends where the error shows the name."""
+    names = list(names)
+    if len(set(names)) == len(names):
+        return
     for name, count in Counter(names).items():
         if count > 1:
             raise invalid(f"{problem[0].upper()}{problem[1:]} '{name}'", "rename one")

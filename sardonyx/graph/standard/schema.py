@@ -131,19 +131,21 @@ def check_node(node: Node, schema: Signature, opset: int) -> None:
         if not name and not slot.optional and not slot.variadic:
             raise InvalidModel(f"{node.title(opset)} needs the input '{slot.name}': connect it.")
     if node.attributes or schema.required:
-        _check_attributes(node, schema, node.title(opset))
+        _check_attributes(node, schema, opset)
 
 
-def _check_attributes(node: Node, schema: Signature, where: str) -> None:
+def _check_attributes(node: Node, schema: Signature, opset: int) -> None:
     for name, value in node.attributes.items():
         if name not in schema.attributes:
+            where = node.title(opset)
             names = ", ".join(sorted(schema.attributes)) or "none"
             raise InvalidModel(
                 f"{where} has the attribute '{name}', but the operator has {names}: remove it."
             )
-        check_attribute(where, name, value, schema.attributes[name])
+        if not _fits(value, schema.attributes[name]):
+            _refuse_attribute(node.title(opset), name, schema.attributes[name])
     if missing := schema.required.difference(node.attributes):
-        raise InvalidModel(f"{where} needs the attribute '{min(missing)}': set it.")
+        raise InvalidModel(f"{node.title(opset)} needs the attribute '{min(missing)}': set it.")
 
 
 def _check_count(node: Node, opset: int, side: str, count: int, bounds: tuple[int, int]) -> None:
@@ -172,17 +174,23 @@ _ATTRIBUTE_TYPES: Mapping[AttrType, Any] = {
 
 def check_attribute(where: str, name: str, value: Any, kind: AttrType) -> None:
     """Refuse a value that is not of the attribute's type; references are accepted."""
+    if not _fits(value, kind):
+        _refuse_attribute(where, name, kind)
+
+
+def _fits(value: Any, kind: AttrType) -> bool:
     expected = _ATTRIBUTE_TYPES.get(kind)
     if expected is None or isinstance(value, AttributeReference):
-        return
+        return True
     if isinstance(expected, tuple):
-        fits = isinstance(value, tuple) and all(isinstance(v, expected[1]) for v in value)
-    else:
-        fits = isinstance(value, expected)
-    if not fits:
-        raise InvalidModel(
-            f"Attribute '{name}' of {where} must be of type {str(kind).rpartition('.')[2]}."
-        )
+        return isinstance(value, tuple) and all(isinstance(v, expected[1]) for v in value)
+    return isinstance(value, expected)
+
+
+def _refuse_attribute(where: str, name: str, kind: AttrType) -> NoReturn:
+    raise InvalidModel(
+        f"Attribute '{name}' of {where} must be of type {str(kind).rpartition('.')[2]}."
+    )
 
 
 def bind_types(

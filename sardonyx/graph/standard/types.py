@@ -45,6 +45,7 @@ _ROWS = [_row(number) for number in TensorProto.DataType.values() if number]
 ELEMENT_TYPES = {row.number: row for row in _ROWS}
 _OF_DTYPE = {row.dtype: row for row in _ROWS}
 _OF_NAME = {f"tensor({row.name})": row.dtype for row in _ROWS}
+_NAMES = {dtype: name for name, dtype in _OF_NAME.items()}
 
 
 def element_type(number: int) -> ElementType:
@@ -77,7 +78,8 @@ def type_name(dtype: DType) -> str:
     >>> type_name(np.dtype(np.float32)), type_name(np.dtype("U5"))
     ('tensor(float)', 'tensor(string)')
     """
-    return f"tensor({_row_of(dtype).name})"
+    # All but other byte orders and lengths of strings; every value that is traced asks for it.
+    return _NAMES.get(dtype) or f"tensor({_row_of(dtype).name})"
 
 
 def short_name(dtype: DType) -> str:

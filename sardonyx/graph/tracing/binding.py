@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,16 +15,14 @@ class Misfit(ValueError):  # noqa: N818  (named for what is wrong, as the packag
     """A node does not fit the op's signature; the tracer adds which node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """One input of a node, and the parameter that it is bound to."""
 
     parameter: Parameter
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """The arguments and attributes of one call of an op, before static arguments are fetched."""
 
     arguments: tuple[Argument, ...]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +11,7 @@ from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.values.kinds import Device, Hosted, Static, Value
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Named:
+class Named(NamedTuple):
     """The kind of one named value, with its shape, register, source or static value."""
 
     kind: str
@@ -43,9 +41,9 @@ class Names:
             own = self._own_kind(value)
             if depth < outermost:
                 self._first_names[value.register] = name, depth
-                self._names[first] = replace(own, kind="alias", source=name)
+                self._names[first] = own._replace(kind="alias", source=name)
             same = first == name or depth < outermost
-            self._names[name] = own if same else replace(own, kind="alias", source=first)
+            self._names[name] = own if same else own._replace(kind="alias", source=first)
 
     def note_view(self, value: Value, source: Device) -> None:
         """Record that a value is a view of `source`."""
@@ -67,8 +65,8 @@ class Names:
         register, inputs_read = named.register, tape.registers.inputs_read
         if register in inputs_read:
             # The program holds for this value only, so the value counts as a constant.
-            return replace(named, kind="static", static=inputs_read[register])
+            return named._replace(kind="static", static=inputs_read[register])
         copied = not tape.backend.reshapes_are_views and register in tape.left
         if copied and register is not None and named.source == self._views.get(register, ""):
-            return replace(named, kind="device", source=None)
+            return named._replace(kind="device", source=None)
         return named

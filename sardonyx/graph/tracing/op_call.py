@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from sardonyx.backends.conditions import Constants
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import HOST
 from sardonyx.graph.tracing.binding import Argument
+from sardonyx.graph.tracing.cached import Cached
 from sardonyx.graph.values.kinds import Device, Static, Value, digest, exact
 from sardonyx.graph.values.mmap import content
 from sardonyx.ops.definition import Arrays, Definition, Map, Need, Parameter
@@ -82,7 +83,7 @@ class OpCall:
         several = self.makes_sequence or isinstance(results, tuple)
         return tuple(results) if several else (results,)
 
-    @cached_property
+    @Cached
     def _takes_plain_arrays(self) -> bool:
         """Whether no argument is a sequence, a map, or a dtype of the library's own."""
         return not any(isinstance(a, (Holes, Map, Spec)) for a in self.arguments)
@@ -98,7 +99,7 @@ class OpCall:
             return result
         return xp.astype(result, xp.dtype(dtype))
 
-    @cached_property
+    @Cached
     def key(self) -> tuple[Any, ...] | None:
         """Equal for calls that compute the same from equal arrays; None if that is unknown."""
         try:
@@ -126,11 +127,6 @@ class Drawing:
         for part in (self.number, *iterations):
             key = random.fold_in(xp, key, part)
         return self.function(xp, *arguments[:own], key=key, **attributes)
-
-
-def makes_strings(call: OpCall) -> bool:
-    """Whether an attribute or a dtype asks for strings, which many backends cannot hold."""
-    return any(dtype.kind == "O" for dtype in requested_dtypes(call))
 
 
 def requested_dtypes(call: OpCall) -> list[np.dtype[Any]]:

@@ -22,7 +22,7 @@ from sardonyx.errors import InvalidInput
 from sardonyx.graph.ir import Node
 from sardonyx.graph.tracing.cutting import cut
 from sardonyx.graph.tracing.host_results import apart, uploaded
-from sardonyx.graph.tracing.op_call import OpCall, makes_strings, observed, requested_dtypes
+from sardonyx.graph.tracing.op_call import OpCall, observed, requested_dtypes
 from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.shape_inference import Inferred
 from sardonyx.graph.tracing.steps import (
@@ -323,23 +323,22 @@ class Tape:
             return False
         if call.is_unsized and self.backend.compiled:
             return True
-        strings = makes_strings(call) or any(source.dtype == object for source in sources)
-        if strings and not self.backend.holds_strings:
+        read, requested = [source.dtype for source in sources], requested_dtypes(call)
+        if not self.backend.holds_strings and any(d.kind == "O" for d in (*read, *requested)):
             return True
-        return bool(self.backend.missing_types) and self._lacks_type(call, sources)
+        # Static sources and attributes are constants of the program, and count too.
+        arrays = [a.dtype for a in call.attributes.values() if isinstance(a, np.ndarray)]
+        return self._lacks_type((*read, *requested, *arrays, *call.dtypes))
 
-    def _lacks_type(self, call: OpCall, sources: Sequence[Static | Device]) -> bool:
-        """Whether the backend's device lacks the type of an array that the step reads or returns.
-
-        Static sources and attributes are constants of the program, and count too.
-        """
-        arrays = (*sources, *(a for a in call.attributes.values() if isinstance(a, np.ndarray)))
-        dtypes = (*(array.dtype for array in arrays), *requested_dtypes(call), *call.dtypes)
+    def _lacks_type(self, dtypes: Iterable[np.dtype[Any] | None]) -> bool:
+        """Whether the backend's device lacks one of the types that a step reads or returns."""
         lacking = self.backend.missing_types.intersection(dtypes)
-        self._lacking = min((dtype.name for dtype in lacking), default=None)
-        if lacking and not self._open_blocks:
+        if not lacking:
+            return False
+        self._lacking = min(dtype.name for dtype in lacking)
+        if not self._open_blocks:
             self.recorder.note_workaround(f"steps on the host: the device has no {self._lacking}")
-        return bool(lacking)
+        return True
 
     # -- steps ------------------------------------------------------------------------------------
 

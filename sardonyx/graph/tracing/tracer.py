@@ -214,7 +214,7 @@ class Tracer:
 
     def _check_subgraphs(self, node: Node, scope: Scope) -> None:
         """Check the types in all subgraphs of a node, as it may run only one of them, or none."""
-        if not self.strict or not any(True for _ in node.subgraphs):
+        if not (self.strict and node.subgraphs):
             return
         types = {name: self._type_of(name, scope) for name in names_read(node)}
         key = node, *types.values()
@@ -235,10 +235,10 @@ class Tracer:
     ) -> Sequence[Value]:
         arguments = self._fetched(bound.arguments)
         walk = NodeWalk(self, node, scope)
-        attributes = {
-            name: self.subgraph(node, value, scope, name) if isinstance(value, Graph) else value
-            for name, value in bound.attributes.items()
-        }
+        attributes = dict(bound.attributes)
+        bodies = [name for name, value in attributes.items() if isinstance(value, Graph)]
+        for name in bodies:
+            attributes[name] = self.subgraph(node, attributes[name], scope, name)
         if definition.walks:
             values = [argument.value for argument in arguments]
             return [as_value(v) for v in definition.function(walk, *values, **attributes)]
@@ -250,7 +250,7 @@ class Tracer:
             arguments += [Argument(_KEY, part) for part in (self._key, *self._iterations)]
         arrays = _arrays(arguments)
         call = OpCall.of(definition, arguments, attributes, dtypes)
-        if any(isinstance(value, Subgraph) for value in attributes.values()):
+        if bodies:
             return walk.step(call, arrays)
         slots = self.emit(node, call, arrays)
         if definition.is_view and isinstance(arrays[0], Device):
@@ -288,9 +288,11 @@ class Tracer:
     def _fetched(self, arguments: Sequence[Argument]) -> list[Argument]:
         """Return the arguments, with values in place of arrays where the op needs to know them."""
         needed = [a.value for a in arguments if a.parameter.need is Need.STATIC]
+        if not needed:
+            return list(arguments)
         values = iter(self.tape.fetch(needed))
         return [
-            replace(a, value=next(values)) if a.parameter.need is Need.STATIC else a
+            Argument(a.parameter, next(values)) if a.parameter.need is Need.STATIC else a
             for a in arguments
         ]
 
