@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -47,7 +47,7 @@ class PureForm(Form):
             )
         return self.backend.key(0)
 
-    def record(self, call: Call, *, execute: bool) -> tuple[Program, Sequence[Any]]:
+    def record(self, call: Call, *, execute: bool) -> tuple[Callable[[], Program], Sequence[Any]]:
         some_key = self.backend.key(0) if call.options.key is None else call.options.key
         keyed = replace(call, options=replace(call.options, key=some_key))
         recorded = super().record(keyed, execute=execute)

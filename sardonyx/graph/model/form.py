@@ -46,6 +46,7 @@ from sardonyx.graph.programs.parallel_compiling import compile_stages
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.recording_cache import RecordingCache
 from sardonyx.graph.programs.replay import Recording
+from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.recorder import Recorder
 from sardonyx.graph.tracing.tape import Tape
 from sardonyx.graph.tracing.tracer import Traced, Tracer
@@ -164,7 +165,8 @@ class Form:
                 shown = entry.recording.shown(leaves(arrays), weights)
             if shown is not None:
                 return shown
-        return self.record(Call(entry, arrays, PLAIN, weights), execute=False)[0]
+        program, _ = self.record(Call(entry, arrays, PLAIN, weights), execute=False)
+        return program()
 
     def compiled(self, named: Mapping[str, Any]) -> Program:
         """Return the program that a call with these inputs runs, compiled."""
@@ -391,8 +393,11 @@ class Form:
         again = replace(call, entry=replace(call.entry, recording=recording))
         self.record(again, execute=False)
 
-    def record(self, call: Call, *, execute: bool) -> tuple[Program, Sequence[Any]]:
-        """Trace a call, and with `execute` run it; return its program and its outputs."""
+    def record(self, call: Call, *, execute: bool) -> tuple[Callable[[], Program], Sequence[Any]]:
+        """Trace a call, and with `execute` run it.
+
+        Return its program, which is described only for those who ask for it, and its outputs.
+        """
         shared, recording, arrays = self._shared, call.entry.recording, call.arrays
         start = time.perf_counter()
         with postponed(), recording.lock, self.backend.scope():
@@ -417,16 +422,19 @@ class Form:
                 recording.settle()
             if is_new and self.recordings is not None:
                 self.recordings.keep(recording, self._cache_key(arrays, call.options))
-            program = Program(self._title(arrays), self.backend, traced, recorder.path)
-            self._note_traced(program, time.perf_counter() - start, is_run=execute)
-            return program, recorder.arrays_of(traced.outputs) if execute else ()
+            title, path = partial(self._title, arrays), tuple(recorder.path)
+            self._note_traced(title, path, time.perf_counter() - start, is_run=execute)
+            outputs = recorder.arrays_of(traced.outputs) if execute else ()
+            return lambda: Program(title(), self.backend, traced, path), outputs
 
-    def _note_traced(self, program: Program, seconds: float, *, is_run: bool) -> None:
-        segments = [stage.segment for stage in program.stages if stage.segment is not None]
+    def _note_traced(
+        self, title: Callable[[], str], path: Sequence[Stage], seconds: float, *, is_run: bool
+    ) -> None:
+        segments = [stage.segment for stage in path if stage.segment is not None]
         steps = sum(len(segment.steps) for segment in segments)
         size = f"{counted(steps, 'step')} in {counted(len(segments), 'segment')}"
         level, what = (INFO, "Traced and ran") if is_run else (DEBUG, "Traced")
-        words = what, program.title, seconds, size
+        words = what, title, seconds, size
         _LOG.log(level, "%s a call of %s in %.3f s: %s.", *words, seconds=seconds, steps=steps)
 
     def _traced(

@@ -52,7 +52,10 @@ class Signature:
 
 def newest_version(domain: str) -> int | None:
     """Return the newest version of a domain in the installed onnx; None for an unknown domain."""
-    return _newest_of_others().get(domain) if domain else onnx.defs.onnx_opset_version()
+    return _newest_of_others().get(domain) if domain else _newest_of_onnx()
+
+
+_newest_of_onnx = cache(onnx.defs.onnx_opset_version)
 
 
 @cache

@@ -12,7 +12,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from zlib import crc32
 
@@ -103,7 +103,7 @@ class Tracer:
         recorder = self.tape.recorder
         if not (self.source.rewrites and recorder.knows_weights):
             return self.source.graph
-        return with_folded_trees(self.source, _Reader(self))
+        return with_folded_trees(self.source, _Reader(self.source, self.tape, strict=self.strict))
 
     def _budget(self) -> Budget:
         """Return how much memory the values of the trace may take."""
@@ -350,11 +350,18 @@ class Tracer:
 class _Reader:
     """Reads the constants of a tracer's model, and runs nodes on NumPy."""
 
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = Tracer(tracer.source, tracer.tape, strict=tracer.strict)
+    def __init__(self, source: Source, tape: Tape, *, strict: bool) -> None:
+        self._source = source
+        self._tape = tape
+        self._strict = strict
+
+    @cached_property
+    def _tracer(self) -> Tracer:
+        """Another one, which few models need: with values and names of its own."""
+        return Tracer(self._source, self._tape, strict=self._strict)
 
     def constant(self, name: str) -> np.ndarray[Any, Any] | None:
-        source, weights = self._tracer.source, self._tracer.tape.weights
+        source, weights = self._source, self._tape.weights
         if name not in source.graph.initializers:
             return None
         value = weights.host(name)
@@ -367,7 +374,7 @@ class _Reader:
     def evaluate(
         self, node: Node, values: Mapping[str, np.ndarray[Any, Any]]
     ) -> np.ndarray[Any, Any] | None:
-        scope = Scope(self._tracer.source.opsets)
+        scope = Scope(self._source.opsets)
         for name, value in values.items():
             scope.bind(name, static(value))
         try:
