@@ -127,6 +127,8 @@ def convolution(
     The channels are the second axis of the shapes, as everywhere, and the last one in memory, where
     XLA leaves them between convolutions. None stands for all threads of the process.
     """
+    if loaded.shared_library() is None:
+        return None
     (batch, channels, *spatial), (count, _, *kernel) = x.shape, weight.shape
     sizes = layout.sizes(spatial, kernel)
     if not 1 <= layout.rank <= 3 or min(*x.shape, *weight.shape, *sizes) < 1:
@@ -151,7 +153,7 @@ def matrix_product(
     threads: int | None = None,
 ) -> Product | None:
     """The product of an array's rows and a matrix, or None if oneDNN has no fast kernel for it."""
-    if min(*x.shape, *weight.shape) < 1:
+    if loaded.shared_library() is None or min(*x.shape, *weight.shape) < 1:
         return None
     rows = x.shape[:-1]
     inner, columns = reversed(weight.shape) if is_transposed else weight.shape
