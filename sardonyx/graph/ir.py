@@ -88,7 +88,8 @@ class Placement:
 # -- the graph -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+# Nothing changes one; it is not frozen, because frozen ones take six times as long to create.
+@dataclass(eq=False, slots=True)
 class Node:
     """One call of an operator or of a function of the model."""
 
@@ -104,7 +105,7 @@ class Node:
     subgraphs: tuple[Graph, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "subgraphs", tuple(_graphs_in(self.attributes)))
+        self.subgraphs = tuple(_graphs_in(self.attributes))
 
     @property
     def operator(self) -> str:

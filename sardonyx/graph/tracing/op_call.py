@@ -31,7 +31,8 @@ class Holes:
     count: int
 
 
-@dataclass(frozen=True, eq=False)
+# Nothing changes one; it is not frozen, because frozen ones take six times as long to create.
+@dataclass(eq=False)
 class OpCall:
     """A function of the backend and of arrays, which a step calls."""
 

@@ -59,7 +59,8 @@ class Embedded:
 Operand: TypeAlias = int | Embedded
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+# Nothing changes one; it is not frozen, because frozen ones take six times as long to create.
+@dataclass(eq=False, slots=True)
 class Step:
     """One call of an op: its node, its function, its operands and the registers of its results."""
 
@@ -81,7 +82,7 @@ class Step:
     reads: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reads", tuple([o for o in self.operands if type(o) is int]))
+        self.reads = tuple([o for o in self.operands if type(o) is int])
 
     @property
     def title(self) -> str:
