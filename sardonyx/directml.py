@@ -45,7 +45,7 @@ def element_wise_identity(
     a whole scale and bias exactly), truncated towards zero and limited to the range of their type;
     NaN becomes 0.
     """
-    xp = backend_of(x)
+    xp = backend_of(x).for_ops
     with xp.scope():
         try:
             _check_type(xp, x, feature_level)

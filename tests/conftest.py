@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @cache
 def backends_present() -> tuple[Backend, ...]:
     """Every array library that can be used here, and the one that has nothing but the standard."""
-    return (*(find(name).in_programs for name in available()), StrictBackend())
+    return (*(find(name).for_ops for name in available()), StrictBackend())
 
 
 def as_parameter(

@@ -167,7 +167,7 @@ def test_its_constants_are_those_of_jax() -> None:
     names = {name for name in dir(real) if not name.startswith("_")} - {
         "settings",
         "device",
-        "in_programs",
+        "for_ops",
     }
     compared = {name for name in names if not callable(getattr(real, name))}
     assert {"fuses", "embeds_up_to", "missing_types", "packs_matrices"} <= compared

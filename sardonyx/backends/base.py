@@ -177,7 +177,7 @@ class Backend(Operations):
         return value if self.owns(value) else self.put(value)
 
     @property
-    def in_programs(self) -> Backend:
+    def for_ops(self) -> Backend:
         """What ops get while a program is compiled: another backend if this one stands for it."""
         return self
 

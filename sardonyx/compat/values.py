@@ -214,7 +214,7 @@ class OrtValue:
             host = new if isinstance(new, np.ndarray) else backend_of(new).fetch(new)
             np.copyto(old, host)
             return
-        backend = backend_of(old)
+        backend = backend_of(old).for_ops
         self._value = _put(backend, new) if isinstance(new, np.ndarray) else backend.adopt(new)
 
     def __dlpack__(self, *, stream: Any = None) -> Any:

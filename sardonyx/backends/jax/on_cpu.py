@@ -82,7 +82,7 @@ class JaxOnCpu(JaxTraits):
         return library
 
     @property
-    def in_programs(self) -> Backend:
+    def for_ops(self) -> Backend:
         return self.library
 
     # -- without JAX -------------------------------------------------------------------------------

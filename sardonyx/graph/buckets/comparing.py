@@ -186,7 +186,7 @@ class Comparison:
 
 def _call(step: Step, recorder: SegmentCollector) -> Call:
     def function(*arrays: Any) -> Sequence[Any]:
-        return step.call(recorder.backend.in_programs, arrays)
+        return step.call(recorder.backend.for_ops, arrays)
 
     return Call(function, step.call.key, [recorder.spec(operand) for operand in step.operands])
 

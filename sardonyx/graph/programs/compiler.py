@@ -228,7 +228,7 @@ class Compiler:
         """Return the unit as a function of arrays that has the name of the graph."""
 
         def function(*arrays: Any) -> Sequence[Any]:
-            return unit.replay(self.backend.in_programs, *arrays)
+            return unit.replay(self.backend.for_ops, *arrays)
 
         function.__name__ = self.title
         return function

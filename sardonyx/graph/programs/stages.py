@@ -87,7 +87,7 @@ class Stage:
         inputs = [frame[register] for register in segment.inputs]
         version, replay, arrays = self.bound
         if inline:
-            replay = partial(self.binding.replaying(segment), compiler.backend.in_programs)
+            replay = partial(self.binding.replaying(segment), compiler.backend.for_ops)
             arrays = compiler.backend.ready(self.binding.arrays(weights, host=segment.host))
         elif version != weights.version:
             replay, arrays = self.bind(segment, inputs, compiler, weights)
