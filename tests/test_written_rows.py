@@ -39,7 +39,7 @@ def drawn(shape: tuple[int, ...], axis: int, count: int, seed: int) -> list[Any]
 @pytest.mark.parametrize("count", [1, 3, 7])
 @pytest.mark.parametrize(("shape", "axis"), CASES)
 def test_both_forms_write_the_same(shape: tuple[int, ...], axis: int, count: int) -> None:
-    backend = find("jax", "cpu")
+    backend = find("jax", "cpu").for_ops
     for seed in range(4):
         with backend.scope():
             arrays = list(map(jnp.asarray, drawn(shape, axis, count, seed)))
@@ -50,7 +50,7 @@ def test_both_forms_write_the_same(shape: tuple[int, ...], axis: int, count: int
 
 @pytest.mark.slow
 def test_the_derivatives_are_the_same() -> None:
-    backend = find("jax", "cpu")
+    backend = find("jax", "cpu").for_ops
     x, rows, updates = drawn((3, 2, 7, 4), 2, 3, 0)
 
     def loss(write: Any, x: Any, updates: Any) -> Any:

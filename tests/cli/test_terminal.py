@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,12 @@ def test_interruption(tmp_path: Path) -> None:
     os.mkfifo(path)
     command = [*COMMAND, "run", ENCODER, "--input", str(path), "--backend", "numpy"]
     run = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        # Jobs in the background of a shell ignore interruptions, and so would this one.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     told = complaints = b""
     with open(path, "wb"):

@@ -12,14 +12,16 @@ from sardonyx.errors import SardonyxError
 
 
 @contextmanager
-def refused(error: type[SardonyxError], *words: str, seconds: float = 5.0) -> Iterator[None]:
-    """What is inside raises exactly `error`, soon, in one paragraph that holds all of `words`."""
+def refused(
+    error: type[SardonyxError] | tuple[type[SardonyxError], ...], *words: str, seconds: float = 5.0
+) -> Iterator[None]:
+    """What is inside raises exactly `error`, or one of them, in one paragraph with all of `words`."""
     start = time.process_time()
     with pytest.raises(SardonyxError) as caught:
         yield
     taken = time.process_time() - start
     message = str(caught.value)
-    assert type(caught.value) is error, message
+    assert type(caught.value) in (error if isinstance(error, tuple) else (error,)), message
     assert not [word for word in words if word not in message], message
     assert "\n" not in message
     assert len(message) < 2000
