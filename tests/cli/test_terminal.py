@@ -89,7 +89,7 @@ def test_interruption(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         env=environment(),
         # Jobs in the background of a shell ignore interruptions, and so would this one.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     told = complaints = b""
     with open(path, "wb"):

@@ -15,7 +15,7 @@ from sardonyx.errors import SardonyxError
 def refused(
     error: type[SardonyxError] | tuple[type[SardonyxError], ...], *words: str, seconds: float = 5.0
 ) -> Iterator[None]:
-    """What is inside raises exactly `error`, or one of them, in one paragraph with all of `words`."""
+    """What is inside soon raises exactly `error`, in one paragraph that has all of `words`."""
     start = time.process_time()
     with pytest.raises(SardonyxError) as caught:
         yield
