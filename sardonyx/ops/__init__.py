@@ -20,6 +20,7 @@ _MODULES = (
     "indexing",
     "scattering",
     "selection",
+    "suppression",
     "fill",
     "linalg",
     "convolution",

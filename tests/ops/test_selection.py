@@ -14,7 +14,6 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops import selection as ops
-from tests.ops.oracle import onnxruntime_run
 from tests.property.case import Case
 from tests.support.onnx_builders import INT64, model, node, value
 from tests.support.types_present import needs
@@ -286,92 +285,3 @@ def test_unique_takes_few_sorts() -> None:
     _, _, inverse, counts = ops.Unique(HOST, rows, axis=0)
     assert counts.max() == 25
     assert len(set(inverse[::2].tolist())) == 1
-
-
-# -- NonMaxSuppression ----------------------------------------------------------------------------
-
-
-def drawn_boxes(rng: np.random.Generator, batches: int, count: int, center: int) -> np.ndarray:
-    """Boxes on a coarse grid, so that many share exactly a half, and any two of their corners."""
-    low = rng.integers(0, 6, (batches, count, 2))
-    size = rng.integers(0, 5, (batches, count, 2))
-    if center:
-        return np.concatenate([low, size], axis=-1).astype(np.float32)
-    flipped = rng.random(low.shape) < 0.5
-    one, other = np.where(flipped, low + size, low), np.where(flipped, low, low + size)
-    return np.concatenate([one, other], axis=-1).astype(np.float32)
-
-
-@pytest.mark.parametrize("center", [0, 1])
-@pytest.mark.parametrize("count", [1, 40, 700])
-@pytest.mark.parametrize(("threshold", "least"), [(0.5, 0.4), (0.0, None), (1.0, 0.0), (0.25, 0.9)])
-def test_suppression(
-    xp: Backend, center: int, count: int, threshold: float, least: float | None
-) -> None:
-    rng = np.random.default_rng(count)
-    boxes = drawn_boxes(rng, 2, count, center)
-    # Few different scores, so that many are equal.
-    scores = (rng.integers(0, 20, (2, 3, count)) / 20).astype(np.float32)
-    rest = [np.array([50]), np.array([threshold], np.float32)]
-    rest += [] if least is None else [np.array([least], np.float32)]
-    result = run(xp, "NonMaxSuppression", boxes, scores, *rest, center_point_box=center, opset=11)
-    expected = onnxruntime_run(
-        "NonMaxSuppression", boxes, scores, *rest, center_point_box=center, opset=11
-    )
-    assert result.dtype == np.int64
-    np.testing.assert_array_equal(result, expected)
-
-
-@pytest.mark.parametrize("limit", [None, 0, -3])
-def test_without_a_limit_there_is_no_box(xp: Backend, limit: int | None) -> None:
-    boxes, scores = np.ones((1, 2, 4), np.float32), np.ones((1, 1, 2), np.float32)
-    given = [] if limit is None else [np.array(limit)]
-    assert run(xp, "NonMaxSuppression", boxes, scores, *given, opset=11).shape == (0, 3)
-
-
-@pytest.mark.parametrize(("batches", "groups", "count"), [(0, 1, 2), (1, 0, 2), (1, 1, 0)])
-def test_no_boxes(xp: Backend, batches: int, groups: int, count: int) -> None:
-    boxes, scores = np.ones((batches, count, 4)), np.ones((batches, groups, count))
-    inputs = (boxes.astype(np.float32), scores.astype(np.float32), np.array(3))
-    assert run(xp, "NonMaxSuppression", *inputs, opset=11).shape == (0, 3)
-
-
-def test_a_score_that_is_nan_comes_last(xp: Backend) -> None:
-    boxes = np.array([[[0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 5, 5]]], np.float32)
-    scores = np.array([[[0.5, NAN, 0.7]]], np.float32)
-    result = run(xp, "NonMaxSuppression", boxes, scores, np.array(3), opset=11)
-    assert result[:, 2].tolist() == [2, 0, 1]
-    least = np.float32(-1)
-    result = run(xp, "NonMaxSuppression", boxes, scores, np.array(3), None, least, opset=11)
-    assert result[:, 2].tolist() == [2, 0]
-
-
-def test_a_chain_of_boxes_is_gone_through_from_its_best(xp: Backend) -> None:
-    """Each covers half of the next, across the blocks in which they are compared."""
-    count = 3 * ops.BLOCK + 1
-    start = np.arange(count, dtype=np.float32)
-    boxes = np.stack([0 * start, start, 0 * start + 1, start + 2], axis=-1)[None]
-    scores = (count - start)[None, None]
-    result = run(xp, "NonMaxSuppression", boxes, scores, np.array(count), np.float32(0.3), opset=11)
-    assert result[:, 2].tolist() == list(range(0, count, 2))
-
-
-@pytest.mark.parametrize(
-    ("boxes", "scores", "rest"),
-    [
-        ((1, 2, 3), (1, 1, 2), {}),
-        ((1, 2, 4), (1, 1, 3), {}),
-        ((1, 2, 4), (2, 1, 2), {}),
-        ((2, 4), (1, 1, 2), {}),
-        ((1, 2, 4), (1, 2), {}),
-        ((1, 2, 4), (1, 1, 2), {"iou_threshold": np.float32([1.5])}),
-        ((1, 2, 4), (1, 1, 2), {"iou_threshold": np.float32([-0.1])}),
-        ((1, 2, 4), (1, 1, 2), {"iou_threshold": np.float32([NAN])}),
-        ((1, 2, 4), (1, 1, 2), {"iou_threshold": np.float32([0.1, 0.2])}),
-        ((1, 2, 4), (1, 1, 2), {"max_output_boxes_per_class": np.ones(0, np.int64)}),
-        ((1, 2, 4), (1, 1, 2), {"center_point_box": 2}),
-    ],
-)
-def test_boxes_that_make_no_sense_are_refused(boxes: Any, scores: Any, rest: Any) -> None:
-    with pytest.raises(ValueError, match=r"\w+ \w+"):
-        ops.NonMaxSuppression(HOST, np.ones(boxes, np.float32), np.ones(scores, np.float32), **rest)
