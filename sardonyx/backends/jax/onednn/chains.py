@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.jax.onednn import loaded
-from sardonyx.backends.jax.onednn.products import AxisOrder, Product, called, in_memory_order
+from sardonyx.backends.jax.onednn.products import (
+    AxisOrder,
+    Product,
+    called,
+    empty_in_order,
+    in_axis_order,
+    in_memory_order,
+)
 from sardonyx.backends.operations.products import Link
 
 
@@ -45,9 +52,9 @@ class Chain:
         *inputs, output = self.layouts
         if isinstance(arguments[0], np.ndarray):
             arrays = map(in_memory_order, arguments, inputs)
-            y = np.empty([result.shape[axis] for axis in output], result.dtype)
+            y = empty_in_order(result, output)
             loaded.run_chain(self.spec, y, *arrays)
-            return y.transpose(np.argsort(output))
+            return in_axis_order(y, output)
         return called(loaded.CHAIN, self.spec, result, *arguments, layouts=self.layouts)
 
 

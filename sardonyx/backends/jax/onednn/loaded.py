@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from logging import INFO, WARNING
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
@@ -126,7 +126,12 @@ def release() -> None:
 
 
 def _passed(spec: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_int64], int]:
-    return (ctypes.c_int64 * len(spec))(*spec), len(spec)
+    return _numbers(tuple(spec)), len(spec)
+
+
+@lru_cache(1024)
+def _numbers(spec: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(spec))(*spec)
 
 
 def _kernels() -> Kernels:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
@@ -104,14 +105,29 @@ class Product:
         x, packed, *others = map(in_memory_order, arrays, orders)
         bias = others.pop(0) if self.has_bias else None
         addend = others.pop(0) if others else None
-        y = np.empty([self.result.shape[axis] for axis in order], self.result.dtype)
+        y = empty_in_order(self.result, order)
         loaded.run(self.spec, y, x, packed, bias, addend)
-        return y.transpose(np.argsort(order))
+        return in_axis_order(y, order)
 
 
 def in_memory_order(array: Any, order: AxisOrder) -> Any:
     """A view whose axes are in this order, or a copy if they are not so in memory."""
-    return np.ascontiguousarray(array.transpose(order))
+    return np.ascontiguousarray(array if _is_by_rows(order) else array.transpose(order))
+
+
+def empty_in_order(spec: Spec, order: AxisOrder) -> Any:
+    """An array for a kernel to write, whose axes are in this order."""
+    return np.empty([spec.shape[axis] for axis in order], spec.dtype)
+
+
+def in_axis_order(array: Any, order: AxisOrder) -> Any:
+    """An array whose axes are in this order in memory, as a view with the axes of its shape."""
+    return array if _is_by_rows(order) else array.transpose(np.argsort(order))
+
+
+@cache
+def _is_by_rows(order: AxisOrder) -> bool:
+    return order == tuple(range(len(order)))
 
 
 def convolution(
