@@ -179,7 +179,13 @@ class Reversed:
 
 class PackingNumpy(Fusing, NumpyBackend):
     def packed_matmul(
-        self, x: Spec, weight: Spec, *, is_transposed: bool, epilogue: Epilogue
+        self,
+        x: Spec,
+        weight: Spec,
+        *,
+        is_transposed: bool,
+        epilogue: Epilogue,
+        in_small_program: bool,
     ) -> Reversed:
         size = Spec((int(np.prod(weight.shape)),), np.dtype(np.float64))
         layout = (("is_transposed", is_transposed), ("epilogue", epilogue))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -65,6 +66,55 @@ def test_a_model_packs_its_weights_once_for_sizes_with_the_same_form(
     for size in (400, 401, 500, 428):
         model(drawn(size, 192))
     assert len(packed) == 1
+
+
+def product_and_tanh(rows: int, *, further: int = 0, filters: bool = False) -> ModelProto:
+    """Rows times a matrix, between so many further steps, or followed by a convolution."""
+    names = ["h", *(f"h{i}" for i in range(further)), "y"]
+    steps = [builders.node("Tanh", [a], [b]) for a, b in pairwise(names)]
+    weights = [builders.weight("w", drawn(32, 32))]
+    results = ["y"]
+    if filters:
+        shape = builders.weight("shape", np.array([1, 1, rows, 32]))
+        weights += [shape, builders.weight("filter", drawn(1, 1, 3, 3))]
+        steps.append(builders.node("Reshape", ["h", "shape"], ["image"]))
+        steps.append(builders.node("Conv", ["image", "filter"], ["z"]))
+        results.append("z")
+    product = builders.node("MatMul", ["x", "w"], ["h"])
+    return builders.model(
+        [product, *steps], [builders.value("x", [rows, 32])], results, weights=weights
+    )
+
+
+@pytest.mark.parametrize(
+    ("proto", "count"),
+    [
+        (product_and_tanh(64), 0),
+        (product_and_tanh(129), 1),
+        (product_and_tanh(64, further=20), 1),
+        (product_and_tanh(64, filters=True), 1),
+    ],
+    ids=["small", "many pairs", "many steps", "beside a convolution"],
+)
+def test_small_programs_leave_weights_to_numpy(
+    proto: ModelProto, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack, packed = loaded.pack, list[Any]()
+    monkeypatch.setattr(loaded, "pack", lambda *own: packed.append(own) or pack(*own))
+    x = drawn(proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value, 32)
+    model = sardonyx.load(proto, backend="jax", compile="background")
+    model.compile({"x": x})
+    weight = numpy_helper.to_array(proto.graph.initializer[0])
+    for w in (weight, 2 * weight):
+        model.params["w"] = w
+        reference = sardonyx.load(proto, backend="numpy")
+        reference.params["w"] = w
+        expected = reference.run(None, {"x": x})
+        for found, other in zip(model.run(None, {"x": x}), expected, strict=True):
+            np.testing.assert_allclose(found, other, atol=1e-4)
+    matrices = [own for own in packed if own[2].ndim == 2]
+    assert bool(matrices) == bool(count)
+    assert model.stats().written_out == 1 - count
 
 
 def test_a_constant_of_another_size_leaves_the_weights_packed(

@@ -83,14 +83,17 @@ class JaxTraits(OnDevice):
         kernel = onednn.convolution(x, weight, layout, epilogue=epilogue, threads=self.threads)
         return kernel or packed.convolution(x, weight, layout, epilogue=epilogue)
 
-    def packed_matmul(self, x: Spec, weight: Spec, **options: Any) -> PackedProduct | None:
+    def packed_matmul(
+        self, x: Spec, weight: Spec, *, in_small_program: bool, **options: Any
+    ) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:
             return None
         # XLA itself multiplies a vector fast, and calling it costs less.
         rows = math.prod(x.shape[:-1])
-        is_large = rows > 1 and rows * math.prod(weight.shape) >= SMALLEST_PACKED
-        threads = self.threads
-        kernel = onednn.matrix_product(x, weight, threads=threads, **options) if is_large else None
+        pairs = rows * math.prod(weight.shape)
+        kernel = None
+        if rows > 1 and pairs >= SMALLEST_PACKED and not in_small_program:
+            kernel = onednn.matrix_product(x, weight, threads=self.threads, **options)
         return kernel or packed.matrix_product(x, weight, **options)
 
     def release(self) -> None:

@@ -186,9 +186,18 @@ class Products(Library):
         return self.where(is_singular, self.full((), np.nan, dtype=x.dtype), inverses)
 
     def packed_matmul(
-        self, x: Spec, weight: Spec, *, is_transposed: bool, epilogue: Epilogue
+        self,
+        x: Spec,
+        weight: Spec,
+        *,
+        is_transposed: bool,
+        epilogue: Epilogue,
+        in_small_program: bool,
     ) -> PackedProduct | None:
-        """A kernel for the product of rows and a matrix with the epilogue, if there is one."""
+        """A kernel for the product of rows and a matrix with the epilogue, if there is one.
+
+        A small program may run as calls of NumPy, which cannot read every form of a weight.
+        """
         return None
 
     def product_chain(self, links: Sequence[Link], arrays: int) -> ProductChain | None:

@@ -22,6 +22,8 @@ _INDEX, _INDEX_OF_ARRAYS = 0.15, 1.0
 # For a thousand elements, and for a thousand pairs of numbers of a product: these take compiled
 # programs about as long, and only what they may take longer here counts.
 _ELEMENTS, _FUNCTIONS, _PAIRS = 0.3, 2.0, 0.007
+# For a thousand elements of the right factor, which BLAS rearranges for several rows.
+_REARRANGED = 0.15
 
 _VIEWS = frozenset(
     getattr(np.ndarray, name) for name in ("reshape", "squeeze", "swapaxes", "transpose", "view")
@@ -56,8 +58,10 @@ def _of_elements(function: Callable[..., Any], arguments: Sequence[Any], result:
     read = () if function in _READING_SOME else arguments
     size: int = max((a.size for a in (result, *read) if isinstance(a, np.ndarray)), default=0)
     if function in _PRODUCTS:
-        inner: int = arguments[0].shape[-1]
-        return _PAIRS * max(np.size(result), 1) * inner / 1e3
+        left, right = arguments
+        pairs: int = max(np.size(result), 1) * left.shape[-1]
+        rearranged: int = right.size if left.size > left.shape[-1] else 0
+        return (_PAIRS * pairs + _REARRANGED * rearranged) / 1e3
     return (_FUNCTIONS if function in _SLOW else _ELEMENTS) * size / 1e3
 
 

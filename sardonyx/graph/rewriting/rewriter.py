@@ -129,6 +129,11 @@ class Passage:
 
     # -- what rewrites ask ------------------------------------------------------------------------
 
+    @property
+    def steps(self) -> Sequence[Step]:
+        """The steps before the walk."""
+        return self._steps
+
     def spec(self, operand: Operand) -> Spec:
         """Shape and dtype of an operand."""
         if isinstance(operand, Embedded):
