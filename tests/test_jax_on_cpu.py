@@ -133,6 +133,21 @@ else:
     in_a_new_process(script, PYTHONPATH=path_with(tmp_path))
 
 
+@pytest.mark.parametrize("choices", ["", ", backend='jax'"])
+def test_a_platform_that_is_not_here_is_named(choices: str) -> None:
+    script = f"""
+import sardonyx
+from sardonyx.errors import BackendUnavailable
+try:
+    sardonyx.load({ENCODER!r}{choices})
+except BackendUnavailable as error:
+    assert "JAX_PLATFORMS" in str(error), error
+else:
+    raise AssertionError
+"""
+    in_a_new_process(script, JAX_PLATFORMS="rocm")
+
+
 @pytest.mark.parametrize(
     ("environment", "is_certain"),
     [

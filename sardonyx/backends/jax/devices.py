@@ -16,7 +16,7 @@ def has_accelerator() -> bool:
     """Whether there is a GPU or a TPU that JAX can use."""
     try:
         return any(device.platform != "cpu" for device in jax.devices())
-    except RuntimeError:
+    except (AssertionError, RuntimeError):  # The former if a plugin of JAX does not start.
         return False
 
 

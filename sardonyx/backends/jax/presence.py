@@ -9,6 +9,8 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 from sardonyx.backends.forks import Fork
+from sardonyx.errors import BackendUnavailable
+from sardonyx.printable import first_line
 
 # By which a user names the platforms.
 _CHOICES = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")
@@ -29,11 +31,23 @@ def _has_started() -> bool:
 def has_only_cpus() -> bool:
     """Whether JAX is certain to have no devices but CPUs, though it may not be imported yet."""
     if "jax" in sys.modules:
-        import jax  # noqa: PLC0415  (another thread may be importing it)
-
-        return jax.default_backend() == "cpu"
+        return _default_platform() == "cpu"
     chosen = [os.environ[name] for name in _CHOICES if os.environ.get(name)]
     return chosen[0] == "cpu" if chosen else not _has_plugins()
+
+
+def _default_platform() -> str:
+    import jax  # noqa: PLC0415  (another thread may be importing it)
+
+    try:
+        return jax.default_backend()
+    except (AssertionError, RuntimeError) as error:
+        chosen = [f"{name}={os.environ[name]}" for name in _CHOICES if name in os.environ]
+        reason = "; ".join((first_line(error), *chosen))
+        raise BackendUnavailable(
+            f"JAX finds no device here ({reason}): set JAX_PLATFORMS=cpu, or install what the "
+            "platform needs."
+        ) from error
 
 
 @cache
