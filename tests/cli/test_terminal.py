@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,18 +77,24 @@ def test_a_reader_that_is_gone(arguments: list[str]) -> None:
     assert (run.returncode, complaints) == (141, b"")
 
 
+# Jobs in the background of a shell ignore interruptions, and so would their commands.
+HEEDING_INTERRUPTIONS = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 def test_interruption(tmp_path: Path) -> None:
     """While it waits for an input, whose writer it has met."""
     path = tmp_path / "x.npy"
     os.mkfifo(path)
     command = [*COMMAND, "run", ENCODER, "--input", str(path), "--backend", "numpy"]
     run = subprocess.Popen(
-        command,
+        [sys.executable, "-c", HEEDING_INTERRUPTIONS, *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(),
-        # Jobs in the background of a shell ignore interruptions, and so would this one.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     told = complaints = b""
     with open(path, "wb"):
