@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,12 @@ import onnx
 import pytest
 
 import sardonyx
-from sardonyx.backends import find
+from sardonyx import backends
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.interpreter import Overtaken
 from sardonyx.backends.jax import first_tier
 from sardonyx.backends.jax.backend import JaxBackend
+from sardonyx.backends.jax.on_cpu import JaxOnCpu
 from sardonyx.graph.programs import interpretation
 from tests.support.onnx_builders import graph as subgraph
 from tests.support.onnx_builders import model, node, value
@@ -57,7 +58,7 @@ def _device(cupy_backend: CupyBackend) -> None:
 
 
 @pytest.fixture
-def tiers(cupy_backend: CupyBackend, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def tiers(cupy_backend: CupyBackend, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Let CuPy interpret for JAX's CPU; the list holds each tier that runs."""
     from sardonyx.backends.cupy.interpreter import CupyTier  # noqa: PLC0415
 
@@ -68,13 +69,15 @@ def tiers(cupy_backend: CupyBackend, monkeypatch: pytest.MonkeyPatch) -> list[An
         created.append(CupyTier(cupy_backend.device, take, is_overtaken))
         return created[-1]
 
+    # As where JAX has a GPU, no other backend stands for its own.
+    monkeypatch.setattr(JaxOnCpu, "has_only_cpus", lambda: False)
+    backends._shared.cache_clear()
     monkeypatch.setattr(JaxBackend, "first_tier", on_cupy)
     # As on CUDA: the kernels of a CPU are not in the program, and host steps upload.
     for name in ("fuses", "reads_host_memory"):
         monkeypatch.setattr(JaxBackend, name, False)
-        # Models share this backend, which may have looked before.
-        monkeypatch.setitem(find("jax").__dict__, name, False)
-    return created
+    yield created
+    backends._shared.cache_clear()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -249,7 +252,7 @@ def test_a_tier_that_cannot_be_created_waits(monkeypatch: pytest.MonkeyPatch) ->
         raise ImportError("libnvrtc is missing")
 
     monkeypatch.setattr(JaxBackend, "first_tier", fail)
-    loaded = sardonyx.load(doubled(), backend="jax", compile="background")
+    loaded = sardonyx.load(doubled(), backend=JaxBackend(), compile="background")
     np.testing.assert_array_equal(loaded(X), DOUBLED)
     assert dict(loaded.stats().uninterpreted) == {"ImportError: libnvrtc is missing": 1}
 
@@ -403,7 +406,7 @@ def test_foreign_arrays_are_copied_before_jax_donates_them(monkeypatch: pytest.M
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
             return self.array
 
-    loaded = sardonyx.load(doubled(), backend="jax", compile="now")
+    loaded = sardonyx.load(doubled(), backend=JaxBackend(), compile="now")
     loaded(Foreign(X))
     assert not copied
     loaded.bind(donate="x")(Foreign(X))
