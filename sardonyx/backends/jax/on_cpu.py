@@ -34,7 +34,7 @@ from sardonyx.errors import BackendUnavailable
 
 
 class JaxOnCpu(JaxTraits):
-    """JAX on the CPU, for models that are compiled in the background, or never.
+    """JAX where it has nothing but CPUs.
 
     Weights and constants are arrays of NumPy, which XLA reads in place. Programs are compiled by
     the `library`, which also does all that only JAX can do.
@@ -101,10 +101,12 @@ class JaxOnCpu(JaxTraits):
         return NumpyTier(self, is_overtaken)
 
     def place(self, value: Any) -> Any:
-        if self.owns(value) or not value.flags.writeable:
-            return value if self.owns(value) else aligned(value)
-        placed = aligned(value).view()
-        placed.flags.writeable = False
+        if self.owns(value):
+            return value
+        placed = aligned(value)
+        if placed.flags.writeable:
+            placed = placed.view()
+            placed.flags.writeable = False
         return placed
 
     def adopt(self, value: Any) -> Any:

@@ -14,6 +14,7 @@ from sardonyx.printable import first_line
 
 # By which a user names the platforms.
 _CHOICES = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")
+# Settings with which compiled programs do not run as they are.
 _WATCHES = ("jax_debug_nans", "jax_debug_infs", "jax_disable_jit")
 
 
