@@ -61,8 +61,11 @@ class WatchedStage:
     # "compiled", "fused", "written out", "step by step" or "host".
     tier: str
     label: str
-    # What calls run.
+    # What calls run, and the arrays of weights and constants that they pass after the inputs.
     function: Replay
+    arrays: Sequence[Any]
+    # Those that the function has already, if NumPy runs it; its steps need them.
+    held: Sequence[Any]
     # The times of the steps in each run that took them one by one.
     steps: list[list[float]] = field(default_factory=list)
 
@@ -78,7 +81,8 @@ class WatchedStage:
     def run_steps(self, backend: Backend, arrays: Sequence[Any]) -> Any:
         """Run the steps one by one, note their times, and return the results."""
         timed = self._timed
-        results = self._run(timed, self.stage.binding.replaying(timed), backend, arrays)
+        replay = self.stage.binding.replaying(timed)
+        results = self._run(timed, replay, backend, [*arrays, *self.held])
         self.steps.append(timed.seconds)
         return results
 
@@ -174,13 +178,12 @@ class Watch:
         if compiler.mode != NEVER:
             stage.compile(compiler, weights)
         inputs = [frame[register] for register in segment.inputs]
-        function, _ = stage.bind(segment, inputs, compiler, weights)
-        if stage.is_on_numpy:
-            function = _of_inputs(function, len(inputs))
+        function, arrays = stage.bind(segment, inputs, compiler, weights)
+        held = stage.binding.arrays(weights) if stage.is_on_numpy else ()
         stage.run(frame, compiler, weights, inline=False)
         compiler.backend.wait([frame[register] for register in segment.results])
         tier, label = _tier(stage, segment, compiler), str(len(self.stages))
-        self.stages.append(WatchedStage(stage, segment, tier, label, function))
+        self.stages.append(WatchedStage(stage, segment, tier, label, function, arrays, held))
 
     def watched(self, recording: Recording, inputs: Sequence[Any], weights: Weights) -> Recording:
         """Return the recording whose segments this watch runs."""
@@ -200,6 +203,8 @@ class Watch:
             last = following
         if recording.shortcut is not None:
             followed.shortcut = Shortcut(last, recording.shortcut.segment)
+            if recording.shortcut.on_numpy is not None:
+                followed.shortcut.note_numpy(recording.inputs)
         return followed
 
     def _watched(self, stage: Stage, weights: Weights) -> Stage:
@@ -207,8 +212,7 @@ class Watch:
         copied = copy(stage)
         for watched in self.stages:
             if watched.stage is stage:
-                arrays = stage.binding.arrays(weights, host=watched.segment.host)
-                copied.bound = weights.version, self._function(watched), arrays
+                copied.bound = weights.version, self._function(watched), watched.arrays
         return copied
 
     def _function(self, watched: WatchedStage) -> Replay:
@@ -216,11 +220,6 @@ class Watch:
             return self.way(watched, arrays)
 
         return run
-
-
-def _of_inputs(function: Replay, count: int) -> Replay:
-    """Return a function that has its weights already as one that takes them after the inputs."""
-    return lambda *arrays: function(*arrays[:count])
 
 
 def _plan(recording: Recording, inputs: Sequence[Any], weights: Weights) -> PaddedCallPlan | None:
