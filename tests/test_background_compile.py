@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -271,22 +272,22 @@ def test_no_new_size_waits_for_the_program_of_another(monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("compiles_all")
 def test_programs_for_all_sizes_are_compiled_in_the_background() -> None:
-    """Calls run programs of their own until then."""
+    """Calls run step by step until then; what runs so seldom that it takes no time goes on so."""
     loaded = sardonyx.load(summed(), backend="jax", compile="background")
-    sizes = iter(range(2, 100_000))
+    sizes = count(2)
 
     def call() -> int:
         n = next(sizes) % 90 + 2
         assert loaded(np.full((n, 3), 2, np.float32)).tolist() == [n * 2 + 1, n * 2 + 2, n * 2 + 3]
         return loaded.stats().interpreted
 
-    end, before = time.monotonic() + PATIENCE_OF_TESTS, -1
-    while call() != before:  # Until a round of all sizes is interpreted nowhere.
+    end, before = time.monotonic() + PATIENCE_OF_TESTS, -100
+    while call() > before + 5:  # Until a round of all sizes is interpreted nearly nowhere.
         assert time.monotonic() < end
         before = loaded.stats().interpreted
         for _ in range(100):
             call()
-    # Those that came while a bucket was compiled may have programs of their own; most share one.
+    # The first two sizes, and a few before it was known how sizes change, have their own programs.
     assert 0 < loaded.stats().compiles < 45
 
 

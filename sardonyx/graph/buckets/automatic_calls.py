@@ -1,4 +1,9 @@
-"""Calls whose sizes turn out to change: buckets for them are compiled in the background."""
+"""Calls whose sizes turn out to change: buckets for them are compiled in the background.
+
+Compiling slows calls down, as it takes the processor from them. So it begins when such calls have
+run step by step for as long as a compile takes. Until then a call of a new size needs no trace, if
+its recording can be derived from those of other sizes.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.call_arrays import stand_in
+from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import Shapes, SizePattern
 from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad, sizes_text
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
@@ -30,12 +36,16 @@ from sardonyx.printable import first_line
 _LOG = Log("buckets")
 # Maximum number of kinds of call that differ in more than sizes; the oldest is forgotten.
 MOST_KINDS = 256
-# After this many calls that could not be traced none is padded any more.
+# After this many calls that could not be traced none is padded any more; and after this many whose
+# recordings cannot be derived none is tried.
 MOST_FAILURES = 2
 # Calls with so many times the elements of one that NumPy computes are tried without a bucket, too.
 GROWTH_ON_NUMPY = 2
 # Maximum number of calls that use a program as soon as it is compiled.
 MOST_WAITING = 256
+# What a program takes to compile for each of its steps, nearly: such calls run step by step for so
+# many seconds before.
+SECONDS_PER_STEP = 0.01
 
 # Puts a padded recording in the place of the one that a signature had; None forgets the signature.
 Publish: TypeAlias = Callable[[PaddedRecording | None], None]
@@ -53,8 +63,16 @@ class _Learned:
     before: tuple[Shapes, Recording] | None = None
     # The most elements of the inputs of a call that NumPy computes, without a program of XLA.
     most_on_numpy: int = 0
-    # While a program for such calls is compiled in the background: the calls that can use it then.
+    # Until a program for such calls is compiled in the background: the calls that can use it then.
     waiting: list[tuple[Publish, Shapes, Weights]] = field(default_factory=list)
+    # Whether a job for them waits or runs in the background.
+    is_busy: bool = False
+    # What derives the recordings of other sizes, with the pattern of their shapes and the version
+    # of the weights; and the seconds that such calls ran step by step.
+    derived: tuple[Derivation, SizePattern, int] | None = None
+    interpreted: float = 0.0
+    # How often nothing was found that derives them.
+    underived: int = 0
     # The last recording that was compiled in the background, and the version of its weights.
     compiled: tuple[int, PaddedRecording] | None = None
     # Why these calls are not padded any more.
@@ -72,6 +90,24 @@ class _Learned:
         if recording is None or version != weights.static_version:
             return None
         return recording.resized(shapes)
+
+    def derive(self, recording: Recording, shapes: Shapes) -> bool:
+        """Fill the recording of a call with these shapes; return whether that can be."""
+        if self.derived is None or self.pattern is None:
+            return False
+        derivation, sizes = self.derived[0], self.pattern.sizes(shapes)
+        return sizes is not None and derivation.holds(sizes) and derivation.fill(recording, sizes)
+
+    def knows(self, shapes: Shapes, weights: Weights) -> bool:
+        """Whether it was found out how to derive the recordings of calls up to these sizes."""
+        if self.derived is None:
+            return False
+        derivation, pattern, version = self.derived
+        if pattern is not self.pattern or version != weights.static_version:
+            self.derived = None
+            return False
+        sizes = pattern.sizes(shapes)
+        return sizes is not None and derivation.reaches(sizes)
 
     def is_small(self, shapes: Shapes) -> bool:
         """Whether NumPy probably computes such a call: then there is nothing to share."""
@@ -132,33 +168,17 @@ class AutomaticCalls:
             learned.before = shapes, plain
         if calls is None or self._recall(plain, values):
             return plain
-        job = _Job(learned, calls, plain, relatives, weights)
+        job = _Job(learned, calls, plain, relatives, weights, self._lock)
         # If each call has a new size, tracing all of them takes longer than the compiler.
         if publish is None or calls.grow:
             return job.recording(values)
-        resized = learned.resized(shapes, weights)
-        if resized is not None:
-            return resized
-        with self._lock:
-            is_first = not learned.waiting
-            has_program = is_first and calls.has_program(values)
-            if not has_program and len(learned.waiting) < MOST_WAITING:
-                learned.waiting.append((publish, shapes, weights))
-        if has_program:
-            return job.recording(values)
-        if is_first:
-            # The caller may write to its arrays meanwhile.
-            own = [np.array(v) if isinstance(v, np.ndarray) else v for v in values]
-            # It replaces the programs for single sizes that wait to be compiled.
-            COMPILES.submit(partial(job.run, own), is_next=True)
-            _LOG.info("The sizes of calls change: a bucket for them is compiled meanwhile.")
-        return plain
+        return job.resized(shapes) or job.postponed(shapes, values, publish)
 
     def _calls(self, learned: _Learned, shapes: Shapes, *, waits: bool) -> PaddedCalls | None:
         shapes_before, recording_before = learned.before or ((), None)
         results = recording_before.output_shapes() if recording_before is not None else ()
         is_to_pad = learned.changing.note(shapes, shapes_before, results)
-        if not is_to_pad or learned.refusal is not None:
+        if not is_to_pad or (learned.refusal is not None and (waits or learned.derived is None)):
             return None
         learned.note_before()
         if learned.is_small(shapes):
@@ -187,6 +207,54 @@ class _Job:
     plain: Recording
     relatives: Relatives
     weights: Weights
+    lock: Lock
+
+    def resized(self, shapes: Shapes) -> PaddedRecording | None:
+        """Return the recording in the bucket of a program that is compiled."""
+        return self.learned.resized(shapes, self.weights)
+
+    def postponed(self, shapes: Shapes, values: Sequence[Any], publish: Publish) -> Recording:
+        """Return the recording that runs such a call until a program is compiled."""
+        learned, weights = self.learned, self.weights
+        with self.lock:
+            is_known = learned.knows(shapes, weights)
+            begins = not (is_known or learned.is_busy or learned.refusal)
+            has_program = begins and self.calls.has_program(values)
+            if not has_program and len(learned.waiting) < MOST_WAITING:
+                learned.waiting.append((publish, shapes, weights))
+            learned.is_busy |= begins and not has_program
+        if has_program:
+            return self.recording(values)
+        if begins:
+            # The caller may write to its arrays meanwhile.
+            own = [np.array(v) if isinstance(v, np.ndarray) else v for v in values]
+            # It comes before the programs for single sizes that wait to be compiled.
+            COMPILES.submit(partial(self.run, own), is_next=True)
+            _LOG.info("The sizes of calls change: a bucket for them is compiled meanwhile.")
+        self.plain.root.note_interpreted = partial(self.note_interpreted, shapes)
+        if is_known:
+            learned.derive(self.plain, shapes)
+        return self.plain
+
+    def note_interpreted(self, shapes: Shapes, seconds: float) -> bool:
+        """Compile a program when calls have run step by step for long enough.
+
+        Return whether such calls have to be compiled for their own sizes.
+        """
+        learned = self.learned
+        with self.lock:
+            learned.interpreted += seconds
+            if learned.refusal is not None:
+                return True
+            if learned.is_busy:
+                return False
+            if learned.derived is None:
+                return True
+            if learned.interpreted < SECONDS_PER_STEP * learned.derived[0].count_steps():
+                return False
+            learned.interpreted, learned.is_busy = 0.0, True
+        COMPILES.submit(partial(self.compile_waiting, self.stand_ins(shapes)))
+        return False
 
     def recording(self, values: Sequence[Any]) -> Recording:
         """Return the recording of such a call; the plain one, if it cannot be padded."""
@@ -196,6 +264,25 @@ class _Job:
         return recording
 
     def run(self, values: Sequence[Any]) -> None:
+        """Find out how to derive the recordings of such calls; compile at once if nobody knows."""
+        learned, derivation = self.learned, None
+        least = learned.derived[0].largest if learned.derived is not None else None
+        if learned.underived < MOST_FAILURES:
+            try:
+                with self.weights.backend.scope():
+                    derivation = self.calls.derivation(values, self.weights, least)
+            except Exception as error:  # A trace of a call will say what is wrong.
+                reason = partial(first_line, error)
+                _LOG.debug("Recordings of such calls are not derived: %s.", reason)
+        if derivation is None or learned.pattern is None:
+            learned.underived += 1
+            self.compile_waiting(values)
+            return
+        with self.lock:
+            learned.derived = derivation, learned.pattern, self.weights.static_version
+            learned.is_busy = False
+
+    def compile_waiting(self, values: Sequence[Any]) -> None:
         """Compile for most of the last calls; then all that wait use the program if they can."""
         learned = self.learned
         pattern, shapes = learned.pattern, [tuple(value.shape) for value in values]
@@ -207,18 +294,22 @@ class _Job:
 
         before = learned.compiled
         self._compile(most_useful)
-        waiting, learned.waiting = learned.waiting, []
+        with self.lock:
+            waiting, learned.waiting, learned.is_busy = learned.waiting, [], False
         if learned.compiled is not before:
             # A weight that tracing reads may have been replaced in between.
             for publish, own_shapes, weights in waiting:
                 publish(learned.resized(own_shapes, weights))
 
+    def stand_ins(self, shapes: Shapes) -> list[Any]:
+        """Return arrays without data for a call with these shapes."""
+        dtypes = [dtype for _, dtype, _ in self.relatives.arrays]
+        return [stand_in(Spec(*pair)) for pair in zip(shapes, dtypes, strict=True)]
+
     def compile_own(self, shapes: Shapes, weights: Weights) -> None:
         """Compile the program of these calls' own bucket, in the background."""
         if self.learned.refusal is None:
-            dtypes = [dtype for _, dtype, _ in self.relatives.arrays]
-            values = [stand_in(Spec(*pair)) for pair in zip(shapes, dtypes, strict=True)]
-            job = replace(self, weights=weights)
+            values, job = self.stand_ins(shapes), replace(self, weights=weights)
             COMPILES.submit(partial(job._compile, lambda: values))
 
     def _compile(self, values: Callable[[], Sequence[Any]]) -> None:

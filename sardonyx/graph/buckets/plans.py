@@ -30,6 +30,12 @@ class PaddedProgram:
     # Inputs that the program takes in the shape of a result.
     widened: Mapping[int, WideInput]
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether calls need not wait for a compiler."""
+        stages = self.shown.stages
+        return all(s.is_compiled or s.segment is None or s.segment.host for s in stages)
+
 
 class PaddedValue(NamedTuple):
     """A computed value in an output: its register, that of the padded array, and its cut."""

@@ -16,6 +16,7 @@ from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.comparing import Comparison
+from sardonyx.graph.buckets.derived import Derivation, Sample, derivation
 from sardonyx.graph.buckets.folded import are_regular
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PaddedProgram, PaddedValue, PlanFormulas
@@ -37,6 +38,9 @@ MAX_BUCKETS = 256
 
 # Maximum number of traces for the proofs of other buckets; the oldest is forgotten.
 MAX_TRACES = 8
+
+# A reach down to the smallest sizes.
+EVERYWHERE = 2**63
 
 # Returns the program that shows these stages.
 Shown: TypeAlias = Callable[[Sequence[Stage]], Program]
@@ -140,11 +144,7 @@ class Buckets:
         The plan is None if the graph takes another form for exactly these sizes: then it is
         compiled for them. Call this from one thread at a time.
         """
-        self.weights = weights
-        if self.version != weights.static_version:
-            self.buckets.clear()
-            self.traced.clear()
-            self.version = weights.static_version
+        self.begin(weights)
         planned = None if self.reads_inputs else self._planned_by_formulas(call)
         if planned is not None:
             return planned, set()
@@ -164,19 +164,60 @@ class Buckets:
             self._learn(bucket, comparison, call, plan)
         return plan, read
 
+    def begin(self, weights: Weights) -> None:
+        """Use these weights from now on; forget all that tracing read in others."""
+        self.weights = weights
+        if self.version != weights.static_version:
+            self.buckets.clear()
+            self.traced.clear()
+            self.version = weights.static_version
+
     def padded_sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
         """Return the sizes that such a call is padded to."""
         return self.sizes.padded(sizes)
 
     def has_program(self, call: CallArrays) -> bool:
-        """Whether some call of the same bucket was planned."""
+        """Whether some call of the same bucket has a compiled program."""
         bucket = tuple(call.specs(call.bucket)), tuple(call.bucket)
-        return any(key[:2] == bucket and each.programs for key, each in list(self.buckets.items()))
+        alike = [each for key, each in list(self.buckets.items()) if key[:2] == bucket]
+        return any(
+            program.is_compiled for each in alike for program in list(each.programs.values())
+        )
 
     def formulas(self, call: CallArrays) -> PlanFormulas | None:
         """Return the formulas of the bucket of such a call, if it has any."""
         bucket = self.buckets.get((tuple(call.specs(call.bucket)), tuple(call.bucket), ()))
         return None if bucket is None else bucket.formulas
+
+    def derivation(self, call: CallArrays, weights: Weights) -> Derivation | None:
+        """Return what derives recordings up to the call's bucket; None if nothing does.
+
+        The call itself is one of the samples, so that formulas are checked between the others.
+        """
+
+        def sample_at(sizes: SizeVector) -> Sample | None:
+            try:
+                trace, _ = self._traced(call, dict(zip(call.bucket, sizes, strict=True)))
+            except SardonyxError:  # The model does not run for these sizes.
+                return None
+            return Sample.of(sizes, trace, self.constants)
+
+        with self.lock:
+            self.begin(weights)
+            if self.reads_inputs:
+                return None
+            own = {name: call.sizes[name] for name in call.bucket}
+            known = [t.sizes for t in self.traced.values() if self._is_traced(call, t.sizes)]
+            for reach in dict.fromkeys((EVERYWHERE, self.sizes.reach)):
+                probes = replace(self.sizes, reach=reach).probes(call.bucket, ())
+                chosen = [call.bucket, *probes.sizes, own, *(known if len(own) == 1 else ())]
+                sampled = dict.fromkeys(tuple(sizes.values()) for sizes in chosen)
+                samples = list(filter(None, map(sample_at, sampled)))
+                if probes.are_enough and len(samples) > len(probes.sizes):
+                    found = derivation(samples, sample_at, self.constants)
+                    if found is not None:
+                        return found
+            return None
 
     def _planned_by_formulas(self, call: CallArrays) -> PaddedCallPlan | None:
         """Return the plan of a call that need not be traced; None if its bucket has no formulas."""
@@ -224,12 +265,16 @@ class Buckets:
     def _probe(self, bucket: Bucket, call: CallArrays) -> None:
         """Trace for other sizes, so that the first program, and formulas, serve all of them.
 
-        If formulas that also hold for smaller buckets cannot be proved, those for this one suffice.
+        Formulas that hold from the smallest sizes on need no other traces for other buckets. If
+        they cannot be proved, those for the sizes that the bucket serves suffice, or for its own.
         """
         traced = [each.sizes for each in self.traced.values() if self._is_traced(call, each.sizes)]
-        if self.sizes.reach > 1:
-            with suppress(CannotPad):
-                self._sample(bucket, call, self.sizes.probes(call.bucket, traced))
+        reaches = (EVERYWHERE, self.sizes.reach) if self.sizes.reach > 1 else ()
+        for reach in reaches:
+            if bucket.sampled is None:
+                sizes = replace(self.sizes, reach=reach)
+                with suppress(CannotPad):
+                    self._sample(bucket, call, sizes.probes(call.bucket, traced))
         if bucket.sampled is None:
             sizes = replace(self.sizes, reach=1)
             self._sample(bucket, call, sizes.probes(call.bucket, traced))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from sardonyx.graph.buckets.call_arrays import CallArrays
+from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import BucketKey, Family, Shapes, SizePattern, reaches
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PlanFormulas
@@ -115,8 +116,24 @@ class PaddedCalls:
         call = replace(call, bucket=sizes.padded(call.sizes))
         return call.inputs(dict(zip(names, best, strict=True)))
 
+    def derivation(
+        self, values: Sequence[Any], weights: Weights, least: SizeVector | None
+    ) -> Derivation | None:
+        """Return what derives the recordings of calls up to the bucket of this one, or `least`.
+
+        None if nothing does.
+        """
+        call = CallArrays.of(values, self._infos)
+        bucket = self._buckets.sizes.padded(call.sizes)
+        if not bucket or len(bucket) < len(self._buckets.sizes.chosen):
+            return None
+        if least is not None:
+            pairs = zip(bucket.items(), least, strict=True)
+            bucket = {name: max(size, other) for (name, size), other in pairs}
+        return self._buckets.derivation(replace(call, bucket=bucket), weights)
+
     def has_program(self, values: Sequence[Any]) -> bool:
-        """Whether a program exists that such calls share."""
+        """Whether such calls share a program that is compiled."""
         call = CallArrays.of(values, self._infos)
         bucket = self._buckets.sizes.padded(call.sizes)
         return not bucket or self._buckets.has_program(replace(call, bucket=bucket))

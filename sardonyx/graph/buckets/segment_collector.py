@@ -106,6 +106,15 @@ class SegmentCollector:
         """Return stages for these segments; their constants are placed on the device."""
         return [self._stage(segment, constants) for segment in segments]
 
+    def own_stages(self, constants: Constants) -> list[Stage]:
+        """Return the stages of calls like the traced one, without padding.
+
+        Their registers have the same numbers whatever else was made of this trace.
+        """
+        return replace(self, registers=self.registers.before_rewrites()).stages(
+            self.segments, constants
+        )
+
     def _stage(self, segment: TracedSegment, constants: Constants) -> Stage:
         registers = self.registers
         live = replace(segment, steps=without_dead_steps(segment.steps, segment.results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from threading import Lock, Thread, local, main_thread
@@ -10,6 +11,10 @@ from sardonyx.backends import processors
 
 # Compilers have threads of their own, too.
 MOST_THREADS = 4
+
+# While a job runs, threads that wait for Python's lock get it after so many seconds. Calls take the
+# lock again after each operation of NumPy, and by default would wait for 5 ms each time.
+QUICK_SWITCH = 1e-4
 
 # What threads know of themselves.
 _own = local()
@@ -25,6 +30,8 @@ class Background:
         self._waiting: deque[Callable[[], None]] = deque()
         self._threads = 0
         self._lock = Lock()
+        # Python's own interval, while there are threads.
+        self._switch_interval = 0.0
 
     def submit(self, job: Callable[[], None], *, is_next: bool = False) -> None:
         """Run the job, before or after those that wait; it must not raise."""
@@ -37,6 +44,9 @@ class Background:
             if self._threads >= most:
                 return
             self._threads += 1
+            if self._threads == 1:
+                self._switch_interval = sys.getswitchinterval()
+                sys.setswitchinterval(min(QUICK_SWITCH, self._switch_interval))
         # A process that ended during a compile would crash, and threads of daemons are daemons.
         Thread(target=self._work, name="sardonyx-compile", daemon=False).start()
 
@@ -54,6 +64,8 @@ class Background:
             if self._waiting and main_thread().is_alive():
                 return self._waiting.popleft()
             self._threads -= 1
+            if not self._threads and sys.getswitchinterval() == QUICK_SWITCH:
+                sys.setswitchinterval(self._switch_interval)
             return None
 
 

@@ -41,7 +41,7 @@ class Interpretation:
         compile_segment: Callable[[bool], Executable],
         write_out: Callable[[], Executable | None],
         *,
-        note_run: Callable[[], None],
+        note_run: Callable[[float], bool],
         note_wait: Callable[[str], None],
     ) -> None:
         self._backend = backend
@@ -56,7 +56,7 @@ class Interpretation:
         self._is_over = Event()
         # Created by the first run, which waits for the compiled function if that fails.
         self._tier: FirstTier | None = None
-        # False if only `compiled` compiles it.
+        # False if only `compiled` compiles it, or as long as others wait for more runs.
         self.compiles_by_itself = True
         # What another process is to find is compiled even if it runs only once.
         self._has_run = backend.folder is not None
@@ -104,6 +104,7 @@ class Interpretation:
             else:
                 self._deadline = time.monotonic() + PATIENCE
         self._has_run = True
+        start = time.monotonic()
         try:
             results = self._stepped(arrays)
         except Exception as error:  # The compiled function says what is wrong, if anything is.
@@ -112,7 +113,7 @@ class Interpretation:
             self.give_up()
         else:
             self._submit_if_late()
-            self._note_run()
+            self.compiles_by_itself = self._note_run(time.monotonic() - start)
             return results
         # Without the error, whose frames hold arrays.
         self._close_tier()

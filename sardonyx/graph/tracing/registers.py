@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -53,3 +54,11 @@ class Registers:
         self._last_of_rewrites -= 1
         self.specs[self._last_of_rewrites] = spec
         return self._last_of_rewrites
+
+    def before_rewrites(self) -> Registers:
+        """Return the same registers without those of rewrites, for other rewrites."""
+        registers = copy(self)
+        registers.specs = {r: spec for r, spec in self.specs.items() if r >= 0}
+        registers.placed = dict(self.placed)
+        registers._last_of_rewrites = -1
+        return registers

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeAlias, get_args
+from typing import Any, ClassVar, TypeAlias, get_args
 
 import numpy as np
 
@@ -51,6 +51,19 @@ class PackedWeight:
     # What `loaded.packed_form` says of one of these products, and its specification.
     numbers: tuple[int, ...]
     spec: tuple[int, ...] = field(compare=False)
+
+    # The fields that only oneDNN knows, from the others.
+    looked_up: ClassVar[tuple[str, ...]] = ("packed", "numbers")
+
+    @classmethod
+    def look_up(cls, *, weight: Spec, spec: tuple[int, ...]) -> PackedWeight | None:
+        """The form that the product with this specification reads; None without a fast kernel."""
+        size = loaded.packed_size(spec)
+        if size is None:
+            return None
+        form = loaded.packed_form(spec)
+        packed = Spec((size,), np.dtype(np.uint8))
+        return cls(weight, packed, spec if form is None else form, spec)
 
     def pack(self, weight: Any) -> Any:
         """The weight in this form.
@@ -196,10 +209,8 @@ def _product(
     # If the threads cannot divide a product into the pieces that they need, one computes all of it.
     for count in sorted({threads or threads_of_process(), 1}, reverse=True):
         spec = tuple(map(int, (count, *head, *numbers)))
-        size = loaded.packed_size(spec)
-        if size is not None:
-            packed, form = Spec((size,), np.dtype(np.uint8)), loaded.packed_form(spec)
-            read = PackedWeight(weight, packed, spec if form is None else form, spec)
+        read = PackedWeight.look_up(weight=weight, spec=spec)
+        if read is not None:
             return Product(spec, read, Spec(shape, weight.dtype), layouts, epilogue.has_bias)
     return None
 

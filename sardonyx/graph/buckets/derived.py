@@ -1,0 +1,273 @@
+"""Recordings of calls with new sizes, derived from traces of the same model for a few others.
+
+A trace of a large network takes as long as a call of it. Where the traces for the smallest and the
+largest sizes, and for two that neighbour each other, differ in numbers only, and these numbers are
+linear in the sizes, all sizes between have the same steps, with numbers by the same formulas; see
+`folded` for why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from sardonyx.backends.executable import Spec
+from sardonyx.graph.buckets.folded import are_regular
+from sardonyx.graph.buckets.formulas import SizeVector, determine_formulas
+from sardonyx.graph.buckets.merging import Irregular, Merger, Numbers, Part
+from sardonyx.graph.buckets.segment_collector import SegmentCollector
+from sardonyx.graph.ir import Node
+from sardonyx.graph.programs.replay import Recording
+from sardonyx.graph.programs.stages import Stage
+from sardonyx.graph.programs.weight_preparation import Binding
+from sardonyx.graph.tracing.op_call import OpCall
+from sardonyx.graph.tracing.steps import Block, Call, Operand, Segment, Step
+from sardonyx.graph.values.kinds import Value, digest
+from sardonyx.graph.values.params import Constants
+from sardonyx.ops.fused_products import packed
+
+# How many more sizes are traced to find the smallest that has the steps of the largest.
+MOST_TRIES = 3
+
+
+class OpenStep(NamedTuple):
+    """What a step consists of."""
+
+    node: Node
+    call: Call
+    operands: tuple[Operand, ...]
+    results: tuple[int, ...]
+    # None for a weight that is packed: its form says them.
+    specs: tuple[Spec, ...] | None
+    blocks: tuple[Block, ...]
+    renamed: str | None
+    fused: tuple[Node, ...]
+    path: str
+    chained: tuple[Node, ...]
+
+    @classmethod
+    def of(cls, step: Step) -> OpenStep:
+        """Take a step apart."""
+        specs = None if _form_of(step.call) else step.specs
+        return cls(
+            *(step.node, step.call, step.operands, step.results, specs, step.blocks),
+            *(step.renamed, step.fused, step.path, step.chained),
+        )
+
+    def closed(self) -> Step:
+        """Put the step together."""
+        specs = self.specs
+        if specs is None:
+            specs = (Spec(*_form_of(self.call).packed),)
+        return Step(
+            *(self.node, self.call, self.operands, self.results, specs, self.blocks),
+            *(self.renamed, self.fused, self.path, self.chained),
+        )
+
+
+class Sample(NamedTuple):
+    """A trace of certain sizes, and the stages of calls of these sizes."""
+
+    sizes: SizeVector
+    trace: SegmentCollector
+    stages: Sequence[Stage]
+
+    @classmethod
+    def of(cls, sizes: SizeVector, trace: SegmentCollector, constants: Constants) -> Sample:
+        """Return the sample of a trace."""
+        return cls(sizes, trace, trace.own_stages(constants))
+
+    @property
+    def form(self) -> Any:
+        """A key of the registers that the stages read and write."""
+        return tuple(map(_fixed_form, self.stages))
+
+    @property
+    def is_special(self) -> bool:
+        """Whether calls need more than the stages: values of inputs, or random keys."""
+        segments = [stage.segment for stage in self.stages if stage.segment is not None]
+        draws = any(self.trace.registers.key in segment.inputs for segment in segments)
+        return draws or bool(self.trace.registers.inputs_read)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Derivation:
+    """Derives the recordings of calls whose sizes lie between those of a few traces."""
+
+    smallest: SizeVector
+    largest: SizeVector
+    numbers: Callable[[SizeVector], Numbers]
+    # The stages of one trace, and for each of them what differs in the others.
+    stages: Sequence[Stage]
+    parts: Sequence[Part]
+    constants: Constants
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample], constants: Constants) -> Derivation | None:
+        """Return what these samples have in common; None if they differ in more than numbers."""
+        sampled = [sample.sizes for sample in samples]
+        if not determine_formulas(sampled) or any(sample.is_special for sample in samples):
+            return None
+        if not are_regular([sample.trace.folded for sample in samples]):
+            return None
+        if any(sample.form != samples[0].form for sample in samples):
+            return None
+        try:
+            merger, parts = _merged(samples)
+        except Irregular:
+            return None
+        numbers = merger.numbers()
+        if numbers is None:
+            return None
+        smallest, largest = (tuple(map(end, zip(*sampled, strict=True))) for end in (min, max))
+        return cls(smallest, largest, numbers, samples[0].stages, parts, constants)
+
+    def holds(self, sizes: SizeVector) -> bool:
+        """Whether the sizes lie between those of the traces."""
+        bounds = zip(self.smallest, sizes, self.largest, strict=True)
+        return all(least <= size <= most for least, size, most in bounds)
+
+    def reaches(self, sizes: SizeVector) -> bool:
+        """Whether the sizes are not larger than those of the traces."""
+        return all(size <= most for size, most in zip(sizes, self.largest, strict=True))
+
+    def count_steps(self) -> int:
+        """Return how many steps a call takes."""
+        return sum(len(s.segment.steps) for s in self.stages if s.segment is not None)
+
+    def fill(self, recording: Recording, sizes: SizeVector) -> bool:
+        """Put the stages of a call with these sizes into an empty recording; False if it cannot."""
+        numbers, stages = self.numbers(sizes), []
+        try:
+            for stage, part in zip(self.stages, self.parts, strict=True):
+                sketch: Any = part.at(numbers)
+                stages.append(self._stage(stage, sketch))
+        except Irregular:
+            return False
+        last = recording.root
+        for stage in stages:
+            stage.from_numpy = recording.from_numpy
+            stage.note_interpreted = recording.root.note_interpreted
+            last.lead_to((), stage)
+            last = stage
+        recording.settle()
+        return True
+
+    def _stage(self, sample: Stage, sketch: Sketch) -> Stage:
+        segment = sample.segment
+        if segment is None:
+            return Stage(outputs=sketch.outputs)
+        return Stage(
+            _with_steps(segment, sketch.steps),
+            self._binding(sample.binding, sketch),
+            inputs=sketch.inputs,
+            results=sketch.results,
+            outputs=sketch.outputs,
+        )
+
+    def _binding(self, sample: Binding, sketch: Sketch) -> Binding:
+        arrays, place = sketch.constants, self.constants.place
+        prepared = tuple(map(_with_steps, sample.prepared, sketch.prepared))
+        steps = (step for group in prepared for step in group.steps)
+        specs = {r: s for step in steps for r, s in zip(step.results, step.specs, strict=True)}
+        return replace(
+            sample,
+            constants=arrays,
+            placed={r: place(digest(arrays[r]), arrays[r]) for r in sample.placed},
+            prepared=prepared,
+            specs={register: specs[register] for register in sample.specs},
+            _bound=[],
+        )
+
+
+class Sketch(NamedTuple):
+    """All of a stage that may depend on the sizes."""
+
+    steps: Sequence[OpenStep]
+    # The steps of each group that prepares weights.
+    prepared: Sequence[Sequence[OpenStep]]
+    inputs: tuple[Spec, ...]
+    results: tuple[Spec, ...]
+    outputs: tuple[Value, ...] | None
+    constants: dict[int, Any]
+
+    @classmethod
+    def of(cls, stage: Stage) -> Sketch:
+        """Return that of a stage."""
+        steps = () if stage.segment is None else stage.segment.steps
+        prepared = tuple([_opened(group.steps) for group in stage.binding.prepared])
+        constants = dict(stage.binding.constants)
+        outputs = stage.outputs
+        return cls(_opened(steps), prepared, stage.inputs, stage.results, outputs, constants)
+
+
+def derivation(
+    samples: Sequence[Sample],
+    sample_at: Callable[[SizeVector], Sample | None],
+    constants: Constants,
+) -> Derivation | None:
+    """Return what derives the recordings of sizes between sampled ones; None if nothing does.
+
+    Small sizes can have other steps, since constants of a few elements are written into them. If
+    there is one dimension only, more sizes are sampled until the smallest is nearly found that has
+    the steps of the largest.
+    """
+    largest = max(samples, key=lambda sample: sample.sizes)
+    others = [sample.sizes for sample in samples if sample.form != largest.form]
+    if len(largest.sizes) > 1:
+        return None if others else Derivation.of(samples, constants)
+    (below,) = max(others, default=(1,))
+    alike = [sample for sample in samples if sample.sizes > (below,)]
+    (least,) = min(sample.sizes for sample in alike)
+    for _ in range(MOST_TRIES):
+        middle = (least + below) // 2
+        if middle == below:
+            break
+        sample = sample_at((middle,))
+        if sample is not None and sample.form == largest.form:
+            alike.append(sample)
+            least = middle
+        else:
+            below = middle
+    return Derivation.of(alike, constants)
+
+
+def _merged(samples: Sequence[Sample]) -> tuple[Merger, list[Part]]:
+    """Return what the stages of samples have in common; raise `Irregular` if they do not match."""
+    merger = Merger([sample.sizes for sample in samples])
+    columns = zip(*(sample.stages for sample in samples), strict=True)
+    return merger, [merger.merged(list(map(Sketch.of, stages))) for stages in columns]
+
+
+def _fixed_form(stage: Stage) -> Any:
+    """Return a key of the registers that a stage reads and writes."""
+    binding = stage.binding
+    segments = [stage.segment, *binding.prepared]
+    return (
+        tuple([s and (s.results, s.inputs, s.fixed, s.host, s.releases) for s in segments]),
+        tuple(binding.weights.items()),
+        tuple(binding.placed),
+        tuple(binding.specs),
+        binding.packs,
+        binding.loose,
+    )
+
+
+def _opened(steps: Sequence[Step]) -> tuple[OpenStep, ...]:
+    return tuple(map(OpenStep.of, steps))
+
+
+def _form_of(call: Call) -> Any:
+    """Return the form of a weight that a call packs; None if it does something else."""
+    if not isinstance(call, OpCall) or call.function is not packed:
+        return None
+    return call.attributes["form"]
+
+
+def _with_steps(segment: Segment, steps: Sequence[OpenStep]) -> Segment:
+    """Return a segment whose steps have the same registers, and other numbers."""
+    changed = copy(segment)
+    changed.steps = tuple([step.closed() for step in steps])
+    return changed

@@ -1,0 +1,277 @@
+"""Merges equal structures that differ in numbers, and makes such a structure for other numbers.
+
+The structures are what traces of one model for several sizes leave behind: steps with their calls,
+shapes, operands and constants. A number that differs becomes a formula of the sizes. A dataclass
+may have fields that are looked up from the others: it names them in `looked_up`, and the method
+`look_up` takes the others, and returns None if it finds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sardonyx.graph.buckets.formulas import Formula, SizeVector, terms
+from sardonyx.graph.values.kinds import exact
+
+# Larger arrays are data, and get no formulas for their elements.
+MOST_NUMBERS = 64
+# Longer tuples are compared as a whole.
+MOST_ELEMENTS = 64
+
+
+class Irregular(Exception):  # noqa: N818  (a finding, not a fault)
+    """The structures differ in more than numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of one choice of sizes, and the parts that were made of them so far."""
+
+    values: Sequence[int]
+    # The terms of formulas for these sizes.
+    of_sizes: Sequence[int]
+    made: dict[int, Any] = field(default_factory=dict)
+
+
+# Makes a part of the structure.
+Part: TypeAlias = "Same | Number | Calculated | Built"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Same:
+    """A part that is equal in all structures."""
+
+    value: Any
+
+    def at(self, numbers: Numbers) -> Any:
+        return self.value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Number:
+    """A number that differs."""
+
+    index: int
+
+    def at(self, numbers: Numbers) -> int:
+        return numbers.values[self.index]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Calculated:
+    """An array whose elements follow a formula."""
+
+    formula: Formula
+
+    def at(self, numbers: Numbers) -> np.ndarray[Any, Any]:
+        return _read_only(self.formula.at(numbers.of_sizes))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Built:
+    """A part that is built of others, once for each choice of sizes."""
+
+    build: Callable[[list[Any]], Any]
+    parts: Sequence[Part]
+
+    def at(self, numbers: Numbers) -> Any:
+        made = numbers.made.get(id(self))
+        if made is None:
+            made = self.build([part.at(numbers) for part in self.parts])
+            numbers.made[id(self)] = made
+        return made
+
+
+@dataclass(eq=False, slots=True)
+class Merger:
+    """Merges structures, one for each of the sizes."""
+
+    sampled: Sequence[SizeVector]
+    # The numbers that differ, each as a column with one for each of the sizes.
+    _columns: dict[tuple[int, ...], Number] = field(default_factory=dict)
+    # The parts so far, so that equal ones are built once.
+    _parts: dict[Any, Part] = field(default_factory=dict)
+
+    def merged(self, values: Sequence[Any]) -> Part:
+        """Return the part that these structures have in common; raise `Irregular` without one."""
+        first = values[0]
+        if all(value is first for value in values):
+            return self._same(first, (id, id(first)))
+        kind = type(first)
+        if any(type(value) is not kind for value in values):
+            raise Irregular
+        key: type = tuple if issubclass(kind, tuple) else kind
+        merge: Callable[[Merger, Any], Part] = _MERGED.get(key, Merger._record)
+        return merge(self, values)
+
+    def _record(self, values: Sequence[Any]) -> Part:
+        """Return the part of dataclasses, or of what has no parts."""
+        kind: Any = type(values[0])
+        if not is_dataclass(values[0]):
+            return self._equal(values)
+        looked_up = getattr(kind, "looked_up", ())
+        names = tuple(each.name for each in fields(kind) if each.init)
+        names = tuple(name for name in names if name not in looked_up)
+        columns = [[getattr(value, name) for value in values] for name in names]
+        build: Any = kind.look_up if looked_up else kind
+        return self._built((kind,), values, _Record(build, names), columns)
+
+    def numbers(self) -> Callable[[SizeVector], Numbers] | None:
+        """Return what computes the numbers from sizes; None if a number follows no formula."""
+        columns = list(self._columns)
+        if not columns:
+            return lambda sizes: Numbers((), terms(sizes))
+        rows = [np.asarray(row, np.int64) for row in zip(*columns, strict=True)]
+        formula = Formula.fitted(self.sampled, rows)
+        return None if formula is None else partial(_numbers_at, formula)
+
+    def _same(self, value: Any, key: Any) -> Part:
+        return self._parts.setdefault((Same, key), Same(value))
+
+    def _equal(self, values: Sequence[Any]) -> Part:
+        keys = list(map(exact, values))
+        try:
+            if any(key != keys[0] for key in keys):
+                raise Irregular
+            return self._same(values[0], keys[0])
+        except (TypeError, ValueError) as error:
+            raise Irregular from error
+
+    def _number(self, values: Sequence[int]) -> Part:
+        column = tuple(values)
+        if len(set(column)) == 1:
+            return self._same(column[0], column[0])
+        return self._columns.setdefault(column, Number(len(self._columns)))
+
+    def _sequence(self, values: Sequence[Any]) -> Part:
+        kind: Any = type(values[0])
+        if len(set(map(len, values))) != 1:
+            raise Irregular
+        if len(values[0]) > MOST_ELEMENTS and kind is tuple:
+            try:
+                return self._equal(values)
+            except Irregular:
+                pass
+        build = kind._make if hasattr(kind, "_make") else kind
+        return self._built((kind,), values, build, list(zip(*values, strict=True)))
+
+    def _mapping(self, values: Sequence[Mapping[Any, Any]]) -> Part:
+        keys = list(values[0])
+        if any(list(value) != keys for value in values):
+            raise Irregular
+        columns = [[value[key] for value in values] for key in keys]
+        return self._built((dict, *keys), values, _Items(tuple(keys)), columns)
+
+    def _function(self, values: Sequence[partial[Any]]) -> Part:
+        parts = [(value.func, value.args, value.keywords) for value in values]
+        return self._built((partial,), values, _partial, list(zip(*parts, strict=True)))
+
+    def _array(self, values: Sequence[np.ndarray[Any, Any]]) -> Part:
+        first = values[0]
+        if any(value.dtype != first.dtype for value in values):
+            raise Irregular
+        if any(value.shape != first.shape for value in values):
+            return self._corner(values)
+        try:
+            return self._equal(values)
+        except Irregular:
+            if first.dtype.kind not in "iuf" or first.size > MOST_NUMBERS:
+                raise
+        formula = Formula.fitted(self.sampled, values)
+        if formula is None:
+            raise Irregular
+        return Calculated(formula)
+
+    def _corner(self, values: Sequence[np.ndarray[Any, Any]]) -> Part:
+        """Return the part for arrays of other sizes that begin with the same elements."""
+        if len({value.ndim for value in values}) != 1:
+            raise Irregular
+        largest = max(values, key=lambda value: value.size)
+        for value in values:
+            if any(n > most for n, most in zip(value.shape, largest.shape, strict=True)):
+                raise Irregular
+            if exact(np.ascontiguousarray(_corner_of(largest, value.shape))) != exact(value):
+                raise Irregular
+        shapes = list(zip(*(value.shape for value in values), strict=True))
+        return self._built((_Corner, id(largest)), values, _Corner(largest), shapes)
+
+    def _built(
+        self,
+        key: tuple[Any, ...],
+        values: Sequence[Any],
+        build: Callable[[list[Any]], Any],
+        columns: Sequence[Sequence[Any]],
+    ) -> Part:
+        parts = list(map(self.merged, columns))
+        key = (*key, *map(id, parts))
+        if all(isinstance(part, Same) for part in parts):
+            return self._same(values[0], key)
+        return self._parts.setdefault(key, Built(build, parts))
+
+
+# By the type of a value; all others are records.
+_MERGED: Mapping[type, Callable[[Merger, Any], Part]] = {
+    bool: Merger._equal,
+    int: Merger._number,
+    tuple: Merger._sequence,
+    list: Merger._sequence,
+    dict: Merger._mapping,
+    np.ndarray: Merger._array,
+    partial: Merger._function,
+}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Record:
+    """Builds a dataclass of its fields, or of those that tell the others."""
+
+    build: Callable[..., Any]
+    names: tuple[str, ...]
+
+    def __call__(self, parts: list[Any]) -> Any:
+        record = self.build(**dict(zip(self.names, parts, strict=True)))
+        if record is None:
+            raise Irregular
+        return record
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Items:
+    keys: tuple[Any, ...]
+
+    def __call__(self, parts: list[Any]) -> Any:
+        return dict(zip(self.keys, parts, strict=True))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Corner:
+    """Builds the first elements of an array, of the shape that the parts are."""
+
+    largest: np.ndarray[Any, Any]
+
+    def __call__(self, parts: list[Any]) -> Any:
+        return _read_only(_corner_of(self.largest, parts).copy())
+
+
+def _corner_of(array: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    return array[tuple(map(slice, shape))]
+
+
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    array.flags.writeable = False
+    return array
+
+
+def _partial(parts: list[Any]) -> Any:
+    function, arguments, keywords = parts
+    return partial(function, *arguments, **keywords)
+
+
+def _numbers_at(formula: Formula, sizes: SizeVector) -> Numbers:
+    of_sizes = terms(sizes)
+    return Numbers(formula.at(of_sizes).tolist(), of_sizes)
