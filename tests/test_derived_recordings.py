@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import sardonyx
+from sardonyx.backends import interpreter
 from sardonyx.graph.buckets import automatic_calls
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.merging import Irregular, Merger
@@ -192,6 +196,69 @@ def test_results_of_derived_calls_are_the_callers_own() -> None:
     for x, copied, result in kept:
         assert_array_equal(x, copied)
         assert_array_equal(result, 2 * copied)
+
+
+def test_calls_that_cannot_run_step_by_step_get_a_bucket_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each waits for a program, so that one for all of them is compiled without patience."""
+    monkeypatch.setattr(interpreter, "MOST_COLUMNS", 0)
+    proto = model("t = Transpose<perm = [0, 2, 1]>(x) y = Conv(t, w)")
+    weight = np.random.default_rng(0).standard_normal((4, 6, 3)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    changing, numpy = loaded_in_background(proto), sardonyx.load(proto, backend="numpy")
+    for size in (33, 40, 36, 35, 37, *range(41, 48)):
+        x = normal(2, size, 6)
+        assert_allclose(changing(x), numpy(x), rtol=1e-4, atol=1e-5)
+        wait_for_background()
+    assert changing.stats().compiles <= 6
+
+
+def test_the_program_of_a_bucket_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automatic_calls, "SECONDS_PER_STEP", 0.0)
+    changing = loaded_in_background(model(GRAPHS["softmax"]))
+    for size in (33, 40, 36, 35, 37, 38, 39, 34, 41, 42):
+        changing(normal(2, size, 6))
+        wait_for_background()
+    before = changing.stats()
+    for size in (*range(33, 43), *range(43, 48)):
+        changing(normal(2, size, 6))
+    after = changing.stats()
+    assert (after.traces, after.compiles) == (before.traces, before.compiles)
+    # The first two sizes came before it was known that sizes change.
+    assert after.interpreted <= before.interpreted + 2
+
+
+def test_a_model_whose_sizes_change_is_freed() -> None:
+    changing = loaded_in_background(model(GRAPHS["softmax"]))
+    for size in (33, 40, 36, 35, 37):
+        changing(normal(2, size, 6))
+        wait_for_background()
+    form = weakref.ref(changing._plain)
+    del changing
+    gc.collect()
+    assert form() is None
+
+
+def test_threads_derive_recordings_at_once() -> None:
+    body = GRAPHS["attention"]
+    changing = loaded_in_background(model(body))
+    numpy = sardonyx.load(model(body), backend="numpy")
+    wrong: list[int] = []
+
+    def call(seed: int) -> None:
+        for size in np.random.default_rng(seed).integers(20, 65, 24).tolist():
+            x = normal(2, size, 6)
+            if not np.allclose(changing(x), numpy(x), rtol=1e-4, atol=1e-5):
+                wrong.append(size)
+
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wait_for_background()
+    assert not wrong
 
 
 def test_merged_structures_differ_in_numbers_only() -> None:

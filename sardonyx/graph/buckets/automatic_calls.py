@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+from weakref import ref
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.call_arrays import stand_in
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import Shapes, SizePattern
+from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad, sizes_text
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.sizes import Sizes
@@ -51,6 +53,16 @@ SECONDS_PER_STEP = 0.01
 Publish: TypeAlias = Callable[[PaddedRecording | None], None]
 
 
+class _Waiting(NamedTuple):
+    """A call that can use the program of a bucket when it is compiled."""
+
+    publish: Publish
+    shapes: Shapes
+    weights: Weights
+    # What runs it until then.
+    plain: Recording
+
+
 @dataclass(eq=False, slots=True)
 class _Learned:
     """How the sizes of similar calls change, and how to pad these calls."""
@@ -64,7 +76,7 @@ class _Learned:
     # The most elements of the inputs of a call that NumPy computes, without a program of XLA.
     most_on_numpy: int = 0
     # Until a program for such calls is compiled in the background: the calls that can use it then.
-    waiting: list[tuple[Publish, Shapes, Weights]] = field(default_factory=list)
+    waiting: list[_Waiting] = field(default_factory=list)
     # Whether a job for them waits or runs in the background.
     is_busy: bool = False
     # What derives the recordings of other sizes, with the pattern of their shapes and the version
@@ -91,23 +103,21 @@ class _Learned:
             return None
         return recording.resized(shapes)
 
-    def derive(self, recording: Recording, shapes: Shapes) -> bool:
-        """Fill the recording of a call with these shapes; return whether that can be."""
-        if self.derived is None or self.pattern is None:
-            return False
-        derivation, sizes = self.derived[0], self.pattern.sizes(shapes)
-        return sizes is not None and derivation.holds(sizes) and derivation.fill(recording, sizes)
+    def derivation_for(
+        self, shapes: Shapes, weights: Weights
+    ) -> tuple[Derivation, SizeVector] | None:
+        """Return what may derive the recording of a call, and its sizes; None if they are new.
 
-    def knows(self, shapes: Shapes, weights: Weights) -> bool:
-        """Whether it was found out how to derive the recordings of calls up to these sizes."""
+        New ones are larger than all for which that was found out.
+        """
         if self.derived is None:
-            return False
+            return None
         derivation, pattern, version = self.derived
         if pattern is not self.pattern or version != weights.static_version:
             self.derived = None
-            return False
+            return None
         sizes = pattern.sizes(shapes)
-        return sizes is not None and derivation.reaches(sizes)
+        return (derivation, sizes) if sizes is not None and derivation.reaches(sizes) else None
 
     def is_small(self, shapes: Shapes) -> bool:
         """Whether NumPy probably computes such a call: then there is nothing to share."""
@@ -172,7 +182,34 @@ class AutomaticCalls:
         # If each call has a new size, tracing all of them takes longer than the compiler.
         if publish is None or calls.grow:
             return job.recording(values)
-        return job.resized(shapes) or job.postponed(shapes, values, publish)
+        resized = job.resized(shapes)
+        if resized is not None:
+            return resized
+        # A recording is part of the model, and so may not keep it.
+        plain.root.decide = partial(_decide, ref(self), relatives, shapes)
+        return job.postponed(shapes, values, publish)
+
+    def decide(self, relatives: Relatives, shapes: Shapes, seconds: float) -> bool:
+        """Compile the program of a bucket when calls have run step by step for long enough.
+
+        Return whether calls with these shapes have to be compiled for their own sizes.
+        """
+        with self._lock:
+            learned = self._learned.get(relatives)
+            if learned is None or learned.refusal is not None or learned.calls is None:
+                return True
+            learned.interpreted += seconds
+            if learned.is_busy:
+                return False
+            if learned.derived is None or not learned.waiting:
+                return True
+            if learned.interpreted < SECONDS_PER_STEP * learned.derived[0].count_steps():
+                return False
+            learned.interpreted, learned.is_busy = 0.0, True
+            *_, weights, plain = learned.waiting[-1]
+            job = _Job(learned, learned.calls, plain, relatives, weights, self._lock)
+        COMPILES.submit(partial(job.compile_waiting, job.stand_ins(shapes)))
+        return False
 
     def _calls(self, learned: _Learned, shapes: Shapes, *, waits: bool) -> PaddedCalls | None:
         shapes_before, recording_before = learned.before or ((), None)
@@ -192,6 +229,13 @@ class AutomaticCalls:
             learned.pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
             learned.rest = learned.pattern.rest(shapes)
         return learned.calls
+
+
+def _decide(
+    calls: ref[AutomaticCalls], relatives: Relatives, shapes: Shapes, seconds: float
+) -> bool:
+    known = calls()
+    return known is None or known.decide(relatives, shapes, seconds)
 
 
 def _elements(shapes: Shapes) -> int:
@@ -217,11 +261,11 @@ class _Job:
         """Return the recording that runs such a call until a program is compiled."""
         learned, weights = self.learned, self.weights
         with self.lock:
-            is_known = learned.knows(shapes, weights)
-            begins = not (is_known or learned.is_busy or learned.refusal)
+            known = learned.derivation_for(shapes, weights)
+            begins = not (known or learned.is_busy or learned.refusal)
             has_program = begins and self.calls.has_program(values)
             if not has_program and len(learned.waiting) < MOST_WAITING:
-                learned.waiting.append((publish, shapes, weights))
+                learned.waiting.append(_Waiting(publish, shapes, weights, self.plain))
             learned.is_busy |= begins and not has_program
         if has_program:
             return self.recording(values)
@@ -229,32 +273,12 @@ class _Job:
             # The caller may write to its arrays meanwhile.
             own = [np.array(v) if isinstance(v, np.ndarray) else v for v in values]
             # It comes before the programs for single sizes that wait to be compiled.
-            COMPILES.submit(partial(self.run, own), is_next=True)
+            COMPILES.submit(partial(self.run, own, learned.pattern), is_next=True)
             _LOG.info("The sizes of calls change: a bucket for them is compiled meanwhile.")
-        self.plain.root.note_interpreted = partial(self.note_interpreted, shapes)
-        if is_known:
-            learned.derive(self.plain, shapes)
+        if known is not None:
+            derivation, sizes = known
+            derivation.fill(self.plain, sizes)
         return self.plain
-
-    def note_interpreted(self, shapes: Shapes, seconds: float) -> bool:
-        """Compile a program when calls have run step by step for long enough.
-
-        Return whether such calls have to be compiled for their own sizes.
-        """
-        learned = self.learned
-        with self.lock:
-            learned.interpreted += seconds
-            if learned.refusal is not None:
-                return True
-            if learned.is_busy:
-                return False
-            if learned.derived is None:
-                return True
-            if learned.interpreted < SECONDS_PER_STEP * learned.derived[0].count_steps():
-                return False
-            learned.interpreted, learned.is_busy = 0.0, True
-        COMPILES.submit(partial(self.compile_waiting, self.stand_ins(shapes)))
-        return False
 
     def recording(self, values: Sequence[Any]) -> Recording:
         """Return the recording of such a call; the plain one, if it cannot be padded."""
@@ -263,7 +287,7 @@ class _Job:
             recording.learn()
         return recording
 
-    def run(self, values: Sequence[Any]) -> None:
+    def run(self, values: Sequence[Any], pattern: SizePattern | None) -> None:
         """Find out how to derive the recordings of such calls; compile at once if nobody knows."""
         learned, derivation = self.learned, None
         least = learned.derived[0].largest if learned.derived is not None else None
@@ -274,12 +298,12 @@ class _Job:
             except Exception as error:  # A trace of a call will say what is wrong.
                 reason = partial(first_line, error)
                 _LOG.debug("Recordings of such calls are not derived: %s.", reason)
-        if derivation is None or learned.pattern is None:
+        if derivation is None or pattern is None:
             learned.underived += 1
             self.compile_waiting(values)
             return
         with self.lock:
-            learned.derived = derivation, learned.pattern, self.weights.static_version
+            learned.derived = derivation, pattern, self.weights.static_version
             learned.is_busy = False
 
     def compile_waiting(self, values: Sequence[Any]) -> None:
@@ -298,8 +322,8 @@ class _Job:
             waiting, learned.waiting, learned.is_busy = learned.waiting, [], False
         if learned.compiled is not before:
             # A weight that tracing reads may have been replaced in between.
-            for publish, own_shapes, weights in waiting:
-                publish(learned.resized(own_shapes, weights))
+            for each in waiting:
+                each.publish(learned.resized(each.shapes, each.weights))
 
     def stand_ins(self, shapes: Shapes) -> list[Any]:
         """Return arrays without data for a call with these shapes."""

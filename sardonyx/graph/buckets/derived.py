@@ -139,6 +139,8 @@ class Derivation:
 
     def fill(self, recording: Recording, sizes: SizeVector) -> bool:
         """Put the stages of a call with these sizes into an empty recording; False if it cannot."""
+        if not self.holds(sizes):
+            return False
         numbers, stages = self.numbers(sizes), []
         try:
             for stage, part in zip(self.stages, self.parts, strict=True):
@@ -149,7 +151,7 @@ class Derivation:
         last = recording.root
         for stage in stages:
             stage.from_numpy = recording.from_numpy
-            stage.note_interpreted = recording.root.note_interpreted
+            stage.decide = recording.root.decide
             last.lead_to((), stage)
             last = stage
         recording.settle()

@@ -169,7 +169,7 @@ class CallRecorder:
         is_plain = traced.on_host or self.is_inline
         stage = (plain_stage if is_plain else prepared_stage)(steps, traced, self)
         stage.from_numpy = self.from_numpy
-        stage.note_interpreted = self.root.note_interpreted
+        stage.decide = self.root.decide
         if traced.on_host or not self.backend.compiled:
             stage.is_rewritten = list(map(id, steps)) != list(map(id, traced.steps))
         return stage

@@ -53,8 +53,8 @@ class Unit:
     donated: tuple[int, ...]
     # Whether calls pass NumPy's arrays.
     from_numpy: bool = False
-    # Gets the seconds of each run step by step, and decides when to compile it by itself.
-    note_interpreted: Callable[[float], bool] | None = None
+    # Gets the seconds of each run step by step, and returns whether the next starts the compiler.
+    decide: Callable[[float], bool] | None = None
 
     @property
     def title(self) -> str:
@@ -198,11 +198,11 @@ class Compiler:
             unit.donated,
             compiled,
             write_out,
-            note_run=partial(self._note_interpreted, unit.note_interpreted),
+            note_run=self._note_interpreted,
             note_wait=self._note_uninterpreted,
         )
-        compiles = self.mode != NEVER and unit.note_interpreted is None
-        interpretation.compiles_by_itself = compiles
+        interpretation.decide = unit.decide
+        interpretation.compiles_by_itself = self.mode != NEVER and unit.decide is None
         return interpretation
 
     def _written_out(self, unit: Unit, name: str | None) -> Executable | None:
@@ -236,10 +236,9 @@ class Compiler:
         function.__name__ = self.title
         return function
 
-    def _note_interpreted(self, note: Callable[[float], bool] | None, seconds: float) -> bool:
+    def _note_interpreted(self) -> None:
         with self._lock:
             self.interpreted += 1
-        return self.mode != NEVER and (note is None or note(seconds))
 
     def _note_uninterpreted(self, reason: str) -> None:
         self._count(self.uninterpreted, reason, "A call waits for the compiler: %s.")

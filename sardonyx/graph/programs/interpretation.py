@@ -41,7 +41,7 @@ class Interpretation:
         compile_segment: Callable[[bool], Executable],
         write_out: Callable[[], Executable | None],
         *,
-        note_run: Callable[[float], bool],
+        note_run: Callable[[], None],
         note_wait: Callable[[str], None],
     ) -> None:
         self._backend = backend
@@ -52,6 +52,8 @@ class Interpretation:
         self._write_out = write_out
         self._note_run = note_run
         self._note_wait = note_wait
+        # Gets the seconds of each run, and returns whether the next one starts the compiler.
+        self.decide: Callable[[float], bool] | None = None
         # Set when the compiled function is ready, or must be waited for.
         self._is_over = Event()
         # Created by the first run, which waits for the compiled function if that fails.
@@ -98,22 +100,24 @@ class Interpretation:
 
     def _interpreted(self, arrays: Sequence[Any]) -> list[Any] | None:
         """Run the steps; None if the compiled function is ready before, or has to run instead."""
-        if self.compiles_by_itself and not self._is_submitted:
-            if self._has_run:
+        start = time.monotonic()
+        if not self._is_submitted:
+            if self.compiles_by_itself and self._has_run:
                 self._submit()
             else:
-                self._deadline = time.monotonic() + PATIENCE
+                self._deadline = start + PATIENCE
         self._has_run = True
-        start = time.monotonic()
         try:
             results = self._stepped(arrays)
         except Exception as error:  # The compiled function says what is wrong, if anything is.
             if not isinstance(error, Overtaken):
                 self._note_wait(f"{type(error).__name__}: {first_line(error)}")
+            self._note_time(math.inf)
             self.give_up()
         else:
             self._submit_if_late()
-            self.compiles_by_itself = self._note_run(time.monotonic() - start)
+            self._note_time(time.monotonic() - start)
+            self._note_run()
             return results
         # Without the error, whose frames hold arrays.
         self._close_tier()
@@ -148,7 +152,16 @@ class Interpretation:
     def _submit_if_late(self) -> None:
         # A timer would need a thread, which takes as long to start as a small model to run.
         if time.monotonic() >= self._deadline:
-            self._submit()
+            self._deadline = math.inf
+            if self.compiles_by_itself:
+                self._submit()
+            else:
+                self._note_time(PATIENCE)
+
+    def _note_time(self, seconds: float) -> None:
+        """Tell those who decide when to compile how long a run took; infinite if it cannot run."""
+        if self.decide is not None:
+            self.compiles_by_itself = self.decide(seconds)
 
     def _submit(self) -> None:
         self._deadline = math.inf

@@ -46,8 +46,8 @@ class Stage:
     results: tuple[Spec, ...] = ()
     # Whether calls pass NumPy's arrays to the model.
     from_numpy: bool = False
-    # Gets the seconds of each run step by step, and decides when to compile it by itself.
-    note_interpreted: Callable[[float], bool] | None = None
+    # Gets the seconds of each run step by step, and returns whether the next starts the compiler.
+    decide: Callable[[float], bool] | None = None
     # The registers whose values, or shapes, decide which stage follows.
     reads: tuple[int, ...] = ()
     measures: tuple[int, ...] = ()
@@ -121,7 +121,7 @@ class Stage:
                 replay, form = self.binding.replaying(segment), self.binding.form(segment)
                 unit = Unit(
                     *(segment, replay, form, arrays, self.results, self.donated, self.from_numpy),
-                    self.note_interpreted,
+                    self.decide,
                 )
                 self.executable = compiler.compile(unit)
         if isinstance(self.executable, Interpretation):
