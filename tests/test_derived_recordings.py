@@ -22,7 +22,6 @@ from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.merging import Irregular, Merger
 from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.stages import Stage
-from sardonyx.graph.tracing.steps import key_of
 from sardonyx.graph.values.kinds import digest
 from tests.test_buckets import GRAPHS, model, normal
 
@@ -59,15 +58,15 @@ def described(stage: Stage) -> Any:
     statics = [digest(o.value) for o in stage.outputs or () if hasattr(o, "value")]
     if stage.segment is None:
         return statics
-    constants = stage.binding.constants
+    # Some of the constants are written into the steps, others are arguments.
+    groups = [stage.segment, *stage.binding.prepared]
+    embedded = [each.value for group in groups for step in group.steps for each in step.embedded]
+    constants = [*stage.binding.constants.values(), *embedded]
     return (
         statics,
         [str(step.call.key or step.call) for step in stage.segment.steps],
         [step.specs for step in stage.segment.steps],
-        key_of(stage.segment) and str(key_of(stage.segment)),
-        [key_of(group) and str(key_of(group)) for group in stage.binding.prepared],
-        [digest(constants[register]) for register in sorted(constants)],
-        list(stage.binding.specs.values()),
+        {str(digest(value)) for value in constants},
         stage.inputs,
         stage.results,
         [getattr(output, "spec", None) for output in stage.outputs or ()],

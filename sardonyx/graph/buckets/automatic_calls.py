@@ -45,9 +45,9 @@ MOST_FAILURES = 2
 GROWTH_ON_NUMPY = 2
 # Maximum number of calls that use a program as soon as it is compiled.
 MOST_WAITING = 256
-# What a program takes to compile for each of its steps, nearly: such calls run step by step for so
-# many seconds before.
-SECONDS_PER_STEP = 0.01
+# A program takes half of this to compile for each of its steps, nearly. Calls take twice as long
+# beside a compiler, and about a third less with its program: so they run step by step for so long.
+SECONDS_PER_STEP = 0.02
 
 # Puts a padded recording in the place of the one that a signature had; None forgets the signature.
 Publish: TypeAlias = Callable[[PaddedRecording | None], None]
@@ -290,11 +290,14 @@ class _Job:
     def run(self, values: Sequence[Any], pattern: SizePattern | None) -> None:
         """Find out how to derive the recordings of such calls; compile at once if nobody knows."""
         learned, derivation = self.learned, None
-        least = learned.derived[0].largest if learned.derived is not None else None
-        if learned.underived < MOST_FAILURES:
+        if learned.underived < MOST_FAILURES and pattern is not None:
+            seen = learned.changing.seen([tuple(value.shape) for value in values])
+            sizes = [n for n in map(pattern.sizes, seen) if n is not None and min(n) > 1]
+            if learned.derived is not None:
+                sizes.append(learned.derived[0].largest)
             try:
                 with self.weights.backend.scope():
-                    derivation = self.calls.derivation(values, self.weights, least)
+                    derivation = self.calls.derivation(values, sizes, self.weights)
             except Exception as error:  # A trace of a call will say what is wrong.
                 reason = partial(first_line, error)
                 _LOG.debug("Recordings of such calls are not derived: %s.", reason)

@@ -28,9 +28,6 @@ from sardonyx.graph.values.kinds import Value, digest
 from sardonyx.graph.values.params import Constants
 from sardonyx.ops.fused_products import packed
 
-# How many more sizes are traced to find the smallest that has the steps of the largest.
-MOST_TRIES = 3
-
 
 class OpenStep(NamedTuple):
     """What a step consists of."""
@@ -148,7 +145,7 @@ class Derivation:
                 stages.append(self._stage(stage, sketch))
         except Irregular:
             return False
-        last = recording.root
+        recording.embeds_arrays, last = False, recording.root
         for stage in stages:
             stage.from_numpy = recording.from_numpy
             stage.decide = recording.root.decide
@@ -203,37 +200,6 @@ class Sketch(NamedTuple):
         constants = dict(stage.binding.constants)
         outputs = stage.outputs
         return cls(_opened(steps), prepared, stage.inputs, stage.results, outputs, constants)
-
-
-def derivation(
-    samples: Sequence[Sample],
-    sample_at: Callable[[SizeVector], Sample | None],
-    constants: Constants,
-) -> Derivation | None:
-    """Return what derives the recordings of sizes between sampled ones; None if nothing does.
-
-    Small sizes can have other steps, since constants of a few elements are written into them. If
-    there is one dimension only, more sizes are sampled until the smallest is nearly found that has
-    the steps of the largest.
-    """
-    largest = max(samples, key=lambda sample: sample.sizes)
-    others = [sample.sizes for sample in samples if sample.form != largest.form]
-    if len(largest.sizes) > 1:
-        return None if others else Derivation.of(samples, constants)
-    (below,) = max(others, default=(1,))
-    alike = [sample for sample in samples if sample.sizes > (below,)]
-    (least,) = min(sample.sizes for sample in alike)
-    for _ in range(MOST_TRIES):
-        middle = (least + below) // 2
-        if middle == below:
-            break
-        sample = sample_at((middle,))
-        if sample is not None and sample.form == largest.form:
-            alike.append(sample)
-            least = middle
-        else:
-            below = middle
-    return Derivation.of(alike, constants)
 
 
 def _merged(samples: Sequence[Sample]) -> tuple[Merger, list[Part]]:

@@ -16,7 +16,7 @@ from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.comparing import Comparison
-from sardonyx.graph.buckets.derived import Derivation, Sample, derivation
+from sardonyx.graph.buckets.derived import Derivation, Sample
 from sardonyx.graph.buckets.folded import are_regular
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PaddedProgram, PaddedValue, PlanFormulas
@@ -83,6 +83,8 @@ class Buckets:
     buckets: dict[Any, Bucket] = field(default_factory=dict)
     # The last traces: the padded dimensions that they are for, the segments, and the program.
     traced: dict[Any, Traced] = field(default_factory=dict)
+    # The last traces that recordings are derived from.
+    samples: dict[Any, Sample] = field(default_factory=dict)
     # Whether a proof succeeded for two different sizes.
     is_proved: bool = False
     # The weights of the call that is being planned.
@@ -170,6 +172,7 @@ class Buckets:
         if self.version != weights.static_version:
             self.buckets.clear()
             self.traced.clear()
+            self.samples.clear()
             self.version = weights.static_version
 
     def padded_sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -189,35 +192,45 @@ class Buckets:
         bucket = self.buckets.get((tuple(call.specs(call.bucket)), tuple(call.bucket), ()))
         return None if bucket is None else bucket.formulas
 
-    def derivation(self, call: CallArrays, weights: Weights) -> Derivation | None:
+    def derivation(
+        self, call: CallArrays, inner: SizeVector, weights: Weights
+    ) -> Derivation | None:
         """Return what derives recordings up to the call's bucket; None if nothing does.
 
-        The call itself is one of the samples, so that formulas are checked between the others.
+        Formulas are checked for inner sizes, too.
         """
-
-        def sample_at(sizes: SizeVector) -> Sample | None:
-            try:
-                trace, _ = self._traced(call, dict(zip(call.bucket, sizes, strict=True)))
-            except SardonyxError:  # The model does not run for these sizes.
-                return None
-            return Sample.of(sizes, trace, self.constants)
-
         with self.lock:
             self.begin(weights)
-            if self.reads_inputs:
-                return None
-            own = {name: call.sizes[name] for name in call.bucket}
-            known = [t.sizes for t in self.traced.values() if self._is_traced(call, t.sizes)]
             for reach in dict.fromkeys((EVERYWHERE, self.sizes.reach)):
                 probes = replace(self.sizes, reach=reach).probes(call.bucket, ())
-                chosen = [call.bucket, *probes.sizes, own, *(known if len(own) == 1 else ())]
-                sampled = dict.fromkeys(tuple(sizes.values()) for sizes in chosen)
-                samples = list(filter(None, map(sample_at, sampled)))
-                if probes.are_enough and len(samples) > len(probes.sizes):
-                    found = derivation(samples, sample_at, self.constants)
+                sizes = [tuple(each.values()) for each in (call.bucket, *probes.sizes)]
+                if not probes.are_enough:
+                    return None
+                with suppress(SardonyxError):  # The model does not run for all of them.
+                    samples = [
+                        self._sample_of(call, each) for each in dict.fromkeys((*sizes, inner))
+                    ]
+                    found = Derivation.of(samples, self.constants)
                     if found is not None:
                         return found
-            return None
+        return None
+
+    def _sample_of(self, call: CallArrays, sizes: SizeVector) -> Sample:
+        named = dict(zip(call.bucket, sizes, strict=True))
+        key = _trace_key(call, named)
+        if key not in self.samples:
+            recorder = self._recorder(call)
+            recorder.registers.embeds_arrays = False
+            self.trace(recorder, call.inputs(named))
+            recorder.registers.frame.clear()
+            self.samples[key] = Sample.of(sizes, recorder, self.constants)
+            if len(self.samples) > MAX_TRACES:
+                del self.samples[next(iter(self.samples))]
+        return self.samples[key]
+
+    def _recorder(self, call: CallArrays) -> SegmentCollector:
+        assert self.weights is not None
+        return SegmentCollector(self.compiler.backend, self.weights, call.padded, self.rewrites)
 
     def _planned_by_formulas(self, call: CallArrays) -> PaddedCallPlan | None:
         """Return the plan of a call that need not be traced; None if its bucket has no formulas."""
@@ -363,9 +376,7 @@ class Buckets:
         if self._is_traced(call, sizes):
             _, recorder, shown = self.traced[_trace_key(call, sizes)]
             return recorder, shown
-        assert self.weights is not None
-        backend, rewrites = self.compiler.backend, self.rewrites
-        recorder = SegmentCollector(backend, self.weights, call.padded, rewrites)
+        recorder = self._recorder(call)
         shown = self.trace(recorder, call.inputs(sizes))
         recorder.registers.frame.clear()  # It holds arrays of the call.
         if sizes and not recorder.registers.inputs_read:

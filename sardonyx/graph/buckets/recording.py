@@ -21,6 +21,8 @@ from sardonyx.graph.values.params import Weights
 from sardonyx.logs import Log, postponed
 
 _LOG = Log("buckets")
+# Recordings are derived for sizes up to so many times those of the calls, if the model runs there.
+AHEAD = (1.5, 1)
 # Maximum number of plans per signature.
 MAX_PLANS = 64
 
@@ -117,20 +119,21 @@ class PaddedCalls:
         return call.inputs(dict(zip(names, best, strict=True)))
 
     def derivation(
-        self, values: Sequence[Any], weights: Weights, least: SizeVector | None
+        self, values: Sequence[Any], sizes: Sequence[SizeVector], weights: Weights
     ) -> Derivation | None:
-        """Return what derives the recordings of calls up to the bucket of this one, or `least`.
+        """Return what derives the recordings of calls up to these sizes, and some larger ones.
 
         None if nothing does.
         """
-        call = CallArrays.of(values, self._infos)
-        bucket = self._buckets.sizes.padded(call.sizes)
-        if not bucket or len(bucket) < len(self._buckets.sizes.chosen):
-            return None
-        if least is not None:
-            pairs = zip(bucket.items(), least, strict=True)
-            bucket = {name: max(size, other) for (name, size), other in pairs}
-        return self._buckets.derivation(replace(call, bucket=bucket), weights)
+        call, buckets = CallArrays.of(values, self._infos), self._buckets
+        largest = [max(column) for column in zip(*sizes, strict=True)]
+        for factor in AHEAD:
+            wanted = [round(factor * size) for size in largest]
+            bucket = buckets.sizes.padded(dict(zip(buckets.sizes.chosen, wanted, strict=True)))
+            found = buckets.derivation(replace(call, bucket=bucket), min(sizes), weights)
+            if found is not None:
+                return found
+        return None
 
     def has_program(self, values: Sequence[Any]) -> bool:
         """Whether such calls share a program that is compiled."""

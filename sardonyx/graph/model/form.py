@@ -416,6 +416,7 @@ class Form:
                     i.name for i, v in zip(self._infos, arrays, strict=True) for _ in leaves(v)
                 ],
             )
+            recorder.registers.embeds_arrays = recording.embeds_arrays
             try:
                 traced = self._traced(recorder, arrays, self.key(call.options))
             finally:  # A call that fails as it runs was recorded, and the next replays it.

@@ -29,6 +29,8 @@ class Recording:
     # Number of arrays that they pass.
     inputs: int = 0
     root: Stage = field(default_factory=Stage)
+    # Whether constants of several elements may be written into the steps.
+    embeds_arrays: bool = True
     # Set if the tree is a single stage on the device, as most are.
     shortcut: Shortcut | None = None
     # Whether NumPy computed all that the last call needed.

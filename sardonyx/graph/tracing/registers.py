@@ -28,6 +28,8 @@ class Registers:
         self.placed: dict[int, Any] = {}
         # The constants that are written into steps, by digest; these have no register.
         self.embedded: dict[Any, Embedded] = {}
+        # Whether these may have several elements: otherwise they are the same for all sizes.
+        self.embeds_arrays = True
         # The arrays of the traced call.
         self.frame: Frame = {}
         self.count = 0

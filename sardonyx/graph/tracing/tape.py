@@ -307,7 +307,8 @@ class Tape:
         if self._on_host:
             return Embedded(value)
         key = digest(value)
-        if value.nbytes <= self.backend.embeds_up_to:
+        may_be_embedded = value.size == 1 or self.registers.embeds_arrays
+        if value.nbytes <= self.backend.embeds_up_to and may_be_embedded:
             return self.registers.embedded.setdefault(key, Embedded(value))
         if key not in self._placed:
             register = self.registers.new(Spec(value.shape, value.dtype))
