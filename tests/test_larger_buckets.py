@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import sardonyx
 from sardonyx import Model
+from sardonyx.graph.buckets import automatic_calls
 from sardonyx.graph.buckets.families import Family
 from sardonyx.graph.buckets.recording import PaddedRecording
 from tests.support.poisoned_padding import PoisonedJax
@@ -133,9 +135,11 @@ def test_a_weight_that_is_replaced_during_a_compile_is_seen(
         compiled.set()
 
     monkeypatch.setattr(PaddedRecording, "compile", compile_slowly)
-    for size in (61, 62, 63):
-        changing(normal(2, size, 6))
-    assert compiled.wait(PATIENCE)
+    monkeypatch.setattr(automatic_calls, "SECONDS_PER_STEP", 0.0)
+    end, sizes = time.monotonic() + PATIENCE, cycle((61, 62, 63))
+    while not compiled.wait(0.05):
+        assert time.monotonic() < end
+        changing(normal(2, next(sizes), 6))
     time.sleep(0.2)  # Until the program has been published.
     for size in (60, 59, 63):
         x = normal(2, size, 6)

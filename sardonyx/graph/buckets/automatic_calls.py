@@ -7,24 +7,21 @@ its recording can be derived from those of other sizes.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import SardonyxError
-from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.call_arrays import stand_in
-from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import Shapes, SizePattern
-from sardonyx.graph.buckets.formulas import SizeVector
+from sardonyx.graph.buckets.learned_calls import LearnedCalls, Publish, WaitingCall, elements
 from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad, sizes_text
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.sizes import Sizes
@@ -41,101 +38,11 @@ MOST_KINDS = 256
 # After this many calls that could not be traced none is padded any more; and after this many whose
 # recordings cannot be derived none is tried.
 MOST_FAILURES = 2
-# Calls with so many times the elements of one that NumPy computes are tried without a bucket, too.
-GROWTH_ON_NUMPY = 2
 # Maximum number of calls that use a program as soon as it is compiled.
 MOST_WAITING = 256
 # A program takes half of this to compile for each of its steps, nearly. Calls take twice as long
 # beside a compiler, and about a third less with its program: so they run step by step for so long.
 SECONDS_PER_STEP = 0.02
-
-# Puts a padded recording in the place of the one that a signature had; None forgets the signature.
-Publish: TypeAlias = Callable[[PaddedRecording | None], None]
-
-
-class _Waiting(NamedTuple):
-    """A call that can use the program of a bucket when it is compiled."""
-
-    publish: Publish
-    shapes: Shapes
-    weights: Weights
-    # What runs it until then.
-    plain: Recording
-
-
-@dataclass(eq=False, slots=True)
-class _Learned:
-    """How the sizes of similar calls change, and how to pad these calls."""
-
-    changing: ChangingSizes = field(default_factory=ChangingSizes)
-    calls: PaddedCalls | None = None
-    pattern: SizePattern | None = None
-    rest: tuple[int, ...] = ()
-    # The last call that was not padded: its shapes, and its recording.
-    before: tuple[Shapes, Recording] | None = None
-    # The most elements of the inputs of a call that NumPy computes, without a program of XLA.
-    most_on_numpy: int = 0
-    # Until a program for such calls is compiled in the background: the calls that can use it then.
-    waiting: list[_Waiting] = field(default_factory=list)
-    # Whether a job for them waits or runs in the background.
-    is_busy: bool = False
-    # What derives the recordings of other sizes, with the pattern of their shapes and the version
-    # of the weights; and the seconds that such calls ran step by step.
-    derived: tuple[Derivation, SizePattern, int] | None = None
-    interpreted: float = 0.0
-    # How often nothing was found that derives them.
-    underived: int = 0
-    # The last recording that was compiled in the background, and the version of its weights.
-    compiled: tuple[int, PaddedRecording] | None = None
-    # Why these calls are not padded any more.
-    refusal: Exception | None = None
-    failures: int = 0
-
-    def refuse(self, reason: Exception) -> None:
-        """Pad such calls no more."""
-        self.refusal = reason
-        _LOG.info("Calls like these are not padded any more: %s.", partial(first_line, reason))
-
-    def resized(self, shapes: Shapes, weights: Weights) -> PaddedRecording | None:
-        """Return the recording for a call whose sizes a compiled program can serve."""
-        version, recording = self.compiled or (-1, None)
-        if recording is None or version != weights.static_version:
-            return None
-        return recording.resized(shapes)
-
-    def derivation_for(
-        self, shapes: Shapes, weights: Weights
-    ) -> tuple[Derivation, SizeVector] | None:
-        """Return what may derive the recording of a call, and its sizes; None if they are new.
-
-        New ones are larger than all for which that was found out.
-        """
-        if self.derived is None:
-            return None
-        derivation, pattern, version = self.derived
-        if pattern is not self.pattern or version != weights.static_version:
-            self.derived = None
-            return None
-        sizes = pattern.sizes(shapes)
-        return (derivation, sizes) if sizes is not None and derivation.reaches(sizes) else None
-
-    def is_small(self, shapes: Shapes) -> bool:
-        """Whether NumPy probably computes such a call: then there is nothing to share."""
-        return _elements(shapes) <= GROWTH_ON_NUMPY * self.most_on_numpy
-
-    def note_before(self) -> None:
-        """Learn from the last call whether NumPy computes such calls."""
-        if self.before is not None and self.before[1].can_be_on_numpy():
-            self.most_on_numpy = max(self.most_on_numpy, _elements(self.before[0]))
-
-    def fits(self, shapes: Shapes) -> bool:
-        """Whether the sizes of a call depend on one another as those of earlier calls did."""
-        pattern = self.pattern
-        return (
-            pattern is not None
-            and pattern.sizes(shapes) is not None
-            and pattern.rest(shapes) == self.rest
-        )
 
 
 class AutomaticCalls:
@@ -149,7 +56,7 @@ class AutomaticCalls:
     ) -> None:
         self._new_buckets = new_buckets
         self._infos = infos
-        self._learned: dict[Any, _Learned] = {}
+        self._learned: dict[Any, LearnedCalls] = {}
         # Fills a recording, if another process has recorded such a call.
         self._recall = recall
         self._lock = Lock()
@@ -170,7 +77,7 @@ class AutomaticCalls:
         if plain.inline or relatives is None or relatives.donated:
             return plain
         with self._lock:
-            learned = self._learned.setdefault(relatives, _Learned())
+            learned = self._learned.setdefault(relatives, LearnedCalls())
             if len(self._learned) > MOST_KINDS:
                 del self._learned[next(iter(self._learned))]
             shapes = [tuple(value.shape) for value in values]
@@ -182,7 +89,7 @@ class AutomaticCalls:
         # If each call has a new size, tracing all of them takes longer than the compiler.
         if publish is None or calls.grow:
             return job.recording(values)
-        resized = job.resized(shapes)
+        resized = learned.best(shapes, weights)
         if resized is not None:
             return resized
         # A recording is part of the model, and so may not keep it.
@@ -199,6 +106,7 @@ class AutomaticCalls:
             if learned is None or learned.refusal is not None or learned.calls is None:
                 return True
             learned.interpreted += seconds
+            learned.pace.note(elements(shapes), seconds)
             if learned.is_busy:
                 return False
             if learned.derived is None or not learned.waiting:
@@ -211,7 +119,7 @@ class AutomaticCalls:
         COMPILES.submit(partial(job.compile_waiting, job.stand_ins(shapes)))
         return False
 
-    def _calls(self, learned: _Learned, shapes: Shapes, *, waits: bool) -> PaddedCalls | None:
+    def _calls(self, learned: LearnedCalls, shapes: Shapes, *, waits: bool) -> PaddedCalls | None:
         shapes_before, recording_before = learned.before or ((), None)
         results = recording_before.output_shapes() if recording_before is not None else ()
         is_to_pad = learned.changing.note(shapes, shapes_before, results)
@@ -238,24 +146,16 @@ def _decide(
     return known is None or known.decide(relatives, shapes, seconds)
 
 
-def _elements(shapes: Shapes) -> int:
-    return sum(math.prod(shape) for shape in shapes)
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class _Job:
     """Plans, and compiles, a padded call like a new one."""
 
-    learned: _Learned
+    learned: LearnedCalls
     calls: PaddedCalls
     plain: Recording
     relatives: Relatives
     weights: Weights
     lock: Lock
-
-    def resized(self, shapes: Shapes) -> PaddedRecording | None:
-        """Return the recording in the bucket of a program that is compiled."""
-        return self.learned.resized(shapes, self.weights)
 
     def postponed(self, shapes: Shapes, values: Sequence[Any], publish: Publish) -> Recording:
         """Return the recording that runs such a call until a program is compiled."""
@@ -265,7 +165,7 @@ class _Job:
             begins = not (known or learned.is_busy or learned.refusal)
             has_program = begins and self.calls.has_program(values)
             if not has_program and len(learned.waiting) < MOST_WAITING:
-                learned.waiting.append(_Waiting(publish, shapes, weights, self.plain))
+                learned.waiting.append(WaitingCall(publish, shapes, weights, self.plain))
             learned.is_busy |= begins and not has_program
         if has_program:
             return self.recording(values)
@@ -323,10 +223,16 @@ class _Job:
         self._compile(most_useful)
         with self.lock:
             waiting, learned.waiting, learned.is_busy = learned.waiting, [], False
-        if learned.compiled is not before:
+        if learned.compiled is before:
+            return
+        for each in waiting:
             # A weight that tracing reads may have been replaced in between.
-            for each in waiting:
-                each.publish(learned.resized(each.shapes, each.weights))
+            best = learned.best(each.shapes, each.weights)
+            if best is not None or learned.resized(each.shapes, each.weights) is None:
+                each.publish(best)
+            else:
+                with self.lock:
+                    learned.waiting.append(each)
 
     def stand_ins(self, shapes: Shapes) -> list[Any]:
         """Return arrays without data for a call with these shapes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -29,6 +30,8 @@ class PaddedProgram:
     draws: bool
     # Inputs that the program takes in the shape of a result.
     widened: Mapping[int, WideInput]
+    # The least seconds that a call took.
+    fastest: float = math.inf
 
     @property
     def is_compiled(self) -> bool:

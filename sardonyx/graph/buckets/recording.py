@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -182,6 +183,12 @@ class PaddedRecording(Recording):
         """Whether calls run the program of a bucket, not one of their own."""
         return any(plan is not None for plan in self.plans.values())
 
+    @property
+    def fastest(self) -> float:
+        """The least seconds that a call with one of these programs took, of whatever sizes."""
+        programs = (plan.program.fastest for plan in self.plans.values() if plan is not None)
+        return min(programs, default=math.inf)
+
     def resized(self, shapes: Shapes) -> PaddedRecording | None:
         """Return the recording for arrays of other sizes, if formulas say how they run."""
         sized = self.family.plan(shapes)
@@ -239,9 +246,12 @@ class PaddedRecording(Recording):
         plan = None if is_watched else self.plan(inputs, weights)
         if plan is None:
             return Recording.run(self, inputs, weights, new_key)
-        if plan.program.draws:
+        program, start = plan.program, time.perf_counter()
+        if program.draws:
             inputs = [*inputs, new_key()]
-        return self.buckets.run(plan, inputs, weights)
+        outputs = self.buckets.run(plan, inputs, weights)
+        program.fastest = min(program.fastest, time.perf_counter() - start)
+        return outputs
 
     def plan(self, inputs: Sequence[Any], weights: Weights) -> PaddedCallPlan | None:
         """Return how a call with these arrays runs; None if the call is not padded."""

@@ -1,0 +1,162 @@
+"""What is learned of calls whose sizes change, while they run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from sardonyx.graph.buckets.automatic import ChangingSizes
+from sardonyx.graph.buckets.derived import Derivation
+from sardonyx.graph.buckets.families import Shapes, SizePattern
+from sardonyx.graph.buckets.formulas import SizeVector
+from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording
+from sardonyx.graph.programs.replay import Recording
+from sardonyx.graph.values.params import Weights
+from sardonyx.logs import Log
+from sardonyx.printable import first_line
+
+_LOG = Log("buckets")
+# Calls with so many times the elements of one that NumPy computes are tried without a bucket, too.
+GROWTH_ON_NUMPY = 2
+# Runs of so many last sizes say how long one of another size takes.
+MOST_TIMES = 16
+
+# Puts a padded recording in the place of the one that a signature had; None forgets the signature.
+Publish: TypeAlias = Callable[[PaddedRecording | None], None]
+
+
+@dataclass(eq=False, slots=True)
+class Pace:
+    """How long calls take step by step, by the number of elements of their inputs."""
+
+    seconds: dict[int, float] = field(default_factory=dict)
+
+    def note(self, count: int, seconds: float) -> None:
+        """Remember a run. Infinite seconds are those of a call that cannot run so."""
+        last = dict(self.seconds)
+        last[count] = min(last.pop(count, math.inf), seconds)
+        if len(last) > MOST_TIMES:
+            del last[next(iter(last))]
+        # Replaced as a whole, as other threads go through it.
+        self.seconds = last
+
+    def at(self, count: int) -> float:
+        """Return about how long a call with so many elements takes; at most, as a rule.
+
+        >>> pace = Pace({10: 1.0, 30: 2.0})
+        >>> pace.at(5), pace.at(10), pace.at(20), pace.at(60)
+        (1.0, 1.0, 2.0, 4.0)
+        """
+        seconds = self.seconds
+        larger = [number for number in seconds if number >= count]
+        if larger:
+            return seconds[min(larger)]
+        largest = max(seconds, default=0)
+        return seconds[largest] * count / largest if largest else math.inf
+
+
+class WaitingCall(NamedTuple):
+    """A call that can use the program of a bucket when it is compiled."""
+
+    publish: Publish
+    shapes: Shapes
+    weights: Weights
+    # What runs it until then.
+    plain: Recording
+
+
+@dataclass(eq=False, slots=True)
+class LearnedCalls:
+    """How the sizes of similar calls change, and how to pad these calls."""
+
+    changing: ChangingSizes = field(default_factory=ChangingSizes)
+    calls: PaddedCalls | None = None
+    pattern: SizePattern | None = None
+    rest: tuple[int, ...] = ()
+    # The last call that was not padded: its shapes, and its recording.
+    before: tuple[Shapes, Recording] | None = None
+    # The most elements of the inputs of a call that NumPy computes, without a program of XLA.
+    most_on_numpy: int = 0
+    # Until a program for such calls is compiled in the background: the calls that can use it then.
+    waiting: list[WaitingCall] = field(default_factory=list)
+    # Whether a job for them waits or runs in the background.
+    is_busy: bool = False
+    # What derives the recordings of other sizes, with the pattern of their shapes and the version
+    # of the weights; and the seconds that such calls ran step by step.
+    derived: tuple[Derivation, SizePattern, int] | None = None
+    interpreted: float = 0.0
+    pace: Pace = field(default_factory=Pace)
+    # How often nothing was found that derives them.
+    underived: int = 0
+    # The last recording that was compiled in the background, and the version of its weights.
+    compiled: tuple[int, PaddedRecording] | None = None
+    # Why these calls are not padded any more.
+    refusal: Exception | None = None
+    failures: int = 0
+
+    def refuse(self, reason: Exception) -> None:
+        """Pad such calls no more."""
+        self.refusal = reason
+        _LOG.info("Calls like these are not padded any more: %s.", partial(first_line, reason))
+
+    def resized(self, shapes: Shapes, weights: Weights) -> PaddedRecording | None:
+        """Return the recording for a call whose sizes a compiled program can serve."""
+        version, recording = self.compiled or (-1, None)
+        if recording is None or version != weights.static_version:
+            return None
+        return recording.resized(shapes)
+
+    def best(self, shapes: Shapes, weights: Weights) -> PaddedRecording | None:
+        """Return the recording in the bucket of a compiled program; None if it is better without.
+
+        A program for larger sizes may take longer than to run the call itself step by step.
+        """
+        resized = self.resized(shapes, weights)
+        if resized is None or resized.detour is None:
+            return resized
+        known = self.derivation_for(shapes, weights)
+        if known is None or not known[0].holds(known[1]):
+            return resized
+        return None if self.pace.at(elements(shapes)) < resized.fastest else resized
+
+    def derivation_for(
+        self, shapes: Shapes, weights: Weights
+    ) -> tuple[Derivation, SizeVector] | None:
+        """Return what may derive the recording of a call, and its sizes; None if they are new.
+
+        New ones are larger than all for which that was found out.
+        """
+        if self.derived is None:
+            return None
+        derivation, pattern, version = self.derived
+        if pattern is not self.pattern or version != weights.static_version:
+            self.derived = None
+            return None
+        sizes = pattern.sizes(shapes)
+        return (derivation, sizes) if sizes is not None and derivation.reaches(sizes) else None
+
+    def is_small(self, shapes: Shapes) -> bool:
+        """Whether NumPy probably computes such a call: then there is nothing to share."""
+        return elements(shapes) <= GROWTH_ON_NUMPY * self.most_on_numpy
+
+    def note_before(self) -> None:
+        """Learn from the last call whether NumPy computes such calls."""
+        if self.before is not None and self.before[1].can_be_on_numpy():
+            self.most_on_numpy = max(self.most_on_numpy, elements(self.before[0]))
+
+    def fits(self, shapes: Shapes) -> bool:
+        """Whether the sizes of a call depend on one another as those of earlier calls did."""
+        pattern = self.pattern
+        return (
+            pattern is not None
+            and pattern.sizes(shapes) is not None
+            and pattern.rest(shapes) == self.rest
+        )
+
+
+def elements(shapes: Shapes) -> int:
+    """Return the number of elements of all inputs."""
+    return sum(math.prod(shape) for shape in shapes)
