@@ -177,6 +177,21 @@ def test_what_only_looks_at_a_call_teaches_nothing() -> None:
         """two = Constant<value_ints = [2]>() n = Shape<start = 1, end = 2>(x) m = Mod(n, two)
         f = Cast<to = 1>(m) y = Mul(x, f)""",
         """n = Shape<start = 1, end = 2>(x) f = Cast<to = 1>(n) s = Sqrt(f) y = Div(x, s)""",
+        # Squares that meet a line at the sizes that are traced, once they are divided and rounded.
+        """n = Shape<start = 1, end = 2>(x) nn = Mul(n, n) c = Constant<value_ints = [49]>()
+        k = Constant<value_ints = [160]>() d = Sub(nn, c) q = Div(d, k) f = Cast<to = 1>(q)
+        y = Add(x, f)""",
+        """two = Constant<value_ints = [2]>() n = Shape<start = 1, end = 2>(x) nn = Pow(n, two)
+        c = Constant<value_ints = [49]>() k = Constant<value_ints = [160]>() d = Sub(nn, c)
+        q = Div(d, k) f = Cast<to = 1>(q) y = Add(x, f)""",
+        # A cubic that is zero at these sizes, and a square that is positive there.
+        """n = Shape<start = 1, end = 2>(x) a = Constant<value_ints = [65]>()
+        b = Constant<value_ints = [95]>() c = Constant<value_ints = [96]>() d = Sub(n, a)
+        e = Sub(n, b) h = Sub(n, c) p = Mul(d, e) q = Mul(p, h) f = Cast<to = 1>(q)
+        y = Add(x, f)""",
+        """n = Shape<start = 1, end = 2>(x) a = Constant<value_ints = [70]>()
+        b = Constant<value_ints = [90]>() z = Constant<value_ints = [0]>() d = Sub(n, a)
+        e = Sub(n, b) p = Mul(d, e) g = Greater(p, z) f = Cast<to = 1>(g) y = Add(x, f)""",
     ],
 )
 def test_every_size_of_a_bucket_is_right(body: str) -> None:

@@ -107,7 +107,7 @@ class Derivation:
         sampled = [sample.sizes for sample in samples]
         if not determine_formulas(sampled) or any(sample.is_special for sample in samples):
             return None
-        if not are_regular([sample.trace.folded for sample in samples]):
+        if not are_regular(sampled, [sample.trace.folded for sample in samples]):
             return None
         if any(sample.form != samples[0].form for sample in samples):
             return None

@@ -47,6 +47,11 @@ class Formula:
     factors: Array | None
     convert: Callable[[Array, np.dtype[Any]], Array]
 
+    @property
+    def is_inverse(self) -> bool:
+        """Whether the elements are inverses of what is linear."""
+        return self.convert is _inverse
+
     def at(self, of_sizes: Sequence[int]) -> Array:
         """Return the array, for the terms of the sizes."""
         if self.factors is None:

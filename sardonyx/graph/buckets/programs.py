@@ -284,13 +284,15 @@ class Buckets:
         traced = [each.sizes for each in self.traced.values() if self._is_traced(call, each.sizes)]
         reaches = (EVERYWHERE, self.sizes.reach) if self.sizes.reach > 1 else ()
         for reach in reaches:
-            if bucket.sampled is None:
-                sizes = replace(self.sizes, reach=reach)
-                with suppress(CannotPad):
-                    self._sample(bucket, call, sizes.probes(call.bucket, traced))
-        if bucket.sampled is None:
-            sizes = replace(self.sizes, reach=1)
-            self._sample(bucket, call, sizes.probes(call.bucket, traced))
+            sizes = replace(self.sizes, reach=reach)
+            with suppress(CannotPad):
+                self._sample(bucket, call, sizes.probes(call.bucket, traced))
+            plans = bucket.sampled
+            if plans and PlanFormulas.fitted(list(plans), list(plans.values())) is not None:
+                return
+            bucket.sampled = None
+        sizes = replace(self.sizes, reach=1)
+        self._sample(bucket, call, sizes.probes(call.bucket, traced))
 
     def _sample(self, bucket: Bucket, call: CallArrays, probes: Probes) -> None:
         """Plan the calls of these sizes, if formulas for them hold for the sizes between them."""
@@ -305,7 +307,8 @@ class Buckets:
                 comparisons[tuple(sizes.values())] = self._compared(bucket, call, true, sizes)
                 traced.append((sizes, true))
         is_complete = probes.are_enough and len(traced) > len(probes.sizes)
-        if not is_complete or not are_regular([true.folded for _, true in traced]):
+        sampled = [tuple(sizes.values()) for sizes, _ in traced]
+        if not is_complete or not are_regular(sampled, [true.folded for _, true in traced]):
             return
         for sizes, true in traced:
             at = tuple(sizes.values())
