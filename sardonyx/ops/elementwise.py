@@ -12,7 +12,7 @@ from sardonyx.backends.conditions import NonZero
 from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
 from sardonyx.ops.definition import DType, Ints, op
-from sardonyx.ops.dtypes import FLOAT32, FLOAT64, INT64
+from sardonyx.ops.dtypes import FLOAT32, FLOAT64, INT64, UINT64
 from sardonyx.ops.legacy_attributes import broadcasts_by_axis, consumes_inputs
 from sardonyx.ops.options import require_one_of
 from sardonyx.ops.precision import at_least_float32
@@ -179,8 +179,12 @@ def _integer_power(xp: Backend, X: Array, Y: Array) -> Array:
     """Raise integers exactly, modulo their range; a negative power is 0 unless X is 1 or -1."""
     to, of_power = xp.numpy_dtype(X.dtype), xp.numpy_dtype(Y.dtype)
     fits = of_power == to or of_power.itemsize < to.itemsize
-    # Only the parity of a negative exponent matters; its absolute value may overflow.
-    exponent = xp.where(Y < 0, Y & 1, Y)
+    if of_power == UINT64 and to != UINT64:
+        # Such powers of odd numbers repeat after 2^62, and those of even ones are all 0.
+        exponent = xp.where(xp.not_equal(Y >> 62, 0), (Y & 2**62 - 1) | 2**62, Y)
+    else:
+        # Only the parity of a negative exponent matters; its absolute value may overflow.
+        exponent = xp.where(Y < 0, Y & 1, Y)
     base, exponent = (x if fits else _as(xp, x, INT64) for x in (X, exponent))
     power = xp.pow(base, xp.astype(exponent, base.dtype))
     vanishes = (Y < 0) & xp.not_equal(xp.abs(X), 1)

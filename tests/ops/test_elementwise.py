@@ -186,6 +186,18 @@ def test_negative_powers_of_integers_to_the_least_exponent(
     assert_same(run(xp, ops.Pow, x, y), np.array([[0] * 3, [1] * 3, [0] * 3], base))
 
 
+@pytest.mark.parametrize("exponent", INTS)
+@pytest.mark.parametrize("base", INTS)
+def test_powers_of_integers_have_the_lower_bits(xp: Backend, base: Any, exponent: Any) -> None:
+    limits, largest = np.iinfo(base), np.iinfo(exponent).max
+    x = [0, 1, 2, 3, 7, 10, limits.max, *([-1, -2, -5, limits.min] if limits.min else [])]
+    y = [63, 64, 65, 127, 128, 255, 1000, 2**20 + 3, largest // 2 + 1, largest - 1, largest]
+    y = [n for n in y if n <= largest]
+    expected = [[pow(a, n, 2**limits.bits) for n in y] for a in x]
+    result = run(xp, ops.Pow, np.array(x, base)[:, None], np.array(y, exponent))
+    assert_same(result, np.array(expected, np.uint64).astype(base))
+
+
 def test_pow_in_low_precision_keeps_exponents_whole(xp: Backend) -> None:
     for dtype in floats_for(xp)[:-2]:
         x = np.array([-1, -1, 1.5], dtype)

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.experimental.layout import Format, Layout
 
-from sardonyx.backends.jax import casts, indexing, transforms
+from sardonyx.backends.jax import casts, indexing, powers, transforms
 from sardonyx.backends.jax.accelerators import attention, cudnn_attention, cudnn_choice, softmax
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.padded_calls import with_padding
@@ -227,6 +227,11 @@ class JaxOperations(JaxTraits):
             parts = lax.bitcast_convert_type(x, np.float32)
             return lax.complex(parts[..., 0], parts[..., 1])
         return x.view(dtype)
+
+    def pow(self, a: Any, b: Any) -> Any:
+        if all(jnp.issubdtype(jnp.result_type(x), jnp.integer) for x in (a, b)):
+            return powers.integer_power(a, b)
+        return jnp.pow(a, b)
 
     def fmod(self, a: Any, b: Any) -> Any:
         return elsewhere.divided("fmod", a, b, is_simplest=self.has_one_form)
