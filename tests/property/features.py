@@ -81,6 +81,16 @@ def target_of(case: Case) -> np.dtype[Any]:
     return dtype_of(case.attributes["to"])
 
 
+def is_beyond_its_target(case: Case) -> bool:
+    """Whether a float is converted to an integer type that lacks it."""
+    to = target_of(case)
+    if not isdtype(to, "integral"):
+        return False
+    limits = ml_dtypes.iinfo(to)
+    least, most = float(limits.min) - 1, float(limits.max) + 1
+    return has(case, lambda x: ~((x > least) & (x < most)))
+
+
 def bits_of(dtype: np.dtype[Any]) -> int:
     return int(ml_dtypes.iinfo(dtype).bits) if isdtype(dtype, "integral") else 8 * dtype.itemsize
 

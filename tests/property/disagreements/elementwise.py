@@ -17,6 +17,7 @@ from tests.property.features import (
     has,
     inexact_power,
     ints,
+    is_beyond_its_target,
     lacks_a_bound,
     largest,
     target_of,
@@ -201,5 +202,15 @@ ENTRIES = (
         OPEN,
         lambda case: bits_of(target_of(case)) < 8 and has(case, lambda x: x != np.rint(x)),
         Case("Cast", 21, (floats(3.75),), {"to": number_of(np.dtype(ml_dtypes.uint4))}),
+    ),
+    Disagreement(
+        ("Cast", "CastLike"),
+        "A float outside the range of an integer type: sardonyx on JAX returns the nearest integer "
+        "of the type, and 0 for NaN; onnxruntime, and sardonyx on NumPy, leave the result to the "
+        "processor.",
+        "The standard calls the conversion of such a float undefined.",
+        OPEN,
+        is_beyond_its_target,
+        Case("Cast", 13, (floats(3e9, -3e9, np.nan),), {"to": 6}, on_jax=True),
     ),
 )
