@@ -113,6 +113,11 @@ def _along_axis(
     """Return the padding, the number of windows and the overhang along one axis."""
     if auto_pad.startswith("SAME"):
         size = -(-length // stride)
+        if size < 1:
+            raise ValueError(
+                f"a window over {extent} elements does not fit an axis of {length}, which "
+                f"auto_pad {auto_pad} leaves as it is"
+            )
         pads = split_padding(max((size - 1) * stride + extent - length, 0), auto_pad)
         return pads, size, 0
     if auto_pad == "VALID":

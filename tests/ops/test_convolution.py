@@ -184,6 +184,11 @@ def test_other_platforms_than_the_cpu_get_plain_convolutions() -> None:
         ((1, 2, 5, 5), (3, 2, 3, 3), {"kernel_shape": (3, 2)}, "kernel_shape"),
         ((1, 2, 5, 5), (3, 2, 0, 3), {}, "kernel_shape"),
         ((1, 2, 5, 5), (3, 2, 6, 3), {}, "does not fit"),
+        *[
+            ((1, 2, 0, 5), (3, 2, side, 3), {"auto_pad": auto_pad}, "does not fit an axis of 0")
+            for auto_pad in ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+            for side in (1, 3)
+        ],
         ((1, 2, 5, 5), (3, 2, 3), {}, "axes"),
         ((1, 2, 5, 5), (3, 2, 3, 3), {"auto_pad": "SAME"}, "auto_pad"),
     ],

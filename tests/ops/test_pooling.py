@@ -111,6 +111,18 @@ def test_automatic_padding_is_that_of_onnxruntime(
     assert_same(run(xp, op, x, **static(attributes), **count), expected, ulps=8)
 
 
+@pytest.mark.parametrize("op", [MaxPool, AveragePool, LpPool], ids=lambda op: op.name)
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"])
+@pytest.mark.parametrize("dilations", [(1, 1), (2, 1)], ids=str)
+def test_an_axis_without_elements_has_no_windows(
+    xp: Backend, op: Op, auto_pad: str, dilations: tuple[int, int]
+) -> None:
+    attributes = {"auto_pad": auto_pad, "kernel_shape": (3, 3), "dilations": dilations}
+    count = {"outputs": 1} if op is MaxPool else {}
+    with pytest.raises(ValueError, match="does not fit an axis of 0"):
+        run(xp, op, drawn(1, 2, 0, 7), **attributes, **count)
+
+
 @pytest.mark.parametrize(
     ("attributes", "expected"),
     [
