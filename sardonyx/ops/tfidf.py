@@ -15,6 +15,9 @@ from sardonyx.ops.dtypes import FLOAT32, INT32, INT64
 from sardonyx.ops.ml.tables import once
 from sardonyx.ops.options import require_one_of
 
+# Number of columns for each n-gram up to which all columns are computed, most of them 0.
+MOST_COLUMNS = 4
+
 # Integers, or strings.
 Tokens: TypeAlias = tuple[Any, ...]
 
@@ -41,18 +44,30 @@ def TfIdfVectorizer(
     has_words = xp.numpy_dtype(X.dtype) == np.dtype(object)
     pool = _pool_of(pool_int64s or (), pool_strings or (), has_words=has_words)
     lengths = min_gram_length, max_gram_length
-    trie, columns, factors, width = _prepared(pool, ngram_counts, ngram_indexes, weights, *lengths)
+    trie, columns = _prepared(pool, ngram_counts, ngram_indexes, weights, *lengths)
     rows = X if X.ndim == 2 else xp.expand_dims(X, axis=0)
-    Y = xp.zeros((rows.shape[0], width), dtype=xp.dtype(FLOAT32))
     if trie.keys.size and X.size:
         counts = _counts(xp, _numbered(xp, rows, trie), trie, max_skip_count)
+        counts = xp.take(counts, xp.asarray(columns.nodes), axis=1)
         if mode == "IDF":
             counts = xp.minimum(counts, xp.ones_like(counts))
-        counts = xp.astype(counts, Y.dtype)
+        counts = xp.astype(counts, xp.dtype(FLOAT32))
         if mode != "TF":
-            counts = counts * xp.asarray(factors)
-        Y = xp.scatter(Y, _cells(xp, Y, columns), counts, "add")
+            counts = counts * xp.asarray(columns.factors)
+        Y = counts if columns.places is None else _added(xp, counts, columns.places, columns.width)
+    else:
+        Y = _no_counts(xp, rows, columns.width)
     return Y if X.ndim == 2 else Y[0, :]
+
+
+def _added(xp: Backend, counts: Array, places: Host, width: int) -> Array:
+    """Return the sums of the counts that share a column."""
+    Y = _no_counts(xp, counts, width)
+    return xp.scatter(Y, _cells(xp, Y, places), counts, "add")
+
+
+def _no_counts(xp: Backend, rows: Array, width: int) -> Array:
+    return xp.zeros((rows.shape[0], width), dtype=xp.dtype(FLOAT32))
 
 
 # -- parsing the attributes -----------------------------------------------------------------------
@@ -83,12 +98,12 @@ def _prepared(
     weights: Floats | None,
     shortest: int,
     longest: int,
-) -> tuple[Trie, Host, Host, int]:
-    """Return the tree, its n-grams' columns and factors, and the number of all columns."""
+) -> tuple[Trie, Columns]:
+    """Return the tree of the n-grams, and the columns of the result."""
     grams = _grams(pool, starts)
     columns, factors = _per_gram(len(grams), indexes, weights or (1.0,) * len(grams))
     trie = _trie(grams, shortest, longest)
-    return trie, columns[trie.grams], factors[trie.grams], max(indexes) + 1
+    return trie, _columns_of(trie, columns, factors, max(indexes) + 1)
 
 
 def _grams(pool: Tokens, starts: Ints) -> tuple[Tokens, ...]:
@@ -113,6 +128,29 @@ def _per_gram(count: int, indexes: Ints, weights: Floats) -> tuple[Host, Host]:
             f"there are {len(indexes)} and {len(weights)}"
         )
     return np.asarray(indexes, INT64), np.asarray(weights, FLOAT32)
+
+
+class Columns(NamedTuple):
+    """What the columns of the result are made of."""
+
+    # The nodes whose counts are taken, and what these are multiplied by.
+    nodes: Host
+    factors: Host
+    # The column to which each of them is added; None if these are the columns themselves.
+    places: Host | None
+    width: int
+
+
+def _columns_of(trie: Trie, columns: Host, factors: Host, width: int) -> Columns:
+    own, factors = columns[trie.grams], factors[trie.grams]
+    is_sparse = width > MOST_COLUMNS * len(own)
+    # The sum with the 0 of a column matters where it is that of -0, too.
+    if is_sparse or len(set(own.tolist())) < len(own) or np.signbit(factors).any():
+        return Columns(trie.ends, factors, own, width)
+    # Nothing ends at the root, which stands for the columns without an n-gram.
+    nodes, by_column = np.zeros(width, INT64), np.ones(width, FLOAT32)
+    nodes[own], by_column[own] = trie.ends, factors
+    return Columns(nodes, by_column, None, width)
 
 
 class Trie(NamedTuple):
@@ -177,7 +215,8 @@ def _counts(xp: Backend, rows: Array, trie: Trie, skips: int) -> Array:
     batch, length = rows.shape
     base, beyond = len(trie.numbers) + 1, trie.keys.size + 1
     ones = xp.ones(rows.shape, dtype=xp.dtype(INT32))
-    alone = _places(xp, trie.keys, rows) + 1
+    # If all n-grams are single tokens, these are the nodes after the root.
+    alone = (rows if max(trie.sizes) == 1 else _places(xp, trie.keys, rows)) + 1
 
     def counted(counts: Array, nodes: Array, size: int) -> Array:
         if size not in trie.sizes:
@@ -202,7 +241,7 @@ def _counts(xp: Backend, rows: Array, trie: Trie, skips: int) -> Array:
         padded = xp.pad(rows, [(0, 0), (0, 1)], len(trie.numbers))
         distances = xp.arange(1, farthest + 1, dtype=rows.dtype)
         (counts,), _ = xp.scan(walk, (counts,), (distances,), farthest)
-    return xp.take(counts, xp.asarray(trie.ends), axis=1)
+    return counts
 
 
 def _cells(xp: Backend, table: Array, columns: Array | Host) -> tuple[Array, Array]:

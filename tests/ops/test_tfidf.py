@@ -195,3 +195,21 @@ def test_more_than_two_axes_or_too_many_columns_are_refused() -> None:
     far = {"ngram_indexes": (0, 1, 2, 3, 4, 5, 2**50)}
     with pytest.raises(LimitExceeded):
         run(HOST, ops.TfIdfVectorizer, ROW, **ATTRIBUTES | far)
+
+
+@pytest.mark.parametrize("indexes", [(0, 1, 2), (5, 0, 2), (1, 0, 1), (400, 0, 7)])
+@pytest.mark.parametrize("weights", [(0.5, 2.0, 3.0), (0.5, -2.0, 3.0)])
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.sampled(6)
+def test_single_tokens_in_any_columns(
+    xp: Backend, indexes: tuple[int, ...], weights: tuple[float, ...], mode: str
+) -> None:
+    """Columns in another order, shared ones, ones of no token, and very many of these."""
+    attributes = ATTRIBUTES | {
+        "mode": mode, "max_gram_length": 1, "ngram_counts": (0,), "pool_int64s": (7, 3, 9),
+        "ngram_indexes": indexes, "weights": weights,
+    }  # fmt: skip
+    x = np.array([ROW, ROW[::-1] - 4, 0 * ROW + 1])
+    result = run(xp, ops.TfIdfVectorizer, x, **attributes)
+    np.testing.assert_array_equal(result, counted(x, attributes))
+    assert not np.signbit(result[result == 0]).any()
