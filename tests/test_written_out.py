@@ -136,6 +136,24 @@ def test_bad_data_gives_what_the_compiled_program_gives() -> None:
     assert loaded.stats().written_out == 1
 
 
+def test_a_step_on_the_host_takes_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WrittenSegment, "_compiled", property(_fail))
+    nodes = [
+        node("Reshape", ["x", "sizes"], ["boxes"]),
+        node("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["y"]),
+    ]
+    constants = {
+        "sizes": np.array([1, 3, 4]), "most": np.array([2]), "overlap": np.float32([0.5]),
+        "least": np.float32([0.3]), "scores": np.float32([[[0.4, 0.9, 0.8]]]),
+    }  # fmt: skip
+    weights = [weight(name, array) for name, array in constants.items()]
+    outputs = [value("y", ["n", 3], onnx.TensorProto.INT64)]
+    boxes = np.float32([0, 0, 2, 2, 5, 5, 6, 6, 5, 5, 6, 6.5])
+    loaded = ready(model(nodes, [value("x", [12])], outputs, weights), boxes)
+    for _ in range(3):
+        assert loaded(boxes).tolist() == [[0, 0, 1], [0, 0, 0]]
+
+
 def test_weights_that_are_replaced() -> None:
     proto = model(
         [node("MatMul", ["x", "w"], ["s"]), node("Relu", ["s"], ["y"])],

@@ -129,10 +129,10 @@ class Step:
     def results_of(self, xp: Backend, frame: Frame) -> Sequence[Any]:
         """Return the results for the arrays in the frame."""
         stop_if_asked()
-        xp.begin_step()
         if xp.reports:
             xp = xp.at(self.place)
         arrays = [frame[o] if isinstance(o, int) else xp.asarray(o.value) for o in self.operands]
+        xp.begin_step()
         try:
             return self.call(xp, arrays)
         except Exception as error:
