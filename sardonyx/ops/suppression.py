@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,8 @@ MOST_SHARED = 128
 # Number of pairs of boxes that are compared at once. NumPy gives the memory of larger arrays back
 # after each operation, and then each takes five times as long.
 MOST_PAIRS = 2**13
-# Number of classes that the backend can sort by a small integer.
-MOST_SORTED = 2**16
+# Bits of a class and of a box together, which a 64-bit integer holds beside a score and a sign.
+BITS_OF_KEY = 31
 
 
 @op
@@ -56,8 +55,8 @@ def NonMaxSuppression(
     if limit <= 0 or scores.size == 0:
         return xp.put(np.zeros((0, 3), np.int64))
     classes = scores.shape[1]
-    ordered, starts = _by_score(xp, scores, least)
-    searches = [_Search(*ends) for ends in pairwise(starts)]
+    ordered, starts, ends = _by_score(xp, scores, least)
+    searches = [_Search(*span) for span in zip(starts, ends, strict=True)]
     with np.errstate(all="ignore"):  # Boxes can be infinite, or have no area.
         edges = _edges(xp.fetch(boxes), center_point_box)
         for batch in range(batches):
@@ -97,26 +96,44 @@ def _edges(boxes: Host, center_point_box: int) -> Host:
 # -- order ----------------------------------------------------------------------------------------
 
 
-def _by_score(xp: Backend, scores: Array, least: float | None) -> tuple[Host, list[int]]:
-    """Return the boxes of each class above the threshold `least`, best first, and where it starts.
+def _by_score(xp: Backend, scores: Array, least: float | None) -> tuple[Host, list[int], list[int]]:
+    """Return the boxes of all classes, best first, and where those of each class start and end.
 
-    Equal boxes keep their order.
+    A class has only the boxes above the threshold `least`. Equal boxes keep their order.
     """
     batches, classes, count = scores.shape
     rows = batches * classes
-    starts = np.arange(rows + 1) * count
+    by_row = xp.reshape(scores, (rows, count))
+    if least is not None and _fits_in_a_key(xp.numpy_dtype(scores.dtype), rows, count):
+        return _by_key(xp, by_row, least)
+    # NaN is last.
+    ordered = xp.fetch(xp.reshape(xp.argsort(-by_row, axis=-1, stable=True), (-1,)))
+    starts = range(0, rows * count, count)
     if least is None:
-        ordered = xp.argsort(-scores, axis=-1, stable=True)
-        return xp.fetch(xp.reshape(ordered, (-1,))), starts.tolist()
+        return ordered, [*starts], [start + count for start in starts]
+    sizes = xp.fetch(by_row > least).sum(axis=-1).tolist()
+    return ordered, [*starts], [start + size for start, size in zip(starts, sizes, strict=True)]
+
+
+def _fits_in_a_key(dtype: np.dtype[Any], rows: int, count: int) -> bool:
+    return dtype == np.float32 and (rows - 1).bit_length() + (count - 1).bit_length() <= BITS_OF_KEY
+
+
+def _by_key(xp: Backend, scores: Array, least: float) -> tuple[Host, list[int], list[int]]:
+    """Sort integers that each hold a class, a score and a box: one sort, of distinct numbers."""
+    rows, count = scores.shape
     flat = xp.reshape(scores, (-1,))
     (confident,) = xp.nonzero(flat > least)
-    order = xp.argsort(-xp.take(flat, confident, axis=0), stable=True)
-    ordered = xp.take(confident, order, axis=0)
-    if rows > 1:
-        row = ordered // count
-        row = xp.astype(row, xp.dtype(np.dtype(np.uint16))) if rows <= MOST_SORTED else row
-        ordered = xp.take(ordered, xp.argsort(row, stable=True), axis=0)
-    return xp.fetch(ordered) % count, xp.fetch(confident).searchsorted(starts).tolist()
+    row, box = confident // count, confident % count
+    bits = xp.bitcast(xp.take(flat, confident, axis=0), xp.dtype(np.dtype(np.int32)))
+    if least < 0:
+        # As integers, negative floats lie in the opposite order.
+        bits = xp.where(bits < 0, np.iinfo(np.int32).min - bits, bits)
+    places = (count - 1).bit_length()
+    keys = (((row << 32) - bits) << places) + box
+    ordered = xp.fetch(xp.sort(keys, stable=False)) & ((1 << places) - 1)
+    starts = xp.fetch(confident).searchsorted(np.arange(rows + 1) * count).tolist()
+    return ordered, starts[:-1], starts[1:]
 
 
 # -- selection ------------------------------------------------------------------------------------
@@ -168,7 +185,8 @@ def _select_by_all_pairs(
 
 def _of_similar_size(searches: Sequence[_Search], block: int) -> Iterator[Sequence[_Search]]:
     """Divide classes into groups that waste little if all are as large as the largest."""
-    if len(searches) == 1:
+    largest = min(max([search.end - search.start for search in searches]), block)
+    if len(searches) * largest**2 <= MOST_PAIRS:
         yield searches
         return
     by_size: dict[int, list[_Search]] = {}
@@ -192,17 +210,16 @@ def _select_in_block(
     """Select among the next boxes of each class, and move the starts behind them."""
     sizes = [min(search.end - search.start, block) for search in searches]
     width = max(sizes)
-    # Classes with fewer boxes are filled up with their last one.
-    first, last = np.array([(s.start, s.end - 1) for s in searches]).T[:, :, None]
-    places = np.minimum(first + np.arange(width), last)
-    boxes = edges.take(ordered.take(places), axis=1)
+    # After the boxes of a smaller class come others, which are not free to be selected.
+    starts = np.array([search.start for search in searches])
+    places = starts[:, None] + np.arange(width)
+    boxes = edges.take(ordered.take(places, mode="clip"), axis=1)
     overlapping = _sets(_overlaps(boxes, boxes, threshold))
     taken = _taken(edges, ordered, searches, boxes, threshold)
     for i, (search, size) in enumerate(zip(searches, sizes, strict=True)):
-        free = ((1 << size) - 1) & ~taken[i]
-        rows = overlapping[i * width : (i + 1) * width]
-        wanted = limit - len(search.selected)
-        search.selected += [search.start + place for place in _selected(free, rows, wanted)]
+        _select_free(
+            search, ((1 << size) - 1) & ~taken[i], overlapping[i * width : i * width + size], limit
+        )
         search.start += size
 
 
@@ -224,24 +241,25 @@ def _taken(
     return taken
 
 
-def _selected(free: int, overlapping: Sequence[int], limit: int) -> list[int]:
-    """Return the first `limit` free boxes that overlap no earlier result; sets are integers."""
-    selected: list[int] = []
-    while free and len(selected) < limit:
+def _select_free(search: _Search, free: int, overlapping: Sequence[int], limit: int) -> None:
+    """Select the free boxes that overlap none selected before; sets of them are integers."""
+    selected, before = search.selected, search.start - 1
+    for _ in range(limit - len(selected)):
+        if not free:
+            break
         lowest = free & -free
-        place = lowest.bit_length() - 1
-        selected.append(place)
-        free &= ~(overlapping[place] | lowest)
-    return selected
+        place = lowest.bit_length()
+        selected.append(before + place)
+        free &= ~(overlapping[place - 1] | lowest)
 
 
 def _overlaps(a: Host, b: Host, threshold: float) -> Host:
     """Return whether the intersection over union of each `a` and `b` exceeds the threshold."""
     a, b = a[..., :, None], b[..., None, :]
-    low = np.maximum(a[:2], b[:2])
-    sides = np.minimum(a[2:4], b[2:4])
-    sides -= low
-    sides = np.maximum(sides, 0)
+    high = np.minimum(a[2:4], b[2:4])
+    # Where boxes lie apart, their sides are 0.
+    low = np.minimum(np.maximum(a[:2], b[:2]), high)
+    sides = high - low
     shared = sides[0] * sides[1]
     total = a[4] + b[4]
     total -= shared
@@ -251,11 +269,11 @@ def _overlaps(a: Host, b: Host, threshold: float) -> Host:
 
 def _sets(members: Host) -> list[int]:
     """Return each row of Booleans, whatever axes precede it, as a set of their places."""
-    packed = np.packbits(members, axis=-1, bitorder="little")
-    width = packed.shape[-1]
-    padded = np.zeros((packed.size // width, -(-width // 8) * 8), np.uint8)
-    padded[:, :width] = packed.reshape(-1, width)
-    first, *others = padded.view("<u8").T.tolist()
+    width = members.shape[-1]
+    wide = np.zeros((members.size // width, -(-width // 64) * 64), np.bool_)
+    wide[:, :width] = members.reshape(-1, width)
+    packed = np.packbits(wide, bitorder="little").view("<u8")
+    first, *others = packed.reshape(len(wide), -1).T.tolist()
     for i, words in enumerate(others, 1):
         first = [low | high << 64 * i for low, high in zip(first, words, strict=True)]
     sets: list[int] = first
@@ -269,6 +287,8 @@ def _triples(ordered: Host, searches: Sequence[_Search], classes: int) -> Host:
     triples = np.zeros((len(places), 3), np.int64)
     if len(searches) > 1:
         row = np.arange(len(searches)).repeat(counts)
-        triples[:, 0], triples[:, 1] = np.divmod(row, classes)
+        triples[:, 1] = row
+        if len(searches) > classes:
+            triples[:, 0], triples[:, 1] = np.divmod(row, classes)
     triples[:, 2] = ordered.take(np.array(places, np.int64))
     return triples

@@ -158,13 +158,29 @@ def test_many_classes_share_their_comparisons(xp: Backend) -> None:
         assert result.tolist() == by_one_box_at_a_time(boxes, scores, count, 0.3, -1)
 
 
-def test_more_classes_than_a_small_integer_counts(xp: Backend) -> None:
-    classes = ops.MOST_SORTED + 1
+def test_many_classes_of_which_few_have_boxes(xp: Backend) -> None:
+    classes = 2**16 + 1
     boxes = np.array([[[0, 0, 1, 1], [2, 2, 3, 3]]], np.float32)
     scores = np.tile(np.float32([0.6, 0.7]), (1, classes, 1))
     scores[:, 1:-1] = 0
     result = run(xp, boxes, scores, np.array(2), None, np.float32(0.5))
     assert result.tolist() == [[0, 0, 1], [0, 0, 0], [0, classes - 1, 1], [0, classes - 1, 0]]
+
+
+@pytest.mark.parametrize("bits", [ops.BITS_OF_KEY, 0], ids=["by key", "by score"])
+@pytest.mark.parametrize("least", [-np.inf, -1e-40, -0.0, 0.0, 1e-40, np.inf, NAN])
+def test_scores_of_all_kinds_of_numbers(
+    xp: Backend, least: float, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zeros of both signs are equal; the smallest and largest numbers are in their order."""
+    monkeypatch.setattr(ops, "BITS_OF_KEY", bits)
+    values = [0.0, -0.0, NAN, np.inf, -np.inf, 1e-38, -1e-38, 3e38, -3e38, -0.0, 0.0, 1, -1]
+    scores = np.array([values, values[::-1], [-1.0] * len(values)], np.float32)[None]
+    start = 2 * np.arange(len(values), dtype=np.float32)
+    boxes = np.stack([start, start, start + 1, start + 1], axis=-1)[None]
+    result = run(xp, boxes, scores, np.array(20), np.float32(0.5), np.float32(least))
+    expected = by_one_box_at_a_time(boxes, scores, 20, 0.5, float(np.float32(least)))
+    assert result.tolist() == expected
 
 
 def test_boxes_without_area_or_end_select_the_same_alone_and_among_others(xp: Backend) -> None:
