@@ -42,6 +42,14 @@ decoder (float[batch, 1, 8] x, float[batch, past, 8] keys, float[batch, past, 8]
 }"""
 
 
+def slicing(body: str) -> onnx.ModelProto:
+    """A model with weights that tracing reads: a start of 1, an end of 5 and an axis of 1."""
+    proto: onnx.ModelProto = model(body)
+    for name, value in (("start", 1), ("end", 5), ("axis", 1)):
+        proto.graph.initializer.add(name=name, data_type=7, dims=[1]).int64_data.append(value)
+    return proto
+
+
 @pytest.mark.sampled(15)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_results_are_those_of_programs_of_their_own(name: str) -> None:
@@ -247,12 +255,7 @@ def test_draws_are_those_of_the_size_itself() -> None:
 
 
 def test_a_weight_that_tracing_read_may_be_replaced() -> None:
-    body = "y = Slice (x, start, end, axis)"
-    proto = model(body)
-    for name, value in (("start", 1), ("end", 5), ("axis", 1)):
-        tensor = proto.graph.initializer.add(name=name, data_type=7, dims=[1])
-        tensor.int64_data.append(value)
-    loaded = sardonyx.load(proto, backend=PoisonedJax())
+    loaded = sardonyx.load(slicing("y = Slice (x, start, end, axis)"), backend=PoisonedJax())
     for size in (33, 34, 36, 40):
         assert loaded(normal(2, size, 6)).shape == (2, 4, 6)
     loaded.params["end"] = np.array([9])

@@ -24,6 +24,7 @@ from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.values.kinds import digest
 from tests.test_buckets import GRAPHS, model, normal
+from tests.test_changing_sizes import slicing
 
 MODELS = Path(__file__).parent / "models"
 # Graphs that draw weights at random, so that their calls need keys; one whose sizes are rounded;
@@ -165,10 +166,7 @@ def test_sizes_beyond_those_of_the_traces_are_traced() -> None:
 
 def test_replaced_weights_are_used() -> None:
     """One that the steps read, and one that tracing reads."""
-    proto = model("s = Slice (x, start, end, axis) y = Mul (s, w)")
-    for name, value in (("start", 1), ("end", 5), ("axis", 1)):
-        tensor = proto.graph.initializer.add(name=name, data_type=7, dims=[1])
-        tensor.int64_data.append(value)
+    proto = slicing("s = Slice (x, start, end, axis) y = Mul (s, w)")
     weight = onnx.numpy_helper.from_array(np.float32([2, 2, 2, 2, 2, 2]), "w")
     proto.graph.initializer.append(weight)
     changing = loaded_in_background(proto)

@@ -18,6 +18,7 @@ from sardonyx.graph.buckets.families import Family
 from sardonyx.graph.buckets.recording import PaddedRecording
 from tests.support.poisoned_padding import PoisonedJax
 from tests.test_buckets import GRAPHS, model, normal
+from tests.test_changing_sizes import slicing
 
 PATIENCE = 120.0
 
@@ -121,9 +122,7 @@ def test_empty_arrays_and_single_rows_are_not_padded() -> None:
 def test_a_weight_that_is_replaced_during_a_compile_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    proto = model("y = Slice (x, start, end, axis)")
-    for name, value in (("start", 1), ("end", 5), ("axis", 1)):
-        proto.graph.initializer.add(name=name, data_type=7, dims=[1]).int64_data.append(value)
+    proto = slicing("y = Slice (x, start, end, axis)")
     changing = sardonyx.load(proto, backend=PoisonedJax(), compile="background")
     original, compiled = PaddedRecording.compile, threading.Event()
 
