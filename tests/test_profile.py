@@ -152,6 +152,30 @@ def test_names_and_operations(way: dict[str, Any]) -> None:
         assert "/f/1" in {group.name for group in profile.by("scope")}
 
 
+def test_products_of_subgraphs_count_as_often_as_they_run() -> None:
+    graph = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[20,4,4] x, bool which) => (float[4,4] y, float[4,4] z, float[4,4] u) {
+            zero = Constant<value_int = 0>() first = Gather(x, zero)
+            yes = Constant<value = bool {1}>() n = Constant<value_int = 30>()
+            y = Loop(n, yes, first) <body = b
+                (int64 i, bool c, float[4,4] s) => (bool co, float[4,4] so) {
+                    co = Identity(c) so = MatMul(s, first) }>
+            z = Scan(first, x) <num_scan_inputs = 1, body = d
+                (float[4,4] s, float[4,4] xi) => (float[4,4] so) { so = MatMul(s, xi) }>
+            u = If(which) <then_branch = t () => (float[4,4] p) { p = MatMul(first, first) },
+                           else_branch = e () => (float[4,4] q) {
+                               r = MatMul(first, first) q = MatMul(r, r) }> }"""
+    )
+    x = np.zeros((20, 4, 4), np.float32)
+    profile = sardonyx.load(graph, backend="jax").profile(x, np.asarray(True))
+    found = {n.operator: n.operations for n in profile.nodes}
+    product, results = 2 * 4**3, 4 * 4
+    assert found["Loop"] == 30 * product + results
+    assert found["Scan"] == 20 * product + results
+    assert found["If"] == 2 * product + results
+
+
 def test_the_slowest_node_is_the_slowest() -> None:
     weights = {"a": np.ones((8, 1024), np.float32), "b": np.ones((1024, 1024), np.float32)}
     nodes = [

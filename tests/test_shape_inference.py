@@ -42,8 +42,8 @@ from tests.test_first_calls import MODELS, drawn
 
 FLOAT32 = np.dtype(np.float32)
 
-# Loops end by values, of which there are none, and subgraphs have no key.
-WITHOUT_RULES = {"If", "Loop", "MaxRoiPool", "RoiAlign", "SVMClassifier", "Scan"}
+# Their shapes depend on attributes in more ways than are worth a rule.
+WITHOUT_RULES = {"SVMClassifier"}
 
 
 class Both:
@@ -105,7 +105,8 @@ def trace(proto: Any, inputs: Sequence[Any] | dict[str, Any]) -> None:
 @pytest.mark.sampled(3)
 def test_models_of_exporters(path: Path, both: Both) -> None:
     trace(path, list(drawn(sardonyx.load(path, backend="jax")).values()))
-    assert both.answered > 5 * len(both.without_rule)  # A subgraph has no key, and no rule.
+    assert both.answered
+    assert not both.without_rule
 
 
 @pytest.mark.slow
@@ -121,7 +122,7 @@ def test_official_cases(both: Both) -> None:
         with suppress(sardonyx.SardonyxError):  # Some need their inputs in another form.
             trace(case.model, inputs)
     assert both.answered > 5000
-    assert len(both.without_rule) < 20  # Those with subgraphs.
+    assert len(both.without_rule) < 5  # Fourier transforms of no complex numbers.
 
 
 @pytest.mark.parametrize("op", sorted(MAKERS))

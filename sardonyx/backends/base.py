@@ -133,6 +133,13 @@ class Backend(Operations):
         """Whether `value` is a tracer, which has no data yet."""
         return False
 
+    def is_static(self, value: object) -> bool:
+        """Whether `value` is the same at each call: while a program is traced, NumPy's arrays are.
+
+        Without compilation they are data.
+        """
+        return self.compiled and isinstance(value, np.ndarray)
+
     def key(self, value: Any) -> Any:
         """Return a random key, two uint32, for a number or for such a pair."""
         if isinstance(value, (int, np.integer)):

@@ -52,11 +52,14 @@ class ShapeBackend(OnDevice):
     def is_abstract(self, value: object) -> bool:
         return isinstance(value, ShapeArray)
 
+    def is_static(self, value: object) -> bool:
+        return isinstance(value, np.ndarray) and not isinstance(value, ShapeArray)
+
     def isdtype(self, dtype: Any, kind: Any) -> bool:
         return isdtype(dtype, kind)
 
-    # What reads or writes elements, or lets them decide.
-    fetch = adopt = nonzero = cond = loop = gradients = _refuse
+    # What reads or writes elements, or needs them.
+    fetch = adopt = nonzero = gradients = _refuse
     strides = elements_at = with_strides = write = _refuse
 
     # -- creation ---------------------------------------------------------------------------------
@@ -364,15 +367,39 @@ class ShapeBackend(OnDevice):
             raise NoShapeRule
         return shape_array(replaced(x, axis, repeats * x.shape[axis]), x.dtype)
 
+    # -- control ----------------------------------------------------------------------------------
+
+    def cond(self, predicate: Any, when_true: Any, when_false: Any) -> Any:
+        """Both functions say the same, or there is no rule."""
+        results = tuple(when_true())
+        if predicate.size != 1 or not self._are_alike(results, when_false()):
+            raise NoShapeRule
+        return self._computed(results)
+
+    def loop(self, condition: Any, body: Any, carry: Any) -> Any:
+        """One iteration says all, if it returns a carry like the one that it gets."""
+        going = condition(*carry)
+        if going.size != 1 or going.dtype != bool or not self._are_alike(body(*carry), carry):
+            raise NoShapeRule
+        return self._computed(carry)
+
     def scan(
         self, step: Any, carry: Any, inputs: Any, length: int, *, reverse: bool = False
     ) -> Any:
         """One step says all, if it returns a carry like the one that it gets."""
         slices = tuple(shape_array(x.shape[1:], x.dtype) for x in inputs)
         last, outputs = step(carry, slices)
-        if list(map(self.spec, last)) != list(map(self.spec, carry)):
+        if not self._are_alike(last, carry):
             raise NoShapeRule
-        return last, tuple(shape_array((length, *y.shape), y.dtype) for y in outputs)
+        rows = tuple(shape_array((length, *y.shape), y.dtype) for y in outputs)
+        return self._computed(carry), rows
+
+    def _are_alike(self, some: Sequence[Any], others: Sequence[Any]) -> bool:
+        return list(map(self.spec, some)) == list(map(self.spec, others))
+
+    def _computed(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """Return other arrays than those passed, since which values they hold is not known."""
+        return tuple(shape_array(*self.spec(array)) for array in arrays)
 
 
 def _unless_equal(x: Any, view: Any) -> Any:

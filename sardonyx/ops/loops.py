@@ -279,7 +279,7 @@ def _while(
 
 def _condition(xp: Backend, still: Any, going: Array, *, ignored: bool, is_endless: bool) -> Array:
     """Return the condition after an iteration; refuse one that can never end an endless loop."""
-    is_constant = isinstance(still, np.ndarray) and bool(still.all())
+    is_constant = xp.is_static(still) and bool(still.all())
     if is_endless and (ignored or still is going or is_constant):
         raise LimitExceeded(_NEVER_ENDS)
     return going if ignored else xp.reshape(xp.asarray(still), ())
@@ -297,7 +297,7 @@ def _for(xp: Backend, *state: Array, body: Body, trips: int, ignored: bool) -> t
     def iterate(carried: Any, _: Any) -> Any:
         number, *current = carried
         going, *results = body(number, YES, *current, iteration=number)
-        if not ignored and not (isinstance(going, np.ndarray) and going.all()):
+        if not ignored and (xp.is_abstract(going) or not bool(going.all())):
             raise NeedsHost  # Only the device knows when the loop ends.
         results = [xp.asarray(value) for value in results]
         return (number + 1, *results[: len(state)]), tuple(results[len(state) :])

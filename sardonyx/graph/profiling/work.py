@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.shape_arrays import shape_array
+from sardonyx.backends.shape_arrays import NoShapeRule, shape_array
 from sardonyx.backends.shape_backend import ShapeBackend
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.op_call import OpCall
@@ -52,6 +53,29 @@ class _Counting(ShapeBackend):
     def convolution(self, x: Any, weight: Any, **layout: Any) -> Any:
         result = super().convolution(x, weight, **layout)
         return self._counted(result, math.prod(weight.shape[1:]))
+
+    def cond(self, predicate: Any, when_true: Any, when_false: Any) -> Any:
+        """Count the branch with more operations."""
+        before, counts = self.operations, []
+
+        def counted(branch: Any) -> Any:
+            self.operations = before
+            results = branch()
+            counts.append(self.operations)
+            return results
+
+        results = super().cond(predicate, partial(counted, when_true), partial(counted, when_false))
+        self.operations = max(counts)
+        return results
+
+    def loop(self, condition: Any, body: Any, carry: Any) -> Any:
+        raise NoShapeRule  # Only data say how often it runs.
+
+    def scan(self, step: Any, carry: Any, inputs: Any, length: int, **options: Any) -> Any:
+        before = self.operations
+        results = super().scan(step, carry, inputs, length, **options)
+        self.operations = before + length * (self.operations - before)
+        return results
 
     def _counted(self, result: Any, inner: int) -> Any:
         self.operations += 2 * result.size * inner

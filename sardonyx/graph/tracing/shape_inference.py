@@ -8,14 +8,16 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.conditions import BadData
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.shape_arrays import shape_array
 from sardonyx.backends.shape_backend import SHAPES
 from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.tracing.op_call import OpCall, observed
 from sardonyx.graph.tracing.steps import Call, Embedded
+from sardonyx.graph.tracing.subgraphs import BodyCall
 from sardonyx.graph.values.kinds import digest
-from sardonyx.ops.definition import OnBackend
+from sardonyx.ops.definition import NeedsHost, OnBackend
 
 KnownValue: TypeAlias = "np.ndarray[Any, Any] | None"
 
@@ -88,10 +90,14 @@ def by_shapes(
     call: Call, operands: Sequence[Spec | Embedded], values: Sequence[KnownValue]
 ) -> Inference | None:
     """Infer the results of a call without the library; None if there is no rule for it."""
+    if isinstance(call, BodyCall):
+        call = call.without_run()
     arrays = [shape_array(*o) if isinstance(o, Spec) else SHAPES.asarray(o.value) for o in operands]
     try:
         with SHAPES.scope():
             results, same, checked = observed(call, SHAPES, arrays, values)
+    except (BadData, NeedsHost):  # The library would say the same.
+        raise
     except Exception:  # The library has a rule, or says what is wrong.
         return None
     specs = [Spec(result.shape, result.dtype) for result in results]
@@ -100,6 +106,7 @@ def by_shapes(
 
 def is_for_any_backend(call: Call) -> bool:
     """Whether its function is an op of the package, the same for all backends."""
+    call = call.call if isinstance(call, BodyCall) else call
     return isinstance(call, OpCall) and not isinstance(call.function, (Own, OnBackend))
 
 

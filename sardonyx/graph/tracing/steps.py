@@ -168,12 +168,16 @@ class Block:
     def run(
         self, xp: Backend, lookup: Callable[[int], Any], arguments: Sequence[Any] = ()
     ) -> tuple[Any, ...]:
-        """Return the results. If the backend compiles, static ones are NumPy arrays."""
+        """Return the results. Where tracing tells them apart, static ones are NumPy arrays."""
         local = {register: lookup(register) for register in self.captures}
         local.update(zip(self.parameters, arguments, strict=True))
         run_steps(self.steps, xp, local)
         return tuple(
-            local[r] if isinstance(r, int) else r.value if xp.compiled else xp.asarray(r.value)
+            local[r]
+            if isinstance(r, int)
+            else r.value
+            if xp.is_static(r.value)
+            else xp.asarray(r.value)
             for r in self.results
         )
 

@@ -11,6 +11,7 @@ import numpy as np
 from sardonyx.backends import find
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Spec
+from sardonyx.backends.shape_arrays import ShapeArray, shape_array
 from sardonyx.backends.standard import Array
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.ir import Graph, ValueInfo, names_read
@@ -95,14 +96,18 @@ def _declared(info: ValueInfo) -> Spec:
 def block_key(xp: Backend, arguments: Sequence[Any], iteration: Any) -> tuple[Any, ...]:
     """Return the key of a block: shapes, dtypes, and the values that are static."""
     return tuple(
-        None if a is None else (digest(a) if _is_static(xp, a) else None, *xp.spec(a))
+        None if a is None else (digest(a) if xp.is_static(a) else None, *xp.spec(a))
         for a in (*arguments, iteration)
     )
 
 
-def _is_static(xp: Backend, argument: Any) -> bool:
-    """Whether the argument was static while tracing; without compilation NumPy arrays are data."""
-    return xp.compiled and isinstance(argument, np.ndarray)
+def _fits(recorded: Any, key: Any, argument: Any) -> bool:
+    """Whether a part of a block's key is that of an argument whose value may have been static."""
+    if recorded == key:
+        return True
+    if None in (recorded, key) or recorded[1:] != key[1:] or not isinstance(argument, np.ndarray):
+        return False
+    return bool(recorded[0] == digest(argument))
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, weakref_slot=True)
@@ -118,18 +123,27 @@ class Body:
     subgraph: Subgraph | None
 
     def __call__(self, *arguments: Any, iteration: Any = None) -> tuple[Any, ...]:
-        block = self._block(arguments, iteration)
-        numbered = () if iteration is None else (iteration,)
-        arrays = [a for a in (*arguments, *numbered) if not _is_static(self.xp, a)]
-        return block.run(self.xp, self.lookup, arrays)
+        key = self._key(arguments, iteration)
+        parts = zip(key, (*arguments, iteration), strict=True)
+        arrays = [a for part, a in parts if part is not None and part[0] is None]
+        return self.blocks[key].run(self.xp, self.lookup, arrays)
 
     def specs(self, *arguments: Any, iteration: Any = None) -> tuple[Spec, ...]:
-        return self._block(arguments, iteration).specs
+        return self.blocks[self._key(arguments, iteration)].specs
 
-    def _block(self, arguments: Sequence[Any], iteration: Any) -> Block:
+    def _key(self, arguments: Sequence[Any], iteration: Any) -> Any:
+        """Return the key of the block for these arguments, which is recorded if need be."""
+        key = block_key(self.xp, arguments, iteration)
         if self.subgraph is not None:
-            return self.subgraph.recorded(arguments, iteration)
-        return self.blocks[block_key(self.xp, arguments, iteration)]
+            self.subgraph.recorded(arguments, iteration)
+        if key in self.blocks:
+            return key
+        # Another library does not see which of the arguments were static while tracing.
+        parts = list(zip(key, (*arguments, iteration), strict=True))
+        for other in self.blocks:
+            if all(_fits(one, *part) for one, part in zip(other, parts, strict=True)):
+                return other
+        raise KeyError(key)
 
     def gradients(self, arrays: Sequence[Array], count: int) -> tuple[Array, ...]:
         """Return the derivatives of the first result's sum by the first `count` arrays.
@@ -150,6 +164,32 @@ class Body:
         captured = captures_of(self.blocks.values())
         moved = {r: xp.put(self.xp.fetch(self.lookup(r))) for r in captured}
         return replace(self, xp=xp, lookup=moved.__getitem__, subgraph=None)
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class BodyOfShapes:
+    """A subgraph as a function of arrays without data: it is recorded, and not run."""
+
+    subgraph: Subgraph
+
+    def __call__(self, *arguments: Any, iteration: Any = None) -> tuple[Any, ...]:
+        block = self._block(arguments, iteration)
+        unknown = (a for a in (*arguments, iteration) if isinstance(a, ShapeArray))
+        passed = dict(zip(block.parameters, unknown, strict=True))
+        return tuple(
+            (passed[result] if result in passed else shape_array(*spec))
+            if isinstance(result, int)
+            else result.value
+            for result, spec in zip(block.results, block.specs, strict=True)
+        )
+
+    def specs(self, *arguments: Any, iteration: Any = None) -> tuple[Spec, ...]:
+        return self._block(arguments, iteration).specs
+
+    def _block(self, arguments: Sequence[Any], iteration: Any) -> Block:
+        examples = [Spec(a.shape, a.dtype) if isinstance(a, ShapeArray) else a for a in arguments]
+        number = None if iteration is None else Spec(iteration.shape, iteration.dtype)
+        return self.subgraph.recorded(examples, number)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -185,8 +225,14 @@ class BodyCall:
             name: Body(blocks, self.outputs[name], xp, lookup, self.bodies.get(name))
             for name, blocks in self.blocks_of.items()
         }
-        call = replace(self.call, attributes={**self.call.attributes, **bodies})
-        return call(xp, arrays[: self.own])
+        return self._with(bodies)(xp, arrays[: self.own])
+
+    def without_run(self) -> OpCall:
+        """Return the call for arrays without data, which records the subgraphs."""
+        return self._with({name: BodyOfShapes(body) for name, body in self.bodies.items()})
+
+    def _with(self, bodies: Mapping[str, Any]) -> OpCall:
+        return replace(self.call, attributes={**self.call.attributes, **bodies})
 
     @property
     def blocks(self) -> tuple[Block, ...]:
