@@ -54,6 +54,9 @@ EPILOGUES = [
     Epilogue(False, RELU, "before"),
     Epilogue(True, Activation("swish", 1.0), "after"),
     Epilogue(True, None, "before"),
+    # These run after the kernel where the results are few, and in it where they are many.
+    Epilogue(True, Activation("gelu")),
+    Epilogue(False, Activation("elu", 1.5), "before"),
 ]
 
 
@@ -101,6 +104,8 @@ WINDOWS = [
     Window((2, 16, 7), (16, 16, 3), 3),
     Window((1, 8, 9, 10, 11), (16, 8, 3, 3, 3), 1, (1, 1)),
     Window((1, 1, 5, 5), (1, 1, 3, 3)),
+    Window((1, 32, 1000), (32, 32, 3), 1, (4, 4), 4),
+    Window((1, 16, 100, 100), (32, 16, 3, 3), 1, (1, 1)),
 ]
 MATRICES = [(1, 96, 200), (1, 512, 3000), (7, 300, 257), (16, 128, 64), (40, 64, 48), (1, 1, 1)]
 MATRICES += [(65, 64, 48), (197, 192, 576)]

@@ -67,6 +67,10 @@ int dnnl_inner_product_forward_primitive_desc_create(
     dnnl_primitive_desc_t*, dnnl_engine_t, int prop_kind, const_dnnl_memory_desc_t src,
     const_dnnl_memory_desc_t weights, const_dnnl_memory_desc_t bias, const_dnnl_memory_desc_t dst,
     dnnl_primitive_attr_t);
+int dnnl_eltwise_forward_primitive_desc_create(
+    dnnl_primitive_desc_t*, dnnl_engine_t, int prop_kind, int algorithm,
+    const_dnnl_memory_desc_t src, const_dnnl_memory_desc_t dst, float alpha, float beta,
+    dnnl_primitive_attr_t);
 int dnnl_reorder_primitive_desc_create(dnnl_primitive_desc_t*, const_dnnl_memory_desc_t src,
                                        dnnl_engine_t, const_dnnl_memory_desc_t dst, dnnl_engine_t,
                                        dnnl_primitive_attr_t);

@@ -36,6 +36,18 @@ struct Activation {
 
   explicit operator bool() const { return function != Function::kNone; }
 
+  // Whether it takes more than a few instructions.
+  bool is_long() const {
+    switch (function) {
+      case Function::kNone:
+      case Function::kLeakyRelu:
+      case Function::kClip:
+      case Function::kHardSwish:
+      case Function::kHardSigmoid: return false;
+      default: return true;
+    }
+  }
+
   int algorithm() const {
     switch (function) {
       case Function::kLeakyRelu: return dnnl::kRelu;
@@ -119,9 +131,9 @@ struct Epilogue {
         addend(static_cast<Addend>(spec.next())),
         activation{static_cast<Function>(spec.next()), spec.next_float(), spec.next_float()} {}
 
-  void add_to(Attributes& attributes, const Desc& y) const {
+  void add_to(Attributes& attributes, const Desc& y, bool has_activation) const {
     if (addend == Addend::kBeforeActivation) attributes.then_add(y);
-    if (activation) attributes.then(activation.algorithm(), activation.alpha, activation.beta);
+    if (activation && has_activation) attributes.then(activation.algorithm(), activation.alpha, activation.beta);
     if (addend == Addend::kAfterActivation) attributes.then_add(y);
   }
 

@@ -40,7 +40,7 @@ inline Piece piece_of(const Matrix& part, int data_type, const Epilogue& epilogu
   piece.make = [=, x = piece.x, y = piece.y, bias = piece.bias](const Desc& weights,
                                                                bool is_whole) {
     Attributes attributes;
-    if (is_whole) epilogue.add_to(attributes, y);
+    if (is_whole) epilogue.add_to(attributes, y, true);
     dnnl_primitive_desc_t made;
     int status = has_few ? dnnl_inner_product_forward_primitive_desc_create(
                                &made, engine(), dnnl::kInference, x.get(), weights.get(),

@@ -280,4 +280,16 @@ inline Primitive reordering(const Desc& from, const Desc& to) {
   return Primitive(made);
 }
 
+// Applies a function to `count` numbers, in place.
+inline Primitive elementwise(int algorithm, float alpha, float beta, int data_type, int64_t count) {
+  const Desc numbers = dense(data_type, {count});
+  Attributes attributes;
+  dnnl_primitive_desc_t made;
+  check(dnnl_eltwise_forward_primitive_desc_create(&made, engine(), dnnl::kInference, algorithm,
+                                                   numbers.get(), numbers.get(), alpha, beta,
+                                                   attributes.get()),
+        "activation");
+  return Primitive(made);
+}
+
 }  // namespace sardonyx

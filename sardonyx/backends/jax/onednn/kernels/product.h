@@ -17,6 +17,8 @@ struct Piece {
   int64_t x_at, bias_at, y_at;
   // Its results are rows, of which each begins `pitch` after the one before.
   int64_t rows, columns, pitch;
+  // The activation, if it runs by itself after the primitive.
+  std::optional<Primitive> activation;
 };
 
 // The weights of one piece or more, as they come and as the primitive wants them.
@@ -25,6 +27,8 @@ struct Weights {
   int64_t from_at;
   Desc to;
   size_t to_at;
+  // The primitive that chose their form, of the first piece that reads them.
+  Primitive first;
 };
 
 // Waking a thread takes longer than what it would do for less.
@@ -47,7 +51,7 @@ class Product {
         weights_(like.weights_) {
     if (weights_.size() != 1) throw std::runtime_error("the weights are divided");
     OneThread one_thread;
-    make_primitives();
+    make_primitives(false);
     if (implementation() != like.implementation()) throw std::runtime_error("another kernel");
   }
 
@@ -109,13 +113,15 @@ class Product {
   void add_weights(const Desc& from, int64_t from_at, const Desc& in_any_form, const Piece& first) {
     Primitive primitive = first.make(in_any_form, true);
     Desc to = primitive.desc(dnnl::kWeightsDesc);
-    weights_.push_back({from, from_at, to, packed_bytes_});
+    weights_.push_back({from, from_at, to, packed_bytes_, std::move(primitive)});
     packed_bytes_ += aligned(bytes_of(to));
   }
 
-  void make_primitives() {
+  // To describe one takes up to 2 ms, so those that are there are taken.
+  void make_primitives(bool are_own_weights) {
     for (size_t i = 0; i < pieces_.size(); ++i) {
-      whole_.push_back(pieces_[i].make(weights_of(i).to, true));
+      bool is_there = are_own_weights && i < weights_.size();
+      whole_.push_back(is_there ? weights_[i].first : pieces_[i].make(weights_of(i).to, true));
       if (whole_[i].implementation() != whole_[0].implementation()) {
         throw std::runtime_error("the pieces differ in their kernels");
       }
@@ -131,7 +137,8 @@ class Product {
     const Piece& piece = pieces_[i];
     bool is_staged = piece.pitch != piece.columns;
     size_t stage = is_staged ? aligned(bytes_of(piece.y)) : 0;
-    std::byte* space = scratch(2 * stage + whole_[i].scratch_bytes());
+    size_t after = piece.activation ? piece.activation->scratch_bytes() : 0;
+    std::byte* space = scratch(2 * stage + std::max(whole_[i].scratch_bytes(), after));
     Pointers staged = at;
     if (is_staged) {
       staged.y = space;
@@ -147,6 +154,11 @@ class Product {
                {dnnl::kBias, piece.bias, staged.bias},
                {epilogue_.addend_argument(), piece.y, staged.addend},
                {dnnl::kDestination, piece.y, staged.y}});
+    if (piece.activation) {
+      const Desc numbers = piece.activation->desc(dnnl::kSourceDesc);
+      (*piece.activation)(space + 2 * stage, {{dnnl::kSource, numbers, staged.y},
+                                              {dnnl::kDestination, numbers, staged.y}});
+    }
     if (epilogue_.activation && watch.saw()) run_exactly(i, staged);
     if (is_staged) copy_rows(piece, staged.y, piece.columns, at.y, piece.pitch);
   }
