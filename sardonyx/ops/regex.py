@@ -24,6 +24,8 @@ from sardonyx.ops.flat_patterns import full_match
 LONGEST_PATTERN = 2**18
 # The longest pattern that is tried with Python's own regular expressions.
 LONGEST_FLAT = 2**10
+# What RE2 refuses of patterns that are read here has one of these: a number or a name.
+NUMBERED_OR_NAMED = frozenset("{(")
 MOST_REPEATS = 1000
 DEEPEST = 50
 
@@ -35,8 +37,11 @@ Search = Callable[[int], tuple[int, int] | None]
 @lru_cache(maxsize=64)
 def matcher(pattern: str) -> Callable[[str], object]:
     """Return a function whose result is true if a whole text matches the pattern."""
+    match = _flat(pattern) if len(pattern) <= LONGEST_FLAT else None
+    if match is not None and pattern.isascii() and NUMBERED_OR_NAMED.isdisjoint(pattern):
+        return match  # Without importing RE2, which takes as long as a small graph.
     compiled = _compiled(pattern)
-    if len(pattern) <= LONGEST_FLAT and (match := _flat(pattern)) is not None:
+    if match is not None:
         return match
     if isinstance(compiled, Automaton):
         return compiled.matches
@@ -161,7 +166,7 @@ TOKEN = re.compile(
     rf"""(?P<open>\((?:\?:|\?P?<\w+>|(?!\?)))|(?P<close>\))|(?P<or>\|)
     |(?P<repeat>[*+?]\??|{{(?P<least>[0-9]+)(?P<comma>,(?P<most>[0-9]*))?}}\??)
     |(?P<place>[$^]|\\[AzbB])|(?P<char>{ESCAPE}|[^\\\[(])
-    |\[(?P<not>\^?)(?P<set>\]?(?:{ESCAPE}|\[(?!:)|[^\\\[\]])*)\]""",
+    |\[(?P<not>\^?+)(?P<set>\]?+(?:{ESCAPE}|\[(?!:)|[^\\\[\]])*)\]""",
     re.VERBOSE | re.DOTALL,
 )
 

@@ -239,7 +239,7 @@ def test_patterns_mean_what_re2_says(engine: str, pattern: str, text: str, expec
     [
         *("(", ")", "*", "a**", "a|*", "(a", "[a", "[z-a]", r"[a-\d]", r"\1", r"\Z", "(?=a)"),
         *("(?<!a)b", "a{1001}", "(a{10}){101}", "a{2,1}", "\\", "\\é", "(?z)", "a{2}{3}"),
-        *("a*+", "(?#x)"),
+        *("a*+", "(?#x)", "[]", "[^]", "[]]a]["),
     ],
 )
 def test_what_re2_lacks_is_refused(engine: str, pattern: str) -> None:
@@ -399,6 +399,32 @@ def test_runs_of_characters_match_as_in_re2(pattern: str, texts: list[str]) -> N
 def test_patterns_that_never_go_back(pattern: str, is_flat: bool) -> None:
     match = flat_patterns.full_match(regex.read(pattern), regex.START, regex.END)
     assert (match is not None) == is_flat
+
+
+signs = st.text("ab0_-.^$|*+?[]\\dwAz ~,}&:=<\0é\n", max_size=8)
+
+
+@given(signs, st.lists(st.text("ab-_0\né", max_size=5), max_size=8))
+@settings(deadline=None, max_examples=1000)
+def test_re2_accepts_what_is_matched_without_it(pattern: str, texts: list[str]) -> None:
+    try:
+        compiled = re2.compile(pattern, regex._options(re2))
+    except re2.error:
+        with pytest.raises(ValueError, match="pattern"):
+            regex.matcher(pattern)
+    else:
+        match = regex.matcher(pattern)
+        for text in texts:
+            assert bool(match(text)) == (compiled.fullmatch(text) is not None), text
+
+
+def test_re2_is_imported_for_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "re2")
+    regex.matcher.cache_clear()
+    assert regex.matcher("[a-z]+[0-9]+x")("ab12x")
+    assert "re2" not in sys.modules
+    assert regex.matcher("(a|ab)(c|bcd)")("abcd")
+    assert "re2" in sys.modules
 
 
 def test_a_pattern_that_is_too_large_for_a_set() -> None:
