@@ -90,8 +90,8 @@ def picked(xp: Backend, x: Array, axis: int, places: Host) -> Array:
         return x
     if size % length == 0 and np.array_equal(places, np.repeat(np.arange(length), size // length)):
         return _repeated(xp, x, axis, size // length)
-    steps = np.unique(np.diff(places))
-    if len(steps) == 1 and steps[0] > 0:
+    steps = np.diff(places)
+    if steps.size and steps[0] > 0 and np.all(steps == steps[0]):
         evenly = slice(int(places[0]), int(places[-1]) + 1, int(steps[0]))
         return x[(*(slice(None),) * axis, evenly, ...)]
     return xp.take(x, xp.asarray(places), axis=axis)

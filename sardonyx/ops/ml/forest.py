@@ -146,7 +146,8 @@ def _levels(children: Host) -> list[Host]:
         below = children[levels[-1]]
         below = below[below < count]
         np.subtract.at(parents, below, 1)
-        below = np.unique(below)
+        # `np.unique` imports numpy.ma, which takes longer than the rest of a small graph's load.
+        below = np.unique_counts(below).values
         levels.append(below[parents[below] == 0])
     if sum(map(len, levels)) < count:
         raise ValueError("the nodes form a cycle, in which a row would never reach a leaf")

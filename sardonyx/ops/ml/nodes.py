@@ -190,7 +190,7 @@ class _Finder:
         self.place = np.empty(len(is_leaf), INT64)
         self.place[np.argsort(is_leaf, kind="stable")] = np.arange(len(is_leaf))
         self.tree_ids, self.first = np.unique(self.trees, return_index=True)
-        self.node_ids = np.unique(nodes)
+        self.node_ids = np.unique_counts(nodes).values  # `np.unique` imports numpy.ma.
         keys = self._keys(self.trees, nodes)
         self.order = np.argsort(keys, kind="stable")
         self.sorted = keys[self.order]
