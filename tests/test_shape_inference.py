@@ -42,9 +42,6 @@ from tests.test_first_calls import MODELS, drawn
 
 FLOAT32 = np.dtype(np.float32)
 
-# Their shapes depend on attributes in more ways than are worth a rule.
-WITHOUT_RULES = {"SVMClassifier"}
-
 
 class Both:
     """Infers each call in both ways."""
@@ -144,7 +141,7 @@ def test_examples_of_operators(op: str, both: Both) -> None:
 
     compare()
     # Of no elements there is no largest, for one.
-    assert len(both.without_rule) <= both.answered or op in WITHOUT_RULES
+    assert len(both.without_rule) <= both.answered
 
 
 # -- arrays without data ---------------------------------------------------------------------------
