@@ -228,7 +228,8 @@ def path_of(folder: Any, what: str = "A cache is the path of a folder or a file"
     try:
         return Path(path).expanduser().absolute()
     except (OSError, RuntimeError) as error:
-        raise InvalidInput(f"The path {path!r} is not absolute: {error}.") from None
+        reason = str(error).rstrip(".")
+        raise InvalidInput(f"{what}, and {path!r:.200} leads nowhere: {reason}.") from None
 
 
 def _make(path: Path) -> bool:
