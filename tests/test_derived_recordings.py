@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 import sardonyx
 from sardonyx.backends import interpreter
 from sardonyx.graph.buckets import automatic_calls
+from sardonyx.graph.buckets.derived import OpenStep
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.merging import Irregular, Merger
 from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.stages import Stage
+from sardonyx.graph.tracing.steps import Step
 from sardonyx.graph.values.kinds import digest
 from tests.test_buckets import GRAPHS, model, normal
 from tests.test_changing_sizes import slicing
@@ -256,6 +259,10 @@ def test_threads_derive_recordings_at_once() -> None:
         thread.join()
     wait_for_background()
     assert not wrong
+
+
+def test_all_of_a_step_is_taken_apart() -> None:
+    assert OpenStep._fields == tuple(each.name for each in fields(Step) if each.init)
 
 
 def test_merged_structures_differ_in_numbers_only() -> None:
