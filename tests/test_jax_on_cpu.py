@@ -271,3 +271,52 @@ def test_a_pickled_backend_is_another_that_imports_nothing() -> None:
     backend = pickle.loads(pickle.dumps(JaxOnCpu(precision="high")))
     assert backend.precision == "high"
     assert backend._library is None
+
+
+DECODER = """<ir_version: 10, opset_import: ["": 23]>
+decoder (int64[batch, 1] token, float[batch, past, 8] keys, float[batch, past, 8] values)
+    => (float[batch, 1, 8] y, float[batch, total, 8] all_keys, float[batch, total, 8] all_values)
+    {
+    x = Gather (table, token)
+    all_keys = Concat <axis = 1> (keys, x)
+    all_values = Concat <axis = 1> (values, x)
+    turned = Transpose <perm = [0, 2, 1]> (all_keys)
+    scores = MatMul (x, turned)
+    weights = Softmax <axis = -1> (scores)
+    y = MatMul (weights, all_values)
+}"""
+
+
+def test_buckets_are_proved_in_the_backends_own_scope() -> None:
+    """The proof is the first to ask for JAX, and would take int64 for int32 without its scope."""
+    proto = onnx.parser.parse_model(DECODER)
+    table = np.random.default_rng(0).standard_normal((9, 8)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    begin = f"""
+import time
+import numpy as np
+import sardonyx
+from sardonyx.graph.buckets import automatic_calls
+
+automatic_calls.SECONDS_PER_STEP = 0.0
+model = sardonyx.load({proto.SerializeToString()!r})
+token, past = np.zeros((300, 1), np.int64), [np.zeros((300, 5, 8), np.float32)] * 2
+learned = model._plain._padded_calls._learned
+"""
+    growing = """
+for _ in range(9):
+    _, *past = model(token, *past)
+"""
+    changing = """
+end = time.monotonic() + 200
+while not any(each.compiled for each in learned.values()) and time.monotonic() < end:
+    for size in (50, 90, 70, 60, 80):
+        model(token, *[np.zeros((300, size, 8), np.float32)] * 2)
+"""
+    for calls in (growing, changing):
+        in_a_new_process(f"""{begin}{calls}
+refusals = [each.refusal for each in learned.values()]
+assert refusals and not any(refusals), refusals
+assert model.stats().traces < 12
+assert model.stats().compiles
+""")

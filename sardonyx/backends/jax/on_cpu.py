@@ -113,7 +113,7 @@ class JaxOnCpu(JaxTraits):
         return on_host(value)
 
     def padding(self) -> Padding | None:
-        return JaxPadding()
+        return JaxPadding(lambda: self.library)
 
     # -- with JAX ----------------------------------------------------------------------------------
 

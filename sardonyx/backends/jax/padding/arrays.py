@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,10 @@ from sardonyx.backends.padding.protocols import Prover
 class JaxPadding:
     """Pads arrays; those on the host without JAX, which would compile once per size."""
 
-    def __init__(self) -> None:
+    def __init__(self, import_library: Callable[[], object] = lambda: None) -> None:
         self._lent = Lent()
+        # Imports JAX and enters the backend's scope, in which 64 bits are 64 bits.
+        self._import_library = import_library
 
     def prover(
         self,
@@ -26,6 +28,7 @@ class JaxPadding:
         padded_traces: dict[Any, Any],
     ) -> Prover:
         # Every model has a padding, and few have sizes that change.
+        self._import_library()
         from sardonyx.backends.jax.padding.prover import JaxProver  # noqa: PLC0415
         from sardonyx.backends.jax.padding.rules import RULES  # noqa: PLC0415
 
@@ -38,6 +41,7 @@ class JaxPadding:
         if padded is not None and padded.shape == tuple(shape):
             return padded
         if not _is_on_host(array):
+            self._import_library()
             import jax.numpy as jnp  # noqa: PLC0415  (as below, JAX is imported by then)
 
             sizes = zip(array.shape, shape, strict=True)
