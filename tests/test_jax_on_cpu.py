@@ -47,7 +47,10 @@ LOADED = f"""
 import sys
 import numpy as np
 import sardonyx
+from sardonyx.graph.programs import interpretation
 
+# A first run of more than half a second would start the compiler.
+interpretation.PATIENCE = 100.0
 model = sardonyx.load({ENCODER!r})
 x = np.random.default_rng(0).standard_normal((2, 8, 48)).astype(np.float32)
 """
