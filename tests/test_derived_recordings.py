@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.steps import Step
 from sardonyx.graph.values.kinds import digest
 from tests.test_buckets import GRAPHS, model, normal
-from tests.test_changing_sizes import slicing
+from tests.test_changing_sizes import slicing, wrong_sizes_in_threads
 
 MODELS = Path(__file__).parent / "models"
 # Graphs that draw weights at random, so that their calls need keys; one whose sizes are rounded;
@@ -241,24 +240,9 @@ def test_a_model_whose_sizes_change_is_freed() -> None:
 
 
 def test_threads_derive_recordings_at_once() -> None:
-    body = GRAPHS["attention"]
-    changing = loaded_in_background(model(body))
-    numpy = sardonyx.load(model(body), backend="numpy")
-    wrong: list[int] = []
-
-    def call(seed: int) -> None:
-        for size in np.random.default_rng(seed).integers(20, 65, 24).tolist():
-            x = normal(2, size, 6)
-            if not np.allclose(changing(x), numpy(x), rtol=1e-4, atol=1e-5):
-                wrong.append(size)
-
-    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    changing = loaded_in_background(model(GRAPHS["attention"]))
+    assert not wrong_sizes_in_threads(changing, "attention", range(20, 65))
     wait_for_background()
-    assert not wrong
 
 
 def test_all_of_a_step_is_taken_apart() -> None:

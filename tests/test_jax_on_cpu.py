@@ -21,9 +21,10 @@ from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.jax.on_cpu import JaxOnCpu
 from sardonyx.backends.own_draws import own_draws
 from tests.support.onnx_builders import model, node, value, weight
+from tests.test_changing_sizes import DECODER
 from tests.test_first_calls import MODELS, drawn
 
-pytestmark = pytest.mark.skipif(
+pytestmark = only_on_cpus = pytest.mark.skipif(
     jax.default_backend() != "cpu", reason="only for machines where JAX has nothing but CPUs"
 )
 
@@ -276,23 +277,15 @@ def test_a_pickled_backend_is_another_that_imports_nothing() -> None:
     assert backend._library is None
 
 
-DECODER = """<ir_version: 10, opset_import: ["": 23]>
-decoder (int64[batch, 1] token, float[batch, past, 8] keys, float[batch, past, 8] values)
-    => (float[batch, 1, 8] y, float[batch, total, 8] all_keys, float[batch, total, 8] all_values)
-    {
-    x = Gather (table, token)
-    all_keys = Concat <axis = 1> (keys, x)
-    all_values = Concat <axis = 1> (values, x)
-    turned = Transpose <perm = [0, 2, 1]> (all_keys)
-    scores = MatMul (x, turned)
-    weights = Softmax <axis = -1> (scores)
-    y = MatMul (weights, all_values)
-}"""
+# The decoder takes tokens in place of their rows.
+OF_TOKENS = DECODER.replace("float[batch, 1, 8] x", "int64[batch, 1] token").replace(
+    "k = Tanh (x)", "x = Gather (table, token) k = Tanh (x)"
+)
 
 
 def test_buckets_are_proved_in_the_backends_own_scope() -> None:
     """The proof is the first to ask for JAX, and would take int64 for int32 without its scope."""
-    proto = onnx.parser.parse_model(DECODER)
+    proto = onnx.parser.parse_model(OF_TOKENS)
     table = np.random.default_rng(0).standard_normal((9, 8)).astype(np.float32)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
     begin = f"""

@@ -5,20 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import sardonyx
 from tests.test_control_flow import CASES, PAIRS, ROW, SCAN, assert_equal, model_of
-from tests.test_jax_on_cpu import in_a_new_process
+from tests.test_jax_on_cpu import in_a_new_process, only_on_cpus
 
-pytestmark = pytest.mark.skipif(
-    jax.default_backend() != "cpu", reason="only for machines where JAX has nothing but CPUs"
-)
+pytestmark = only_on_cpus
 
 YES = np.asarray(True)
-# Each of them in a graph of its own; some cannot tell the static values from the others.
+# More graphs than `test_control_flow` has. NumPy takes some values for data that tracing knows.
 OTHERS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "a branch for other sizes": (
         """g (float[3] x, bool which) => (float y) {

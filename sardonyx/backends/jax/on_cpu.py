@@ -113,7 +113,7 @@ class JaxOnCpu(JaxTraits):
         return on_host(value)
 
     def padding(self) -> Padding | None:
-        return JaxPadding(lambda: self.library)
+        return JaxPadding(lambda: self.for_ops)
 
     # -- with JAX ----------------------------------------------------------------------------------
 
