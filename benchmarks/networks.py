@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from rich.console import Console
@@ -38,6 +40,7 @@ class Plan:
     starts: int
     folder: Path
     gpu: bool
+    together: bool
     say: Callable[[str], None]
 
     def job(self, peer: str, network: str, batch: int, threads: int) -> Job:
@@ -87,15 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _measured(plan: Plan) -> Iterator[Record]:
     rates = rates_of_gpu() if plan.gpu else None
-    for network in plan.networks:
-        for batch in plan.batches:
-            _refer(plan, network, batch)
-            for threads in plan.threads:
-                plan.say(f"{NETWORKS[network].title}, batch {batch}, {_measure(plan, threads)}")
-                yield from _calls(plan, network, batch, threads, rates)
+    for networks in [plan.networks] if plan.together else [[name] for name in plan.networks]:
+        for batch, threads in product(plan.batches, plan.threads):
+            yield from _calls(plan, networks, batch, threads, rates)
         if plan.starts:
-            plan.say(f"{NETWORKS[network].title}, starting")
-            yield from _starts(plan, network)
+            for network in networks:
+                plan.say(f"{NETWORKS[network].title}, starting")
+                yield from _starts(plan, network)
 
 
 def _refer(plan: Plan, network: str, batch: int) -> None:
@@ -106,21 +107,52 @@ def _refer(plan: Plan, network: str, batch: int) -> None:
 
 
 def _calls(
-    plan: Plan, network: str, batch: int, threads: int, rates: Rates | None
+    plan: Plan, networks: Sequence[str], batch: int, threads: int, rates: Rates | None
 ) -> Iterator[Record]:
-    """What a call takes, of all runtimes in turn."""
+    """What a call takes, of all runtimes in turn, for one network after the other.
+
+    The processes of all these networks open side by side, if there are several networks, and each
+    waits for its turn.
+    """
+    opened: dict[tuple[str, str], Future[Worker]] = {}
+    with ExitStack() as stack:
+        for network in networks:
+            _refer(plan, network, batch)
+        side_by_side = (all_threads() // 2 or 1) if len(networks) > 1 else 1
+        pool = stack.enter_context(ThreadPoolExecutor(side_by_side))
+        for network, peer in product(networks, plan.peers):
+            job = plan.job(peer, network, batch, threads)
+            opened[network, peer] = pool.submit(plan.open, job)
+            stack.callback(_close, opened[network, peer])
+        wait(opened.values())
+        for network in networks:
+            plan.say(f"{NETWORKS[network].title}, batch {batch}, {_measure(plan, threads)}")
+            futures = {peer: opened[network, peer] for peer in plan.peers}
+            yield from _in_turns(plan, network, batch, threads, futures, rates)
+
+
+def _close(opened: Future[Worker]) -> None:
+    if opened.exception() is None:
+        opened.result().close()
+
+
+def _in_turns(
+    plan: Plan,
+    network: str,
+    batch: int,
+    threads: int,
+    opened: Mapping[str, Future[Worker]],
+    rates: Rates | None,
+) -> Iterator[Record]:
     over = "torch_compiled" if plan.gpu else BASE
     blank = Record(_measure(plan, threads), "ms", network, batch, "", over=over)
     workers: dict[str, Worker] = {}
-    with ExitStack() as stack:
-        for peer in plan.peers:
-            try:
-                workers[peer] = plan.open(plan.job(peer, network, batch, threads))
-            except CannotError as reason:
-                yield replace(blank, peer=peer, note=str(reason))
-                continue
-            stack.callback(workers[peer].close)
-        times = in_turns(workers, plan.rounds, plan.turn)
+    for peer, future in opened.items():
+        try:
+            workers[peer] = future.result()
+        except CannotError as reason:
+            yield replace(blank, peer=peer, note=str(reason))
+    times = in_turns(workers, plan.rounds, plan.turn)
     if rates and (works := [Work(*w.facts["work"]) for w in workers.values() if "work" in w.facts]):
         times[ROOFLINE] = [rates.least_seconds(needed(works))]
     least = {peer: minimum_and_median([1e3 * t for t in times[peer]]) for peer in times}
@@ -207,6 +239,7 @@ def _plan(options: argparse.Namespace, out: Console) -> Plan:
         starts=options.starts,
         folder=options.folder,
         gpu=options.gpu,
+        together=options.together,
         say=lambda line: out.print(line, style="dim", highlight=False),
     )
 
@@ -232,6 +265,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--plot", type=Path, help="a folder for the plots")
     parser.add_argument("--page", type=Path, help="a page whose tables are filled anew")
     parser.add_argument("--gpu", action="store_true", help="on a GPU, with the roofline beside it")
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="open the processes of all networks side by side: much memory, little time",
+    )
     return parser
 
 
