@@ -128,7 +128,7 @@ def test_a_result_that_comes_back_is_not_padded_again() -> None:
     padding = JaxPadding()
     whole, cut = jnp.arange(2**16).reshape(2, 2**15), Cut((2, 2**15), (2, 9999), (2, 9999))
     for is_native in (False, True):
-        result = padding.unpad(whole, cut, is_native=is_native)
+        (result,) = padding.unpad([whole], [cut], is_native=is_native)
         assert_array_equal(result, whole[:, :9999])
         assert isinstance(result, jnp.ndarray if is_native else np.ndarray)
         assert padding.pad(result, whole.shape) is whole

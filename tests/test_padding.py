@@ -62,8 +62,7 @@ def padded_runs(function: Function, x: Any, *more: Any, template: Sequence[bool]
     ]
     made, act = prover.step(*calls, layouts, {})
     results = several(*wide) if act is None else jax.jit(act)(list(prover.runtime_args), wide)
-    pairs = zip(results, made, strict=True)
-    return [padding.unpad(r, Cut.of(layout), is_native=False) for r, layout in pairs]
+    return padding.unpad(results, list(map(Cut.of, made)), is_native=False)
 
 
 def check(function: Function, *arrays: Any) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy
 
 from sardonyx.backends.cupy.backend import CupyBackend
+from sardonyx.backends.cupy.own_stream import OwnStreams
 from sardonyx.backends.executable import Replay, Spec
 from sardonyx.backends.interpreter import Overtakable, Overtaken
 
@@ -36,28 +35,16 @@ class CupyTier:
     def __init__(self, device: int, take: Take, is_overtaken: Callable[[], bool]) -> None:
         self._xp = CupyInterpreter(device, is_overtaken)
         self._take = take
-        self._local = threading.local()
+        self._streams = OwnStreams()
 
     def run(self, replay: Replay, arrays: Sequence[Any], expected: Sequence[Spec]) -> list[Any]:
         xp = self._xp
-        with xp.scope(), self._own_stream():
+        with xp.scope(), self._streams.current():
             entered = [xp.adopt(array) for array in arrays]
             results = list(replay(xp, *entered))
             if [xp.spec(result) for result in results] != list(expected):
                 raise Overtaken
             return [self._take(_contiguous(result)) for result in results]
-
-    @contextmanager
-    def _own_stream(self) -> Iterator[None]:
-        """Run on a stream of this thread: the default stream is the caller's, who has not asked."""
-        stream = getattr(self._local, "stream", None)
-        if stream is None:
-            stream = self._local.stream = cupy.cuda.Stream(non_blocking=True)
-        with stream:
-            try:
-                yield
-            finally:
-                stream.synchronize()
 
     def close(self) -> None:
         """Give the memory of CuPy's pool back to the device, where the compiled program runs."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +50,9 @@ from sardonyx.backends.operations.scores import Scoring
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.stopwatch import OpTimes
 from sardonyx.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from sardonyx.backends.cupy.cutter import CupyCutter
 
 # Each value has the dtype of the graph: XLA would drop casts to narrow dtypes and back.
 EXACT = {"xla_allow_excess_precision": False}
@@ -297,6 +300,10 @@ class JaxBackend(JaxOperations):
     def reason_to_wait(self) -> str | None:
         return first_tier.reason_to_wait(self._actual_device)
 
+    @cached_property
+    def _cutter(self) -> CupyCutter | None:
+        return first_tier.cutter(self._actual_device)
+
     def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
         return first_tier.first_tier(self, self._actual_device, is_overtaken)
 
@@ -421,7 +428,7 @@ class JaxBackend(JaxOperations):
         return self.compiled and layouts.has_channels_last(x, weight, self._capability)
 
     def padding(self) -> Padding | None:
-        return JaxPadding() if self.compiled else None
+        return JaxPadding(cutter=lambda: self._cutter) if self.compiled else None
 
 
 def _traced(function: Callable[..., Any], specs: Sequence[Spec]) -> Any:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import FirstTier
 from sardonyx.backends.interpreter import NumpyTier
+
+if TYPE_CHECKING:
+    from sardonyx.backends.cupy.cutter import CupyCutter
 
 # Set by `memory_fraction`, or by users: this process has no memory beside XLA's.
 LIMIT = "XLA_PYTHON_CLIENT_MEM_FRACTION"
@@ -42,12 +45,28 @@ def reason_to_wait(device: jax.Device) -> str | None:
     return None
 
 
+def cutter(device: jax.Device) -> CupyCutter | None:
+    """Return what pads and cuts arrays on the device without a program for each size, if it can."""
+    if device.platform == "cpu" or reason_to_wait(device) is not None:
+        return None
+    made: CupyCutter = _cupy("cutter").CupyCutter(device.local_hardware_id, copies_of)
+    return made
+
+
 def copy_of(array: Any) -> jax.Array:
     """Return a copy of another library's array in XLA's own memory, on the same device.
 
     XLA ends the process if memory that is not its own is donated.
     """
-    return own_copy(jax.dlpack.from_dlpack(array)).block_until_ready()
+    (copy,) = copies_of([array])
+    return copy
+
+
+def copies_of(arrays: Sequence[Any]) -> list[jax.Array]:
+    """Return such copies of several arrays, which wait for the device once."""
+    copies = [own_copy(jax.dlpack.from_dlpack(array)) for array in arrays]
+    jax.block_until_ready(copies)
+    return copies
 
 
 def own_copy(array: jax.Array) -> jax.Array:

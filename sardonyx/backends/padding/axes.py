@@ -118,6 +118,18 @@ class Cut(NamedTuple):
             tuple(axis.true for axis in layout),
         )
 
+    def is_corner(self, whole: Any) -> bool:
+        """Whether no axis is split, so that the true elements begin at the first one."""
+        return self.split == tuple([size for size in whole.shape if size != 1])
+
+    def applied(self, whole: Any) -> Any:
+        """The true elements of an array of any library; a view, if the library makes views."""
+        if self.split == self.true:
+            return whole
+        if self.is_corner(whole):
+            return whole[tuple(map(slice, self.shape))]
+        return whole.reshape(self.split)[tuple(map(slice, self.true))].reshape(self.shape)
+
 
 def joined(axes: Sequence[Axis]) -> Axis:
     """The axis of an element-wise result, from the same axis of its operands."""

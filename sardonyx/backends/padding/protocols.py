@@ -66,5 +66,5 @@ class Padding(Protocol):
     def pad(self, array: Any, shape: Sequence[int]) -> Any:
         """The array with zeros behind the end of each axis."""
 
-    def unpad(self, array: Any, cut: Cut, *, is_native: bool) -> Any:
-        """The array without its padding; with `is_native` an array of the backend's library."""
+    def unpad(self, arrays: Sequence[Any], cuts: Sequence[Cut], *, is_native: bool) -> list[Any]:
+        """The arrays without padding; with `is_native` those of the backend's library."""

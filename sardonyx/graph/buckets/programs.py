@@ -112,8 +112,10 @@ class Buckets:
                 stage.run(frame, self.compiler, weights, inline=False)
         own = dict(enumerate(inputs))
         is_native = any(map(backend.owns, inputs))
-        for register, padded, cut in plan.computed:
-            own[register] = self.padding.unpad(frame[padded], cut, is_native=is_native)
+        padded = [frame[value.padded] for value in plan.computed]
+        cuts = [value.cut for value in plan.computed]
+        results = self.padding.unpad(padded, cuts, is_native=is_native)
+        own.update(zip((value.register for value in plan.computed), results, strict=True))
         return outputs_of(plan.outputs, own, weights)
 
     def _run_on_host(
@@ -131,10 +133,9 @@ class Buckets:
         true = dict(enumerate(inputs))
         for register in stage.segment.inputs:
             if register in cuts:
-                # Fetched first: a device would compile the cut for each size.
                 padded = frame[register]
                 host = backend.fetch(padded) if backend.owns(padded) else padded
-                true[register] = self.padding.unpad(host, cuts[register], is_native=False)
+                (true[register],) = self.padding.unpad([host], [cuts[register]], is_native=False)
             elif register not in true:  # Another segment on the host computed it.
                 true[register] = frame[register]
         stage.run(true, self.compiler, weights, inline=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,12 +12,21 @@ from sardonyx.backends.jax.padding.lent import Lent
 from sardonyx.backends.padding.axes import Cut
 from sardonyx.backends.padding.protocols import Prover
 
+if TYPE_CHECKING:
+    from sardonyx.backends.cupy.cutter import CupyCutter
+
 
 class JaxPadding:
-    """Pads arrays; those on the host without JAX, which would compile once per size."""
+    """Pads and cuts arrays, where it can without JAX, which would compile once per size."""
 
-    def __init__(self, import_library: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        import_library: Callable[[], object] = lambda: None,
+        cutter: Callable[[], CupyCutter | None] = lambda: None,
+    ) -> None:
         self._lent = Lent()
+        # For arrays that stay on a device; None if only XLA computes there.
+        self._cutter = cutter
         # Imports JAX and enters the backend's scope, in which 64 bits are 64 bits.
         self._import_library = import_library
 
@@ -41,29 +50,58 @@ class JaxPadding:
         if padded is not None and padded.shape == tuple(shape):
             return padded
         if not _is_on_host(array):
-            self._import_library()
-            import jax.numpy as jnp  # noqa: PLC0415  (as below, JAX is imported by then)
-
-            sizes = zip(array.shape, shape, strict=True)
-            return jnp.pad(array, [(0, after - before) for before, after in sizes])
+            return self._padded_on_device(array, shape)
         result = np.zeros(shape, array.dtype)
         result[tuple(map(slice, array.shape))] = np.asarray(array)
         return result
 
-    def unpad(self, array: Any, cut: Cut, *, is_native: bool) -> Any:
-        if cut.split == cut.true:
-            return array
-        is_on_host = _is_on_host(array)
-        whole: Any = np.asarray(array) if is_on_host else array
-        if cut.split != tuple([size for size in array.shape if size != 1]):
-            return whole.reshape(cut.split)[tuple(map(slice, cut.true))].reshape(cut.shape)
-        corner = whole[tuple(map(slice, cut.shape))]
-        if is_native and is_on_host and is_array(array):
-            import jax  # noqa: PLC0415
+    def _padded_on_device(self, array: Any, shape: Sequence[int]) -> Any:
+        cutter = self._cutter()
+        padded = cutter and cutter.pad(array, shape)
+        if padded is not None:
+            return padded
+        self._import_library()
+        import jax.numpy as jnp  # noqa: PLC0415  (as below, JAX is imported by then)
 
-            (device,) = array.devices()
-            corner = jax.device_put(corner, device, may_alias=False)
-        return self._lent(corner, array)
+        sizes = zip(array.shape, shape, strict=True)
+        return jnp.pad(array, [(0, after - before) for before, after in sizes])
+
+    def unpad(self, arrays: Sequence[Any], cuts: Sequence[Cut], *, is_native: bool) -> list[Any]:
+        results = list(arrays)
+        stay: list[int] = []
+        for i, (array, cut) in enumerate(zip(arrays, cuts, strict=True)):
+            if cut.split == cut.true:
+                continue
+            if is_native and not _is_on_host(array):
+                stay.append(i)
+            else:
+                results[i] = _cut_on_host(array, cut, is_native=is_native)
+        cut_there = self._cut_on_device([arrays[i] for i in stay], [cuts[i] for i in stay])
+        for i, result in zip(stay, cut_there, strict=True):
+            results[i] = result
+        return [
+            self._lent(result, array) if result is not array and cut.is_corner(array) else result
+            for result, array, cut in zip(results, arrays, cuts, strict=True)
+        ]
+
+    def _cut_on_device(self, arrays: Sequence[Any], cuts: Sequence[Cut]) -> list[Any]:
+        if not arrays:
+            return []
+        cutter = self._cutter()
+        results = cutter and cutter.cut(arrays, cuts)
+        if results:
+            return results
+        return [cut.applied(array) for array, cut in zip(arrays, cuts, strict=True)]
+
+
+def _cut_on_host(array: Any, cut: Cut, *, is_native: bool) -> Any:
+    result = cut.applied(np.asarray(array))
+    if not is_native or not is_array(array):
+        return result
+    import jax  # noqa: PLC0415  (it made the array)
+
+    (device,) = array.devices()
+    return jax.device_put(result, device, may_alias=False)
 
 
 def _is_on_host(array: Any) -> bool:
