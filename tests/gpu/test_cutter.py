@@ -76,6 +76,19 @@ def test_types_that_cupy_lacks_are_left_to_xla(cutter: CupyCutter) -> None:
     assert cutter.cut([array], [Cut((2, 3), (2, 2), (2, 2))]) is None
 
 
+def test_what_cupy_has_no_memory_for_is_left_to_xla(cutter: CupyCutter) -> None:
+    x = cupy.ones((2**12, 3), np.float32)
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    limit = pool.get_limit()
+    pool.set_limit(pool.total_bytes() + 2**10)
+    try:
+        assert cutter.pad(x, (2**12, 2**4)) is None
+        assert cutter.cut([x], [Cut((2**12, 3), (2**12, 2), (2**12, 2))]) is None
+    finally:
+        pool.set_limit(limit)
+
+
 def test_the_producer_is_awaited_on_a_stream_of_its_own(cutter: CupyCutter) -> None:
     passed = [WithDlpack(cupy.asarray(counted((2, 3)))) for _ in range(2)]
     cutter.cut(passed, [Cut((2, 3), (2, 2), (2, 2))] * 2)

@@ -16,7 +16,10 @@ TakeAll = Callable[[Sequence[Any]], list[Any]]
 
 
 class CupyCutter:
-    """Shares the other library's arrays, and waits for the device before it returns."""
+    """Shares the other library's arrays, and waits for the device before it returns.
+
+    CuPy lacks some types, and may lack the memory that the other library has.
+    """
 
     def __init__(self, device: int, take: TakeAll) -> None:
         self._xp = CupyBackend(device)
@@ -24,7 +27,7 @@ class CupyCutter:
         self._streams = OwnStreams()
 
     def pad(self, array: Any, shape: Sequence[int]) -> Any:
-        """The array with zeros behind the end of each axis; None for a type that CuPy lacks."""
+        """The array with zeros behind the end of each axis; None if CuPy cannot make it."""
 
         def padded(array: Any) -> Any:
             result = cupy.zeros(tuple(shape), array.dtype)
@@ -35,7 +38,7 @@ class CupyCutter:
         return None if results is None else results[0]
 
     def cut(self, arrays: Sequence[Any], cuts: Sequence[Cut]) -> list[Any] | None:
-        """The arrays without their padding; None if CuPy lacks the type of one."""
+        """The arrays without their padding; None if CuPy cannot make them."""
         return self._made(arrays, [cut.applied for cut in cuts])
 
     def _made(
@@ -46,5 +49,9 @@ class CupyCutter:
             shared = list(map(xp.adopt, arrays))
             if not all(isinstance(array, cupy.ndarray) for array in shared):
                 return None
-            made = [function(array) for function, array in zip(functions, shared, strict=True)]
-            return self._take(list(map(cupy.ascontiguousarray, made)))
+            pairs = zip(functions, shared, strict=True)
+            try:
+                made = [cupy.ascontiguousarray(function(array)) for function, array in pairs]
+            except cupy.cuda.memory.OutOfMemoryError:
+                return None
+            return self._take(made)
