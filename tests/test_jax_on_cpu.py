@@ -233,6 +233,42 @@ def test_a_program_has_64_bits_though_its_call_began_without_jax() -> None:
         assert jax.numpy.asarray(1).dtype == np.int32
 
 
+def test_its_cache_is_that_of_the_library(tmp_path: Path) -> None:
+    """Neither the names of entries nor the identity tell which of the two wrote them."""
+    deferred, real = JaxOnCpu().with_cache(tmp_path), JaxBackend().with_cache(tmp_path)
+    assert deferred.identity == real.identity
+    assert JaxOnCpu(precision="high").identity == JaxBackend().with_precision("high").identity
+    for folder in (deferred.folder, real.folder):
+        assert folder is not None
+        folder.write("name", folder.read("name") or b"content")
+        assert folder.read("name") == b"content"
+    assert deferred.library.identity == real.identity
+    restored = pickle.loads(pickle.dumps(deferred))
+    assert restored.folder.path == tmp_path
+    high = deferred.with_precision("high")
+    assert high.folder is not None
+    assert high.folder.path == tmp_path
+
+
+def test_a_stored_program_is_loaded_while_calls_run(tmp_path: Path) -> None:
+    """The first call of the second process waits for neither JAX nor a program or a trace."""
+    script = f"""
+import sys, time, numpy as np, sardonyx
+model = sardonyx.load({str(ENCODER)!r}, cache={str(tmp_path)!r})
+x = np.ones((2, 8, 48), np.float32)
+had_jax, first = "jax" in sys.modules, model(x)
+end = time.monotonic() + 60
+while model.stats().compiles == 0 and time.monotonic() < end:
+    last = model(x)
+last = model(x)
+np.testing.assert_allclose(first, last, rtol=1e-4, atol=1e-5)
+stats = model.stats()
+print(had_jax, stats.traces, stats.interpreted > 0, stats.compiles)
+"""
+    printed = [in_a_new_process(script).split() for _ in range(2)]
+    assert printed == [["False", "1", "True", "1"], ["False", "0", "True", "1"]]
+
+
 def test_arrays_of_jax_come_back_as_such() -> None:
     loaded = sardonyx.load(ENCODER, backend=JaxOnCpu(), compile="background")
     x = np.random.default_rng(0).standard_normal((2, 8, 48)).astype(np.float32)

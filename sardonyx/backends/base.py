@@ -55,6 +55,8 @@ class Backend(Operations):
     precision: str = "highest"
     # The cache of compiled programs for other processes, if there is one.
     folder: Folder | None = None
+    # Whether what compiles is imported: until then a stored program takes longer than a first call.
+    has_started: bool = True
     # Whether `bind` joins steps to fewer kernels, though it does not compile.
     joins_steps: ClassVar[bool] = False
     # Whether its compiler takes the names of steps.

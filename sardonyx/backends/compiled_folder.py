@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -23,6 +23,9 @@ import numpy as np
 from sardonyx.backends.cache_file import CacheFile, write_cache_file
 from sardonyx.backends.private_folder import PrivateFolder
 from sardonyx.version import PACKAGE
+
+# A path, or what another folder object has opened.
+Place: TypeAlias = str | os.PathLike[str] | CacheFile | PrivateFolder
 
 # The reason why a file does not fit if the identity of its backend differs.
 _OPTIONS = "for another device or number of processors, or with other options"
@@ -34,8 +37,8 @@ class CompiledFolder:
     # The classes of the backend that a recording may contain.
     dataclasses: tuple[type[Any], ...] = ()
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.entries = CacheFile(path) if os.path.isfile(path) else PrivateFolder(path)
+    def __init__(self, place: Place) -> None:
+        self.entries = place if isinstance(place, (CacheFile, PrivateFolder)) else _opened(place)
 
     def __reduce__(self) -> Any:
         return type(self), (self.entries.path,)
@@ -92,6 +95,10 @@ class CompiledFolder:
             **{f"with another version of {name}": v for name, v in self.libraries().items()},
             "with another version of sardonyx": own_sources(),
         }
+
+
+def _opened(path: str | os.PathLike[str]) -> CacheFile | PrivateFolder:
+    return CacheFile(path) if os.path.isfile(path) else PrivateFolder(path)
 
 
 def digest(parts: Iterable[str]) -> str:

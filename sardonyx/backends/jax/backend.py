@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -17,6 +16,7 @@ from jax.sharding import SingleDeviceSharding
 
 from sardonyx.backends import blas_threads
 from sardonyx.backends.base import Backend
+from sardonyx.backends.compiled_folder import Place
 from sardonyx.backends.conditions import Condition
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
@@ -28,7 +28,6 @@ from sardonyx.backends.jax import (
     limited_clients,
     memory,
     nans,
-    onednn,
     presence,
     processes,
 )
@@ -37,6 +36,7 @@ from sardonyx.backends.jax.cache import ExecutableFolder
 from sardonyx.backends.jax.checks import Checks
 from sardonyx.backends.jax.compiling import compiled
 from sardonyx.backends.jax.costs import bytes_made_anew, costs_of
+from sardonyx.backends.jax.folder import identity, kernels_of
 from sardonyx.backends.jax.onednn import in_programs
 from sardonyx.backends.jax.onednn.threads import threads_of_process
 from sardonyx.backends.jax.op_times import can_trace, op_times
@@ -169,7 +169,7 @@ class JaxBackend(JaxOperations):
     def uncompiled(self) -> Backend:
         return JaxBackend(self.device, jit=False, settings=self.settings)
 
-    def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
+    def with_cache(self, folder: Place | None) -> Backend:
         if folder is None:
             return self._with(cache=None)
         return self._with(cache=ExecutableFolder(folder, of_processor=self._is_on_cpu))
@@ -377,12 +377,13 @@ class JaxBackend(JaxOperations):
     def identity(self) -> str:
         device = self._actual_device
         threads = self.settings.threads or threads_of_process()
-        kernels = f"{onednn.identity()} {threads}" if self.fuses else "none"
-        choices = self.precision, self.compiled, self.checked, kernels, self.largest_value
         limit = [] if self.settings.threads is None else [f"threads={threads}"]
         cudnn = [cudnn_choice.identity()] if self.asks_cudnn else []
-        words = device.platform, device.device_kind, *choices, *cudnn, *limit
-        return " ".join(map(str, words))
+        return identity(
+            *(device.platform, device.device_kind, self.precision, self.compiled, self.checked),
+            kernels_of(threads) if self.fuses else "none",
+            *(self.largest_value, *cudnn, *limit),
+        )
 
     def _placed(self, array: Any) -> Any:
         is_elsewhere = self.settings.threads is not None and not self.is_abstract(array)

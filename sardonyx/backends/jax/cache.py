@@ -8,29 +8,20 @@ pickle.
 from __future__ import annotations
 
 import os
-import platform
 import re
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import jax
 from jax.experimental import serialize_executable
 
-from sardonyx.backends.compiled_folder import (
-    CompiledFolder,
-    common_libraries,
-    digest,
-    own_sources,
-)
+from sardonyx.backends.compiled_folder import Place, digest, own_sources
+from sardonyx.backends.jax import folder
 from sardonyx.backends.jax.compiling import compiled
-from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.onednn import Chain, PackedWeight, Product
-from sardonyx.backends.jax.xla_cpu.packed import TurnedConvolution, TurnedMatrix
-from sardonyx.backends.operations.products import Link
+from sardonyx.backends.jax.folder import JaxFolder
 from sardonyx.logs import Log, Once
 from sardonyx.printable import first_line
 
@@ -39,12 +30,6 @@ _UNLOADABLE = "JAX cannot load the program %.12s of %s, and it is compiled again
 
 # The number of a program's arguments and of its results.
 _COUNTS = struct.Struct("<II")
-
-# The properties of a processor in Linux's list that do not change while it runs.
-_OF_PROCESSORS = (
-    "vendor_id", "cpu family", "model", "flags",
-    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
-)  # fmt: skip
 
 # The settings of JAX that change a compiled program.
 _SETTINGS = (
@@ -69,35 +54,15 @@ _COMPILERS = {
 }
 
 
-class ExecutableFolder(CompiledFolder):
+class ExecutableFolder(JaxFolder):
     """Executables by their program, the machine and the versions that compiled them.
 
     Those for a TPU or a GPU may be written where there is none, and on another processor.
     """
 
-    dataclasses = (
-        Product,
-        PackedWeight,
-        Chain,
-        Link,
-        TurnedConvolution,
-        TurnedMatrix,
-        ConvolutionLayout,
-    )
-
-    def __init__(self, path: str | os.PathLike[str], *, of_processor: bool = True) -> None:
-        super().__init__(path)
-        self._of_processor = of_processor
+    def __init__(self, place: Place, *, of_processor: bool = True) -> None:
+        super().__init__(place, of_processor=of_processor)
         self._missed = Once()
-
-    def __reduce__(self) -> Any:
-        return partial(type(self), of_processor=self._of_processor), (self.entries.path,)
-
-    def libraries(self) -> Mapping[str, str]:
-        return _libraries()
-
-    def machine(self) -> Mapping[str, str]:
-        return {"on another processor": _processor()} if self._of_processor else {}
 
     def stored(self, name: str, options: Mapping[str, Any], device: jax.Device) -> Any:
         """Return the executable of the program with this name; None if the folder lacks it."""
@@ -187,11 +152,11 @@ def _file_of(content: str, options: Mapping[str, Any], device: jax.Device) -> st
         repr(sorted(options.items())),
         os.environ.get("XLA_FLAGS", ""),
         *(f"{name} {getattr(jax.config, name, None)}" for name in _SETTINGS),
-        *_libraries().values(),
+        *folder.libraries().values(),
         device.platform,
         device.device_kind,
         _compiler_of(device),
-        _processor() if device.platform == "cpu" else "",
+        folder.processor() if device.platform == "cpu" else "",
     )
     return f"{digest(parts)}.xla"
 
@@ -209,22 +174,6 @@ def _installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-@cache
-def _libraries() -> dict[str, str]:
-    return {**common_libraries(), "jax": jax.__version__, "jaxlib": version("jaxlib")}
-
-
-@cache
-def _processor() -> str:
-    """The processor's instruction set, because code for another may not run on it."""
-    try:
-        first, _, _ = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")
-    except OSError:
-        first = ""
-    lines = [line for line in first.splitlines() if line.startswith(_OF_PROCESSORS)]
-    return "\n".join(lines) or f"{platform.machine()} {platform.processor()}"
 
 
 def _executable(content: bytes, device: jax.Device) -> Any:

@@ -19,12 +19,15 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.compiled_folder import Place
 from sardonyx.backends.deferred_scope import DeferredScope
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.interpreter import NumpyTier
 from sardonyx.backends.jax import arrays, presence
+from sardonyx.backends.jax.folder import JaxFolder, identity, kernels_of
+from sardonyx.backends.jax.onednn.threads import threads_of_process
 from sardonyx.backends.jax.padding.arrays import JaxPadding
 from sardonyx.backends.jax.traits import SIX_BITS, JaxTraits
 from sardonyx.backends.own_draws import own_draws
@@ -50,8 +53,9 @@ class JaxOnCpu(JaxTraits):
     reads_host_memory = True
     leaves_channels_last = True
 
-    def __init__(self, *, precision: str = "highest") -> None:
+    def __init__(self, *, precision: str = "highest", cache: Place | None = None) -> None:
         self.precision = precision
+        self._folder = None if cache is None else JaxFolder(cache)
         self._library: Backend | None = None
         self._fork = presence.fork()
 
@@ -61,7 +65,8 @@ class JaxOnCpu(JaxTraits):
         return presence.has_only_cpus()
 
     def __reduce__(self) -> Any:
-        return partial(type(self), precision=self.precision), ()
+        cache = None if self._folder is None else self._folder.path
+        return partial(type(self), precision=self.precision, cache=cache), ()
 
     def __getattr__(self, name: str) -> Any:
         """Take the functions of the standard from the library."""
@@ -75,11 +80,23 @@ class JaxOnCpu(JaxTraits):
         library = self._library
         if library is None:
             with _importing():
-                library = self._library = self._library or _imported(self.precision)
+                library = self._library = self._library or self._imported()
         scope = DeferredScope.of_thread()
         if scope is not None:
             scope.enter(library.scope)
         return library
+
+    @property
+    def folder(self) -> JaxFolder | None:  # type: ignore[override]  # an attribute of the base
+        return self._folder
+
+    @property
+    def _entries(self) -> Place | None:
+        return None if self._folder is None else self._folder.entries
+
+    @property
+    def has_started(self) -> bool:  # type: ignore[override]  # an attribute of the base
+        return self._library is not None or presence.has_started()
 
     @property
     def for_ops(self) -> Backend:
@@ -158,19 +175,31 @@ class JaxOnCpu(JaxTraits):
 
     @property
     def identity(self) -> str:
-        identity: str = self.library.identity
-        return identity
+        kernels = kernels_of(threads_of_process())
+        return identity("cpu", "cpu", self.precision, True, False, kernels, None)
+
+    def stored(
+        self,
+        replay: Replay,
+        arguments: Sequence[Any],
+        *,
+        donated: Sequence[int] = (),
+        name: str | None = None,
+    ) -> Executable | None:
+        return self.library.stored(replay, arguments, donated=donated, name=name)
 
     def uncompiled(self) -> Backend:
         return self.library.uncompiled()
 
     def with_cache(self, folder: str | os.PathLike[str] | None) -> Backend:
-        return self if folder is None else self.library.with_cache(folder)
+        return JaxOnCpu(precision=self.precision, cache=folder)
 
     def with_precision(self, precision: str) -> Backend:
         # Only XLA rounds factors to bfloat16.
         is_exact = precision != "bfloat16"
-        return JaxOnCpu(precision=precision) if is_exact else self.library.with_precision(precision)
+        if not is_exact:
+            return self.library.with_precision(precision)
+        return JaxOnCpu(precision=precision, cache=self._entries)
 
     def with_threads(self, threads: int) -> Backend:
         return self.library.with_threads(threads)
@@ -178,6 +207,11 @@ class JaxOnCpu(JaxTraits):
     def with_checks(self) -> Backend:
         checking: Backend = self.library.with_checks()
         return checking
+
+    def _imported(self) -> Backend:
+        library = _imported(self.precision)
+        cached: Backend = library.with_cache(self._entries)
+        return cached
 
 
 @cache
@@ -191,7 +225,7 @@ def _importing() -> RLock:
     return lock
 
 
-def _imported(precision: str) -> Backend:
+def _imported(precision: str) -> Any:
     try:
         with own_draws():
             backend: Backend = import_module("sardonyx.backends.jax.backend").JaxBackend()

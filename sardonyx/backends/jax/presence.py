@@ -21,10 +21,11 @@ _WATCHES = ("jax_debug_nans", "jax_debug_infs", "jax_disable_jit")
 @cache
 def fork() -> Fork:
     """Whether this process was forked after JAX had started its threads."""
-    return Fork("JAX", _has_started)
+    return Fork("JAX", has_started)
 
 
-def _has_started() -> bool:
+def has_started() -> bool:
+    """Whether XLA runs in this process, for whomever."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     return bridge is not None and bridge.backends_are_initialized()
 

@@ -172,9 +172,11 @@ class Compiler:
             if not self._waits and backend.reason_to_wait is not None:
                 self._note_uninterpreted(backend.reason_to_wait)
             return self._compiled(unit, name, is_awaited=True)
-        stored = backend.stored(self._named(unit), unit.arguments, donated=unit.donated, name=name)
-        if stored is not None:
-            return stored
+        if backend.has_started or self.mode == NEVER:
+            named = self._named(unit)
+            stored = backend.stored(named, unit.arguments, donated=unit.donated, name=name)
+            if stored is not None:
+                return stored
         # The arrays of the call are not kept until then.
         bare = replace(unit, arguments=[backend.spec(argument) for argument in unit.arguments])
 
