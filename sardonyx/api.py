@@ -103,10 +103,11 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     accepted, and operators accept types that their schemas do not list.
 
     `cache` names a folder for recordings and compiled programs, or on CuPy compiled kernels, which
-    the next process uses again. They are machine code, and JAX unpickles its programs, so the
-    folder must be yours alone:
-    it is created with mode 0700, and a folder that another user owns or can write to is refused. It
-    holds at most 4 GiB; the entries that were not used for longest are deleted first.
+    the next process uses again. By default, on CPUs, its first calls run step by step while JAX is
+    imported and the programs are loaded. They are machine code, and JAX unpickles its programs, so
+    the folder must be yours alone: it is created with mode 0700, and a folder that another user
+    owns or can write to is refused. It holds at most 4 GiB; the entries that were not used for
+    longest are deleted first.
 
     `cache` may also be a file that `sardonyx compile` wrote. The signatures in it are neither
     traced nor compiled; others are, and the file stays as it is. Loading it runs code, so it must
