@@ -32,15 +32,15 @@ def device(cupy_backend: CupyBackend) -> Iterator[CupyBackend]:
 
 
 @pytest.fixture
-def with_cudnn(device: CupyBackend) -> None:
-    """cuDNN without any plans."""
+def with_cudnn(device: CupyBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN without any plans, of which the first right one is taken, without a clock."""
     from sardonyx.backends.cupy.cudnn.frontend import frontend  # noqa: PLC0415
-    from sardonyx.backends.cupy.cudnn.plans import plans_of, rounding_plans_of  # noqa: PLC0415
+    from sardonyx.backends.cupy.cudnn.plans import plans_of  # noqa: PLC0415
 
     if frontend() is None:
         pytest.skip("no cuDNN; pip install 'sardonyx[cudnn]'")
     plans_of.cache_clear()
-    rounding_plans_of.cache_clear()
+    monkeypatch.setattr(device, "measures_convolutions", False)
 
 
 @pytest.fixture(scope="session")

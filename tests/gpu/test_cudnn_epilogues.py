@@ -13,7 +13,7 @@ import sardonyx
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
 from sardonyx.ops.fused_products import convolution_and_more
-from tests.gpu.cudnn_plans import FLOATS, HALF, fused, on_host, plans
+from tests.gpu.cudnn_plans import FLOATS, HALF, fused, on_host, plans, unexpected
 
 if TYPE_CHECKING:
     from sardonyx.backends.cupy.backend import CupyBackend
@@ -77,10 +77,10 @@ def test_epilogues(cupy_backend: CupyBackend, seed: int, name: str, dtype: np.dt
     arrays = [array.astype(dtype) for array in arrays]
     found, reasons = fused(cupy_backend, convolved, *arrays)
     np.testing.assert_array_equal(found.astype(np.float64), on_host(convolved, *arrays))
-    assert reasons == []
+    assert unexpected(reasons) == []
     in_one = [key for key in trusted_plans(cupy_backend) if key.epilogue == epilogue]
     is_even = all(before == after for before, after in layout["pads"])
-    if epilogue != NOTHING or (is_even and any(map(any, layout["pads"]))):
+    if not reasons and (epilogue != NOTHING or (is_even and any(map(any, layout["pads"])))):
         assert len(in_one) == 1
         assert any(in_one[0].padding) <= is_even
     # The same, step by step.
@@ -117,6 +117,41 @@ def relu_of(xp: Any, x: Any, weight: Any, bias: Any) -> Any:
     layout = {"strides": (1,), "pads": ((1, 1),), "dilations": (1,), "groups": 1}
     epilogue = Epilogue(has_bias=True, activation=RELU)
     return [convolution_and_more(xp, x, weight, bias, epilogue=epilogue, **layout)]
+
+
+@pytest.mark.parametrize("name", ["relu", "add"])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_zeros_are_a_bias_for_kernels_that_need_one(
+    cupy_backend: CupyBackend, monkeypatch: pytest.MonkeyPatch, name: str, dtype: np.dtype[Any]
+) -> None:
+    """They are negative, so that -0.0 stays what it is."""
+    from sardonyx.backends.cupy.cudnn.convolution import ConvolutionKey  # noqa: PLC0415
+
+    build, epilogue = ConvolutionKey.build, EPILOGUES[name]
+
+    def refused(self: ConvolutionKey, cudnn: Any, handle: Any) -> Any:
+        if not self.has_bias:
+            raise ValueError("no engine")
+        return build(self, cudnn, handle)
+
+    monkeypatch.setattr(ConvolutionKey, "build", refused)
+    arrays, layout = drawn(1, epilogue)
+    arrays = [array.astype(dtype) for array in arrays]
+    if name == "add":
+        # The product is -0.0 wherever no term is anything else.
+        arrays[0][...], arrays[1][...] = 1, -0.0
+        layout["pads"] = ((0, 0),) * (arrays[0].ndim - 2)
+        blank = on_host(lambda xp, x, w: [xp.convolution(x, w, **layout)], *arrays[:2])
+        arrays[2] = np.full(blank.shape, -0.0, dtype)
+
+    def convolved(xp: Any, *arrays: Any) -> Any:
+        return [convolution_and_more(xp, *arrays, epilogue=epilogue, **layout)]
+
+    found, reasons = fused(cupy_backend, convolved, *arrays)
+    assert unexpected(reasons) == []
+    np.testing.assert_array_equal(found.astype(np.float64), on_host(convolved, *arrays))
+    if not reasons:
+        assert [key.adds_zeros for key in trusted_plans(cupy_backend)] == [True]
 
 
 SPECIALS = [np.nan, np.inf, -np.inf, 1.0, -1.0, 0.0]
@@ -250,6 +285,7 @@ def test_nothing_is_tried_out_during_a_capture(
 ) -> None:
     import cupy  # noqa: PLC0415
 
+    from sardonyx.backends.cupy.cudnn import calls, choosing  # noqa: PLC0415
     from sardonyx.backends.cupy.cudnn import plans as module  # noqa: PLC0415
 
     x, weight = np.ones((1, 2, 5), np.float32), np.ones((6, 2, 3), np.float32)
@@ -261,7 +297,8 @@ def test_nothing_is_tried_out_during_a_capture(
     for plan in plans(cupy_backend).values():
         if isinstance(plan, module.Plan):
             plan.is_trusted = False
-    monkeypatch.setattr(module, "is_capturing", lambda: True)
+    for each in (calls, choosing, module):
+        monkeypatch.setattr(each, "is_capturing", lambda: True)
     (found,) = relu_of(cupy_backend, *placed)
     np.testing.assert_array_equal(cupy_backend.fetch(found), expected)
     assert trusted_plans(cupy_backend) == []

@@ -66,11 +66,18 @@ inline size_t width_of(int type) {
   }
 }
 
-// How many engines there are for a graph. Of float32 the first one rounds factors to TF32.
-inline int64_t engine_count(const Graph& graph) {
+// Whether there is an engine, the first one, that rounds factors to TF32.
+inline bool has_tf32(const Graph& graph) {
   for (const Operation& operation : graph.operations)
     for (const Tensor& tensor : operation.inputs)
-      if (multiplies(operation) && tensor.type == FLOAT) return 2;
+      if (multiplies(operation) && tensor.type == FLOAT) return true;
+  return false;
+}
+
+// How many engines there are for a graph. Where factors are multiplied, the last two are the same.
+inline int64_t engine_count(const Graph& graph) {
+  for (const Operation& operation : graph.operations)
+    if (multiplies(operation)) return has_tf32(graph) ? 3 : 2;
   return 1;
 }
 

@@ -67,7 +67,7 @@ void answer(const std::vector<T>& values, int64_t room, int64_t* count, void* to
 }
 
 std::vector<int> numerical_notes(const Descriptor& engine) {
-  const bool is_tf32 = engine.engine == 0 && engine_count(*engine.graph) == 2;
+  const bool is_tf32 = engine.engine == 0 && has_tf32(*engine.graph);
   return is_tf32 ? std::vector<int>{NOTE_TENSOR_CORE, NOTE_DOWN_CONVERT_INPUTS}
                  : std::vector<int>{};
 }

@@ -34,6 +34,9 @@ class ConvolutionKey:
     epilogue: Epilogue = NOTHING
     # Whether ReLU is the maximum of its operand and 0: the frontend limits ReLU to finite numbers.
     takes_maximum: bool = False
+    # Whether zeros are added as a bias: cuDNN has kernels for a bias, but not for all that follows
+    # without one.
+    adds_zeros: bool = False
     # Whether the channels are the last axis of all arrays in memory. Sizes are in cuDNN's order.
     is_channels_last: bool = False
 
@@ -49,7 +52,21 @@ class ConvolutionKey:
     def forms(self) -> tuple[ConvolutionKey, ...]:
         """The keys of the graphs that compute this, the one with the most kernels first."""
         is_active = self.epilogue.activation is not None
-        return (self, replace(self, takes_maximum=True)) if is_active else (self,)
+        forms = (self, replace(self, takes_maximum=True)) if is_active else (self,)
+        if self.epilogue.has_bias or self.epilogue == NOTHING:
+            return forms
+        return (*forms, *(replace(form, adds_zeros=True) for form in forms))
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the graph has one."""
+        return self.epilogue.has_bias or self.adds_zeros
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the convolution itself is a product of matrices that lie in memory."""
+        is_strided = any(self.padding) or set(self.strides) != {1}
+        return math.prod(self.weight[2:]) == 1 and not is_strided and not self.is_channels_last
 
     @property
     def result(self) -> Shape:
@@ -85,16 +102,23 @@ class ConvolutionKey:
             stride=list(self.strides),
             dilation=list(self.dilations),
         )
+        steps = self._steps(self.result)
+
+        def then(operation: Any, *operands: Any) -> Any:
+            # By itself, the frontend puts the channels last in what it keeps between operations.
+            result.set_dim(list(self.result)).set_stride(steps)
+            return operation(result, *operands)
+
         # The array comes before the bias, as in the graphs for which cuDNN has compiled kernels.
         if self.epilogue.addend is not None:
-            result = graph.add(result, tensor(ADDEND, self.result))
-        if self.epilogue.has_bias:
-            result = graph.add(result, tensor(BIAS, self.bias))
+            result = then(graph.add, tensor(ADDEND, self.result))
+        if self.has_bias:
+            result = then(graph.add, tensor(BIAS, self.bias))
         if self.takes_maximum:
-            result = graph.max(result, self._zero(cudnn, graph))
+            result = then(graph.max, self._zero(cudnn, graph))
         elif self.epilogue.activation is not None:
-            result = graph.relu(result)
-        write_to(result, RESULT, self.result, kind, self._steps(self.result))
+            result = then(graph.relu)
+        write_to(result, RESULT, self.result, kind, steps)
         return graph
 
     def _zero(self, cudnn: Any, graph: Any) -> Any:

@@ -10,6 +10,8 @@ import cupy
 import numpy as np
 
 from sardonyx.backends.cupy.convolution import Convolutions
+from sardonyx.backends.cupy.cudnn.calls import Call, aligned
+from sardonyx.backends.cupy.cudnn.choosing import Trial, tried_out
 from sardonyx.backends.cupy.cudnn.convolution import (
     ADDEND,
     BIAS,
@@ -21,20 +23,11 @@ from sardonyx.backends.cupy.cudnn.convolution import (
     key_with_epilogue,
 )
 from sardonyx.backends.cupy.cudnn.frontend import frontend
-from sardonyx.backends.cupy.cudnn.plans import (
-    Call,
-    Plan,
-    Plans,
-    Refusal,
-    aligned,
-    plans_of,
-    rounding_plans_of,
-    tried_out,
-)
-from sardonyx.backends.cupy.cudnn.trials import numbers, with_specials
+from sardonyx.backends.cupy.cudnn.plans import Plan, Plans, Refusal, Slower, plans_of
+from sardonyx.backends.cupy.cudnn.trials import negative_zeros, numbers, with_specials
 from sardonyx.backends.cupy.refusals import LOG
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.fused_epilogue import Epilogue
+from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
 
 
 class ConvolutionEpilogues(Convolutions):
@@ -47,6 +40,9 @@ class ConvolutionEpilogues(Convolutions):
     device: int
     # Whether cuDNN is used at all.
     uses_cudnn: bool = True
+    # Whether its plans are chosen by their times on the device, and cuDNN itself by the time
+    # without it. The last bits of results then depend on what was faster.
+    measures_convolutions: bool = True
 
     @property
     def has_cudnn(self) -> bool:
@@ -55,7 +51,8 @@ class ConvolutionEpilogues(Convolutions):
     @property
     def convolution_plans(self) -> Plans:
         is_exact = self.precision in ("highest", "default")
-        return plans_of(self.device) if is_exact else rounding_plans_of(self.device)
+        is_measured = self.measures_convolutions
+        return plans_of(self.device, is_exact=is_exact, is_measured=is_measured)
 
     def convolution_and_more(
         self, x: Any, weight: Any, *others: Any, epilogue: Epilogue, **layout: Any
@@ -91,11 +88,11 @@ class ConvolutionEpilogues(Convolutions):
         for form in key.forms:
             trial = partial(self._trial, form)
             results.append(tried_out(self.convolution_plans, form, trial))
-            if isinstance(results[-1], Plan):
+            if isinstance(results[-1], (Plan, Slower)):
                 return results[-1]
         return results[0]
 
-    def _trial(self, key: ConvolutionKey) -> Call:
+    def _trial(self, key: ConvolutionKey) -> Trial:
         """A call with NaN and infinities in what is added, or else with NaN in the input."""
         x, epilogue = numbers(key.in_memory(key.x), key.dtype), key.epilogue
         others = []
@@ -105,9 +102,19 @@ class ConvolutionEpilogues(Convolutions):
             others.append(with_specials(numbers(key.in_memory(key.result), key.dtype), first=0))
         if not others and epilogue.activation is not None:
             x[(0,) * x.ndim] = cupy.nan
-        return self._call(
-            key, x, numbers(key.in_memory(key.weight), key.dtype), others, is_trial=True
-        )
+        weight = numbers(key.in_memory(key.weight), key.dtype)
+        call = self._call(key, x, weight, others, is_trial=True)
+        if key.is_channels_last:
+            return Trial(call)
+        apart = partial(self._apart, key, x, weight, others)
+        return Trial(call, apart, is_otherwise_better=key.is_product)
+
+    def _apart(self, key: ConvolutionKey, x: Any, weight: Any, others: Sequence[Any]) -> Any:
+        """Convolve without cuDNN, and read and write the result once more, as a kernel would."""
+        y = super().convolution(x, weight, **_layout(key, x, weight))
+        if key.epilogue.addend is not None:
+            return cupy.add(y, others[-1], out=y)
+        return y if key.epilogue == NOTHING else cupy.maximum(y, 0, out=y)
 
     def _call(
         self,
@@ -120,10 +127,11 @@ class ConvolutionEpilogues(Convolutions):
     ) -> Call:
         rank = x.ndim - 2
         shape = key.in_memory((*key.result[:2], *key.result[len(key.result) - rank :]))
-        numbered = [BIAS] * key.epilogue.has_bias + [ADDEND] * (key.epilogue.addend is not None)
+        numbered = [BIAS] * key.has_bias + [ADDEND] * (key.epilogue.addend is not None)
+        zeros = [negative_zeros(key.weight[0], key.dtype, self.device)] * key.adds_zeros
 
         def arrays() -> dict[int, Any]:
-            operands = map(aligned, (x, weight, *others))
+            operands = map(aligned, (x, weight, *zeros, *others))
             named = dict(zip((X, WEIGHT, *numbered), operands, strict=True))
             zero = {ZERO: np.zeros((), key.computed_in)} if key.takes_maximum else {}
             return {**named, **zero, RESULT: cupy.empty(shape, x.dtype)}
@@ -131,7 +139,7 @@ class ConvolutionEpilogues(Convolutions):
         # A trial asks cuDNN for no second plan.
         convolve = super().convolution if is_trial else self.convolution
         otherwise = partial(self._one_by_one, key, x, weight, others, convolve)
-        return Call(key, arrays, RESULT, otherwise, expected=otherwise, is_trial=is_trial)
+        return Call(key, arrays, RESULT, otherwise, expected=otherwise)
 
     def _one_by_one(
         self,
@@ -144,20 +152,24 @@ class ConvolutionEpilogues(Convolutions):
         rank, rest = x.ndim - 2, list(others)
         if key.is_channels_last:
             x, weight = (cupy.moveaxis(array, -1, 1) for array in (x, weight))
-        y = convolve(
-            x,
-            weight,
-            strides=key.strides[-rank:],
-            pads=tuple([(width, width) for width in key.padding[-rank:]]),
-            dilations=key.dilations[-rank:],
-            groups=x.shape[1] // weight.shape[1],
-        )
+        y = convolve(x, weight, **_layout(key, x, weight))
         y = cupy.moveaxis(y, 1, -1) if key.is_channels_last else y
         if key.epilogue.has_bias:
             y += rest.pop(0).reshape(-1, *(1,) * (0 if key.is_channels_last else rank))
         if key.epilogue.addend is not None:
             y += rest.pop(0)
         return y if key.epilogue.activation is None else cupy.maximum(y, 0, out=y)
+
+
+def _layout(key: ConvolutionKey, x: Any, weight: Any) -> dict[str, Any]:
+    """The arguments of a convolution of channels first; arrays of one axis have two in the key."""
+    rank = x.ndim - 2
+    return {
+        "strides": key.strides[-rank:],
+        "pads": tuple([(width, width) for width in key.padding[-rank:]]),
+        "dilations": key.dilations[-rank:],
+        "groups": x.shape[1] // weight.shape[1],
+    }
 
 
 def key_of(arrays: Sequence[Any], epilogue: Epilogue, **layout: Any) -> ConvolutionKey | None:

@@ -68,12 +68,17 @@ def new_graph(cudnn: Any, handle: Any, dtype: np.dtype[Any]) -> Any:
     )
 
 
+def rounds_float32(*, is_exact: bool) -> bool:
+    """Whether factors of float32 may be rounded to TF32."""
+    return not is_exact or os.environ.get("CUPY_TF32", "0") not in ("", "0")
+
+
 def excluded_notes(cudnn: Any, dtype: np.dtype[Any], *, is_exact: bool) -> list[Any]:
     """Return the notes of the kernels that round more than the library's other ones.
 
     If it is not exact, factors of float32 may be rounded to TF32.
     """
-    is_exact = is_exact and os.environ.get("CUPY_TF32", "0") in ("", "0")
-    names = (*_INEXACT, *(_OF_TF32 if is_exact and dtype == np.float32 else ()))
+    is_rounded = rounds_float32(is_exact=is_exact) or dtype != np.float32
+    names = (*_INEXACT, *(() if is_rounded else _OF_TF32))
     notes = cudnn.numerical_note.__members__
     return [note for name, note in notes.items() if name.startswith(names)]

@@ -12,9 +12,11 @@ import ml_dtypes
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.cupy.cudnn.calls import Call, aligned
+from sardonyx.backends.cupy.cudnn.choosing import Trial, tried_out
 from sardonyx.backends.cupy.cudnn.convolution import MOST_ELEMENTS, write_to
 from sardonyx.backends.cupy.cudnn.frontend import data_type, new_graph
-from sardonyx.backends.cupy.cudnn.plans import Call, Plan, Refusal, aligned, plans_of, tried_out
+from sardonyx.backends.cupy.cudnn.plans import Plan, Refusal, plans_of
 from sardonyx.backends.cupy.cudnn.trials import numbers
 from sardonyx.backends.executable import Spec
 
@@ -85,23 +87,16 @@ class Normalizations(Backend):
         return tried_out(plans_of(self.device), key, partial(_trial, key))
 
 
-def _trial(key: NormalizationKey) -> Call:
+def _trial(key: NormalizationKey) -> Trial:
     """A call with NaN in the first of several rows."""
     x = numbers((key.rows, key.length), key.dtype)
     if key.rows > 1:
         x[0, 0] = cupy.nan
     parameters = [numbers((key.length,), key.dtype) for _ in range(1 + key.has_bias)]
-    return _call(key, x, parameters, USUAL_EPSILON, is_trial=True)
+    return Trial(_call(key, x, parameters, USUAL_EPSILON))
 
 
-def _call(
-    key: NormalizationKey,
-    x: Any,
-    parameters: list[Any],
-    epsilon: float,
-    *,
-    is_trial: bool = False,
-) -> Call:
+def _call(key: NormalizationKey, x: Any, parameters: list[Any], epsilon: float) -> Call:
     def arrays() -> dict[int, Any]:
         operands = map(aligned, (x, *parameters))
         named = dict(zip((X, SCALE, BIAS), operands, strict=False))
@@ -112,7 +107,7 @@ def _call(
         }
 
     otherwise = partial(_by_parts, x, parameters, epsilon, key.is_centred)
-    return Call(key, arrays, RESULT, otherwise, expected=otherwise, is_trial=is_trial)
+    return Call(key, arrays, RESULT, otherwise, expected=otherwise)
 
 
 def _by_parts(x: Any, parameters: list[Any], epsilon: float, is_centred: bool) -> Any:

@@ -11,10 +11,11 @@ import cupy
 
 from sardonyx.backends.cupy.cudnn import attention, convolution
 from sardonyx.backends.cupy.cudnn.attention import attention_key
+from sardonyx.backends.cupy.cudnn.calls import Call, aligned
 from sardonyx.backends.cupy.cudnn.convolution import convolution_key, key_with_epilogue
 from sardonyx.backends.cupy.cudnn.convolution_epilogues import ConvolutionEpilogues, key_of
 from sardonyx.backends.cupy.cudnn.normalization import Normalizations, normalization_key
-from sardonyx.backends.cupy.cudnn.plans import Call, Plan, Refusal, aligned, plans_of
+from sardonyx.backends.cupy.cudnn.plans import Plan, Refusal, Slower, plans_of
 from sardonyx.backends.cupy.fused_segments import FusedSegments
 from sardonyx.backends.executable import Executable, Spec
 from sardonyx.backends.fused_epilogue import Epilogue
@@ -33,7 +34,7 @@ class CudnnCalls:
 
     def has_convolution(self, x: Spec, weight: Spec, **layout: Any) -> bool:
         key = convolution_key(x, weight, **layout)
-        found = None if key is None else self.backend.convolution_plans.find(key)
+        found = None if key is None else self.backend.tried_convolution(key)
         return self._is_plan(found, f"a convolution of {x.dtype}")
 
     def has_convolution_and_more(
@@ -55,7 +56,7 @@ class CudnnCalls:
         return self._is_plan(found, f"a normalization of {rows.dtype}")
 
     def _is_plan(self, found: Plan | Refusal | None, work: str) -> bool:
-        if isinstance(found, Refusal):
+        if isinstance(found, Refusal) and not isinstance(found, Slower):
             self.refusals.append(f"cuDNN does not compute {work}: {found.reason}")
         return isinstance(found, Plan)
 
@@ -88,7 +89,7 @@ class CudnnOperations(FusedSegments, ConvolutionEpilogues, Normalizations):
         padded = tuple(n + sum(pair) for n, pair in zip(x.shape, widths, strict=True))
         specs = Spec(padded, x.dtype), Spec(weight.shape, weight.dtype)
         key = self.has_cudnn and convolution_key(*specs, **_hashable(layout))
-        if not key:
+        if not key or not isinstance(self.tried_convolution(key), Plan):
             return super().convolution(x, weight, pads=pads, **layout)
         x = self.pad(x, widths, 0) if any(map(any, pads)) else x
         otherwise = partial(super().convolution, x, weight, pads=none, **layout)

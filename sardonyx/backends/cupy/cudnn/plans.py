@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
@@ -18,10 +18,6 @@ from sardonyx.backends.cupy.cudnn.frontend import excluded_notes, frontend
 MOST_PLANS = 1024
 # The maximum bytes that a plan may take besides its arrays.
 LARGEST_WORKSPACE = 2**28
-# cuDNN's kernels read several elements at once.
-ALIGNMENT = 16
-# A first result may differ from the expected one by so much of its largest element.
-TOLERANCE = 2**-6
 
 
 class Key(Protocol):
@@ -38,10 +34,25 @@ class Key(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Plan:
+    """A graph and one of cuDNN's plans for it, by its place in their list.
+
+    The graph runs the plan that was built or selected last.
+    """
+
     graph: Any
+    index: int
     workspace: int
     # Whether a result of it was compared with the expected one.
     is_trusted: bool = False
+
+    @property
+    def name(self) -> str:
+        """The engine and its settings."""
+        return str(self.graph.get_plan_name_at_index(self.index))
+
+    def select(self) -> None:
+        """Let the graph run this plan; it is not built again."""
+        self.graph.build_plan_at_index(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,12 @@ class Refusal:
     """Why cuDNN is not used for a key."""
 
     reason: str
+
+
+class Slower(Refusal):
+    """cuDNN could be used for a key, but takes longer than the form without it."""
+
+    __slots__ = ()
 
 
 @dataclass(eq=False)
@@ -61,12 +78,16 @@ class Plans:
 
     device: int
     is_exact: bool = True
+    # Whether a plan is chosen by the times of several, or is the first one that is right.
+    is_measured: bool = False
+    # Held while a plan is tried out and chosen, so that each key is tried out by one thread.
+    choosing: threading.RLock = field(default_factory=threading.RLock)
     _known: OrderedDict[Key, Plan | Refusal] = field(default_factory=OrderedDict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _handle: Any = None
 
     def find(self, key: Key) -> Plan | Refusal:
-        """Return the plan for a key, built at its first use."""
+        """Return the plan for a key, the first one that can be built unless another was chosen."""
         with self._lock:
             found = self._known.get(key)
             if found is not None:
@@ -75,15 +96,30 @@ class Plans:
             if is_capturing():
                 # Building may allocate or wait, which a stream that is captured forbids.
                 return Refusal("a plan is not built while a CUDA graph is captured")
-            found = self._known[key] = self._built(key)
-            while len(self._known) > MOST_PLANS:
-                self._known.popitem(last=False)
+            found = self._built(key)
+            self.settle(key, found)
             return found
 
-    def refuse(self, key: Key, reason: str) -> None:
-        """Use cuDNN for this key no more."""
+    def settle(self, key: Key, found: Plan | Refusal) -> None:
+        """Use this plan for a key from now on, or none."""
         with self._lock:
-            self._known[key] = Refusal(reason)
+            if isinstance(found, Plan):
+                found.select()
+            self._known[key] = found
+            while len(self._known) > MOST_PLANS:
+                self._known.popitem(last=False)
+
+    def candidates(self, first: Plan) -> Iterator[Plan]:
+        """Build plan after plan of a graph, in cuDNN's order; the last one that came can be run."""
+        plan: Plan | None = first
+        while plan is not None:
+            yield plan
+            with self._lock:
+                try:
+                    plan = _next_plan(first.graph, plan.index + 1)
+                except Exception:
+                    # Why other plans do not exist matters to nobody, since there is one.
+                    plan = None
 
     def run(self, plan: Plan, arrays: Mapping[int, Any], workspace: Any) -> None:
         """Run a plan on arrays by their numbers in its graph; the result is one of them.
@@ -101,20 +137,21 @@ class Plans:
 
     def _built(self, key: Key) -> Plan | Refusal:
         cudnn: Any = frontend()
+        modes = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
+        if self.is_measured:
+            modes.insert(1, cudnn.heur_mode.B)
         try:
             graph = key.build(cudnn, self._on_current_stream(cudnn))
             graph.validate()
             graph.build_operation_graph()
-            graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+            graph.create_execution_plans(modes)
             graph.deselect_numeric_notes(excluded_notes(cudnn, key.dtype, is_exact=self.is_exact))
             graph.deselect_workspace_greater_than(LARGEST_WORKSPACE)
             graph.check_support()
-            graph.build_plans()
-            return Plan(graph, int(graph.get_workspace_size()))
+            return _next_plan(graph, 0)
         except Exception as error:
             # Whatever the reason is, the other forms of the call are right.
-            lines = str(error).strip().splitlines()
-            return Refusal(f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}")
+            return Refusal(first_line(error))
 
     def _on_current_stream(self, cudnn: Any) -> Any:
         if self._handle is None:
@@ -124,14 +161,9 @@ class Plans:
 
 
 @cache
-def plans_of(device: int) -> Plans:
-    return Plans(device)
-
-
-@cache
-def rounding_plans_of(device: int) -> Plans:
-    """Return the plans whose kernels may round factors of float32 to TF32."""
-    return Plans(device, is_exact=False)
+def plans_of(device: int, *, is_exact: bool = True, is_measured: bool = False) -> Plans:
+    """Return the plans of a device; if they are not exact, float32 may be rounded to TF32."""
+    return Plans(device, is_exact, is_measured)
 
 
 def is_capturing() -> bool:
@@ -142,79 +174,24 @@ def is_capturing() -> bool:
         return True
 
 
-def aligned(array: Any) -> Any:
-    """Return the array, or a copy, in row-major order and at an address that cuDNN can read."""
-    is_aligned = array.flags.c_contiguous and array.data.ptr % ALIGNMENT == 0
-    return array if is_aligned else array.copy(order="C")
+def first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call that cuDNN may compute."""
+def _next_plan(graph: Any, start: int) -> Plan:
+    """Build the first plan from a place on that can be built, and that did not come before.
 
-    key: Key
-    # The arrays by their numbers in the plan's graph, and the number of the result.
-    arrays: Callable[[], Mapping[int, Any]]
-    result: int
-    # The result without cuDNN; and what a plan's first one, or its beginning, should be.
-    otherwise: Callable[[], Any]
-    expected: Callable[[], Any]
-    # Whether NaN and infinities have to be where they are expected.
-    is_trial: bool = False
-
-    def run(self, plans: Plans) -> Any:
-        """Return the plan's result, or that without cuDNN if there is no plan, or a wrong one."""
-        plan = plans.find(self.key)
-        if isinstance(plan, Refusal) or (not plan.is_trusted and is_capturing()):
-            return self.otherwise()
-        try:
-            arrays = self.arrays()
-            workspace = cupy.empty(max(plan.workspace, 1), cupy.uint8)
-        except cupy.cuda.memory.OutOfMemoryError:
-            return self.otherwise()
-        try:
-            plans.run(plan, arrays, workspace)
-        except Exception as error:
-            plans.refuse(self.key, f"{type(error).__name__}: {error}")
-            return self.otherwise()
-        if plan.is_trusted:
-            return arrays[self.result]
-        agrees = _agrees(arrays[self.result], self.expected(), self.is_trial)
-        if agrees is False:
-            plans.refuse(self.key, "its first result is not the expected one")
-        plan.is_trusted = bool(agrees)
-        return arrays[self.result] if agrees else self.otherwise()
-
-
-def tried_out(plans: Plans, key: Key, trial: Callable[[], Call]) -> Plan | Refusal:
-    """Return the plan for a key, if it computes a trial as expected."""
-    plan = plans.find(key)
-    if isinstance(plan, Refusal) or plan.is_trusted:
-        return plan
-    if is_capturing():
-        return Refusal("a plan is not tried out while a CUDA graph is captured")
-    try:
-        trial().run(plans)
-    except cupy.cuda.memory.OutOfMemoryError:
-        return Refusal("there is no memory for a trial")
-    if plan.is_trusted:
-        return plan
-    found = plans.find(key)
-    return found if isinstance(found, Refusal) else Refusal("it could not be tried out")
-
-
-def _agrees(found: Any, expected: Any, is_trial: bool) -> bool | None:
-    """Whether two arrays agree where both are finite; None if they are nowhere.
-
-    In a trial the others have to be equal, and NaN in the same places.
+    Two ways to guess the best plans may name the same ones.
     """
-    found = found[tuple(slice(0, size) for size in expected.shape)]
-    found, expected = (array.astype(cupy.float64) for array in (found, expected))
-    both = cupy.isfinite(found) & cupy.isfinite(expected)
-    is_same = (found == expected) | (cupy.isnan(found) & cupy.isnan(expected))
-    if is_trial and not bool((both | is_same).all()):
-        return False
-    largest = cupy.where(both, cupy.abs(expected), 0).max()
-    difference = cupy.where(both, cupy.abs(found - expected), 0).max()
-    has_any, largest, difference = (float(x) for x in (both.any(), largest, difference))
-    return difference <= TOLERANCE * largest if has_any else None
+    earlier = {graph.get_plan_name_at_index(index) for index in range(start)}
+    failure: Exception = LookupError("there is no plan that is exact and takes little memory")
+    for index in range(start, graph.get_execution_plan_count()):
+        if graph.get_plan_name_at_index(index) in earlier:
+            continue
+        try:
+            graph.build_plan_at_index(index)
+            return Plan(graph, index, int(graph.get_workspace_size_plan_at_index(index)))
+        except Exception as error:
+            failure = error
+    raise failure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import cupy
@@ -20,6 +21,14 @@ def numbers(shape: Shape, dtype: np.dtype[Any]) -> Any:
     size = math.prod(shape)
     repeated = cupy.tile(cupy.asarray(period.astype(np.float32)).astype(dtype), -(-size // PERIOD))
     return repeated[:size].reshape(shape).copy()
+
+
+@cache
+def negative_zeros(size: int, dtype: np.dtype[Any], device: int) -> Any:
+    """Return an array that changes nothing that it is added to, on any stream."""
+    array = cupy.asarray(np.full(size, -0.0, dtype))
+    cupy.cuda.get_current_stream().synchronize()
+    return array
 
 
 def with_specials(array: Any, *, first: int) -> Any:
