@@ -221,6 +221,21 @@ def test_what_is_faster_without_cudnn(
     assert (chosen(measured, BIAS_RELU), reasons) == ([], [])
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_columns_may_not_take_much_memory(
+    measured: CupyBackend, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """The images are the columns for windows of one element."""
+    from sardonyx.backends.cupy.cudnn import convolution_epilogues  # noqa: PLC0415
+
+    monkeypatch.setattr(convolution_epilogues, "LARGEST_COLUMNS", 1000)
+    with_times(monkeypatch, lambda plan: 2.0, otherwise=1.0)
+    convolved, arrays = convolution(size, BIAS_RELU)
+    found, reasons = fused(measured, convolved, *arrays)
+    np.testing.assert_array_equal(found, on_host(convolved, *arrays))
+    assert (len(chosen(measured, BIAS_RELU)), reasons) == (size // 3, [])
+
+
 def fails(plan: Any, arrays: Any, run: Any) -> None:
     raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
 

@@ -34,7 +34,7 @@ from sardonyx.backends.cupy.kernel_times import shortest_time
 from sardonyx.backends.cupy.refusals import LOG
 
 # So many plans of a key are tried out,
-MOST_TRIED = 8
+MOST_TRIED = 10
 # and none any more after so many seconds.
 LONGEST_CHOICE = 0.25
 

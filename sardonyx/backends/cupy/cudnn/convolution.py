@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.backends.column_bands import column_bytes
 from sardonyx.backends.cupy.cudnn.frontend import data_type, has_type, new_graph
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
@@ -67,6 +68,14 @@ class ConvolutionKey:
         """Whether the convolution itself is a product of matrices that lie in memory."""
         is_strided = any(self.padding) or set(self.strides) != {1}
         return math.prod(self.weight[2:]) == 1 and not is_strided and not self.is_channels_last
+
+    @property
+    def column_bytes(self) -> int:
+        """The bytes of the columns that a product takes in place of the image."""
+        if self.is_product:
+            return 0
+        each = column_bytes(self.x[1], self.weight[2:], self.dtype)
+        return each * self.x[0] * math.prod(self.result[2:])
 
     @property
     def result(self) -> Shape:

@@ -29,6 +29,9 @@ from sardonyx.backends.cupy.refusals import LOG
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
 
+# Larger columns are not worth their memory, whatever time they save.
+LARGEST_COLUMNS = 2**25
+
 
 class ConvolutionEpilogues(Convolutions):
     """A plan is tried out before a program relies on it.
@@ -104,7 +107,7 @@ class ConvolutionEpilogues(Convolutions):
             x[(0,) * x.ndim] = cupy.nan
         weight = numbers(key.in_memory(key.weight), key.dtype)
         call = self._call(key, x, weight, others, is_trial=True)
-        if key.is_channels_last:
+        if key.is_channels_last or key.column_bytes > LARGEST_COLUMNS:
             return Trial(call)
         apart = partial(self._apart, key, x, weight, others)
         return Trial(call, apart, is_otherwise_better=key.is_product)
