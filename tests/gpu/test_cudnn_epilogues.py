@@ -194,6 +194,38 @@ def test_a_relu_that_drops_nan_is_not_used(
     ]
 
 
+@pytest.mark.parametrize("name", ["bias", "add"])
+def test_a_maximum_keeps_nan_where_the_first_kernels_do_not(
+    cupy_backend: CupyBackend, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The maximum with -inf changes nothing, but has kernels of its own."""
+    import cupy  # noqa: PLC0415
+
+    from sardonyx.backends.cupy.cudnn.plans import Plans  # noqa: PLC0415
+
+    run, epilogue = Plans.run, EPILOGUES[name]
+
+    def without_nan(self: Plans, plan: Any, arrays: Any, workspace: Any) -> None:
+        run(self, plan, arrays, workspace)
+        if 6 not in arrays:
+            arrays[3][...] = cupy.fmax(arrays[3], -cupy.inf)
+
+    monkeypatch.setattr(Plans, "run", without_nan)
+    arrays, layout = drawn(1, epilogue)
+    arrays = [array.astype(HALF) for array in arrays]
+    arrays[-1].reshape(-1)[:3] = [np.nan, np.inf, -np.inf]
+
+    def convolved(xp: Any, *arrays: Any) -> Any:
+        return [convolution_and_more(xp, *arrays, epilogue=epilogue, **layout)]
+
+    found, reasons = fused(cupy_backend, convolved, *arrays)
+    np.testing.assert_array_equal(found.astype(np.float64), on_host(convolved, *arrays))
+    assert unexpected(reasons) == []
+    if not reasons:
+        (key,) = (key for key in trusted_plans(cupy_backend) if key.epilogue == epilogue)
+        assert key.takes_maximum
+
+
 def test_a_model_says_why_epilogues_stay_apart(
     cupy_backend: CupyBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

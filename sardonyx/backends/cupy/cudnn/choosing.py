@@ -76,6 +76,9 @@ def tried_out(plans: Plans, key: Key, trial: Callable[[], Trial]) -> Plan | Refu
             chosen = _chosen(plans, plan, trial())
         except cupy.cuda.memory.OutOfMemoryError:
             return Refusal("there is no memory for a trial")
+        except Exception as error:
+            # Whatever the reason is, the other forms of the call are right.
+            chosen = Refusal(first_line(error))
         plans.settle(key, chosen)
         return chosen
 

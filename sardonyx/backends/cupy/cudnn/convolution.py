@@ -17,7 +17,7 @@ from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
 from sardonyx.backends.standard import Shape
 from sardonyx.backends.windows import output_sizes
 
-X, WEIGHT, RESULT, BIAS, ADDEND, ZERO = 1, 2, 3, 4, 5, 6
+X, WEIGHT, RESULT, BIAS, ADDEND, LEAST = 1, 2, 3, 4, 5, 6
 # Larger arrays need indices that not all of cuDNN's kernels have.
 MOST_ELEMENTS = 2**31 - 1
 
@@ -33,7 +33,9 @@ class ConvolutionKey:
     dilations: Shape
     padding: Shape
     epilogue: Epilogue = NOTHING
-    # Whether ReLU is the maximum of its operand and 0: the frontend limits ReLU to finite numbers.
+    # Whether the maximum with a number comes last, with 0 for ReLU: the frontend limits ReLU to
+    # finite numbers. Without an activation it is the maximum with -inf, which changes nothing, and
+    # leads to kernels that may treat NaN in another way.
     takes_maximum: bool = False
     # Whether zeros are added as a bias: cuDNN has kernels for a bias, but not for all that follows
     # without one.
@@ -52,9 +54,10 @@ class ConvolutionKey:
     @property
     def forms(self) -> tuple[ConvolutionKey, ...]:
         """The keys of the graphs that compute this, the one with the most kernels first."""
-        is_active = self.epilogue.activation is not None
-        forms = (self, replace(self, takes_maximum=True)) if is_active else (self,)
-        if self.epilogue.has_bias or self.epilogue == NOTHING:
+        if self.epilogue == NOTHING:
+            return (self,)
+        forms = (self, replace(self, takes_maximum=True))
+        if self.epilogue.has_bias:
             return forms
         return (*forms, *(replace(form, adds_zeros=True) for form in forms))
 
@@ -124,16 +127,22 @@ class ConvolutionKey:
         if self.has_bias:
             result = then(graph.add, tensor(BIAS, self.bias))
         if self.takes_maximum:
-            result = then(graph.max, self._zero(cudnn, graph))
+            result = then(graph.max, self._least(cudnn, graph))
         elif self.epilogue.activation is not None:
             result = then(graph.relu)
         write_to(result, RESULT, self.result, kind, steps)
         return graph
 
-    def _zero(self, cudnn: Any, graph: Any) -> Any:
+    @property
+    def least(self) -> np.ndarray[Any, Any]:
+        """The number below which no result is, if the maximum comes last."""
+        number = -np.inf if self.epilogue.activation is None else 0
+        return np.full((), number, self.computed_in)
+
+    def _least(self, cudnn: Any, graph: Any) -> Any:
         ones = [1] * len(self.x)
         kind = data_type(cudnn, self.computed_in)
-        options = {"data_type": kind, "uid": ZERO, "is_pass_by_value": True}
+        options = {"data_type": kind, "uid": LEAST, "is_pass_by_value": True}
         return graph.tensor(dim=ones, stride=ones, **options)
 
     @property

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import cupy
-import numpy as np
 
 from sardonyx.backends.cupy.convolution import Convolutions
 from sardonyx.backends.cupy.cudnn.calls import Call, aligned
@@ -15,9 +14,9 @@ from sardonyx.backends.cupy.cudnn.choosing import Trial, tried_out
 from sardonyx.backends.cupy.cudnn.convolution import (
     ADDEND,
     BIAS,
+    LEAST,
     RESULT,
     WEIGHT,
-    ZERO,
     ConvolutionKey,
     X,
     key_with_epilogue,
@@ -136,8 +135,8 @@ class ConvolutionEpilogues(Convolutions):
         def arrays() -> dict[int, Any]:
             operands = map(aligned, (x, weight, *zeros, *others))
             named = dict(zip((X, WEIGHT, *numbered), operands, strict=True))
-            zero = {ZERO: np.zeros((), key.computed_in)} if key.takes_maximum else {}
-            return {**named, **zero, RESULT: cupy.empty(shape, x.dtype)}
+            least = {LEAST: key.least} if key.takes_maximum else {}
+            return {**named, **least, RESULT: cupy.empty(shape, x.dtype)}
 
         # A trial asks cuDNN for no second plan.
         convolve = super().convolution if is_trial else self.convolution
