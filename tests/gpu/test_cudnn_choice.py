@@ -29,7 +29,7 @@ def measured(cupy_backend: CupyBackend, monkeypatch: pytest.MonkeyPatch) -> Cupy
     from sardonyx.backends.cupy.cudnn import choosing  # noqa: PLC0415
 
     monkeypatch.setattr(cupy_backend, "measures_convolutions", True)
-    monkeypatch.setattr(choosing, "TIME_LEFT", choosing.TimeLeft(600.0))
+    monkeypatch.setattr(choosing.TIME_LEFT, "seconds", 600.0)
     monkeypatch.setattr(choosing, "LONGEST_CHOICE", 600.0)
     return cupy_backend
 
@@ -188,7 +188,7 @@ def test_time_that_is_spent(
     from sardonyx.backends.cupy.cudnn import choosing  # noqa: PLC0415
 
     asked = with_times(monkeypatch, lambda plan: 1.0)
-    monkeypatch.setattr(choosing, "TIME_LEFT", choosing.TimeLeft(0.0))
+    monkeypatch.setattr(choosing.TIME_LEFT, "seconds", 0.0)
     convolved, arrays = convolution(size, BIAS_RELU)
     found, reasons = fused(measured, convolved, *arrays)
     np.testing.assert_array_equal(found, on_host(convolved, *arrays))

@@ -22,6 +22,7 @@ from sardonyx.backends.cupy.cudnn.agreement import (
 )
 from sardonyx.backends.cupy.cudnn.calls import NOT_EXPECTED, Call, workspace_of
 from sardonyx.backends.cupy.cudnn.plans import (
+    TIME_LEFT,
     Key,
     Plan,
     Plans,
@@ -49,14 +50,6 @@ class Trial:
     is_otherwise_better: bool = False
 
 
-@dataclass(eq=False)
-class TimeLeft:
-    """What a process may spend on measuring: sizes that change with each call would never end."""
-
-    seconds: float
-
-
-TIME_LEFT = TimeLeft(3.0)
 BY_RULE = Slower("a product of matrices is taken to be faster")
 
 
@@ -84,7 +77,7 @@ def tried_out(plans: Plans, key: Key, trial: Callable[[], Trial]) -> Plan | Refu
 
 
 def _chosen(plans: Plans, first: Plan, trial: Trial) -> Plan | Refusal:
-    is_measured = plans.is_measured and TIME_LEFT.seconds > 0
+    is_measured = plans.measures_now
     if plans.is_measured and not is_measured and trial.is_otherwise_better:
         return BY_RULE
     arrays, expected = trial.call.arrays(), trial.call.expected()

@@ -20,6 +20,16 @@ MOST_PLANS = 1024
 LARGEST_WORKSPACE = 2**28
 
 
+@dataclass(eq=False, slots=True)
+class TimeLeft:
+    """What a process may spend on measuring: sizes that change with each call would never end."""
+
+    seconds: float
+
+
+TIME_LEFT = TimeLeft(3.0)
+
+
 class Key(Protocol):
     """What a plan is for; equal keys have equal plans."""
 
@@ -86,6 +96,10 @@ class Plans:
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _handle: Any = None
 
+    @property
+    def measures_now(self) -> bool:
+        return self.is_measured and TIME_LEFT.seconds > 0
+
     def find(self, key: Key) -> Plan | Refusal:
         """Return the plan for a key, the first one that can be built unless another was chosen."""
         with self._lock:
@@ -138,7 +152,7 @@ class Plans:
     def _built(self, key: Key) -> Plan | Refusal:
         cudnn: Any = frontend()
         modes = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
-        if self.is_measured:
+        if self.measures_now:
             modes.insert(1, cudnn.heur_mode.B)
         try:
             graph = key.build(cudnn, self._on_current_stream(cudnn))
