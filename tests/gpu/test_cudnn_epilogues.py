@@ -131,7 +131,7 @@ def test_zeros_are_a_bias_for_kernels_that_need_one(
 
     def refused(self: ConvolutionKey, cudnn: Any, handle: Any) -> Any:
         if not self.has_bias:
-            raise ValueError("no engine")
+            raise ValueError("No valid engine configs")
         return build(self, cudnn, handle)
 
     monkeypatch.setattr(ConvolutionKey, "build", refused)
