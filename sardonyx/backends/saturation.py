@@ -1,4 +1,4 @@
-"""Floats as integers on NumPy, as XLA converts them.
+"""Floats as integers on NumPy, as XLA and the kernels for CUDA convert them.
 
 The standard does not say what an integer too large for its type becomes, and NumPy leaves it to the
 processor. A model must not answer otherwise once its program is compiled.
@@ -27,6 +27,9 @@ def saturated(x: Any, dtype: np.dtype[Any]) -> Any:
     >>> saturated(np.float32([-1.5, 3e9, np.inf, np.nan]), np.dtype(np.uint8)).tolist()
     [0, 255, 255, 0]
     """
+    if is_low_precision(x.dtype):
+        # These types may lack what the numbers are compared with: infinities, zero, signs.
+        x = x.astype(np.float32)
     least, most = _bounds(x.dtype, dtype)
     fits = (x >= least) & (x < most)
     if np.logical_and.reduce(fits, axis=None):
