@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dtypes import isdtype
+from sardonyx.backends.interpreter import Interpreter
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops import casting as ops
@@ -25,6 +27,9 @@ FLOAT8 += [ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz]
 NARROW = [np.float16, ml_dtypes.bfloat16, *FLOAT8, ml_dtypes.float4_e2m1fn]
 NARROW += [ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2]
 E8M0 = ml_dtypes.float8_e8m0fnu
+# Around the ends of the integer types, and far beyond.
+WIDE = np.ldexp(np.array([1, 1.5, -1, -1.5, 0])[:, None], [0, 6, 7, 8, 15, 16, 31, 32, 63, 64, 100])
+WIDE = np.concatenate([WIDE.ravel(), [np.nan, np.inf, -np.inf, 255.9, -128.9, -0.9, 65535.9]])
 FLOAT6 = [ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn]
 
 
@@ -118,6 +123,26 @@ def test_floats_beyond_an_integer_warn_nobody(xp: Backend) -> None:
     for to in PLAIN[1:9]:
         assert cast(xp, x, to)[3] == 3
     assert cast(xp, x, np.int32)[4] == -3
+
+
+SMALL_FLOATS = [np.float16, ml_dtypes.bfloat16, *FLOAT8, ml_dtypes.float4_e2m1fn, E8M0]
+
+
+@pytest.mark.parametrize("source", [np.float32, np.float64, *SMALL_FLOATS], ids=name)
+def test_floats_beyond_an_integer_are_the_nearest_one(xp: Backend, source: Any) -> None:
+    """NumPy leaves them to the processor, unless it runs in place of XLA."""
+    if xp.name not in ("jax", "cupy"):
+        xp = Interpreter(lambda: False)
+    needs(xp, source)
+    bits = 8 * np.dtype(source).itemsize
+    x = np.arange(2 ** ml_dtypes.finfo(source).bits, dtype=np.uint8) if bits == 8 else WIDE
+    with np.errstate(over="ignore"):
+        x = x.view(source) if bits == 8 else x.astype(source)
+    for to in map(np.iinfo, PLAIN[1:9]):
+        found = cast(xp, x, to.dtype).tolist()
+        for number, integer in zip(x.astype(np.float64).tolist(), found, strict=True):
+            nearest = 0 if math.isnan(number) else int(max(to.min, min(number, to.max)))
+            assert integer == max(to.min, min(nearest, to.max)), (number, to.dtype)
 
 
 def test_floats_beyond_float32_are_infinite(xp: Backend) -> None:

@@ -229,9 +229,7 @@ class BitFunctions(NumpyLike):
     """What `NumpyLike` does with CuPy's arrays, for `Bits` too."""
 
     def astype(self, x: Any, dtype: Any) -> Any:
-        if isinstance(x, Bits) or np.dtype(dtype) in NARROW:
-            return cast(x, np.dtype(dtype))
-        return super().astype(x, dtype)
+        return cast(x, np.dtype(dtype))
 
     def bitcast(self, x: Any, dtype: Any) -> Any:
         data = x.bits if isinstance(x, Bits) else x

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import cupy
 import numpy as np
 
-from sardonyx.backends.cupy.bit_conversions import encoded, numbers
+from sardonyx.backends.cupy.bit_conversions import converted, encoded, numbers
 from sardonyx.backends.dlpack import exported
 from sardonyx.backends.fusion.narrow_types import NARROW, byte_of
 from sardonyx.backends.shape_arrays import element
@@ -177,7 +177,7 @@ def cast(x: Any, dtype: np.dtype[Any]) -> Any:
     if x.dtype == dtype:
         return x
     if dtype not in NARROW:
-        return numbers(x.bits, x.dtype, dtype) if isinstance(x, Bits) else x.astype(dtype)
+        return numbers(x.bits, x.dtype, dtype) if isinstance(x, Bits) else converted(x, dtype)
     return Bits(encoded(widened(x), dtype), dtype)
 
 

@@ -16,8 +16,10 @@ from sardonyx.backends.fusion.narrow_types import (
     number,
     number_dtype,
 )
+from sardonyx.backends.saturation import can_saturate
 
 FLOAT64 = np.dtype(np.float64)
+INT32 = np.dtype(np.int32)
 # By dtype: the type of an element in memory, and the type in which kernels compute.
 _TYPES = {
     "bool": ("bool", "bool"),
@@ -83,6 +85,12 @@ def converted(text: str, source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
         return byte(_to_number(text, source, dtype), dtype)
     if dtype.kind == "b":
         return f"{text} != 0"
+    if can_saturate(source, dtype):
+        limits = np.iinfo(dtype)
+        ends = f"{_integer(limits.min, dtype)}, {_integer(limits.max, dtype)}"
+        return f"to_integer<{register_type(dtype)}>({text}, {ends})"
+    if (source, dtype) == (FLOAT64, FLOAT32):
+        return f"to_float32({text})"
     if dtype.name not in ("float16", "bfloat16"):
         return f"({register_type(dtype)})({text})"
     return _to_half(text, source, dtype)
@@ -104,18 +112,13 @@ def _from_narrow(text: str, source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
         return "true"
     if source == FLOAT8E8M0 and dtype == FLOAT64:
         return f"from_power_of_two_to_double({text})"
-    text, source = number(text, source), number_dtype(source)
-    if source == FLOAT32 and dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        ends = f"{_integer(limits.min, dtype)}, {_integer(limits.max, dtype)}"
-        return f"to_integer<{register_type(dtype)}>({text}, {ends})"
-    return converted(text, source, dtype)
+    return converted(number(text, source), number_dtype(source), dtype)
 
 
 def _to_number(text: str, source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
     """Convert to what a narrow type's bytes are computed from: a float32, or any integer."""
     if number_dtype(dtype) != FLOAT32:
-        return text if source.kind in "biu" else f"(int)({text})"
+        return text if source.kind in "biu" else converted(text, source, INT32)
     if source == FLOAT64 and dtype != FLOAT8E8M0:
         return f"to_odd({text})"
     return converted(text, source, FLOAT32)

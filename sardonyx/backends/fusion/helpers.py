@@ -23,6 +23,22 @@ __device__ inline unsigned short to_bfloat16(float x) {
     return (unsigned short)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 """,
+    "to_integer": """
+// The nearest integer that the type has, and 0 for NaN, as XLA has it; C++ says nothing of these.
+template <class T, class Float>
+__device__ inline T to_integer(Float x, T least, T greatest) {
+    if (!(x > (Float)least)) return x == x ? least : (T)0;
+    return x < (Float)greatest ? (T)x : greatest;
+}
+""",
+    "to_float32": """
+// Subnormal numbers are counted in units of the least one, because NVRTC is asked to flush them.
+__device__ inline float to_float32(double x) {
+    if (!(fabs(x) < 0x1p-126)) return (float)x;
+    const unsigned int units = (unsigned int)rint(fabs(x) * 0x1p149);
+    return __uint_as_float(units | (signbit(x) ? 0x80000000u : 0u));
+}
+""",
     "to_odd": """
 // An inexact number becomes the neighbour whose last bit is 1, so that rounding again is right.
 __device__ inline float to_odd(double x) {

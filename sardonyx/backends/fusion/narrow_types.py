@@ -135,14 +135,6 @@ template <class Format> __device__ inline unsigned char to_narrow(float x) {
     return (unsigned char)(code ^ sign);
 }
 """,
-    "to_integer": """
-// NaN becomes 0, and an infinity the end of the type, as ml_dtypes has it.
-template <class T> __device__ inline T to_integer(float x, T least, T greatest) {
-    if (x != x) return 0;
-    if (isinf(x)) return x < 0 ? least : greatest;
-    return sizeof(T) < sizeof(int) ? (T)(int)x : (T)x;
-}
-""",
     "from_power_of_two": """
 __device__ inline float from_power_of_two(unsigned char byte) {
     if (byte == 0xff) return __uint_as_float(0x7fc00000u);
