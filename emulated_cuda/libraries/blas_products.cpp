@@ -146,6 +146,8 @@ API cublasGemmStridedBatchedEx(Handle* handle, int opa, int opb, int m, int n, i
                                long long stride_c, int count, int compute, int) {
   const Multiply function = function_for(type_a, type_b, type_c, compute);
   if (!function || !can_compute(compute, type_a, type_c)) return NOT_SUPPORTED;
+  if ((uintptr_t(a) | uintptr_t(b)) % size_of(type_a) || uintptr_t(c) % size_of(type_c))
+    return NOT_SUPPORTED;
   // 8-bit integers are multiplied in fours.
   if (type_a == I8 && ((uintptr_t(a) | uintptr_t(b) | lda | ldb | stride_a | stride_b) % 4))
     return NOT_SUPPORTED;

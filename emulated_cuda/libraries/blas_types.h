@@ -18,6 +18,20 @@ enum DataType {
   F8_E5M2 = 29
 };
 
+inline int size_of(int type) {
+  switch (type) {
+    case I8:
+    case F8_E4M3:
+    case F8_E5M2: return 1;
+    case F16:
+    case BF16: return 2;
+    case F64:
+    case C64: return 8;
+    case C128: return 16;
+    default: return 4;
+  }
+}
+
 inline bool is_float8(int type) { return type == F8_E4M3 || type == F8_E5M2; }
 
 enum ComputeType {

@@ -74,6 +74,11 @@ def test_integers_have_to_lie_in_fours() -> None:
         multiply(INT8, INT32, IN_INT32, offset=1)
 
 
+def test_elements_have_to_lie_at_multiples_of_their_size() -> None:
+    with pytest.raises(cublas.CUBLASError, match="NOT_SUPPORTED"):
+        multiply(FLOAT32, FLOAT32, IN_FLOAT32, offset=1)
+
+
 def test_sizes_that_do_not_fit_are_refused() -> None:
     x = cupy.zeros(4, "f")
     one = np.ones(1, "f").ctypes.data

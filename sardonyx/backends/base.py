@@ -167,7 +167,10 @@ class Backend(Operations):
         return value
 
     def mover(self, value: Array) -> Callable[[Any], Array] | None:
-        """Return what brings an array of this library to the device, if it is elsewhere."""
+        """Return what brings an array of this library to where programs read it; None if it is.
+
+        It is called with the arrays of later calls too, wherever they lie.
+        """
         return None
 
     def own_result(self, value: Array) -> Array:

@@ -1,4 +1,7 @@
-"""Arrays of other libraries, each with one protocol, over memory that CuPy or CUDA allocated."""
+"""Arrays of other libraries, each with one protocol, over memory that CuPy or CUDA allocated.
+
+And arrays of CuPy that lie where no kernel can read them.
+"""
 
 from __future__ import annotations
 
@@ -47,3 +50,12 @@ class Pinned:
             "data": (self._memory.ptr, False),
             "version": 3,
         }
+
+
+def askew(value: np.ndarray[Any, Any]) -> Any:
+    """Return an array of CuPy whose elements lie at odd addresses."""
+    import cupy  # noqa: PLC0415  (only where there is a device)
+
+    memory = cupy.empty(value.nbytes + 1, np.uint8)
+    memory[1:] = cupy.asarray(np.frombuffer(value.tobytes(), np.uint8))
+    return cupy.ndarray(value.shape, value.dtype, memory.data + 1)

@@ -12,7 +12,7 @@ import pytest
 
 import sardonyx
 from sardonyx.errors import InvalidInput
-from tests.gpu.producers import Pinned, WithDlpack, WithInterface
+from tests.gpu.producers import Pinned, WithDlpack, WithInterface, askew
 from tests.support.onnx_builders import model, node, value
 
 if TYPE_CHECKING:
@@ -108,6 +108,26 @@ def test_an_array_that_lies_askew_is_copied(cupy_backend: CupyBackend) -> None:
     at_odd_address = cupy.asarray(content)[1:]
     described = WithInterface(at_odd_address, shape=(5,), typestr="<f4", strides=None)
     np.testing.assert_array_equal(cupy_backend.fetch(cupy_backend.adopt(described)), value)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "complex128", "int64"])
+@pytest.mark.parametrize("calls_before", range(3), ids=["recorded", "fused", "replayed"])
+def test_arrays_of_cupy_that_lie_askew(
+    cupy_backend: CupyBackend, calls_before: int, dtype: str
+) -> None:
+    """CuPy's own kernels would end all work of the process on the device."""
+    types = {"float16": "FLOAT16", "float32": "FLOAT", "complex128": "COMPLEX128", "int64": "INT64"}
+    element = getattr(onnx.TensorProto, types[dtype])
+    nodes = [node("Concat", ["x", "x"], ["t"], axis=0), node("Transpose", ["t"], ["y"])]
+    ends = [value("x", ["n", 3], element)], [value("y", None, element)]
+    loaded = sardonyx.load(model(nodes, *ends), backend=cupy_backend)
+    x = np.arange(12).reshape(4, 3).astype(dtype)
+    for _ in range(calls_before):
+        loaded(cupy.asarray(x))
+    for _ in range(3):
+        np.testing.assert_array_equal(loaded(askew(x)).get(), np.concatenate([x, x]).T)
+        wide = askew(np.repeat(x, 2, axis=1))[:, ::2]
+        np.testing.assert_array_equal(loaded(wide).get(), np.concatenate([x, x]).T)
 
 
 def test_a_packed_record_is_read_at_its_own_stride(cupy_backend: CupyBackend) -> None:

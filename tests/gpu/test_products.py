@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.gpu.producers import askew
 from tests.gpu.test_cupy_faults import said_by
 
 if TYPE_CHECKING:
@@ -161,13 +162,15 @@ def test_drawn_products(xp: CupyBackend) -> None:
         assert_close(xp.matmul(*on_device), *(x for x, _ in sides))
 
 
-def test_unaligned_operands(xp: CupyBackend) -> None:
-    a, b = drawn((3, 4), np.dtype("f"), 0), drawn((4, 5), np.dtype("f"), 1)
-    memory = cupy.zeros(a.nbytes + 1, np.uint8)
-    memory[1:] = cupy.asarray(np.frombuffer(a.tobytes(), np.uint8))
-    unaligned = cupy.ndarray(a.shape, a.dtype, memory.data + 1)
-    assert_close(xp.matmul(unaligned, cupy.asarray(b)), a, b)
-    assert_close(xp.matmul(cupy.asarray(b.T.copy()), unaligned.T), b.T, a.T)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_unaligned_operands(xp: CupyBackend, dtype: np.dtype[Any]) -> None:
+    a, b = drawn((3, 4), dtype, 0), drawn((4, 5), dtype, 1)
+    left, right = askew(a), askew(b)
+    assert_close(xp.matmul(left, cupy.asarray(b)), a, b)
+    assert_close(xp.matmul(right.T, left.T), b.T, a.T)
+    assert_close(xp.matmul(left[::2, 1:3], right[1:3]), a[::2, 1:3], b[1:3])
+    # By way of CuPy's own product.
+    assert_close(xp.matmul(left[0], right)[None], a[:1], b)
 
 
 def test_more_matrices_than_one_call_takes(xp: CupyBackend) -> None:

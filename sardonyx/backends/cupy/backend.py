@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from cupyx.scipy.special import erf
 from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import BadData, Condition
 from sardonyx.backends.cupy import bit_functions
+from sardonyx.backends.cupy.alignment import aligned, is_askew
 from sardonyx.backends.cupy.bit_functions import LIBRARY, BitFunctions, carrying, computed, moved
 from sardonyx.backends.cupy.bits import Bits, fetched
 from sardonyx.backends.cupy.compiled_kernels import KernelFolder
@@ -267,6 +268,10 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
     def owns(self, value: object) -> bool:
         """Only arrays of this very device: those of others are adopted, which brings them here."""
         return isinstance(value, ARRAYS) and value.data.device_id == self.device
+
+    def mover(self, value: Any) -> Callable[[Any], Any] | None:
+        # Of an entry of the model: later calls may pass such arrays too, and segments expect that.
+        return aligned if is_askew(value) else None
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         self.dtype(value.dtype)

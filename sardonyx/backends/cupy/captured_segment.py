@@ -10,6 +10,7 @@ from typing import Any
 import cupy
 from cupy.cuda import runtime
 
+from sardonyx.backends.cupy.alignment import aligned
 from sardonyx.backends.cupy.bits import copied, data_of, new_array
 from sardonyx.backends.cupy.cublas_handles import workspace_of_capture
 from sardonyx.backends.cupy.devices import CAPTURING
@@ -71,7 +72,7 @@ def _copy(array: Any, buffer: Any) -> None:
             f"{array.dtype}{list(array.shape)}, not {buffer.dtype}{list(buffer.shape)}"
         )
     if not array.flags.c_contiguous:
-        cupy.copyto(data_of(buffer), data_of(array))
+        cupy.copyto(data_of(buffer), aligned(data_of(array)))
     elif array.data.ptr != buffer.data.ptr:
         buffer.data.copy_from_device_async(array.data, buffer.nbytes)
 

@@ -7,6 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from sardonyx.backends.cupy.alignment import aligned
 from sardonyx.backends.cupy.bits import Bits, cast, copied
 from sardonyx.backends.cupy.cuda_interface import described_array
 from sardonyx.backends.cupy.graph_memory import current_capture
@@ -79,7 +80,7 @@ def imported(value: Any, device: int) -> Any:
     if isinstance(array, Bits):
         # The array is new, or its bytes are shared: those of another device are brought here.
         return imported(array, device)
-    array = _aligned(array)
+    array = aligned(array)
     return array if array.data.device_id == device else _moved(array)
 
 
@@ -113,21 +114,6 @@ def _narrow(value: Any) -> Bits | None:
     except (BufferError, NotImplementedError, TypeError, ValueError):
         return None
     return None if dtype is None else Bits(array, dtype)
-
-
-def _aligned(array: Any) -> Any:
-    """Return the array, or a copy if a kernel could not read its elements where they are."""
-    size = array.itemsize
-    steps = (step for step, n in zip(array.strides, array.shape, strict=True) if n > 1)
-    if not array.size or not (array.data.ptr % size or any(step % size for step in steps)):
-        return array
-    memory = cupy.cuda.MemoryPointer(
-        cupy.cuda.UnownedMemory(array.data.ptr, array.nbytes, array, array.data.device_id), 0
-    )
-    shape, strides = (*array.shape, size), (*array.strides, 1)
-    in_bytes = cupy.ndarray(shape, np.uint8, memory, strides)
-    with cupy.cuda.Device(array.data.device_id):
-        return in_bytes.copy(order="C").view(array.dtype).reshape(array.shape)
 
 
 def _moved(array: Any) -> Any:

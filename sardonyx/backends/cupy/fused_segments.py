@@ -11,6 +11,7 @@ from cupy.cuda.memory import OutOfMemoryError
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
+from sardonyx.backends.cupy.alignment import with_aligned
 from sardonyx.backends.cupy.bits import data_of, new_array
 from sardonyx.backends.cupy.compiled_kernels import KernelFolder, kernel_of_cupys
 from sardonyx.backends.cupy.segment_graphs import SegmentGraphs
@@ -42,7 +43,8 @@ class FusedSegments(Backend):
         inputs: int | None = None,
         captures: Captures | None = None,
     ) -> Executable:
-        plain = super().bind(replay, arguments, note)
+        count = len(arguments) if inputs is None else inputs
+        plain = super().bind(lambda *arrays: replay(*with_aligned(arrays, count)), arguments, note)
         if not self.fuses_segments or getattr(self, "checked", False):
             return plain
         try:
@@ -53,9 +55,8 @@ class FusedSegments(Backend):
             return plain
         graphs = None
         if self.captures_segments and captures is not None and program.launches:
-            count = len(arguments) if inputs is None else inputs
             graphs = SegmentGraphs(program, count, captures)
-        return Executable(FusedSegment(program, graphs, plain.run, note))
+        return Executable(FusedSegment(program, count, graphs, plain.run, note))
 
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
         return new_array(shape, dtype)
@@ -97,11 +98,13 @@ class FusedSegment:
     def __init__(
         self,
         program: Program,
+        inputs: int,
         graphs: SegmentGraphs | None,
         plain: Replay,
         note: Callable[[str], None],
     ) -> None:
         self.program: Program | None = program
+        self.inputs = inputs
         self.graphs = graphs
         self.plain = plain
         self.note = note
@@ -112,7 +115,10 @@ class FusedSegment:
             return self.plain(*arrays)
         try:
             results = None if graphs is None else graphs.replay(arrays, current_stream())
-            return program(*arrays) if results is None else results
+            if results is None:
+                # Calls before may have passed arrays of the same type that lay as they should.
+                results = program(*with_aligned(arrays, self.inputs))
+            return results
         except NotFused as error:
             self.program = self.graphs = None
             self.note(str(error))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import cupy
 import numpy as np
 
+from sardonyx.backends.cupy.alignment import aligned
 from sardonyx.backends.cupy.bit_functions import carrying, computed
 from sardonyx.backends.cupy.cublas import CublasError, Unavailable
 from sardonyx.backends.cupy.gemm import KINDS, Gemm
@@ -74,7 +75,7 @@ def product(a: Any, b: Any, out: Any = None, *, precision: str) -> Any:
 
 def by_cupy(a: Any, b: Any) -> Any:
     """CuPy's own product, which a capture refuses."""
-    return NumpyLike._in_float32(cupy.matmul, a, b)
+    return NumpyLike._in_float32(cupy.matmul, aligned(a), aligned(b))
 
 
 @lru_cache(4096)
@@ -106,7 +107,7 @@ Find = Callable[[np.dtype[Any], Shape, Strides, Shape, Strides], "T | Copied"]
 
 def laid_out(a: Any, b: Any, find: Find[T]) -> tuple[Any, Any, T]:
     """Return matrices as `find` takes them, copied if they have to be, and its result for them."""
-    a, b = _aligned(a), _aligned(b)
+    a, b = aligned(a), aligned(b)
     found = find(a.dtype, a.shape, a.strides, b.shape, b.strides)
     # At most twice: to lie as cuBLAS reads it, and to be repeated for each matrix of the other.
     while isinstance(found, Copied):
@@ -134,15 +135,6 @@ def _gemm(
 ) -> Gemm | Copied:
     plan = plan_of(dtype, a, a_strides, b, b_strides)
     return plan if isinstance(plan, Copied) else Gemm(dtype, plan)
-
-
-def _aligned(x: Any) -> Any:
-    """The array, or a copy whose elements lie at multiples of their size."""
-    size = x.itemsize
-    if x.data.ptr % size == 0 and not any(step % size for step in x.strides):
-        return x
-    as_bytes = cupy.ndarray((*x.shape, size), np.uint8, x.data, (*x.strides, 1))
-    return cupy.ascontiguousarray(as_bytes).view(x.dtype)[..., 0]
 
 
 def _copied(x: Any, batch: Shape | None) -> Any:
