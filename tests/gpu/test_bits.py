@@ -175,7 +175,7 @@ def test_every_type_goes_to_narrow_types(
     short = {"float16", "bfloat16"}
     x = np.arange(2**16, dtype=np.uint16).view(source) if source.name in short else values(source)
     if source != FLOAT32 and isdtype(source, "real floating"):
-        # For NaN, types without it have a zero of its sign, which a GPU loses on the way to float32.
+        # For NaN, types without it have a zero of its sign, which a GPU loses in float32.
         x = np.where(np.isnan(x), np.abs(x), x)
 
     def cast(xp: Any, x: Any) -> Any:

@@ -35,6 +35,14 @@ def said_by(program: str, **variables: str) -> list[str]:
     [
         ("cudaErrorMemoryAllocation: out of memory", "out of memory"),
         ("CUDA_ERROR_OUT_OF_MEMORY: out of memory", "out of memory"),
+        ("CUBLAS_STATUS_ALLOC_FAILED", "device is out of memory"),
+        ("cublasCreate_v2 returned ALLOC_FAILED", "device is out of memory"),
+        ("CUSOLVER_STATUS_ALLOC_FAILED", "device is out of memory"),
+        ("CUSPARSE_STATUS_INSUFFICIENT_RESOURCES", "device is out of memory"),
+        ("CUFFT_ALLOC_FAILED", "device is out of memory"),
+        ("CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "device is out of memory"),
+        ("CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED", "host is out of memory"),
+        ("NVRTC_ERROR_OUT_OF_MEMORY (1)", "host is out of memory"),
         ('Failure finding "libcublasLt.so": No such file', "cannot find the CUDA toolkit"),
         ("Failed to find CUDA headers", "cannot find the CUDA toolkit"),
         ("cudaErrorIllegalAddress: an illegal memory access was encountered", "out of bounds"),
@@ -48,8 +56,33 @@ def test_messages_are_explained(cupy_backend: CupyBackend, message: str, explana
     assert explanation in (cupy_backend.explain(RuntimeError(message)) or "")
 
 
-def test_other_messages_are_left_alone(cupy_backend: CupyBackend) -> None:
-    assert cupy_backend.explain(ValueError("cudaErrorInvalidValue: invalid argument")) is None
+@pytest.mark.parametrize(
+    "message",
+    [
+        "cudaErrorInvalidValue: invalid argument",
+        "CUFFT_INVALID_SIZE",
+        # Of a device with memory left.
+        "CUFFT_INTERNAL_ERROR",
+        "CUBLAS_STATUS_NOT_INITIALIZED",
+    ],
+)
+def test_other_messages_are_left_alone(cupy_backend: CupyBackend, message: str) -> None:
+    assert cupy_backend.explain(ValueError(message)) is None
+
+
+FULL = """
+from sardonyx.backends.cupy.backend import CupyBackend
+for message in ("CUFFT_INTERNAL_ERROR", "CUBLAS_STATUS_NOT_INITIALIZED", "CUFFT_INVALID_SIZE"):
+    print(CupyBackend().explain(RuntimeError(message)))
+"""
+
+
+def test_what_libraries_say_on_a_device_without_memory(cupy_backend: CupyBackend) -> None:
+    counts = pytest.importorskip("emulated_cuda.counts", reason="no emulated device")
+    if not counts.available():
+        pytest.skip("only the emulated device can be small")
+    told = said_by(FULL, EMULATED_CUDA_MEMORY=str(2**25))
+    assert told == ["the device is out of memory", "the device is out of memory", "None"]
 
 
 ILLEGAL = """

@@ -323,7 +323,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         return self.shield(value) if isinstance(value.data.mem, LeasedMemory) else value
 
     def explain(self, error: Exception) -> str | None:
-        return explained(error)
+        return explained(error, self.device)
 
 
 # The row of an element from its row by the axes before; -1, the last row, if it is out of range.

@@ -7,13 +7,13 @@ from typing import Any
 
 import cupy
 import numpy as np
-from cupy.cuda.memory import OutOfMemoryError
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
 from sardonyx.backends.cupy.alignment import with_aligned
 from sardonyx.backends.cupy.bits import data_of, new_array
 from sardonyx.backends.cupy.compiled_kernels import KernelFolder, kernel_of_cupys
+from sardonyx.backends.cupy.messages import is_out_of_memory
 from sardonyx.backends.cupy.segment_graphs import SegmentGraphs
 from sardonyx.backends.cupy.streams import current_stream
 from sardonyx.backends.cupy.transforms import transformed
@@ -122,11 +122,12 @@ class FusedSegment:
         except NotFused as error:
             self.program = self.graphs = None
             self.note(str(error))
-        except OutOfMemoryError:
-            program.release()
-            if graphs is not None:
-                graphs.release_all()
-        except Exception:
+        except Exception as error:
             # The steps one by one raise the same, and name the node.
-            pass
+            if is_out_of_memory(error):
+                program.release()
+                if graphs is not None:
+                    graphs.release_all()
+                # CUDA and its libraries have no use for what CuPy's pool holds.
+                cupy.get_default_memory_pool().free_all_blocks()
         return self.plain(*arrays)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import cupy
-from cupy.cuda.memory import OutOfMemoryError
 
 from sardonyx.backends.captures import Captures
 from sardonyx.backends.cupy.captured_segment import CapturedSegment
 from sardonyx.backends.cupy.graph_memory import GraphMemory, NotCaptured
+from sardonyx.backends.cupy.messages import is_out_of_memory
 from sardonyx.backends.fusion.program import Program
 
 # A segment is captured on so many streams.
@@ -93,7 +93,7 @@ class SegmentGraphs:
             graph = CapturedSegment(self._program, arrays, self._inputs, memory)
         except Exception as error:
             # Whatever the reason is, the kernels one by one are right.
-            if isinstance(error, OutOfMemoryError):
+            if is_out_of_memory(error):
                 self._exhausted += 1
                 if self._exhausted < MOST_EXHAUSTED:
                     return None

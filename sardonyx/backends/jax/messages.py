@@ -6,6 +6,7 @@ _LACKS_TYPE = (
     "XLA cannot compute here with one of the types, such as a float of six bits; cast to another "
     "type, or load the model with backend='numpy'"
 )
+_OUT_OF_MEMORY = "the device is out of memory; use smaller inputs or another device"
 _MEANINGS = {
     "donate the same buffer twice": (
         "an array that is donated is passed for two inputs; pass a copy for one of them"
@@ -17,7 +18,10 @@ _MEANINGS = {
     ),
     "Invalid XLA PrimitiveType": _LACKS_TYPE,
     "translate module to LLVM": _LACKS_TYPE,
-    "RESOURCE_EXHAUSTED": "the device is out of memory; use smaller inputs or another device",
+    "RESOURCE_EXHAUSTED": _OUT_OF_MEMORY,
+    # XLA calls them internal: of CUDA's driver, and of its libraries.
+    "CUDA_ERROR_OUT_OF_MEMORY": _OUT_OF_MEMORY,
+    "_STATUS_ALLOC_FAILED": _OUT_OF_MEMORY,
 }
 
 
