@@ -28,7 +28,9 @@ LAYOUT: dict[str, Any] = {
     "dilations": (1, 1),
     "groups": 1,
 }
-# The error of a sum of products of rounded factors, as a fraction of the sum of their sizes.
+# The error of a sum of products of rounded factors, as a fraction of the sum of their sizes. A
+# precision allows the most, and libraries choose. The least shows that they were asked, of products
+# for which they take tensor cores.
 LEAST = {"exact": 0.0, "tf32": 1e-5, "bfloat16": 1e-4}
 MOST = {"exact": 1e-6, "tf32": 1e-3, "bfloat16": 8e-3}
 KINDS = {
@@ -40,14 +42,16 @@ KINDS = {
 }
 
 
-def assert_rounded(found: Any, exact: Any, scale: Any, kind: str) -> None:
+def assert_rounded(
+    found: Any, exact: Any, scale: Any, kind: str, least: float | None = None
+) -> None:
     error = np.max(np.abs(found - exact) / scale)
-    assert LEAST[kind] <= error < MOST[kind], (kind, error)
+    assert (LEAST[kind] if least is None else least) <= error < MOST[kind], (kind, error)
 
 
-def assert_product(found: Any, kind: str) -> None:
+def assert_product(found: Any, kind: str, least: float | None = None) -> None:
     exact = A.astype(np.float64) @ B
-    assert_rounded(found, exact, np.abs(A).astype(np.float64) @ np.abs(B), kind)
+    assert_rounded(found, exact, np.abs(A).astype(np.float64) @ np.abs(B), kind, least)
 
 
 def convolved(backend: Any, x: Any, filters: Any) -> Any:
@@ -76,7 +80,8 @@ def test_products(
 ) -> None:
     with cupy_backend.scope():
         found = multiply(cupy_backend.with_precision(precision))
-    assert_product(found, KINDS[precision])
+    # The kernels of cuBLAS for vectors, which no tensor core makes faster, round no factors.
+    assert_product(found, KINDS[precision], 0 if multiply is by_vecdot else None)
 
 
 @pytest.mark.parametrize("precision", KINDS)
@@ -129,7 +134,10 @@ def test_convolutions_without_cudnn(cupy_backend: CupyBackend, precision: str) -
     backend = cupy_backend.with_precision(precision)
     backend.uses_cudnn = False
     scale, exact = (convolved(HOST, *each) for each in ((abs(X), abs(FILTERS)), (X, FILTERS)))
-    assert_rounded(convolved(backend, X, FILTERS), exact, scale, KINDS[precision])
+    kind = KINDS[precision]
+    # Where bfloat16 is allowed, cuBLAS may still take a kernel for TF32, as on an H200 here.
+    least = min(LEAST[kind], LEAST["tf32"])
+    assert_rounded(convolved(backend, X, FILTERS), exact, scale, kind, least)
 
 
 @pytest.mark.parametrize("precision", KINDS)
