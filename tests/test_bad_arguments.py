@@ -149,6 +149,19 @@ def test_bad_signatures(xp: Backend) -> None:
 # -- results on their way out ---------------------------------------------------------------------
 
 
+class OnCuda:
+    """Memory of a CUDA device, which has no other name here."""
+
+    __cuda_array_interface__ = {"shape": (2,), "typestr": "<f4", "data": (256, False), "version": 3}  # noqa: RUF012
+
+
+def test_memory_of_a_cuda_device_where_no_backend_reads_it() -> None:
+    proto = model([node("Neg", ["x"], ["y"])], ["x"], ["y"])
+    for name in ("jax", "numpy"):
+        with refused(InvalidInput, "'x'", "OnCuda", "CUDA device"):
+            sardonyx.load(proto, backend=name, device="cpu")(OnCuda())
+
+
 def reshaped() -> Any:
     return model([node("Reshape", ["x", "s"], ["y"])], ["x", value("s", None, INT64)], ["y"])
 

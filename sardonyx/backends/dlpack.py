@@ -7,10 +7,13 @@ library reads it.
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from sardonyx.backends.dtypes import is_low_precision
 
 # The numbers of types in DLPack.
 UNSIGNED = 1
@@ -28,6 +31,8 @@ CODES = {
 _DTYPES = {code: dtype for dtype, code in CODES.items()}
 # The first version with these numbers.
 VERSION = (1, 1)
+# The number of CUDA's devices in DLPack.
+_CUDA = 2
 # The flag of arrays with a byte for each element of fewer bits.
 _IS_PADDED = 4
 
@@ -106,6 +111,45 @@ class Exported:
         return self._array.__dlpack_device__()
 
 
+class CudaMemory:
+    """Elements at an address of a CUDA device, which libraries share by DLPack.
+
+    Whoever names the address keeps the memory, and waits for the work that writes to it.
+    """
+
+    def __init__(
+        self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: int
+    ) -> None:
+        self.shape, self.dtype = shape, dtype
+        self._address, self._device = address, device
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CUDA, self._device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if copy or dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("memory at an address is shared where it is, and not copied")
+        # NumPy writes the capsule, of an array that has all but the address and the device.
+        is_numpys = not is_low_precision(self.dtype)
+        here = np.empty((), self.dtype if is_numpys else f"u{self.dtype.itemsize}")
+        steps = [here.itemsize * math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
+        alike = np.lib.stride_tricks.as_strided(here, self.shape, steps)
+        if is_numpys:
+            capsule = alike.__dlpack__(max_version=max_version)
+        else:
+            capsule = exported(self.dtype, alike, max_version=max_version)
+        tensor = content(capsule).tensor
+        tensor.data, tensor.device[:] = self._address, self.__dlpack_device__()
+        return capsule
+
+
 class _Producer:
     """An array of another library, which calls its elements integers."""
 
@@ -166,6 +210,8 @@ def _halves(array: Any, xp: Any) -> Any:
 def on_host(value: Any) -> np.ndarray[Any, Any]:
     """Return a NumPy array of a value that is the host's, or that its library brings there."""
     if not hasattr(value, "__dlpack__"):
+        if hasattr(value, "__cuda_array_interface__") and not hasattr(value, "__array__"):
+            raise BufferError("its memory is that of a CUDA device, which this backend lacks")
         return np.asarray(value)
     try:
         return np.from_dlpack(value)

@@ -9,11 +9,11 @@ import numpy as np
 
 from sardonyx.backends import backend_of, find
 from sardonyx.backends.base import Backend
+from sardonyx.backends.dlpack import CudaMemory
 from sardonyx.compat.devices import backend_on, check_index
 from sardonyx.compat.exceptions import RefusedCall, WrongType, refused
 from sardonyx.compat.feeds import Feeds, as_bytes
 from sardonyx.compat.memory import (
-    DeviceMemory,
     array_at,
     check_address,
     number_dtype,
@@ -40,7 +40,7 @@ class _Target(NamedTuple):
 
     backend: Backend | None = None
     value: OrtValue | None = None
-    memory: DeviceMemory | None = None
+    memory: CudaMemory | None = None
     device: str = "cpu"
 
 
@@ -92,7 +92,8 @@ class IOBinding:
         if backend is None:
             self._bind(name, array_at(buffer_ptr, dtype, sizes))
         else:
-            self._bind(name, _device_memory(device_type, buffer_ptr, dtype, sizes))
+            place = device_type, device_id
+            self._bind(name, _device_memory(place, buffer_ptr, dtype, sizes))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an input to a value."""
@@ -132,7 +133,7 @@ class IOBinding:
             array = array_at(buffer_ptr, dtype, sizes)
             self._aim(name, _Target(value=OrtValue._of(array)))
             return
-        memory = _device_memory(device_type, buffer_ptr, dtype, sizes)
+        memory = _device_memory((device_type, device_id), buffer_ptr, dtype, sizes)
         self._aim(name, _Target(backend, memory=memory, device=f"cuda:{check_index(device_id)}"))
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
@@ -253,12 +254,13 @@ def _write(target: _Target, result: Any) -> None:
 
 
 def _device_memory(
-    device_type: str, address: int, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> DeviceMemory:
-    if device_type not in ("cuda", "gpu"):
-        raise refused(f"An address of memory of '{device_type}' is", "bind an OrtValue")
+    place: tuple[str, int], address: int, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> CudaMemory:
+    kind, index = place
+    if kind not in ("cuda", "gpu"):
+        raise refused(f"An address of memory of '{kind}' is", "bind an OrtValue")
     check_address(address, math.prod(shape) * dtype.itemsize)
-    return DeviceMemory(address, dtype, shape)
+    return CudaMemory(int(address), shape, dtype, check_index(index))
 
 
 def _checked_value(value: Any) -> OrtValue:
@@ -277,5 +279,5 @@ def _on_host(value: Any) -> Any:
 
 def _wait(values: Any) -> None:
     for value in values:
-        if hasattr(value, "dtype") and not isinstance(value, (np.ndarray, DeviceMemory)):
+        if hasattr(value, "dtype") and not isinstance(value, (np.ndarray, CudaMemory)):
             backend_of(value).wait([value])

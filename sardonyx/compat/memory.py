@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -86,19 +86,6 @@ def shape_of(shape: Any) -> tuple[int, ...]:
         if size < 0:
             raise RefusedCall(f"The shape {sizes!r:.200} has the size {size}: pass sizes from 0.")
     return tuple(map(int, sizes))
-
-
-class DeviceMemory:
-    """Memory on a CUDA device, which array libraries read by `__cuda_array_interface__`."""
-
-    def __init__(self, address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
-        self.shape, self.dtype = tuple(shape), dtype
-        self.__cuda_array_interface__ = {
-            "data": (address, False),
-            "shape": tuple(shape),
-            "typestr": dtype.str,
-            "version": 3,
-        }
 
 
 def array_at(address: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -170,10 +171,11 @@ class OrtValue:
         array = self._tensor("address")
         if isinstance(array, np.ndarray):
             return int(array.ctypes.data)
-        interface = getattr(array, "__cuda_array_interface__", None)
-        if interface is None:
+        if self._device()[0] not in ("cuda", "cpu"):
             raise RefusedCall(f"The memory of a {type(array).__name__} has no address here.")
-        return int(interface["data"][0])
+        if hasattr(array, "unsafe_buffer_pointer"):
+            return int(array.unsafe_buffer_pointer())
+        return int(array.data.ptr)
 
     # -- contents ---------------------------------------------------------------------------------
 
@@ -274,8 +276,10 @@ class OrtValue:
         array = self._value
         if not self.is_tensor() or isinstance(array, np.ndarray):
             return "cpu", 0
-        if hasattr(array, "__cuda_array_interface__"):
-            return "cuda", int(array.__dlpack_device__()[1])
+        with suppress(AttributeError, BufferError):
+            kind, index = array.__dlpack_device__()
+            if kind == DLPACK["cuda"]:
+                return "cuda", int(index)
         device = next(iter(array.devices())) if hasattr(array, "devices") else None
         return str(getattr(device, "platform", "cpu")), int(getattr(device, "id", 0))
 

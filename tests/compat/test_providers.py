@@ -11,8 +11,10 @@ import pytest
 
 import sardonyx.compat
 from sardonyx import InvalidInput
+from sardonyx.backends import find
 from sardonyx.compat.capi.onnxruntime_pybind11_state import Fail
 from sardonyx.compat.exceptions import RefusedCall
+from sardonyx.errors import BackendUnavailable
 from tests.compat.pairs import CPU, FEEDS, X, same, session
 from tests.support.raises import refused
 
@@ -121,11 +123,25 @@ def test_lists_of_providers() -> None:
     session(sardonyx.compat, providers=here)
 
 
+ON_CUDA = {
+    "CUDAExecutionProvider": {"device_id": 0},
+    "CupyExecutionProvider": {},
+    "JaxExecutionProvider": {"device": "cuda"},
+}
+
+BACKENDS = dict(zip(ON_CUDA, (None, "cupy", "jax"), strict=True))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(NO_GPU, reason="no GPU")
-def test_values_and_bindings_on_a_gpu() -> None:
+@pytest.mark.parametrize("provider", ON_CUDA)
+def test_values_and_bindings_on_a_gpu(provider: str) -> None:
     ort = sardonyx.compat
-    loaded = session(ort, providers=["CUDAExecutionProvider"])
+    try:
+        find(BACKENDS[provider], "cuda")
+    except BackendUnavailable as error:
+        pytest.skip(str(error))
+    loaded = session(ort, providers=[(provider, ON_CUDA[provider])])
     value = ort.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
     assert (value.device_name(), value.shape()) == ("cuda", [2, 4])
     binding = loaded.io_binding()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,6 +12,7 @@ import onnx
 import pytest
 
 import sardonyx
+from sardonyx.backends.dlpack import CudaMemory
 from sardonyx.errors import InvalidInput
 from tests.gpu.producers import Pinned, WithDlpack, WithInterface, askew
 from tests.support.onnx_builders import model, node, value
@@ -24,6 +26,7 @@ cupy = pytest.importorskip("cupy", reason="no CuPy; pip install 'sardonyx[cuda]'
 DTYPES = ["bool", "float16", "float32", "float64", "complex64", "complex128"]
 DTYPES += [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 ALL = [*map(np.dtype, DTYPES), np.dtype(ml_dtypes.bfloat16)]
+EIGHT_BITS = [np.dtype(getattr(ml_dtypes, name)) for name in ("float8_e4m3fn", "float8_e5m2")]
 PRODUCERS = [WithDlpack, WithInterface]
 
 
@@ -209,6 +212,27 @@ def test_an_array_of_the_host_without_dlpack_is_uploaded(cupy_backend: CupyBacke
             return np.ones(3, np.float32)
 
     assert cupy_backend.fetch(cupy_backend.adopt(OnHost())).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", [*ALL, *EIGHT_BITS], ids=str)
+@pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)], ids=str)
+def test_memory_at_an_address_is_shared(
+    cupy_backend: CupyBackend, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> None:
+    value = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
+    source = cupy.asarray(value.reshape(-1).view(np.uint8))
+    memory = CudaMemory(source.data.ptr, shape, dtype, cupy_backend.device)
+    adopted: Any = cupy_backend.adopt(memory)
+    assert not value.size or adopted.data.ptr == source.data.ptr
+    assert adopted.dtype == dtype
+    np.testing.assert_array_equal(cupy_backend.fetch(adopted), value)
+
+
+def test_memory_at_an_address_is_not_copied() -> None:
+    memory = CudaMemory(256, (2,), np.dtype(np.float32), 0)
+    for options in ({"copy": True}, {"dl_device": (1, 0)}):
+        with pytest.raises(BufferError, match="shared where it is"):
+            memory.__dlpack__(**options)
 
 
 # -- out ------------------------------------------------------------------------------------------

@@ -8,8 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from sardonyx.backends.dlpack import CudaMemory
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import HOST
+from tests.gpu.producers import WithInterface
 
 pytestmark = pytest.mark.gpu
 
@@ -69,3 +71,40 @@ def test_convolution_of_float32_is_exact(jax_backend: JaxBackend, groups: int) -
     wide: list[Any] = [x.astype(np.float64), weight.astype(np.float64)]
     wanted: Any = HOST.convolution(*wide, groups=groups, **form)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+# -- arrays of other libraries --------------------------------------------------------------------
+
+
+def taken(jax_backend: JaxBackend, array: Any) -> Any:
+    """What a compiled program, which adds it to itself, gets of an array."""
+    with jax_backend.scope():
+        adopted: Any = jax_backend.adopt(array)
+        assert adopted.devices() == {jax_backend.device}
+        return jax_backend.fetch(jax_backend.compile(lambda x: [x + x], [adopted]).run(adopted)[0])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int64", "complex64"])
+def test_memory_at_an_address_is_read(jax_backend: JaxBackend, dtype: str) -> None:
+    cupy = pytest.importorskip("cupy", reason="no CuPy; pip install 'sardonyx[cuda]'")
+    value = np.arange(6).reshape(2, 3).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    source = cupy.asarray(value.reshape(-1).view(np.uint8))
+    cupy.cuda.get_current_stream().synchronize()
+    memory = CudaMemory(source.data.ptr, value.shape, value.dtype, source.device.id)
+    np.testing.assert_array_equal(taken(jax_backend, memory), value + value)
+
+
+def test_arrays_with_nothing_but_cudas_interface_are_read(jax_backend: JaxBackend) -> None:
+    cupy = pytest.importorskip("cupy", reason="no CuPy; pip install 'sardonyx[cuda]'")
+    value = np.arange(6, dtype=np.float32).reshape(2, 3)
+    array = cupy.asarray(value)
+    cupy.cuda.get_current_stream().synchronize()
+    np.testing.assert_array_equal(taken(jax_backend, WithInterface(array)), value + value)
+
+
+@pytest.mark.parametrize("start", [1, 2, 3, 4])
+def test_arrays_may_begin_at_any_element(jax_backend: JaxBackend, start: int) -> None:
+    cupy = pytest.importorskip("cupy", reason="no CuPy; pip install 'sardonyx[cuda]'")
+    whole = np.arange(4099, dtype=np.float32)
+    found = taken(jax_backend, cupy.asarray(whole)[start:])
+    np.testing.assert_array_equal(found, 2 * whole[start:])

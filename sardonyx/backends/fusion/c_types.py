@@ -83,6 +83,10 @@ def converted(text: str, source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
         return _from_narrow(text, source, dtype)
     if dtype in NARROW:
         return byte(_to_number(text, source, dtype), dtype)
+    return _between_cupys(text, source, dtype)
+
+
+def _between_cupys(text: str, source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
     if dtype.kind == "b":
         return f"{text} != 0"
     if can_saturate(source, dtype):

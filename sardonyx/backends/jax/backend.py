@@ -23,6 +23,7 @@ from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
 from sardonyx.backends.jax import (
     devices,
+    exchange,
     first_tier,
     inline,
     limited_clients,
@@ -157,10 +158,14 @@ class JaxBackend(JaxOperations):
             return jax.device_put(value, self.device)
 
     def adopt(self, value: Any) -> Any:
+        is_described = hasattr(value, "__cuda_array_interface__")
+        if is_described and not hasattr(value, "__dlpack__") and not self._is_on_cpu:
+            return exchange.described(value, self.device)
         try:
-            return jax.dlpack.from_dlpack(value)
+            array = jax.dlpack.from_dlpack(value)
         except (AttributeError, BufferError, TypeError, RuntimeError, ValueError):
             return self.put(on_host(value))
+        return array if self._is_on_cpu else exchange.placed(array)
 
     def to_donate(self, value: Any) -> Any:
         # XLA ends the process if another library's memory is donated on a GPU.
