@@ -251,6 +251,8 @@ def _write(target: _Target, result: Any) -> None:
         source = cupy.put(result) if isinstance(result, np.ndarray) else cupy.adopt(result)
         memory: Any = cupy.adopt(target.memory)
         memory[...] = source
+        # Whoever reads there does not know of this stream.
+        cupy.wait([memory])
 
 
 def _device_memory(

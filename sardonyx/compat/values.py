@@ -173,6 +173,8 @@ class OrtValue:
             return int(array.ctypes.data)
         if self._device()[0] not in ("cuda", "cpu"):
             raise RefusedCall(f"The memory of a {type(array).__name__} has no address here.")
+        # Whoever reads there does not know of the work that writes the elements.
+        backend_of(array).wait([array])
         if hasattr(array, "unsafe_buffer_pointer"):
             return int(array.unsafe_buffer_pointer())
         return int(array.data.ptr)

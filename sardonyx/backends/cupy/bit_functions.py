@@ -229,7 +229,9 @@ class BitFunctions(NumpyLike):
     """What `NumpyLike` does with CuPy's arrays, for `Bits` too."""
 
     def astype(self, x: Any, dtype: Any) -> Any:
-        return cast(x, np.dtype(dtype))
+        if isinstance(x, (Bits, cupy.ndarray)):
+            return cast(x, np.dtype(dtype))
+        return super().astype(x, dtype)
 
     def bitcast(self, x: Any, dtype: Any) -> Any:
         data = x.bits if isinstance(x, Bits) else x

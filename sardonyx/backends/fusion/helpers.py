@@ -32,11 +32,11 @@ __device__ inline T to_integer(Float x, T least, T greatest) {
 }
 """,
     "to_float32": """
-// Subnormal numbers are counted in units of the least one, because NVRTC is asked to flush them.
+// Below 2**-126 numbers are counted in units of 2**-149, because NVRTC is asked to flush them.
 __device__ inline float to_float32(double x) {
-    if (!(fabs(x) < 0x1p-126)) return (float)x;
-    const unsigned int units = (unsigned int)rint(fabs(x) * 0x1p149);
-    return __uint_as_float(units | (signbit(x) ? 0x80000000u : 0u));
+    if (!(fabs(x) < 1.1754943508222875e-38)) return (float)x;
+    const unsigned int units = (unsigned int)rint(fabs(x) * 7.1362384635298e44);
+    return __uint_as_float(units | (__double_as_longlong(x) < 0 ? 0x80000000u : 0u));
 }
 """,
     "to_odd": """
