@@ -167,9 +167,9 @@ class Backend(Operations):
         return value
 
     def mover(self, value: Array) -> Callable[[Any], Array] | None:
-        """Return what brings an array of this library to where programs read it; None if it is.
+        """Return what brings an array of this library to where programs read it; None if nothing.
 
-        It is called with the arrays of later calls too, wherever they lie.
+        It is called with arrays of later calls too, wherever they lie.
         """
         return None
 

@@ -270,7 +270,7 @@ class CupyBackend(CudnnOperations, LibraryProducts, BitFunctions, OnDevice):
         return isinstance(value, ARRAYS) and value.data.device_id == self.device
 
     def mover(self, value: Any) -> Callable[[Any], Any] | None:
-        # Of an entry of the model: later calls may pass such arrays too, and segments expect that.
+        # To look at each array of each call would cost too much: segments expect askew ones, too.
         return aligned if is_askew(value) else None
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
