@@ -230,7 +230,7 @@ class Backend(Operations):
         return self
 
     def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
-        """Shapes and dtypes of `function`'s results without running it. Compiled backends only."""
+        """Shapes and dtypes of `function`'s results for arrays like these, whatever their data."""
         raise NotImplementedError
 
     def bind(
@@ -248,6 +248,16 @@ class Backend(Operations):
         them one by one. Arguments after the first `inputs` are the same at most calls. `captures`
         bounds the graphs of a backend that captures its work.
         """
+        return self.stepped(replay, arguments)
+
+    def stepped(
+        self,
+        replay: Callable[..., Sequence[Any]],
+        arguments: Sequence[Any],
+        *,
+        inputs: int | None = None,
+    ) -> Executable:
+        """Return such a function that runs one step after the other."""
         return self.compile(partial(replay, self), arguments)
 
     def deferred(

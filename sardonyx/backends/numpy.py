@@ -13,6 +13,7 @@ from sardonyx.backends import blas_threads
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.dtypes import is_low_precision, isdtype
+from sardonyx.backends.executable import Replay, Spec
 from sardonyx.backends.rounding import prepared
 from sardonyx.backends.strides import extent
 
@@ -21,6 +22,18 @@ class NumpyLike(Backend):
     """The operations that NumPy and CuPy share."""
 
     attends = True
+    follows_numpy: ClassVar[bool] = True
+
+    def infer(self, function: Replay, *specs: Spec) -> list[Spec]:
+        """Run the function on zeros."""
+        with self.scope():
+            return [self.spec(result) for result in function(*map(self._zeros, specs))]
+
+    def _zeros(self, spec: Spec) -> Any:
+        """Return zeros, or empty strings, that take no memory."""
+        if spec.dtype.hasobject:
+            return np.broadcast_to(np.array("", object), spec.shape)
+        return self.broadcast_to(self.zeros((), dtype=self.dtype(spec.dtype)), spec.shape)
 
     def isdtype(self, dtype: Any, kind: Any) -> bool:
         return isdtype(dtype, kind)

@@ -44,7 +44,7 @@ class FusedSegments(Backend):
         captures: Captures | None = None,
     ) -> Executable:
         count = len(arguments) if inputs is None else inputs
-        plain = super().bind(lambda *arrays: replay(*with_aligned(arrays, count)), arguments, note)
+        plain = self.stepped(replay, arguments, inputs=count)
         if not self.fuses_segments or getattr(self, "checked", False):
             return plain
         try:
@@ -57,6 +57,20 @@ class FusedSegments(Backend):
         if self.captures_segments and captures is not None and program.launches:
             graphs = SegmentGraphs(program, count, captures)
         return Executable(FusedSegment(program, count, graphs, plain.run, note))
+
+    def stepped(
+        self,
+        replay: Callable[..., Sequence[Any]],
+        arguments: Sequence[Any],
+        *,
+        inputs: int | None = None,
+    ) -> Executable:
+        count = len(arguments) if inputs is None else inputs
+
+        def aligned(xp: Backend, *arrays: Any) -> Sequence[Any]:
+            return replay(xp, *with_aligned(arrays, count))
+
+        return super().stepped(aligned, arguments)
 
     def blank(self, shape: Shape, dtype: np.dtype[Any]) -> Any:
         return new_array(shape, dtype)

@@ -48,6 +48,11 @@ class CallArrays:
         return replace(self, arrays=list(map(stand_in, self.specs({}))))
 
     @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of all arrays."""
+        return [tuple(array.shape) for array in self.arrays]
+
+    @property
     def padded(self) -> list[int]:
         """The numbers of the arrays that are padded."""
         return [i for i, layout in enumerate(self.layouts({})) if has_padding(layout)]

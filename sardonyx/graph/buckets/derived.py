@@ -148,6 +148,7 @@ class Derivation:
         recording.embeds_arrays, last = False, recording.root
         for stage in stages:
             stage.from_numpy = recording.from_numpy
+            stage.begins_stepwise = recording.compiler.backend.joins_steps
             stage.decide = recording.root.decide
             last.lead_to((), stage)
             last = stage

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,15 +16,15 @@ from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.comparing import Comparison
-from sardonyx.graph.buckets.derived import Derivation, Sample
+from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.folded import are_regular
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PaddedProgram, PaddedValue, PlanFormulas
+from sardonyx.graph.buckets.sampled_traces import MAX_TRACES, SampledTraces, Shown, TraceFor
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.buckets.sizes import Probes, Sizes
 from sardonyx.graph.buckets.wide_inputs import WideInput, with_wide_inputs
 from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.stages import Stage, outputs_of
 from sardonyx.graph.values.kinds import Device, digest, leaves
 from sardonyx.graph.values.params import Constants, Weights
@@ -36,14 +36,8 @@ _LOG = Log("buckets")
 # Maximum number of buckets; beyond it the oldest goes, but recorded calls still use it.
 MAX_BUCKETS = 256
 
-# Maximum number of traces for the proofs of other buckets; the oldest is forgotten.
-MAX_TRACES = 8
-
 # A reach down to the smallest sizes.
 EVERYWHERE = 2**63
-
-# Returns the program that shows these stages.
-Shown: TypeAlias = Callable[[Sequence[Stage]], Program]
 
 
 @dataclass(eq=False, slots=True)
@@ -76,15 +70,14 @@ class Buckets:
     padding: Padding
     compiler: Compiler
     constants: Constants
-    # Traces the model for inputs like these.
-    trace: Callable[[SegmentCollector, Sequence[Any]], Shown]
+    trace: TraceFor
     lock: Lock
     rewrites: bool
     buckets: dict[Any, Bucket] = field(default_factory=dict)
     # The last traces: the padded dimensions that they are for, the segments, and the program.
     traced: dict[Any, Traced] = field(default_factory=dict)
-    # The last traces that recordings are derived from.
-    samples: dict[Any, Sample] = field(default_factory=dict)
+    # What recordings are derived from.
+    samples: SampledTraces = field(init=False)
     # Whether a proof succeeded for two different sizes.
     is_proved: bool = False
     # The weights of the call that is being planned.
@@ -93,6 +86,10 @@ class Buckets:
     version: int = -1
     # Whether the values of inputs decide which programs run.
     reads_inputs: bool = False
+
+    def __post_init__(self) -> None:
+        backend = self.compiler.backend
+        self.samples = SampledTraces(backend, self.constants, self.trace, self.rewrites)
 
     def run(self, plan: PaddedCallPlan, inputs: Sequence[Any], weights: Weights) -> list[Any]:
         """Return the outputs for these arrays."""
@@ -173,7 +170,6 @@ class Buckets:
         if self.version != weights.static_version:
             self.buckets.clear()
             self.traced.clear()
-            self.samples.clear()
             self.version = weights.static_version
 
     def padded_sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -208,26 +204,10 @@ class Buckets:
                 if not probes.are_enough:
                     return None
                 with suppress(SardonyxError):  # The model does not run for all of them.
-                    samples = [
-                        self._sample_of(call, each) for each in dict.fromkeys((*sizes, inner))
-                    ]
-                    found = Derivation.of(samples, self.constants)
+                    found = self.samples.derivation(call, sizes, inner, weights)
                     if found is not None:
                         return found
         return None
-
-    def _sample_of(self, call: CallArrays, sizes: SizeVector) -> Sample:
-        named = dict(zip(call.bucket, sizes, strict=True))
-        key = _trace_key(call, named)
-        if key not in self.samples:
-            recorder = self._recorder(call)
-            recorder.registers.embeds_arrays = False
-            self.trace(recorder, call.inputs(named))
-            recorder.registers.frame.clear()
-            self.samples[key] = Sample.of(sizes, recorder, self.constants)
-            if len(self.samples) > MAX_TRACES:
-                del self.samples[next(iter(self.samples))]
-        return self.samples[key]
 
     def _recorder(self, call: CallArrays) -> SegmentCollector:
         assert self.weights is not None

@@ -43,6 +43,7 @@ class SegmentCollector:
     step_traces: dict[Any, Any] = field(default_factory=dict)
     is_inline: bool = field(default=False, init=False)
     knows_weights: bool = field(default=True, init=False)
+    only_infers: bool = field(default=True, init=False)
 
     # -- for the tape -----------------------------------------------------------------------------
 

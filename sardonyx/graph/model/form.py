@@ -21,9 +21,11 @@ from sardonyx.backends.padding.protocols import Padding
 from sardonyx.display.units import counted
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.buckets.automatic_calls import AutomaticCalls
+from sardonyx.graph.buckets.derived_calls import DerivedCalls
 from sardonyx.graph.buckets.folded import NotingTracer
 from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
+from sardonyx.graph.buckets.sampled_traces import SampledTraces
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.buckets.unnamed import UnnamedCalls
@@ -304,7 +306,7 @@ class Form:
     ) -> Entry:
         entry = Entry.of(arguments, self._infos, self._shared.compiler, weights, options.donated)
         padded = self._padded_calls
-        if padded is None or (isinstance(padded, AutomaticCalls) and not learns):
+        if padded is None or (isinstance(padded, AutomaticCalls | DerivedCalls) and not learns):
             return entry
         arrays = self._imported(arguments, entry)
         relatives = Relatives.of(arguments, options.donated) if entry.is_flat else None
@@ -332,13 +334,17 @@ class Form:
         return None if recording is None else entry.with_recording(recording)
 
     @cached_property
-    def _padded_calls(self) -> PaddedCalls | AutomaticCalls | UnnamedCalls | None:
-        """Pads calls to sizes that share a program, if the backend compiles."""
+    def _padded_calls(self) -> PaddedCalls | AutomaticCalls | DerivedCalls | UnnamedCalls | None:
+        """Serves calls whose sizes change; it pads them if programs are compiled."""
         sizes = self._shared.options.buckets
-        padding = self.backend.padding() if sizes else None
-        # NumPy runs all sizes without compiling, so that nothing needs padding.
-        if not sizes or padding is None or self._shared.compiler.mode == NEVER:
+        if not sizes:
             return None
+        padding = self.backend.padding()
+        # NumPy runs all sizes without compiling, so that nothing needs padding.
+        if padding is None or self._shared.compiler.mode == NEVER:
+            can_infer = self.backend.compiled or self.backend.follows_numpy
+            new_samples = self._new_samples
+            return DerivedCalls(new_samples, self._infos, self._recall_plain) if can_infer else None
         new_buckets = partial(self._new_buckets, padding)
         if sizes.are_automatic:
             return AutomaticCalls(new_buckets, self._infos, self._recall_plain)
@@ -347,15 +353,21 @@ class Form:
         return PaddedCalls(new_buckets(sizes), self._infos)
 
     def _new_buckets(self, padding: Padding, sizes: Sizes) -> Buckets:
-        shared = self._shared
-
-        def trace(recorder: SegmentCollector, values: Sequence[Any]) -> Callable[..., Program]:
-            tracer = partial(NotingTracer, folded=recorder.folded)
-            traced = self._traced(recorder, values, shared.fresh_key(), tracer)
-            return partial(Program, self._title(values), self.backend, traced)
-
+        compiler, constants = self._shared.compiler, self._shared.constants
         lock, rewrites = self._padding_lock, self.source.rewrites
-        return Buckets(sizes, padding, shared.compiler, shared.constants, trace, lock, rewrites)
+        return Buckets(sizes, padding, compiler, constants, self._collected, lock, rewrites)
+
+    def _new_samples(self) -> SampledTraces:
+        constants, rewrites = self._shared.constants, self.source.rewrites
+        return SampledTraces(self.backend, constants, self._collected, rewrites)
+
+    def _collected(
+        self, recorder: SegmentCollector, values: Sequence[Any]
+    ) -> Callable[..., Program]:
+        """Trace a call without running it; return what shows stages as its program."""
+        tracer = partial(NotingTracer, folded=recorder.folded)
+        traced = self._traced(recorder, values, self._shared.fresh_key(), tracer)
+        return partial(Program, self._title(values), self.backend, traced)
 
     # -- running and recording --------------------------------------------------------------------
 

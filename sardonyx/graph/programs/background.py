@@ -1,11 +1,13 @@
-"""Compiles in threads of their own, while calls go on."""
+"""Compiles and traces in threads of their own, while calls go on."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from collections.abc import Callable
-from threading import Lock, Thread, local, main_thread
+from functools import cache
+from threading import Lock, RLock, Thread, local, main_thread
 
 from sardonyx.backends import processors
 
@@ -27,6 +29,10 @@ class Background:
     """
 
     def __init__(self) -> None:
+        self._watches_forks = False
+        self._begin()
+
+    def _begin(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
         self._threads = 0
         self._lock = Lock()
@@ -36,6 +42,7 @@ class Background:
     def submit(self, job: Callable[[], None], *, is_next: bool = False) -> None:
         """Run the job, before or after those that wait; it must not raise."""
         with self._lock:
+            self._watch_forks()
             if is_next:
                 self._waiting.appendleft(job)
             else:
@@ -53,6 +60,17 @@ class Background:
     def count_waiting(self) -> int:
         """Return the number of jobs that wait for a thread."""
         return len(self._waiting)
+
+    def _watch_forks(self) -> None:
+        if not self._watches_forks and hasattr(os, "register_at_fork"):
+            self._watches_forks = True
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Begin anew in a forked process, which has none of the threads."""
+        if self._threads and sys.getswitchinterval() == QUICK_SWITCH:
+            sys.setswitchinterval(self._switch_interval)
+        self._begin()
 
     def _work(self) -> None:
         _own.is_background = True
@@ -72,6 +90,20 @@ class Background:
 def in_background() -> bool:
     """Whether this is one of those threads."""
     return getattr(_own, "is_background", False)
+
+
+@cache
+def unforked() -> RLock:
+    """Return the lock that a job holds while no process is to be forked.
+
+    The copy of a lock that the job holds would never be released.
+    """
+    lock = RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+        )
+    return lock
 
 
 COMPILES = Background()

@@ -47,6 +47,7 @@ class CallRecorder:
     # The name of the input that each of the call's arrays belongs to.
     inputs: Sequence[str] = field(default=(), kw_only=True)
     registers: Registers = field(default_factory=Registers)
+    only_infers: bool = field(default=False, init=False)
     # The stages of this call, and the key under which the next one follows the last of them.
     path: list[Stage] = field(default_factory=list)
     _key: tuple[Any, ...] = ()

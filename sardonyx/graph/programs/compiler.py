@@ -140,6 +140,12 @@ class Compiler:
                 captures=self.captures,
             )
 
+    def stepped(self, unit: Unit) -> Replay:
+        """Return the unit's function on such a backend as one step after the other."""
+        with self.backend.scope():
+            inputs = len(unit.segment.inputs)
+            return self.backend.stepped(unit.replay, unit.arguments, inputs=inputs).run
+
     def _note_unfused(self, reason: str) -> None:
         self._count(self.unfused, reason, "A segment is not fused as a whole: %s.")
 

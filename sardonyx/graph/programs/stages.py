@@ -48,6 +48,9 @@ class Stage:
     from_numpy: bool = False
     # Gets the seconds of each run step by step, and returns whether the next starts the compiler.
     decide: Callable[[float], bool] | None = None
+    # Whether the first run goes step by step where the next ones run fused steps: a stage that was
+    # derived for new sizes may run only once.
+    begins_stepwise: bool = field(default=False, init=False)
     # The registers whose values, or shapes, decide which stage follows.
     reads: tuple[int, ...] = ()
     measures: tuple[int, ...] = ()
@@ -102,6 +105,9 @@ class Stage:
         """Return the segment's function and its arrays; bind it to them once it is compiled."""
         self.begin(inputs, compiler, weights)
         arrays = self.binding.arrays(weights, host=segment.host)
+        if self.begins_stepwise and not segment.host:
+            self.begins_stepwise = False
+            return compiler.stepped(self._unit(segment, [*inputs, *arrays])), arrays
         function = self.function(compiler, [*inputs, *arrays])
         if isinstance(self.executable, Executable):
             if self.executable.on_numpy is not None:
@@ -118,16 +124,18 @@ class Stage:
             if segment.host:
                 self.executable = executable_on_host(segment, compiler.backend, self.inputs, arrays)
             else:
-                replay, form = self.binding.replaying(segment), self.binding.form(segment)
-                unit = Unit(
-                    *(segment, replay, form, arrays, self.results, self.donated, self.from_numpy),
-                    self.decide,
-                )
-                self.executable = compiler.compile(unit)
+                self.executable = compiler.compile(self._unit(segment, arrays))
         if isinstance(self.executable, Interpretation):
             self.executable = self.executable.executable or self.executable
         assert self.executable is not None
         return self.executable.run
+
+    def _unit(self, segment: Segment, arrays: Sequence[Any]) -> Unit:
+        replay, form = self.binding.replaying(segment), self.binding.form(segment)
+        return Unit(
+            *(segment, replay, form, arrays, self.results, self.donated, self.from_numpy),
+            self.decide,
+        )
 
     @property
     def is_compiled(self) -> bool:

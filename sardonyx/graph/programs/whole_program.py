@@ -101,6 +101,7 @@ class WholeRecorder:
     """Collects the steps of a program that does not depend on the data of a call."""
 
     is_inline = False
+    only_infers = True
     # They are arguments.
     knows_weights = False
 

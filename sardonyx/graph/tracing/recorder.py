@@ -43,6 +43,8 @@ class Recorder(Protocol):
     registers: Registers
     # Whether the program runs under a caller's transformation, such as jit or vmap.
     is_inline: bool
+    # Whether no step runs, so that the shapes of its results are inferred on every backend.
+    only_infers: bool
 
     @property
     def knows_weights(self) -> bool:

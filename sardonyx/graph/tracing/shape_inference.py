@@ -69,7 +69,13 @@ class Inferred:
     def _by_backend(
         self, call: Call, operands: Sequence[Spec | Embedded], values: Sequence[KnownValue]
     ) -> Inference:
-        """Let the library trace the call, which takes about a millisecond."""
+        """Let the library trace the call, which takes about a millisecond.
+
+        A library that cannot trace runs it on zeros. So it gets no user's function, and no
+        subgraphs, whose loops may never end there.
+        """
+        if not (self._backend.compiled or (is_for_any_backend(call) and isinstance(call, OpCall))):
+            raise NotImplementedError("only a run with data tells the shapes of the results")
         outline = self._backend.outline()
         same: list[int | None] = []
         checked: list[int] = []

@@ -1,7 +1,8 @@
 """The tape that tracing writes steps on, and that it cuts into segments.
 
 On a backend that compiles, a recorder runs the steps of a segment together when the segment ends.
-On the others each step also runs at once, because that is how its results' shapes are found.
+On the others each step also runs at once, because that is how its results' shapes are found, unless
+the recorder wants nothing to run.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Tape:
         self.path = ""
         self._frame = self.registers.frame
         self._inferred = inferred
+        # Whether shapes are inferred; otherwise each step runs at once.
+        self._infers = self.backend.compiled or recorder.only_infers
         self._steps: list[Step] = []
         self._on_host = False
         # Whether the program is long, so that each of its segments is cut into pieces.
@@ -233,7 +236,7 @@ class Tape:
     def parameter(self, array: Any) -> Device:
         """Return the value of a block's parameter, for arguments like `array`."""
         slot = self._slot(self.backend.spec(array))
-        if not self.backend.compiled:
+        if not self._infers:
             self._frame[slot.register] = array
         return slot
 
@@ -247,11 +250,11 @@ class Tape:
             return value.value if self.backend.compiled else self.backend.asarray(value.value)
         if not isinstance(value, Device):
             raise NeedsHost
-        return value if self.backend.compiled else self._value(value.register)
+        return value if self._infers else self._value(value.register)
 
     def stand_in(self, register: int) -> Any:
         """Return an array like the one in a register, for blocks that are being recorded."""
-        if not self.backend.compiled:
+        if not self._infers:
             return self._value(register)
         shape, dtype = self.registers.specs[register]
         self._require_on_device(dtype)
@@ -347,7 +350,7 @@ class Tape:
         self, call: StepCall, operands: Sequence[Operand]
     ) -> tuple[Sequence[Spec], Sequence[int | None], Sequence[Any] | None]:
         values = [self._constant(operand) for operand in operands]
-        if self.backend.compiled and not self._on_host:
+        if self._infers and not self._on_host:
             specs = self.registers.specs
             kinds = [specs[o] if isinstance(o, int) else o for o in operands]
             inference = self._inferred.of(call, kinds, values)
