@@ -39,32 +39,74 @@ MOST_FAILURES = 2
 # Recordings are derived for sizes up to so many times those of the calls; for sizes that grow with
 # each call up to more, and at least so many beyond them.
 AHEAD, AHEAD_OF_GROWING, LEAST_OF_GROWING = 2, 4, 256
-# Where the model does not run for such sizes, this many times those half as far ahead are tried.
+# Where the model does not run for such sizes, this many times those half as far ahead are tried;
+# and where what it does follows no formula, so many times.
 MOST_HALVINGS = 8
+MOST_IRREGULAR = 2
 # Calls that reach this part of the largest sizes begin the search for larger ones.
 NEARLY = 0.75
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Lesson:
-    """Which dimensions of similar calls change, by themselves or with others."""
+    """Which dimensions of similar calls change, and what derives the recordings of such calls."""
 
     infos: Sequence[ValueInfo]
     pattern: SizePattern
     # The dimensions that stay.
     rest: tuple[int, ...]
+    # Whether results come back as inputs, one larger.
     grows: bool
+    # The smallest and the largest sizes of the calls so far, each dimension for itself.
+    least: SizeVector
+    most: SizeVector
     samples: SampledTraces
+    # The version of the weights that all of the following holds for.
+    version: int
+    derivation: Derivation | None = None
+    # The smallest sizes that no search needs to reach.
+    refused: SizeVector | None = None
 
     def sizes(self, shapes: Shapes) -> SizeVector | None:
         """Return the sizes of a call; None if its dimensions follow from others in another way."""
         sizes = self.pattern.sizes(shapes)
         return sizes if self.pattern.rest(shapes) == self.rest else None
 
-    def call(self, values: Sequence[Any], largest: SizeVector) -> CallArrays:
-        """Return a call like this one, without data, in a bucket of these sizes."""
-        bucket = dict(zip(self.pattern.names, largest, strict=True))
-        return replace(CallArrays.of(values, self.infos).without_data, bucket=bucket)
+    def note(self, sizes: SizeVector) -> None:
+        """Remember the sizes of a call."""
+        self.least = tuple(map(min, self.least, sizes))
+        self.most = tuple(map(max, self.most, sizes))
+
+    def is_nearly_left(self, sizes: SizeVector) -> bool:
+        """Whether the next calls may have sizes that are not covered."""
+        if self.derivation is None or not self.derivation.holds(sizes):
+            return True
+        pairs = zip(sizes, self.derivation.largest, strict=True)
+        return any(size > NEARLY * most for size, most in pairs)
+
+    def ends(self) -> Iterator[SizeVector]:
+        """Yield the largest sizes of a search, from which it takes the first that the model allows.
+
+        What is covered and what was refused is left out.
+        """
+        times, fewest = (AHEAD_OF_GROWING, LEAST_OF_GROWING) if self.grows else (AHEAD, 1)
+        most, before = self.most, self.most if self.derivation is None else self.derivation.largest
+        ahead = [max((times - 1) * size, fewest) for size in most]
+        for halvings in range(MOST_HALVINGS):
+            end = tuple(n + (more >> halvings) for n, more in zip(most, ahead, strict=True))
+            end = tuple(map(max, end, before))
+            if not self._is_covered(end) and not self._is_refused(end):
+                yield end
+        if not self._is_covered(most):
+            yield tuple(map(max, most, before))
+
+    def _is_covered(self, end: SizeVector) -> bool:
+        derivation = self.derivation
+        return derivation is not None and derivation.holds(end) and derivation.holds(self.least)
+
+    def _is_refused(self, sizes: SizeVector) -> bool:
+        refused = self.refused
+        return refused is not None and all(n >= r for n, r in zip(sizes, refused, strict=True))
 
 
 @dataclass(eq=False, slots=True)
@@ -75,56 +117,15 @@ class KnownCalls:
     # The shapes and the recording of the last call that was looked at.
     before: tuple[Shapes, Recording] | None = None
     lesson: Lesson | None = None
-    derivation: Derivation | None = None
-    # The version of the weights that the derivation holds for.
-    version: int = -1
-    # The sizes that every search looks at, inside of those that it tries.
-    inner: SizeVector | None = None
-    # The smallest sizes for which the model did not run.
-    refused: SizeVector | None = None
     failures: int = 0
     # The process in whose background a search waits or runs: a forked one does not have it.
     searching: int = 0
 
-    def learn(self, lesson: Lesson | None) -> None:
-        """Forget what was known of calls whose dimensions depended on each other otherwise."""
-        self.lesson, self.derivation, self.inner, self.refused = lesson, None, None, None
-
-    def is_covered(self, sizes: SizeVector) -> bool:
-        """Whether recordings of these sizes can be derived."""
-        return self.derivation is not None and self.derivation.holds(sizes)
-
-    def ends(self, sizes: SizeVector) -> Iterator[SizeVector]:
-        """Yield the largest sizes of a search, one after the other until the model runs for them.
-
-        Those that are covered, and those that the model refused, are left out.
-        """
-        grows = self.lesson is not None and self.lesson.grows
-        times, least = (AHEAD_OF_GROWING, LEAST_OF_GROWING) if grows else (AHEAD, 1)
-        before = self.derivation.largest if self.derivation is not None else sizes
-        base = tuple(map(max, sizes, before)) if self.is_covered(sizes) else sizes
-        ahead = [max((times - 1) * size, least) for size in sizes]
-        for halvings in range(MOST_HALVINGS):
-            end = tuple(n + (more >> halvings) for n, more in zip(sizes, ahead, strict=True))
-            if end != base and not self.is_covered(end) and not self._is_refused(end):
-                yield end
-        if not self.is_covered(sizes):
-            yield sizes
-
-    def _is_refused(self, sizes: SizeVector) -> bool:
-        refused = self.refused
-        return refused is not None and all(n >= r for n, r in zip(sizes, refused, strict=True))
-
-    def wants_search(self, sizes: SizeVector) -> bool:
+    def wants_search(self, lesson: Lesson, sizes: SizeVector) -> bool:
         """Whether larger sizes are to be traced now."""
         if self.searching == os.getpid() or self.failures >= MOST_FAILURES:
             return False
-        if self.is_covered(sizes):
-            assert self.derivation is not None
-            pairs = zip(sizes, self.derivation.largest, strict=True)
-            if all(size <= NEARLY * most for size, most in pairs):
-                return False
-        return next(self.ends(sizes), None) is not None
+        return lesson.is_nearly_left(sizes) and next(lesson.ends(), None) is not None
 
 
 class DerivedCalls:
@@ -158,43 +159,50 @@ class DerivedCalls:
             known = self._known.setdefault(relatives, KnownCalls())
             if len(self._known) > MOST_KINDS:
                 del self._known[next(iter(self._known))]
-            sizes = self._sizes(known, shapes, weights)
+            lesson = self._lesson(known, shapes, weights.static_version)
             known.before = shapes, plain
-            derivation, lesson = known.derivation, known.lesson
-            begins = sizes is not None and known.wants_search(sizes)
+            sizes = lesson.sizes(shapes) if lesson is not None else None
+            if lesson is None or sizes is None:
+                return plain
+            lesson.note(sizes)
+            derivation, begins = lesson.derivation, known.wants_search(lesson, sizes)
             if begins:
                 known.searching = os.getpid()
-        if sizes is None or lesson is None:
-            return plain
         if begins:
-            call = lesson.call(values, sizes)
-            search = _Search(known, lesson, call, sizes, weights, self._lock)
-            COMPILES.submit(search.run)
+            call = CallArrays.of(values, lesson.infos).without_data
+            COMPILES.submit(_Search(known, lesson, call, sizes, weights, self._lock).run)
         if not self._recall(plain, values) and derivation is not None:
             derivation.fill(plain, sizes)
         return plain
 
-    def _sizes(self, known: KnownCalls, shapes: Shapes, weights: Weights) -> SizeVector | None:
-        """Note the shapes of a call; return its sizes if they are ones that change."""
+    def _lesson(self, known: KnownCalls, shapes: Shapes, version: int) -> Lesson | None:
+        """Note the shapes of a call; return what is known of those whose sizes change like its."""
         shapes_before, before = known.before or ((), None)
         results = before.output_shapes() if before is not None else ()
         if not known.changing.note(shapes, shapes_before, results):
             return None
-        if known.version != weights.static_version:
-            known.derivation, known.version, known.failures = None, weights.static_version, 0
-        sizes = known.lesson.sizes(shapes) if known.lesson is not None else None
-        if sizes is None or min(sizes) < 2:
-            known.learn(self._lesson(known, shapes))
-            sizes = known.lesson.sizes(shapes) if known.lesson is not None else None
-        return sizes if sizes and min(sizes) > 1 else None
+        lesson = known.lesson
+        if lesson is None or lesson.sizes(shapes) is None:
+            known.lesson = self._learned(known, shapes, version)
+        elif lesson.version != version:
+            samples = self._new_samples()
+            known.lesson = replace(lesson, samples=samples, version=version, derivation=None)
+            known.failures = 0
+        return known.lesson
 
-    def _lesson(self, known: KnownCalls, shapes: Shapes) -> Lesson | None:
+    def _learned(self, known: KnownCalls, shapes: Shapes, version: int) -> Lesson | None:
         learned = known.changing.learned(self._infos, shapes, waits=True)
         if learned is None or not learned[1].chosen:
             return None
         infos, sizes = learned
         pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
-        return Lesson(infos, pattern, pattern.rest(shapes), sizes.grow, self._new_samples())
+        own, rest = pattern.sizes(shapes), pattern.rest(shapes)
+        if own is None:
+            return None
+        lesson = Lesson(infos, pattern, rest, sizes.grow, own, own, self._new_samples(), version)
+        for each in filter(None, map(lesson.sizes, known.changing.seen(shapes))):
+            lesson.note(each)
+        return lesson
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -215,37 +223,37 @@ class _Search:
                 found = self._found()
         except Exception as error:  # A trace of a call will say what is wrong.
             _LOG.debug("Recordings of such calls are not derived: %s.", partial(first_line, error))
-        known = self.known
         with self.lock:
-            is_current = (
-                known.lesson is self.lesson and known.version == self.weights.static_version
-            )
-            if found is not None and is_current:
-                known.derivation = found
-            known.failures += found is None
-            known.searching = 0
+            self.lesson.derivation = found or self.lesson.derivation
+            self.known.failures = 0 if found else self.known.failures + 1
+            self.known.searching = 0
 
     def _found(self) -> Derivation | None:
         """Return the derivation that reaches furthest; None if there is none."""
-        known, samples = self.known, self.lesson.samples
-        seen = filter(None, map(self.lesson.sizes, known.changing.seen(self.call.shapes)))
-        least = tuple(map(min, zip(self.sizes, *seen, strict=True)))
-        if known.inner is None:
-            known.inner = self.sizes
-        for end in known.ends(self.sizes):
-            call = replace(self.call, bucket=dict(zip(self.call.bucket, end, strict=True)))
-            try:
-                samples.sample(call, end, self.weights)
-            except SardonyxError:  # It does not run for such sizes.
-                known.refused = end
-                continue
-            for smallest in dict.fromkeys(((2,) * len(end), least)):
-                with suppress(SardonyxError):
-                    corners = corners_of(smallest, end)
-                    found = samples.derivation(call, corners, known.inner, self.weights)
-                    if found is not None:
-                        return found
-            known.refused = end
+        lesson, irregular = self.lesson, 0
+        for end in lesson.ends():
+            call = replace(self.call, bucket=dict(zip(lesson.pattern.names, end, strict=True)))
+            with suppress(SardonyxError):  # It does not run for such sizes.
+                if lesson.samples.sample(call, end, self.weights).is_special:
+                    return None
+                found = self._found_up_to(end, call)
+                if found is not None:
+                    return found
+                irregular += 1
+            lesson.refused = end
+            if irregular == MOST_IRREGULAR:
+                break
+        return None
+
+    def _found_up_to(self, end: SizeVector, call: CallArrays) -> Derivation | None:
+        """Return the derivation for sizes up to these, from the smallest ones on that it allows."""
+        lesson = self.lesson
+        for smallest in dict.fromkeys(((2,) * len(end), lesson.least)):
+            with suppress(SardonyxError):
+                corners = corners_of(smallest, end)
+                found = lesson.samples.derivation(call, corners, self.sizes, self.weights)
+                if found is not None:
+                    return found
         return None
 
 
