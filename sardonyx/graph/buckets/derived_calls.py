@@ -90,15 +90,15 @@ class Lesson:
         What is covered and what was refused is left out.
         """
         times, fewest = (AHEAD_OF_GROWING, LEAST_OF_GROWING) if self.grows else (AHEAD, 1)
-        most, before = self.most, self.most if self.derivation is None else self.derivation.largest
-        ahead = [max((times - 1) * size, fewest) for size in most]
+        before = self.most if self.derivation is None else self.derivation.largest
+        begin = tuple(map(max, self.most, before))
+        ahead = [max((times - 1) * size, fewest) for size in self.most]
         for halvings in range(MOST_HALVINGS):
-            end = tuple(n + (more >> halvings) for n, more in zip(most, ahead, strict=True))
-            end = tuple(map(max, end, before))
-            if not self._is_covered(end) and not self._is_refused(end):
+            end = tuple(n + (more >> halvings) for n, more in zip(begin, ahead, strict=True))
+            if end != begin and not self._is_refused(end):
                 yield end
-        if not self._is_covered(most):
-            yield tuple(map(max, most, before))
+        if not self._is_covered(begin):
+            yield begin
 
     def _is_covered(self, end: SizeVector) -> bool:
         derivation = self.derivation
