@@ -253,10 +253,10 @@ def test_a_model_whose_sizes_change_is_freed(backend: Backend) -> None:
     for size in (33, 40, 36, 35, 37):
         changing(normal(2, size, 6))
         wait_for_background()
+    gc.collect()
     form = weakref.ref(changing._plain)
     del changing
-    gc.collect()
-    assert form() is None
+    assert form() is None, "it waits for the garbage collector"
 
 
 def test_memory_is_bounded() -> None:

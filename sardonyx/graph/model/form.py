@@ -39,6 +39,7 @@ from sardonyx.graph.model.entries import EVICTED, Entries, Entry
 from sardonyx.graph.model.interface import PLAIN, CallOptions
 from sardonyx.graph.model.shared import Shared
 from sardonyx.graph.model.signature_texts import difference, signature_text
+from sardonyx.graph.model.weak_methods import weakly
 from sardonyx.graph.profiling.measuring import MeasuredCall, measured
 from sardonyx.graph.profiling.profile import Profile
 from sardonyx.graph.profiling.watching import Watch
@@ -342,9 +343,9 @@ class Form:
         padding = self.backend.padding()
         # NumPy runs all sizes without compiling, so that nothing needs padding.
         if padding is None or self._shared.compiler.mode == NEVER:
-            can_infer = self.backend.compiled or self.backend.follows_numpy
-            new_samples = self._new_samples
-            return DerivedCalls(new_samples, self._infos, self._recall_plain) if can_infer else None
+            if not (self.backend.compiled or self.backend.follows_numpy):
+                return None
+            return DerivedCalls(weakly(self._new_samples), self._infos, weakly(self._recall_plain))
         new_buckets = partial(self._new_buckets, padding)
         if sizes.are_automatic:
             return AutomaticCalls(new_buckets, self._infos, self._recall_plain)
@@ -359,7 +360,7 @@ class Form:
 
     def _new_samples(self) -> SampledTraces:
         constants, rewrites = self._shared.constants, self.source.rewrites
-        return SampledTraces(self.backend, constants, self._collected, rewrites)
+        return SampledTraces(self.backend, constants, weakly(self._collected), rewrites)
 
     def _collected(
         self, recorder: SegmentCollector, values: Sequence[Any]
