@@ -128,8 +128,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     calls are padded to the next size from the first call on (or to a multiple of the last), and if
     a proof fails, the call is refused with the node that prevents it. A dimension without a name is
     written as an input and an axis, as in `{("X", 0): [1, 8, 32]}`. Calls of size 1 and calls
-    without data are not padded. NumPy and CuPy do not compile, so `buckets` has no effect there,
-    nor for calls inside of a caller's `jit`.
+    without data are not padded. For calls inside of a caller's `jit` this has no effect. NumPy and
+    CuPy do not compile, so nothing is padded there, whatever the dict lists: a few traces in the
+    background say what those of other sizes would say, and only with None each size is traced.
 
     `memory_fraction` is the part of a GPU's memory that the library may reserve; JAX reserves three
     quarters by default. It must be set before JAX is first used.
