@@ -126,6 +126,24 @@ def test_memory_and_profiles_of_derived_calls(device: CupyBackend) -> None:
     assert_allclose(loaded(x), plain(x), rtol=1e-5, atol=1e-6)
 
 
+def test_steps_get_inputs_that_do_not_lie_askew(device: CupyBackend) -> None:
+    """All of them, the last one too; weights lie as they should."""
+    from sardonyx.backends.cupy.alignment import is_askew  # noqa: PLC0415  (CuPy may be absent)
+
+    taken: list[bool] = []
+
+    def replay(xp: CupyBackend, *arrays: Any) -> list[Any]:
+        assert xp is device
+        taken.extend(map(is_askew, arrays))
+        return list(arrays)
+
+    x = device.put(np.zeros(9, np.uint8))[1:].view(np.float32)
+    assert is_askew(x)
+    device.stepped(replay, [x, x], inputs=2).run(x, x)
+    device.stepped(replay, [x, x], inputs=1).run(x, x)
+    assert taken == [False, False, False, True]
+
+
 @pytest.mark.parametrize("name", ["softmax", "attention", "positions", "causal attention"])
 def test_results_are_those_of_fused_kernels(device: CupyBackend, name: str) -> None:
     proto: onnx.ModelProto = model(GRAPHS[name])
