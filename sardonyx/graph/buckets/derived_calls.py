@@ -170,7 +170,9 @@ class DerivedCalls:
                 known.searching = os.getpid()
         if begins:
             call = CallArrays.of(values, lesson.infos).without_data
-            COMPILES.submit(_Search(known, lesson, call, sizes, weights, self._lock).run)
+            search = _Search(known, lesson, call, sizes, weights, self._lock)
+            # It takes less time than the compiler needs for one of the programs that wait there.
+            COMPILES.submit(search.run, is_next=True)
         if not self._recall(plain, values) and derivation is not None:
             derivation.fill(plain, sizes)
         return plain
