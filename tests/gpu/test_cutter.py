@@ -98,7 +98,7 @@ def test_the_producer_is_awaited_on_a_stream_of_its_own(cutter: CupyCutter) -> N
 
 
 def test_jax_asks_it_for_arrays_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole arrays and those of the host do not get there, and results come back unpadded."""
+    """Whole arrays, small ones and those of the host do not get there."""
     asked: list[Any] = []
 
     class Cutter:
@@ -113,18 +113,22 @@ def test_jax_asks_it_for_arrays_of_a_device(monkeypatch: pytest.MonkeyPatch) -> 
     cutter: Any = Cutter()
     padding = JaxPadding(cutter=lambda: cutter)
     monkeypatch.setattr("sardonyx.backends.jax.padding.arrays._is_on_host", lambda array: False)
-    x = jax.numpy.arange(2.0**14).reshape(2, 2**13)
-    np.testing.assert_array_equal(padding.pad(x, (4, 2**13))[2:], 0)
-    cut, whole = Cut((2, 2**13), (2, 9), (2, 9)), Cut(x.shape, x.shape, x.shape)
-    wide = Cut((2, 2**13), (2, 2**12), (2, 2**12))
+    n = 2**18
+    x = jax.numpy.arange(2.0 * n, dtype=np.float32).reshape(2, n)
+    np.testing.assert_array_equal(padding.pad(x, (4, n))[2:], 0)
+    cut, whole = Cut((2, n), (2, 9), (2, 9)), Cut(x.shape, x.shape, x.shape)
+    wide = Cut((2, n), (2, n // 2), (2, n // 2))
     one, same, two = padding.unpad([x, x, x], [cut, whole, wide], is_native=True)
     assert same is x
     assert padding.pad(two, x.shape) is x
     np.testing.assert_array_equal(one, x[:, :9])
-    assert asked == [(4, 2**13), 2]
+    assert asked == [(4, n), 2]
     (host,) = padding.unpad([x], [cut], is_native=False)
     assert isinstance(host, np.ndarray)
-    assert asked == [(4, 2**13), 2]
+    small = jax.numpy.ones((2, 4))
+    (native,) = padding.unpad([small], [Cut((2, 4), (2, 3), (2, 3))], is_native=True)
+    assert isinstance(native, jax.Array)
+    assert asked == [(4, n), 2]
 
 
 # -- JAX on CUDA ----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx import parser
 
 import sardonyx
 from sardonyx import backends
@@ -29,6 +30,7 @@ from sardonyx.graph.programs import interpretation
 from tests.support.onnx_builders import graph as subgraph
 from tests.support.onnx_builders import model, node, value
 from tests.test_background_compile import doubled
+from tests.test_changing_sizes import DECODER, normal
 from tests.test_exporter_models import FOLDER
 from tests.test_first_calls import drawn
 
@@ -200,6 +202,24 @@ def test_the_pool_is_empty_once_the_program_is_compiled(tiers: list[Any]) -> Non
     assert pool.total_bytes() == before
 
 
+@pytest.mark.parametrize("compile_when", ["background", "never"])
+def test_a_cache_that_grows_at_each_call(tiers: list[Any], compile_when: str) -> None:
+    """Sizes that change are derived and padded meanwhile, as without CuPy."""
+    loaded = sardonyx.load(parser.parse_model(DECODER), backend="jax", compile=compile_when)
+    plain = sardonyx.load(parser.parse_model(DECODER), backend="numpy", buckets=None)
+    ours = theirs = [normal(1, 5, 8), normal(1, 5, 8)]
+    for i in range(96):
+        x = normal(1, 1, 8) + np.float32(i / 100)
+        y, *ours = loaded(x, *ours)
+        expected, *theirs = plain(x, *theirs)
+        np.testing.assert_allclose(y, expected, rtol=2e-3, atol=2e-4)
+        assert [cache.shape for cache in ours] == [cache.shape for cache in theirs]
+    stats = loaded.stats()
+    assert tiers
+    assert dict(stats.uninterpreted) == {}
+    assert stats.traces + stats.compiles < 24
+
+
 # -- donation -------------------------------------------------------------------------------------
 
 
@@ -267,6 +287,15 @@ def test_results_of_other_types_wait(cupy_backend: CupyBackend) -> None:
     for spec in (Spec((3,), np.dtype(np.float64)), Spec((2,), np.dtype(np.float32))):
         with pytest.raises(Overtaken):
             tier.run(lambda xp, x: [x], [np.ones(3, np.float32)], [spec])
+
+
+@pytest.mark.parametrize("reason", [None, "CuPy is not installed"])
+def test_calls_wait_by_default_only_where_nothing_runs_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, reason: str | None
+) -> None:
+    monkeypatch.setattr(JaxBackend, "_is_on_cpu", False)
+    monkeypatch.setattr(JaxBackend, "reason_to_wait", reason)
+    assert JaxBackend().waits_by_default is (reason is not None)
 
 
 class Device:

@@ -19,6 +19,9 @@ Take = Callable[[Any], Any]
 class CupyInterpreter(Overtakable, CupyBackend):
     """CuPy, until the compiled program is ready."""
 
+    # That can take longer than the compiler.
+    measures_convolutions = False
+
     def __init__(self, device: int, is_overtaken: Callable[[], bool]) -> None:
         super().__init__(device)
         self._is_overtaken = is_overtaken

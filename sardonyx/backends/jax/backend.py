@@ -274,8 +274,8 @@ class JaxBackend(JaxOperations):
 
     @property
     def waits_by_default(self) -> bool:  # type: ignore[override]  # an attribute of the base
-        """On accelerators: CuPy as the first tier has not run on a GPU yet."""
-        return not self._is_on_cpu
+        """Where nothing runs meanwhile: on CUDA that is CuPy."""
+        return not self._is_on_cpu and self.reason_to_wait is not None
 
     @property
     def packs_matrices(self) -> bool:  # type: ignore[override]  # an attribute of the base

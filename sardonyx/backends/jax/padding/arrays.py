@@ -15,6 +15,11 @@ from sardonyx.backends.padding.protocols import Prover
 if TYPE_CHECKING:
     from sardonyx.backends.cupy.cutter import CupyCutter
 
+# Bytes of an array of a device that the host pads and cuts. On an H200 it takes 80 us for 0.4 MB,
+# there and back, CuPy 200 us whatever the size, and XLA 70 ms for each new size.
+LARGEST_BESIDE_CUPY = 2**20
+LARGEST_BESIDE_XLA = 2**25
+
 
 class JaxPadding:
     """Pads and cuts arrays, where it can without JAX, which would compile once per size."""
@@ -49,7 +54,7 @@ class JaxPadding:
         padded = self._lent.padded(array)
         if padded is not None and padded.shape == tuple(shape):
             return padded
-        if not _is_on_host(array):
+        if self._stays(array):
             return self._padded_on_device(array, shape)
         result = np.zeros(shape, array.dtype)
         result[tuple(map(slice, array.shape))] = np.asarray(array)
@@ -72,7 +77,7 @@ class JaxPadding:
         for i, (array, cut) in enumerate(zip(arrays, cuts, strict=True)):
             if cut.split == cut.true:
                 continue
-            if is_native and not _is_on_host(array):
+            if is_native and self._stays(array):
                 stay.append(i)
             else:
                 results[i] = _cut_on_host(array, cut, is_native=is_native)
@@ -83,6 +88,12 @@ class JaxPadding:
             self._lent(result, array) if result is not array and cut.is_corner(array) else result
             for result, array, cut in zip(results, arrays, cuts, strict=True)
         ]
+
+    def _stays(self, array: Any) -> bool:
+        """Whether an array is too large to be fetched from a device and brought back."""
+        if array.nbytes <= LARGEST_BESIDE_CUPY or _is_on_host(array):
+            return False
+        return array.nbytes > LARGEST_BESIDE_XLA or self._cutter() is not None
 
     def _cut_on_device(self, arrays: Sequence[Any], cuts: Sequence[Cut]) -> list[Any]:
         if not arrays:
