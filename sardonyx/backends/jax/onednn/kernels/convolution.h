@@ -167,8 +167,8 @@ inline void Product::plan_convolution(Reader& spec) {
       Piece piece = piece_of(part, data_type_, epilogue_);
       piece.bias_at = piece.y_at = first * 16;
       piece.pitch = outputs;
-      add_weights(dense(data_type_, part.weights()), first * 16 * whole.taps(),
-                  in_any_form(data_type_, part.weights()), piece);
+      piece.read(add_weights_for(piece, dense(data_type_, part.weights()),
+                                 first * 16 * whole.taps()));
       pieces_.push_back(std::move(piece));
     }
     return;
@@ -188,8 +188,9 @@ inline void Product::plan_convolution(Reader& spec) {
       pieces_.push_back(std::move(piece));
     }
   }
-  add_weights(dense(data_type_, whole.weights()), 0, in_any_form(data_type_, whole.weights()),
-              pieces_.front());
+  const Weights& packed =
+      add_weights_for(pieces_.front(), dense(data_type_, whole.weights()), 0);
+  for (Piece& piece : pieces_) piece.read(packed);
 }
 
 }  // namespace sardonyx

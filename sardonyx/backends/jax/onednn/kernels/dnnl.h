@@ -37,6 +37,8 @@ int dnnl_memory_desc_create_with_strides(dnnl_memory_desc_t*, int ndims, const d
 int dnnl_memory_desc_create_with_tag(dnnl_memory_desc_t*, int ndims, const dnnl_dims_t dims,
                                      int data_type, int tag);
 int dnnl_memory_desc_clone(dnnl_memory_desc_t*, const_dnnl_memory_desc_t);
+int dnnl_memory_desc_permute_axes(dnnl_memory_desc_t*, const_dnnl_memory_desc_t,
+                                  const int* permutation);
 int dnnl_memory_desc_destroy(dnnl_memory_desc_t);
 size_t dnnl_memory_desc_get_size(const_dnnl_memory_desc_t);
 int dnnl_memory_desc_query(const_dnnl_memory_desc_t, int what, void* result);

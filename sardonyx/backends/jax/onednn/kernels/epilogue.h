@@ -122,10 +122,11 @@ enum class Addend : int64_t { kNone, kBeforeActivation, kAfterActivation };
 
 // x * weights, + bias, and then an activation and the sum with another array, in this order or not.
 struct Epilogue {
-  bool has_bias;
-  Addend addend;
-  Activation activation;
+  bool has_bias = false;
+  Addend addend = Addend::kNone;
+  Activation activation{};
 
+  Epilogue() = default;
   explicit Epilogue(Reader& spec)
       : has_bias(spec.next()),
         addend(static_cast<Addend>(spec.next())),

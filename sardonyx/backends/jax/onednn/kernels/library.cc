@@ -21,7 +21,7 @@ inline Product::Product(Reader spec)
   } else {
     plan_matrix(spec);
   }
-  make_primitives(true);
+  make_primitives();
 }
 
 // What the arguments are is up to the specification, in this order.

@@ -5,35 +5,30 @@
 
 namespace sardonyx {
 
+// oneDNN has two primitives for them. An inner product reads the transposed weights.
+enum class Kernel { kMatmul, kInnerProduct };
+
 struct Matrix {
   int64_t rows, inner, columns;
   bool is_transposed;
-  // oneDNN is faster with few rows by another primitive, whose weights are the transposed ones.
-  bool has_few_rows;
 
   explicit Matrix(Reader& spec)
-      : rows(spec.next()),
-        inner(spec.next()),
-        columns(spec.next()),
-        is_transposed(spec.next()),
-        has_few_rows(rows <= 64) {}
+      : rows(spec.next()), inner(spec.next()), columns(spec.next()), is_transposed(spec.next()) {}
 
-  Dims weights() const { return has_few_rows ? Dims{columns, inner} : Dims{inner, columns}; }
+  // As the rows and columns of the whole, or of a part of its columns, come.
   Desc given(int data_type, int64_t pitch) const {
-    Dims strides = is_transposed ? Dims{1, inner} : Dims{pitch, 1};
-    if (has_few_rows) std::swap(strides[0], strides[1]);
-    return strided(data_type, weights(), strides);
+    return strided(data_type, {inner, columns}, is_transposed ? Dims{1, inner} : Dims{pitch, 1});
   }
   int64_t place_of(int64_t column) const { return is_transposed ? column * inner : column; }
 };
 
-inline Piece piece_of(const Matrix& part, int data_type, const Epilogue& epilogue) {
+inline Piece piece_of(const Matrix& part, int data_type, const Epilogue& epilogue, Kernel kernel) {
   Piece piece{};
+  const bool is_matmul = kernel == Kernel::kMatmul;
   piece.x = dense(data_type, {part.rows, part.inner});
   piece.y = dense(data_type, {part.rows, part.columns});
-  bool has_few = part.has_few_rows;
   if (epilogue.has_bias) {
-    piece.bias = dense(data_type, has_few ? Dims{part.columns} : Dims{1, part.columns});
+    piece.bias = dense(data_type, is_matmul ? Dims{1, part.columns} : Dims{part.columns});
   }
   piece.rows = part.rows;
   piece.columns = piece.pitch = part.columns;
@@ -42,49 +37,116 @@ inline Piece piece_of(const Matrix& part, int data_type, const Epilogue& epilogu
     Attributes attributes;
     if (is_whole) epilogue.add_to(attributes, y, true);
     dnnl_primitive_desc_t made;
-    int status = has_few ? dnnl_inner_product_forward_primitive_desc_create(
-                               &made, engine(), dnnl::kInference, x.get(), weights.get(),
-                               bias.get(), y.get(), attributes.get())
-                         : dnnl_matmul_primitive_desc_create(&made, engine(), x.get(),
-                                                             weights.get(), bias.get(), y.get(),
-                                                             attributes.get());
+    int status = is_matmul ? dnnl_matmul_primitive_desc_create(&made, engine(), x.get(),
+                                                               weights.get(), bias.get(), y.get(),
+                                                               attributes.get())
+                           : dnnl_inner_product_forward_primitive_desc_create(
+                                 &made, engine(), dnnl::kInference, x.get(), turned(weights).get(),
+                                 bias.get(), y.get(), attributes.get());
     check(status, "product");
     return Primitive(made);
   };
   return piece;
 }
 
+// In which form the weights of some columns are packed, and which primitive reads it.
+struct MatrixForm {
+  Kernel kernel;
+  Desc weights;
+
+  // One for all numbers of rows: weights are packed once, whatever sizes calls have. An inner
+  // product wants different forms for different numbers of rows, but is hardly slower with that of
+  // one row. A matmul, which is faster with a long inner axis, wants the same one for all; if it is
+  // not the other's, then its kernel is an older one.
+  static MatrixForm of(Matrix part, int data_type) {
+    part.rows = 1;
+    auto chosen = [&](Kernel kernel) {
+      return piece_of(part, data_type, Epilogue(), kernel)
+          .make(in_any_form(data_type, {part.inner, part.columns}), true);
+    };
+    const Primitive matmul = chosen(Kernel::kMatmul), inner = chosen(Kernel::kInnerProduct);
+    const Desc by_matmul = matmul.desc(dnnl::kWeightsDesc);
+    const Desc by_inner = turned(inner.desc(dnnl::kWeightsDesc));
+    if (inner.is_slow() || Strides(by_matmul) == Strides(by_inner)) {
+      return {Kernel::kMatmul, by_matmul};
+    }
+    return {Kernel::kInnerProduct, by_inner};
+  }
+
+  // Whether whoever reads this reads a part of the whole's columns, as they lie there.
+  bool is_within(const MatrixForm& whole) const {
+    return kernel == whole.kernel && Strides(weights) == Strides(whole.weights);
+  }
+  // The byte at which a column begins, which must be the first of a block.
+  size_t place_of(int64_t column, int64_t item) const {
+    const Strides strides(weights);
+    return column / strides.block_of(1) * strides.steps[1] * item;
+  }
+  // Parts of the columns begin at multiples of it.
+  int64_t columns_together() const {
+    constexpr int64_t kFew = 64;
+    const int64_t block = Strides(weights).block_of(1);
+    return (kFew + block - 1) / block * block;
+  }
+};
+
 inline void Product::plan_matrix(Reader& spec) {
   const Matrix whole(spec);
+  const MatrixForm form = MatrixForm::of(whole, data_type_);
   results_ = whole.rows * whole.columns;
   const int64_t parts = useful_parts(
       2.0 * std::max<int64_t>(whole.rows, 8) * whole.inner * whole.columns, threads_);
-  if (whole.has_few_rows || whole.rows < 16 * parts) {
-    const int64_t blocks = (whole.columns + 63) / 64, count = std::min(parts, blocks);
+  if (whole.rows <= 64 || whole.rows < 16 * parts) {
+    plan_columns(whole, form, parts);
+  } else {
+    plan_rows(whole, form, parts);
+  }
+}
+
+// Each thread reads but its own part of the weights.
+inline void Product::plan_columns(const Matrix& whole, const MatrixForm& form, int64_t parts) {
+  const int64_t step = form.columns_together(), steps = (whole.columns + step - 1) / step;
+  const int64_t count = std::min(parts, steps);
+  std::vector<MatrixForm> forms;
+  for (int64_t i = 0; i < count; ++i) {
+    auto [first, last] = share(steps, i, count);
+    Matrix part = whole;
+    part.columns = std::min(last * step, whole.columns) - first * step;
+    forms.push_back(MatrixForm::of(part, data_type_));
+    Piece piece = piece_of(part, data_type_, epilogue_, forms[i].kernel);
+    piece.bias_at = piece.y_at = first * step;
+    piece.pitch = whole.rows == 1 ? piece.columns : whole.columns;
+    pieces_.push_back(std::move(piece));
+  }
+  const auto given = whole.given(data_type_, whole.columns);
+  if (std::ranges::all_of(forms, [&](const MatrixForm& part) { return part.is_within(form); })) {
+    add_weights(given, 0, form.weights);
     for (int64_t i = 0; i < count; ++i) {
-      auto [first, last] = share(blocks, i, count);
-      Matrix part = whole;
-      part.columns = std::min(last * 64, whole.columns) - first * 64;
-      Piece piece = piece_of(part, data_type_, epilogue_);
-      piece.bias_at = piece.y_at = first * 64;
-      piece.pitch = whole.rows == 1 ? piece.columns : whole.columns;
-      add_weights(part.given(data_type_, whole.columns), part.place_of(first * 64),
-                  in_any_form(data_type_, part.weights()), piece);
-      pieces_.push_back(std::move(piece));
+      pieces_[i].weights = forms[i].weights;
+      pieces_[i].weights_at = form.place_of(pieces_[i].bias_at, item_);
     }
     return;
   }
+  for (int64_t i = 0; i < count; ++i) {
+    Matrix part = whole;
+    part.columns = pieces_[i].columns;
+    pieces_[i].read(add_weights(part.given(data_type_, whole.columns),
+                                part.place_of(pieces_[i].bias_at), forms[i].weights));
+  }
+}
+
+inline void Product::plan_rows(const Matrix& whole, const MatrixForm& form, int64_t parts) {
+  const Weights& packed = add_weights(whole.given(data_type_, whole.columns), 0, form.weights);
   for (int64_t i = 0; i < parts; ++i) {
     auto [first, last] = share(whole.rows, i, parts);
     Matrix part = whole;
     part.rows = last - first;
-    Piece piece = piece_of(part, data_type_, epilogue_);
+    Piece piece = piece_of(part, data_type_, epilogue_, form.kernel);
     piece.x_at = first * whole.inner;
     piece.y_at = first * whole.columns;
+    piece.read(packed);
     pieces_.push_back(std::move(piece));
   }
-  add_weights(whole.given(data_type_, whole.columns), 0, in_any_form(data_type_, whole.weights()),
-              pieces_.front());
 }
 
 }  // namespace sardonyx

@@ -117,29 +117,69 @@ inline Desc in_any_form(int data_type, const Dims& dims) {
   return owned(desc);
 }
 
+// The same array with its two axes exchanged.
+inline Desc turned(const Desc& desc) {
+  constexpr int kExchanged[] = {1, 0};
+  dnnl_memory_desc_t other;
+  check(dnnl_memory_desc_permute_axes(&other, desc.get(), kExchanged), "array");
+  return owned(other);
+}
+
 inline size_t bytes_of(const Desc& desc) { return desc ? dnnl_memory_desc_get_size(desc.get()) : 0; }
+
+// What a description of an array says about it.
+template <class T>
+T asked(const Desc& desc, int what) {
+  T answer;
+  check(dnnl_memory_desc_query(desc.get(), what, &answer), "answer about an array");
+  return answer;
+}
+
+inline Dims asked(const Desc& desc, int what, int count) {
+  const auto* many = asked<const dnnl_dims_t*>(desc, what);
+  return Dims(*many, *many + count);
+}
+
+inline Dims dims_of(const Desc& desc) {
+  return asked(desc, dnnl::kDims, asked<int>(desc, dnnl::kRank));
+}
+
+// Steps in memory along the axes, or from one block to the next; the sizes of the blocks, from the
+// outermost to the innermost, and which axes they divide. Only oneDNN knows those of some arrays.
+struct Strides {
+  Dims steps, blocks, axes;
+
+  explicit Strides(const Desc& desc) {
+    if (asked<int>(desc, dnnl::kFormatKind) != dnnl::kBlocked) {
+      throw std::runtime_error("the array has a form of oneDNN's own");
+    }
+    const int count = asked<int>(desc, dnnl::kInnerBlocks);
+    steps = asked(desc, dnnl::kStrides, asked<int>(desc, dnnl::kRank));
+    blocks = asked(desc, dnnl::kInnerBlockSizes, count);
+    axes = asked(desc, dnnl::kInnerBlockAxes, count);
+  }
+  bool operator==(const Strides&) const = default;
+
+  int64_t block_of(int64_t axis) const {
+    int64_t size = 1;
+    for (size_t i = 0; i < blocks.size(); ++i) size *= axes[i] == axis ? blocks[i] : 1;
+    return size;
+  }
+};
 
 // Appends numbers that say where each element of an array lies; throws if only oneDNN knows.
 inline void describe(const Desc& desc, Dims& numbers) {
-  auto ask = [&](int what, void* result) {
-    check(dnnl_memory_desc_query(desc.get(), what, result), "answer about an array");
+  const Strides strides(desc);
+  const int rank = strides.steps.size();
+  auto append = [&](const Dims& more) {
+    numbers.insert(numbers.end(), more.begin(), more.end());
   };
-  auto append = [&](int what, int count) {
-    const dnnl_dims_t* many;
-    ask(what, &many);
-    numbers.insert(numbers.end(), *many, *many + count);
-  };
-  int kind, data_type, rank, blocks;
-  int64_t offset;
-  ask(dnnl::kFormatKind, &kind);
-  if (kind != dnnl::kBlocked) throw std::runtime_error("the array has a form of oneDNN's own");
-  ask(dnnl::kDataType, &data_type);
-  ask(dnnl::kRank, &rank);
-  ask(dnnl::kInnerBlocks, &blocks);
-  ask(dnnl::kOffset, &offset);
-  numbers.insert(numbers.end(), {data_type, rank, blocks, offset});
-  for (int what : {dnnl::kDims, dnnl::kPaddedDims, dnnl::kPaddedOffsets, dnnl::kStrides}) append(what, rank);
-  for (int what : {dnnl::kInnerBlockSizes, dnnl::kInnerBlockAxes}) append(what, blocks);
+  append({asked<int>(desc, dnnl::kDataType), rank, static_cast<int64_t>(strides.blocks.size()),
+          asked<int64_t>(desc, dnnl::kOffset)});
+  for (int what : {dnnl::kDims, dnnl::kPaddedDims, dnnl::kPaddedOffsets}) {
+    append(asked(desc, what, rank));
+  }
+  for (const Dims& each : {strides.steps, strides.blocks, strides.axes}) append(each);
 }
 
 // What is done to a primitive's result before it is stored.
@@ -199,6 +239,9 @@ class Primitive {
     dnnl_primitive_desc_query(made_.get(), dnnl::kImplementation, 0, &name);
     return name;
   }
+
+  // Whether oneDNN has nothing better than its reference.
+  bool is_slow() const { return implementation().starts_with("ref"); }
 
   // Bytes that are needed for the time of a run.
   size_t scratch_bytes() const { return bytes_of(scratchpad_); }

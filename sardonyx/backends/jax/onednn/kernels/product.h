@@ -9,6 +9,14 @@
 
 namespace sardonyx {
 
+// The weights of one piece or more, as they come and as primitives read them.
+struct Weights {
+  Desc from;
+  int64_t from_at;
+  Desc to;
+  size_t to_at;
+};
+
 // What one of the threads computes at a time. Places are counted in elements.
 struct Piece {
   // Makes the primitive for weights of this form, with the epilogue or with the bias alone.
@@ -19,16 +27,16 @@ struct Piece {
   int64_t rows, columns, pitch;
   // The activation, if it runs by itself after the primitive.
   std::optional<Primitive> activation;
-};
+  // Its weights as they are packed, and the byte at which they begin.
+  Desc weights;
+  size_t weights_at;
+  // With the epilogue. It is there early if it chose the form of the weights.
+  std::optional<Primitive> whole;
 
-// The weights of one piece or more, as they come and as the primitive wants them.
-struct Weights {
-  Desc from;
-  int64_t from_at;
-  Desc to;
-  size_t to_at;
-  // The primitive that chose their form, of the first piece that reads them.
-  Primitive first;
+  void read(const Weights& packed) {
+    weights = packed.to;
+    weights_at = packed.to_at;
+  }
 };
 
 // Waking a thread takes longer than what it would do for less.
@@ -36,6 +44,9 @@ inline int64_t useful_parts(double operations, int64_t threads) {
   constexpr double kWorthAThread = 2e6;
   return std::clamp<int64_t>(operations / kWorthAThread, 1, threads);
 }
+
+struct Matrix;
+struct MatrixForm;
 
 class Product {
  public:
@@ -51,7 +62,8 @@ class Product {
         weights_(like.weights_) {
     if (weights_.size() != 1) throw std::runtime_error("the weights are divided");
     OneThread one_thread;
-    make_primitives(false);
+    for (Piece& piece : pieces_) piece.read(weights_.front());
+    make_primitives();
     if (implementation() != like.implementation()) throw std::runtime_error("another kernel");
   }
 
@@ -61,7 +73,7 @@ class Product {
   size_t pieces() const { return pieces_.size(); }
   int64_t threads() const { return threads_; }
   int data_type() const { return data_type_; }
-  std::string implementation() const { return whole_.front().implementation(); }
+  std::string implementation() const { return pieces_.front().whole->implementation(); }
 
   void pack(const std::byte* weights, std::byte* packed) const {
     OneThread one_thread;
@@ -97,7 +109,7 @@ class Product {
 
   void run_piece(size_t i, Pointers whole) const {
     const Piece& piece = pieces_[i];
-    compute(i, {whole.x + piece.x_at * item_, whole.weights + weights_of(i).to_at,
+    compute(i, {whole.x + piece.x_at * item_, whole.weights + piece.weights_at,
                 whole.bias ? whole.bias + piece.bias_at * item_ : nullptr,
                 whole.addend ? whole.addend + piece.y_at * item_ : nullptr,
                 whole.y + piece.y_at * item_});
@@ -109,28 +121,31 @@ class Product {
   // Of convolution.h and matrix.h. They add pieces; weights are shared by all, or one for each.
   void plan_convolution(Reader& spec);
   void plan_matrix(Reader& spec);
+  void plan_rows(const Matrix& whole, const MatrixForm& form, int64_t parts);
+  void plan_columns(const Matrix& whole, const MatrixForm& form, int64_t parts);
 
-  void add_weights(const Desc& from, int64_t from_at, const Desc& in_any_form, const Piece& first) {
-    Primitive primitive = first.make(in_any_form, true);
-    Desc to = primitive.desc(dnnl::kWeightsDesc);
-    weights_.push_back({from, from_at, to, packed_bytes_, std::move(primitive)});
+  const Weights& add_weights(const Desc& from, int64_t from_at, const Desc& to) {
+    weights_.push_back({from, from_at, to, packed_bytes_});
     packed_bytes_ += aligned(bytes_of(to));
+    return weights_.back();
   }
 
-  // To describe one takes up to 2 ms, so those that are there are taken.
-  void make_primitives(bool are_own_weights) {
-    for (size_t i = 0; i < pieces_.size(); ++i) {
-      bool is_there = are_own_weights && i < weights_.size();
-      whole_.push_back(is_there ? weights_[i].first : pieces_[i].make(weights_of(i).to, true));
-      if (whole_[i].implementation() != whole_[0].implementation()) {
+  // In the form that the piece's primitive chooses. To describe one takes up to 2 ms, so it stays.
+  const Weights& add_weights_for(Piece& piece, const Desc& from, int64_t from_at) {
+    piece.whole = piece.make(in_any_form(data_type_, dims_of(from)), true);
+    return add_weights(from, from_at, piece.whole->desc(dnnl::kWeightsDesc));
+  }
+
+  void make_primitives() {
+    for (Piece& piece : pieces_) {
+      if (!piece.whole) piece.whole = piece.make(piece.weights, true);
+      if (piece.whole->implementation() != implementation()) {
         throw std::runtime_error("the pieces differ in their kernels");
       }
     }
-    if (implementation().starts_with("ref")) throw std::runtime_error("oneDNN has no fast kernel");
+    if (pieces_.front().whole->is_slow()) throw std::runtime_error("oneDNN has no fast kernel");
     bare_.resize(pieces_.size());
   }
-
-  const Weights& weights_of(size_t i) const { return weights_[weights_.size() == 1 ? 0 : i]; }
 
   void compute(size_t i, Pointers at) const {
     OneThread one_thread;
@@ -138,7 +153,7 @@ class Product {
     bool is_staged = piece.pitch != piece.columns;
     size_t stage = is_staged ? aligned(bytes_of(piece.y)) : 0;
     size_t after = piece.activation ? piece.activation->scratch_bytes() : 0;
-    std::byte* space = scratch(2 * stage + std::max(whole_[i].scratch_bytes(), after));
+    std::byte* space = scratch(2 * stage + std::max(piece.whole->scratch_bytes(), after));
     Pointers staged = at;
     if (is_staged) {
       staged.y = space;
@@ -148,12 +163,11 @@ class Product {
       }
     }
     InvalidWatch watch;
-    whole_[i](space + 2 * stage,
-              {{dnnl::kSource, piece.x, staged.x},
-               {dnnl::kWeights, weights_of(i).to, staged.weights},
-               {dnnl::kBias, piece.bias, staged.bias},
-               {epilogue_.addend_argument(), piece.y, staged.addend},
-               {dnnl::kDestination, piece.y, staged.y}});
+    (*piece.whole)(space + 2 * stage, {{dnnl::kSource, piece.x, staged.x},
+                                       {dnnl::kWeights, piece.weights, staged.weights},
+                                       {dnnl::kBias, piece.bias, staged.bias},
+                                       {epilogue_.addend_argument(), piece.y, staged.addend},
+                                       {dnnl::kDestination, piece.y, staged.y}});
     if (piece.activation) {
       const Desc numbers = piece.activation->desc(dnnl::kSourceDesc);
       (*piece.activation)(space + 2 * stage, {{dnnl::kSource, numbers, staged.y},
@@ -165,14 +179,13 @@ class Product {
 
   void run_exactly(size_t i, Pointers at) const {
     const Piece& piece = pieces_[i];
-    const Desc& form = weights_of(i).to;
     std::unique_lock<std::mutex> lock(making_bare_);
-    if (!bare_[i]) bare_[i] = piece.make(form, false);
+    if (!bare_[i]) bare_[i] = piece.make(piece.weights, false);
     const Primitive bare = *bare_[i];
     lock.unlock();
     Memory space = allocated(bare.scratch_bytes());
     bare(space.get(), {{dnnl::kSource, piece.x, at.x},
-                       {dnnl::kWeights, form, at.weights},
+                       {dnnl::kWeights, piece.weights, at.weights},
                        {dnnl::kBias, piece.bias, at.bias},
                        {dnnl::kDestination, piece.y, at.y}});
     epilogue_.apply(data_type_, piece.rows * piece.columns, at.addend, at.y);
@@ -192,7 +205,6 @@ class Product {
   Epilogue epilogue_;
   std::vector<Piece> pieces_;
   std::vector<Weights> weights_;
-  std::vector<Primitive> whole_;
   size_t packed_bytes_ = 0;
   int64_t results_ = 0;
   // Without the epilogue; most are never needed.
