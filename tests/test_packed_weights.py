@@ -12,6 +12,8 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 import sardonyx
+from sardonyx.backends.executable import Spec
+from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.onednn import loaded
 from tests.support import onnx_builders as builders
 from tests.support.kernels import NEEDS_ONEDNN
@@ -39,16 +41,28 @@ def test_a_transposed_weight_is_packed_as_it_lies() -> None:
 
 
 @pytest.mark.parametrize("is_transposed", [False, True])
-def test_products_of_other_sizes_share_the_form_of_a_weight(is_transposed: bool) -> None:
-    """Each form is the bytes in memory: equal ones are equal, and there are few."""
-    shape = (256, 192) if is_transposed else (192, 256)
+@pytest.mark.parametrize("columns", [1024, 1000, 90, 20])
+def test_products_with_any_rows_share_the_form_of_a_weight(
+    columns: int, is_transposed: bool
+) -> None:
+    """The form says which bytes are in memory: equal ones are equal."""
+    shape = (columns, 192) if is_transposed else (192, columns)
     weight, packed = drawn(*shape), dict[Any, np.ndarray]()
-    rows = [*range(1, 20), 32, 40, 64, 100, 128, 500, 1024]
-    for count in rows:
-        form = matrix_product((count, 192), shape, is_transposed=is_transposed).form
-        array = replace(form).pack(weight)
-        np.testing.assert_array_equal(packed.setdefault(form, array), array)
-    assert len(packed) < len(rows) / 4
+    matrix = (weight.T if is_transposed else weight).astype(np.float64)
+    for rows in [*range(1, 20), 32, 64, 65, 100, 128, 500]:
+        x = drawn(rows, 192)
+        for threads in (1, 2, 3):
+            product = onednn.matrix_product(
+                Spec(x.shape, x.dtype),
+                Spec(shape, weight.dtype),
+                is_transposed=is_transposed,
+                threads=threads,
+            )
+            assert product is not None
+            array = replace(product.form).pack(weight)
+            np.testing.assert_array_equal(packed.setdefault(product.form, array), array)
+            np.testing.assert_allclose(product.run(x, array), x @ matrix, atol=1e-3)
+    assert len(packed) == 1
 
 
 def test_a_model_packs_its_weights_once_for_sizes_with_the_same_form(
