@@ -113,12 +113,19 @@ class Stages {
   std::exception_ptr failure_;
 };
 
+// Lets other threads help for as long as the result lasts, or for longer.
+template <class Pool>
+std::nullptr_t helped(Pool& pool, const std::shared_ptr<Stages>& stages, size_t count) {
+  for (size_t i = 0; i < count; ++i) pool.Schedule([stages] { stages->work(); });
+  return nullptr;
+}
+
 template <class Pool>
 void for_each_piece(Pool& pool, size_t threads, std::vector<size_t> pieces,
                     Stages::RunPiece run_piece) {
   threads = std::min(threads, *std::max_element(pieces.begin(), pieces.end()));
   auto stages = std::make_shared<Stages>(std::move(pieces), std::move(run_piece));
-  for (size_t other = 1; other < threads; ++other) pool.Schedule([stages] { stages->work(); });
+  [[maybe_unused]] const auto help = helped(pool, stages, threads - 1);
   stages->work();
   stages->rethrow();
 }

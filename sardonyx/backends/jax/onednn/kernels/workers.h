@@ -3,52 +3,83 @@
 
 #include <condition_variable>
 #include <deque>
-#include <functional>
 #include <mutex>
 #include <thread>
 
+#include "work.h"
+
 namespace sardonyx {
 
-// They start with the first work, and wait for more until the process ends. In a forked process
-// there are none: then the caller does all of the work itself.
+// They start when calls need them, and wait for more work until the process ends. In a forked
+// process there are none: then the caller does all of the work itself.
 class Workers {
  public:
+  // For the time of a call. What no thread has begun by its end is taken back, so that there are
+  // never more threads than calls at the same time have asked for.
+  class Help {
+   public:
+    Help(Workers& workers, const std::shared_ptr<Stages>& stages, size_t count)
+        : workers_(workers), stages_(stages), count_(count) {
+      if (count_ > 0) workers_.add(stages_, count_);
+    }
+    ~Help() {
+      if (count_ > 0) workers_.take_back(stages_, count_);
+    }
+    Help(const Help&) = delete;
+    Help& operator=(const Help&) = delete;
+
+   private:
+    Workers& workers_;
+    std::shared_ptr<Stages> stages_;
+    size_t count_;
+  };
+
   static Workers& all() {
     static auto& workers = *new Workers;
     return workers;
   }
 
-  void Schedule(std::function<void()> work) {
-    std::lock_guard<std::mutex> lock(changing_);
-    waiting_.push_back(std::move(work));
-    if (idle_ < waiting_.size() && threads_ < kMost) {
-      ++threads_;
-      std::thread([this] { serve(); }).detach();
-    }
-    added_.notify_one();
-  }
-
  private:
   static constexpr size_t kMost = 64;
+
+  void add(const std::shared_ptr<Stages>& stages, size_t count) {
+    std::lock_guard<std::mutex> lock(changing_);
+    waiting_.insert(waiting_.end(), count, stages);
+    asked_ += count;
+    for (; threads_ < std::min(asked_, kMost); ++threads_) {
+      std::thread([this] { serve(); }).detach();
+    }
+    for (size_t i = 0; i < count; ++i) added_.notify_one();
+  }
+
+  void take_back(const std::shared_ptr<Stages>& stages, size_t count) {
+    std::lock_guard<std::mutex> lock(changing_);
+    std::erase(waiting_, stages);
+    asked_ -= count;
+  }
 
   void serve() {
     std::unique_lock<std::mutex> lock(changing_);
     for (;;) {
-      ++idle_;
       added_.wait(lock, [this] { return !waiting_.empty(); });
-      --idle_;
-      auto work = std::move(waiting_.front());
+      auto stages = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
-      work();
+      stages->work();
+      stages.reset();
       lock.lock();
     }
   }
 
   std::mutex changing_;
   std::condition_variable added_;
-  std::deque<std::function<void()>> waiting_;
-  size_t threads_ = 0, idle_ = 0;
+  std::deque<std::shared_ptr<Stages>> waiting_;
+  // Threads that there are, and that calls at this time have asked for.
+  size_t threads_ = 0, asked_ = 0;
 };
+
+inline Workers::Help helped(Workers& workers, const std::shared_ptr<Stages>& stages, size_t count) {
+  return Workers::Help(workers, stages, count);
+}
 
 }  // namespace sardonyx
