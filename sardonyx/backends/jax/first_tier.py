@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import FirstTier
 from sardonyx.backends.interpreter import NumpyTier
+from sardonyx.backends.jax.traits import JaxTraits
 
 if TYPE_CHECKING:
     from sardonyx.backends.cupy.cutter import CupyCutter
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 LIMIT = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
-def first_tier(backend: Backend, device: jax.Device, is_overtaken: Callable[[], bool]) -> FirstTier:
+def first_tier(
+    backend: JaxTraits, device: jax.Device, is_overtaken: Callable[[], bool]
+) -> FirstTier:
     if device.platform == "cpu":
-        return NumpyTier(backend, is_overtaken)
+        return NumpyTier(backend, is_overtaken, backend.multiplied_on_host)
     tier: Callable[..., FirstTier] = _cupy("interpreter").CupyTier
     return tier(device.local_hardware_id, copy_of, is_overtaken)
 

@@ -115,7 +115,7 @@ class JaxOnCpu(JaxTraits):
         return presence.looks_for_nan()
 
     def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
-        return NumpyTier(self, is_overtaken)
+        return NumpyTier(self, is_overtaken, self.multiplied_on_host)
 
     def place(self, value: Any) -> Any:
         if self.owns(value):

@@ -96,6 +96,10 @@ class JaxTraits(OnDevice):
             kernel = onednn.matrix_product(x, weight, threads=self.threads, **options)
         return kernel or packed.matrix_product(x, weight, **options)
 
+    def multiplied_on_host(self, a: Any, b: Any) -> Any:
+        """The product of NumPy's arrays by a kernel of the backend's own, or None."""
+        return onednn.multiplied(a, b, threads=self.threads) if self.fuses else None
+
     def release(self) -> None:
         if self.fuses:
             onednn.release()

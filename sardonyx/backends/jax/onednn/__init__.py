@@ -12,6 +12,7 @@ from sardonyx.backends.jax.onednn.products import (
     convolution,
     matrix_product,
 )
+from sardonyx.backends.jax.onednn.stacks import multiplied
 
 __all__ = [
     "Chain",
@@ -21,6 +22,7 @@ __all__ = [
     "convolution",
     "identity",
     "matrix_product",
+    "multiplied",
     "release",
     "status",
 ]

@@ -118,10 +118,23 @@ def run_chain(spec: Sequence[int], y: Bytes, *arguments: Bytes) -> None:
         raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
 
 
+def multiply(spec: Sequence[int], y: Bytes, a: Bytes, b: Bytes) -> None:
+    """Write the products of matrices to `y`; kernels/stack.h says what the specification is."""
+    library = _kernels().functions
+    addresses = (array.ctypes.data for array in (a, b, y))
+    if library is None or library.sardonyx_onednn_multiply_now(*_passed(spec), *addresses):
+        raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
+
+
+def is_loaded() -> bool:
+    """Whether there are kernels, and somebody has needed them."""
+    return bool(_loaded.cache_info().currsize) and _kernels().functions is not None
+
+
 def release() -> None:
     """Free the memory that is retained between calls, if the kernels are loaded."""
     # Whoever has loaded no kernels retains no memory.
-    if _loaded.cache_info().currsize and (library := _kernels().functions) is not None:
+    if is_loaded() and (library := _kernels().functions) is not None:
         library.sardonyx_onednn_release()
 
 
@@ -174,5 +187,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_pack_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)
     library.sardonyx_onednn_run_now.restype = ctypes.c_int64
     library.sardonyx_onednn_run_now.argtypes = (*spec, *[ctypes.c_void_p] * 5)
+    library.sardonyx_onednn_multiply_now.restype = ctypes.c_int64
+    library.sardonyx_onednn_multiply_now.argtypes = (*spec, *[ctypes.c_void_p] * 3)
     library.sardonyx_onednn_chain_now.restype = ctypes.c_int64
     library.sardonyx_onednn_chain_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)

@@ -76,6 +76,9 @@ int dnnl_eltwise_forward_primitive_desc_create(
 int dnnl_reorder_primitive_desc_create(dnnl_primitive_desc_t*, const_dnnl_memory_desc_t src,
                                        dnnl_engine_t, const_dnnl_memory_desc_t dst, dnnl_engine_t,
                                        dnnl_primitive_attr_t);
+int dnnl_sgemm(char is_a_transposed, char is_b_transposed, int64_t m, int64_t n, int64_t k,
+               float alpha, const float* a, int64_t a_pitch, const float* b, int64_t b_pitch,
+               float beta, float* y, int64_t y_pitch);
 int dnnl_primitive_desc_query(dnnl_primitive_desc_t, int what, int index, void* result);
 const_dnnl_memory_desc_t dnnl_primitive_desc_query_md(dnnl_primitive_desc_t, int what, int index);
 int dnnl_primitive_desc_destroy(dnnl_primitive_desc_t);

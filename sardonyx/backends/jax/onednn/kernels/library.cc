@@ -3,6 +3,7 @@
 #include "chain.h"
 #include "convolution.h"
 #include "matrix.h"
+#include "stack.h"
 #include "workers.h"
 
 namespace sardonyx {
@@ -138,6 +139,18 @@ int64_t sardonyx_onednn_run_now(const int64_t* numbers, int64_t count, const std
   try {
     auto plan = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count));
     plan->run(sardonyx::Workers::all(), {x, packed, bias, addend, y});
+    return 0;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// Of float32. 0 where all went well.
+int64_t sardonyx_onednn_multiply_now(const int64_t* numbers, int64_t count, const float* a,
+                                     const float* b, float* y) {
+  try {
+    const sardonyx::Stack stack{sardonyx::Reader(sardonyx::Spec(numbers, count))};
+    stack.run(sardonyx::Workers::all(), a, b, y);
     return 0;
   } catch (const std::exception&) {
     return -1;
