@@ -87,16 +87,16 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     JAX's own devices. With `jit=False` nothing is compiled: operators run one by one, which is slow
     but easy to follow.
 
-    With `compile="background"`, the default on CPUs, no call waits for the compiler. On a CPU a new
-    signature runs step by step, on NumPy and on oneDNN's kernels if they are installed; when it
-    comes again, it is compiled in another thread, and the compiled program takes over as soon as it
-    is ready. Results of the two differ by rounding. With "now" each call runs compiled programs,
-    and the first one waits; `model.compile(...)` compiles ahead of it. With "never" only
-    `model.compile(...)` does. Programs for sizes that change are compiled in the background as
-    well, except with explicit `buckets`, and where each call has a new size. On CUDA, where "now"
-    is the default, new signatures run on CuPy meanwhile, if it is installed and `memory_fraction`
-    is not set. TPUs have nothing to run before, so "now" always holds there, as it does with
-    `checked`, and for operators of your own.
+    With `compile="background"`, the default on CPUs and, if CuPy is installed, on CUDA, no call
+    waits for the compiler. On a CPU a new signature runs step by step, on NumPy and on oneDNN's
+    kernels if they are installed; when it comes again, it is compiled in another thread, and the
+    compiled program takes over as soon as it is ready. On CUDA CuPy runs it meanwhile, unless
+    `memory_fraction` is set. Results of the two differ by rounding. With "now" each call runs
+    compiled programs, and the first one waits; `model.compile(...)` compiles ahead of it. With
+    "never" only `model.compile(...)` does. Programs for sizes that change are compiled in the
+    background as well, except with explicit `buckets`, and where each call has a new size. TPUs
+    have nothing to run before, so "now" always holds there, as it does with `checked`, and for
+    operators of your own.
 
     By default a file may deviate from the standard as files of real exporters do, in the ways that
     docs/accepted.md lists. `strict=True` refuses all of these. With `strict=False` they are
