@@ -66,8 +66,8 @@ ENTRIES = (
     ),
     Disagreement(
         ("Shrink",),
-        "A result outside the range of an integer type: sardonyx on JAX returns the nearest "
-        "integer of the type; onnxruntime and sardonyx on NumPy return the lower bits.",
+        "A result outside the range of an integer type: sardonyx on JAX and CuPy returns the "
+        "nearest integer of the type; onnxruntime and sardonyx on NumPy return the lower bits.",
         "The standard calls the conversion of such a float undefined.",
         OPEN,
         lambda case: case.on_jax and dtype_in(case).startswith(("int", "uint")),
@@ -205,9 +205,9 @@ ENTRIES = (
     ),
     Disagreement(
         ("Cast", "CastLike"),
-        "A float outside the range of an integer type: sardonyx on JAX returns the nearest integer "
-        "of the type, and 0 for NaN; onnxruntime, and sardonyx on NumPy, leave the result to the "
-        "processor.",
+        "A float outside the range of an integer type: sardonyx on JAX and CuPy returns the "
+        "nearest integer of the type, and 0 for NaN; onnxruntime, and sardonyx on NumPy, leave the "
+        "result to the processor.",
         "The standard calls the conversion of such a float undefined.",
         OPEN,
         is_beyond_its_target,
