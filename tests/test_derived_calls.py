@@ -28,8 +28,14 @@ from tests.conftest import as_parameter
 from tests.support.onnx_builders import model as graph_model
 from tests.support.onnx_builders import node, value
 from tests.test_buckets import GRAPHS, model, normal
-from tests.test_changing_sizes import DECODER, slicing, wrong_sizes_in_threads
-from tests.test_derived_recordings import described, sizes_of, stages_of, wait_for_background
+from tests.test_changing_sizes import DECODER, wrong_sizes_in_threads
+from tests.test_derived_recordings import (
+    check_that_replaced_weights_are_used,
+    described,
+    sizes_of,
+    stages_of,
+    wait_for_background,
+)
 
 MODELS = Path(__file__).parent / "models"
 # Graphs that draw weights at random, or compute nothing, and one whose sizes are rounded.
@@ -212,22 +218,7 @@ def test_a_model_ends_at_its_last_position(backend: Backend) -> None:
 
 
 def test_replaced_weights_are_used(backend: Backend) -> None:
-    """One that the steps read, and one that tracing reads."""
-    proto = slicing("s = Slice (x, start, end, axis) y = Mul (s, w)")
-    weight = onnx.numpy_helper.from_array(np.float32([2, 2, 2, 2, 2, 2]), "w")
-    proto.graph.initializer.append(weight)
-    changing = loaded(proto, backend)
-    for size in (33, 34, 36, 35):
-        changing(normal(2, size, 6))
-        wait_for_background()
-    changing.params["w"] = np.full(6, 3, np.float32)
-    x = normal(2, 37, 6)
-    assert_array_equal(changing(x), x[:, 1:5] * 3)
-    changing.params["end"] = np.array([9])
-    for size in (37, 38, 33, 39, 40):
-        x = normal(2, size, 6)
-        assert_array_equal(changing(x), x[:, 1:9] * 3)
-        wait_for_background()
+    check_that_replaced_weights_are_used(lambda proto: loaded(proto, backend))
 
 
 def test_results_are_the_callers_own(backend: Backend) -> None:

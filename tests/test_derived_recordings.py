@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -166,12 +166,12 @@ def test_sizes_beyond_those_of_the_traces_are_traced() -> None:
         wait_for_background()
 
 
-def test_replaced_weights_are_used() -> None:
+def check_that_replaced_weights_are_used(load: Callable[[onnx.ModelProto], sardonyx.Model]) -> None:
     """One that the steps read, and one that tracing reads."""
     proto = slicing("s = Slice (x, start, end, axis) y = Mul (s, w)")
     weight = onnx.numpy_helper.from_array(np.float32([2, 2, 2, 2, 2, 2]), "w")
     proto.graph.initializer.append(weight)
-    changing = loaded_in_background(proto)
+    changing = load(proto)
     for size in (33, 34, 36, 35):
         changing(normal(2, size, 6))
         wait_for_background()
@@ -183,6 +183,10 @@ def test_replaced_weights_are_used() -> None:
         x = normal(2, size, 6)
         assert_allclose(changing(x), x[:, 1:9] * 3)
         wait_for_background()
+
+
+def test_replaced_weights_are_used() -> None:
+    check_that_replaced_weights_are_used(loaded_in_background)
 
 
 def test_results_of_derived_calls_are_the_callers_own() -> None:
