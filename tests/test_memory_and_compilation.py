@@ -21,6 +21,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.programs.stages import Stage
 from tests.support.onnx_builders import model, node, value, weight
+from tests.test_derived_recordings import wait_for_background
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(4, 6)).astype(np.float32)
@@ -353,11 +354,25 @@ def test_the_cap_is_set_before_jax_starts(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"backend": "numpy"}, {"backend": "jax", "jit": False}])
 def test_recordings_that_left_the_cache_are_freed(options: dict[str, Any]) -> None:
-    loaded = sardonyx.load(ADD, max_signatures=2, **options)
+    loaded = sardonyx.load(ADD, max_signatures=2, buckets=None, **options)
     before = _live_stages()
     for length in range(1, 30):
         loaded(np.ones(length, np.float32))
     assert _live_stages() - before <= 3 * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"backend": "numpy"}, {"backend": "jax", "jit": False}])
+def test_the_traces_that_recordings_are_derived_from_are_few(options: dict[str, Any]) -> None:
+    loaded = sardonyx.load(ADD, max_signatures=2, **options)
+    counts = []
+    for lengths in (range(1, 60), range(60, 300)):
+        for length in lengths:
+            loaded(np.ones(length, np.float32))
+        wait_for_background()
+        counts.append(_live_stages())
+    assert counts[1] <= counts[0] + 3
+    assert loaded.stats().traces < 100
 
 
 def _live_stages() -> int:
