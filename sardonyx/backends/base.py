@@ -131,15 +131,7 @@ class Backend(Operations):
         shape, dtype = self.spec(value)
         return math.prod(shape) * dtype.itemsize
 
-    def is_abstract(self, value: object) -> bool:
-        """Whether `value` is a tracer, which has no data yet."""
-        return False
-
     def is_static(self, value: object) -> bool:
-        """Whether `value` is the same at each call: while a program is traced, NumPy's arrays are.
-
-        Without compilation they are data.
-        """
         return self.compiled and isinstance(value, np.ndarray)
 
     def key(self, value: Any) -> Any:

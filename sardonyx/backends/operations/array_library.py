@@ -48,6 +48,17 @@ class Library(Conditions):
         named: np.dtype[Any] = np.dtype(dtype)
         return named
 
+    def is_abstract(self, value: object) -> bool:
+        """Whether `value` is a tracer, which has no data yet."""
+        return False
+
+    def is_static(self, value: object) -> bool:
+        """Whether `value` is the same at each call: while a program is traced, NumPy's arrays are.
+
+        Without compilation they are data.
+        """
+        return False
+
     def allow(self, shape: tuple[int, ...], dtype: np.dtype[Any], copies: int = 1) -> None:
         """Refuse a value of this shape and NumPy dtype if it is too large to compute.
 
