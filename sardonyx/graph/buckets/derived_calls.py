@@ -87,7 +87,7 @@ class Lesson:
     def ends(self) -> Iterator[SizeVector]:
         """Yield the largest sizes of a search, from which it takes the first that the model allows.
 
-        What is covered and what was refused is left out.
+        It leaves out sizes that are covered already, or that the model refused.
         """
         times, fewest = (AHEAD_OF_GROWING, LEAST_OF_GROWING) if self.grows else (AHEAD, 1)
         before = self.most if self.derivation is None else self.derivation.largest
@@ -111,7 +111,7 @@ class Lesson:
 
 @dataclass(eq=False, slots=True)
 class KnownCalls:
-    """What is known of calls that differ in sizes only."""
+    """What is known about calls that differ only in their sizes."""
 
     changing: ChangingSizes = field(default_factory=ChangingSizes)
     # The shapes and the recording of the last call that was looked at.

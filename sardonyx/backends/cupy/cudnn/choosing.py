@@ -105,7 +105,7 @@ def _right_plans(
 
 
 def fault_of(plans: Plans, plan: Plan, call: Call, arrays: Any, expected: Any) -> str | None:
-    """Return what is wrong with a plan, or None. It is the one that its graph has built last."""
+    """Return what is wrong with a plan, or None. Its graph must have built no other plan since."""
     result = arrays[call.result]
     # The result of the plan before must not be taken for this one's.
     result.fill(cupy.nan)
@@ -147,7 +147,7 @@ def _fastest(
 
 
 def time_of(plans: Plans, plan: Plan, arrays: Any) -> float | None:
-    """Return the seconds that a plan takes. It is the one that its graph has built last."""
+    """Return the seconds that a plan takes. Its graph must have built no other plan since."""
     try:
         workspace = workspace_of(plan)
     except cupy.cuda.memory.OutOfMemoryError:
