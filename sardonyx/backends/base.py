@@ -307,6 +307,10 @@ class Backend(Operations):
         """Return that library; a run of it ends when the function says so."""
         raise NotImplementedError
 
+    def steps_on_numpy(self) -> Backend | None:
+        """Return that library, if it is NumPy; its results are arrays of this backend, too."""
+        return None
+
     @property
     def reads_host_memory(self) -> bool:
         """Whether programs read NumPy arrays in place; then results of host steps stay there."""

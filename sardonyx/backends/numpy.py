@@ -205,6 +205,9 @@ class NumpyBackend(NumpyLike):
         blas_threads.require()
         return NumpyBackend(threads)
 
+    def steps_on_numpy(self) -> Backend:
+        return self
+
     def owns(self, value: object) -> bool:
         return isinstance(value, np.ndarray)
 

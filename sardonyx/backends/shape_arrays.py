@@ -130,6 +130,16 @@ def replaced(x: Any, axis: int, size: int) -> Shape:
     return (*x.shape[:place], size, *x.shape[place + 1 :])
 
 
+def taken_shape(x: Any, indices: Any, axis: int) -> Shape:
+    """Return the shape of the elements of `x` with these indices on one axis.
+
+    >>> taken_shape(np.zeros((2, 3, 4)), np.zeros((5, 6)), 1)
+    (2, 5, 6, 4)
+    """
+    place = _place(x, axis)
+    return (*x.shape[:place], *np.shape(indices), *x.shape[place + 1 :])
+
+
 def product_shape(a: Any, b: Any) -> Shape:
     """Return the shape of the matrix product."""
     if not a.ndim or not b.ndim:

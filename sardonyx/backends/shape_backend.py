@@ -25,6 +25,7 @@ from sardonyx.backends.shape_arrays import (
     reduced_shape,
     replaced,
     shape_array,
+    taken_shape,
 )
 
 INT64 = np.dtype(np.int64)
@@ -297,10 +298,9 @@ class ShapeBackend(OnDevice):
     # -- indices ----------------------------------------------------------------------------------
 
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
-        place = axis % x.ndim
-        if not x.shape[place] and indices.size:
+        if not x.shape[axis] and indices.size:
             raise NoShapeRule
-        return shape_array((*x.shape[:place], *indices.shape, *x.shape[place + 1 :]), x.dtype)
+        return shape_array(taken_shape(x, indices, axis), x.dtype)
 
     def take_in_range(self, x: Any, indices: Any) -> Any:
         return self.take(x, indices, axis=0)

@@ -21,6 +21,7 @@ from sardonyx.backends.conditions import Condition
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.host_memory import aligned, give_back_freed, retain_results
+from sardonyx.backends.interpreter import Interpreter
 from sardonyx.backends.jax import (
     devices,
     exchange,
@@ -311,6 +312,11 @@ class JaxBackend(JaxOperations):
 
     def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
         return first_tier.first_tier(self, self._actual_device, is_overtaken)
+
+    def steps_on_numpy(self) -> Backend | None:
+        if not self._is_on_cpu or not self.interprets:
+            return None
+        return Interpreter(lambda: False, self.multiplied_on_host)
 
     def watches(self) -> bool:
         config: Any = jax.config

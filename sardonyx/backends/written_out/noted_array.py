@@ -131,11 +131,17 @@ def noted_call(
     arrays: int | None = None,
     price: float | None = None,
     is_step: bool = False,
+    result: Any = None,
 ) -> Any:
-    """Call a function of NumPy and note it; only the first `arrays` arguments may be noted ones."""
+    """Call a function of NumPy and note it; only the first `arrays` arguments may be noted ones.
+
+    It is not called if there is an array like its result.
+    """
     if has_noted(dict(options or {})) or has_noted(tuple(arguments)[arrays or len(arguments) :]):
         raise Unnoted
-    place, result = notes.call(function, arguments, options, price=price, is_step=is_step)
+    place, result = notes.call(
+        function, arguments, options, price=price, is_step=is_step, result=result
+    )
     return _noted(notes, place, result, list(_flat(tuple(arguments))))
 
 

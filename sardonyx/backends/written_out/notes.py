@@ -27,6 +27,13 @@ class Place:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A number or an object that the function takes, as it depends on sizes, by its number."""
+
+    number: int
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class NotedCall:
     """One call. Values that the function computes are places, at any depth."""
@@ -44,6 +51,14 @@ class NotedCall:
     demands: bool = False
     # Whether it is a step of the program that runs as before.
     is_step: bool = False
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it has a variable anywhere."""
+        found: list[Any] = []
+        items = self.function, self.arguments, dict(self.options)
+        mapped(lambda each: found.append(each) if isinstance(each, Variable) else None, items)
+        return bool(found)
 
 
 class Notes:
@@ -74,11 +89,16 @@ class Notes:
         changes: NotedValue | None = None,
         price: float | None = None,
         is_step: bool = False,
+        result: Any = None,
     ) -> tuple[Place, Any]:
-        """Call the function with the values, and note it; return the result's place, and itself."""
+        """Call the function with the values, and note it; return the result's place, and itself.
+
+        It is not called if there is an array like its result.
+        """
         function, arguments, options = faster(function, tuple(arguments), dict(options or {}))
         values = mapped(value_of, arguments)
-        result = function(*values, **mapped(value_of, options))
+        if result is None:
+            result = function(*values, **mapped(value_of, options))
         first = arguments[0] if arguments and changes is None else None
         if isinstance(first, NotedValue) and _is_same(function, first.value, result):
             return first.place, first.value

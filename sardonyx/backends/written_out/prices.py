@@ -59,7 +59,7 @@ def _of_elements(function: Callable[..., Any], arguments: Sequence[Any], result:
     size: int = max((a.size for a in (result, *read) if isinstance(a, np.ndarray)), default=0)
     if function in _PRODUCTS:
         left, right = arguments
-        pairs: int = max(np.size(result), 1) * left.shape[-1]
+        pairs: int = max(result.size, 1) * left.shape[-1]
         rearranged: int = right.size if left.size > left.shape[-1] else 0
         return (_PAIRS * pairs + _REARRANGED * rearranged) / 1e3
     return (_FUNCTIONS if function in _SLOW else _ELEMENTS) * size / 1e3
@@ -78,6 +78,11 @@ def price_of_check(part: Any) -> float:
 def price_of_saturation(count: int) -> float:
     """Return the estimated time of a cast of so many floats to integers that fit."""
     return _IN_PYTHON + 4 * _ELEMENTS * count / 1e3
+
+
+def price_of_step(count: int) -> float:
+    """Return the estimated time of a step with so many elements of results that runs as before."""
+    return PRICE_OF_STEP + _FUNCTIONS * count / 1e3
 
 
 def price_by_element(count: int) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from sardonyx.backends.executable import Replay, Spec, WrittenOut
 from sardonyx.backends.written_out.backend import NotingBackend
 from sardonyx.backends.written_out.broadcasting import with_broadcast_ahead
 from sardonyx.backends.written_out.noted_array import NotedArray
-from sardonyx.backends.written_out.notes import Notes
+from sardonyx.backends.written_out.notes import NotedCall, Notes, Place
 from sardonyx.backends.written_out.source import (
     ahead_of_calls,
     function_of,
@@ -68,19 +69,40 @@ def _divided(
 ) -> WrittenOut:
     places = [argument.place for argument in arguments]
     returned = [r.place if isinstance(r, NotedArray) else r for r in results]
-    calls = without_dead(notes.calls, returned)
-    ahead, each = ahead_of_calls(calls, places[:inputs])
     fixed = {argument.place: argument.shape for argument in arguments[inputs:]}
-    broadcast, each = with_broadcast_ahead(ahead, each, fixed, notes.new_place)
+    return written(notes.calls, places[:inputs], fixed, returned)
+
+
+def written(
+    calls: Sequence[NotedCall],
+    inputs: Sequence[Place],
+    fixed: Mapping[Place, tuple[int, ...]],
+    results: Sequence[Any],
+    variables: int | None = None,
+) -> WrittenOut:
+    """Return the functions that do these calls: on what is `fixed`, with its shapes, and on inputs.
+
+    With a number of variables, the second function takes these before the inputs, and frees each
+    array after its last use: its arrays may be large.
+    """
+    calls = without_dead(calls, results)
+    ahead, each = ahead_of_calls(calls, inputs)
+    numbers = count(max((place.number for place in _all_places(calls, fixed)), default=0) + 1)
+    broadcast, each = with_broadcast_ahead(ahead, each, fixed, lambda: Place(next(numbers)))
     ahead += broadcast
-    known = {*places[inputs:], *(call.result for call in ahead)}
-    reads = [place for call in each for place in places_in(call)] + returned
+    known = {*fixed, *(call.result for call in ahead)}
+    reads = [place for call in each for place in places_in(call)] + list(results)
     kept = list(dict.fromkeys(place for place in reads if _is_in(place, known)))
     return WrittenOut(
-        values_of(ahead, places[inputs:], kept),
-        function_of(each, kept, places[:inputs], returned),
+        values_of(ahead, list(fixed), kept),
+        function_of(each, kept, inputs, results, variables),
         sum(call.price for call in each),
     )
+
+
+def _all_places(calls: Sequence[NotedCall], others: Iterable[Place]) -> Iterator[Place]:
+    yield from others
+    yield from (call.result for call in calls)
 
 
 def _is_in(place: Any, known: set[Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.written_out.functions import SILENT
-from sardonyx.backends.written_out.notes import NotedCall, Place, mapped
+from sardonyx.backends.written_out.notes import NotedCall, Place, Variable, mapped
 from sardonyx.backends.written_out.quiet import QuietContexts
 
 
@@ -26,6 +26,8 @@ class _Names:
         """Return an expression for an argument of a call."""
         if isinstance(value, Place):
             return self.by_place.setdefault(value, f"v{value.number}")
+        if isinstance(value, Variable):
+            return f"n{value.number}"
         if type(value) is tuple:
             return f"({''.join(f'{self.of(each)}, ' for each in value)})"
         if type(value) is list:
@@ -42,18 +44,24 @@ def function_of(
     ahead: Sequence[Place],
     inputs: Sequence[Place],
     results: Sequence[Any],
+    variables: int | None = None,
 ) -> Callable[..., Sequence[Any]]:
     """Return the function that does these calls; nothing else holds the arrays that it returns.
 
     It takes a function that says whether another one must run, and that one, which runs too if
     NumPy raises an error; then the values computed ahead, and the inputs. A result that is no place
-    is an array that is always the same.
+    is an array that is always the same. With a number of variables it takes them before the inputs,
+    and frees each array after its last use.
     """
     names = _Names(objects={"ndarray": np.ndarray, "asarray": np.asarray})
     passed = [names.of(place) for place in inputs]
-    taken = [*map(names.of, ahead), *passed]
+    taken = [*map(names.of, ahead), *map(names.of, map(Variable, range(variables or 0))), *passed]
     body = [f"{x} = {x} if type({x}) is ndarray else asarray({x})" for x in passed]
-    body += [_line(call, names) for call in calls]
+    lasts = {} if variables is None else _last_uses(calls, results)
+    for call in calls:
+        body.append(_line(call, names))
+        if call in lasts:
+            body.append(f"del {', '.join(map(names.of, lasts[call]))}")
     body += _handing_out(results, {call.result: call for call in calls}, names)
     instead = f"return instead({', '.join(passed)})"
     functions, lines = _in_error_state(calls, body, taken, names)
@@ -68,6 +76,19 @@ def function_of(
         f"        {instead}",
     ]
     return _compiled(source, "written_out", names)
+
+
+def _last_uses(calls: Sequence[NotedCall], results: Sequence[Any]) -> dict[NotedCall, list[Place]]:
+    """Return which results of calls are used for the last time by each of the calls."""
+    made = {call.result for call in calls if call.function is not operator.setitem}
+    unseen = made.difference(result for result in results if isinstance(result, Place))
+    found = {}
+    for call in reversed(calls):
+        last = [p for p in dict.fromkeys((*places_in(call), call.result)) if p in unseen]
+        unseen.difference_update(last)
+        if last:
+            found[call] = last
+    return found
 
 
 def values_of(
@@ -161,26 +182,30 @@ def ahead_of_calls(
 ) -> tuple[list[NotedCall], list[NotedCall]]:
     """Divide calls into those that need no input, and those of each call of the program.
 
-    What is changed in place is made by each call of the program, in the order of the notes.
+    What is changed in place is made by each call of the program, in the order of the notes, and
+    what depends on variables.
     """
-    each = {call for call in calls if call.changes is not None}
+    reads = {call: places_in(call) for call in calls}
+    each = {call for call in calls if call.changes is not None or call.is_variable}
     while True:
-        changed = {call.changes for call in each if call.changes is not None}
+        count, changed = len(each), {call.changes for call in each if call.changes is not None}
         computed = {*inputs, *changed, *(call.result for call in each)}
-        made = _sources(calls, changed)
-        found = {c for c in calls if c.result in made or not computed.isdisjoint(places_in(c))}
-        if found <= each:
+        made = _sources(reads, changed)
+        for call in calls:
+            if call.result in made or not computed.isdisjoint(reads[call]):
+                each.add(call)
+                computed.add(call.result)
+        if len(each) == count:
             break
-        each |= found
     return [c for c in calls if c not in each], [c for c in calls if c in each]
 
 
-def _sources(calls: Sequence[NotedCall], places: Collection[Place]) -> set[Place]:
+def _sources(reads: dict[NotedCall, list[Place]], places: Collection[Place]) -> set[Place]:
     """Return these places, and all from which their calls made them, which they may be views of."""
     found = set(places)
-    for call in reversed(calls):
+    for call in reversed(reads):
         if call.result in found:
-            found.update(places_in(call))
+            found.update(reads[call])
     return found
 
 

@@ -1,0 +1,190 @@
+"""The steps of a large program as calls of NumPy, noted without computing what takes long."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.base import Backend
+from sardonyx.backends.executable import Replay, Spec
+from sardonyx.backends.saturation import can_saturate
+from sardonyx.backends.shape_arrays import (
+    NoShapeRule,
+    ShapeArray,
+    product_shape,
+    shape_array,
+    taken_shape,
+)
+from sardonyx.backends.written_out.backend import NotingBackend
+from sardonyx.backends.written_out.noted_array import NotedArray, noted_call
+from sardonyx.backends.written_out.notes import (
+    NotedCall,
+    NotedValue,
+    Notes,
+    Place,
+    Unnoted,
+    mapped,
+    value_of,
+)
+from sardonyx.backends.written_out.prices import (
+    price_of,
+    price_of_saturation,
+    price_of_step,
+)
+from sardonyx.stopping import stop_if_asked
+
+# More calls than these make a function that takes long to compile.
+MOST_CALLS = 20_000
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NotedSteps:
+    """What steps did with arrays."""
+
+    calls: Sequence[NotedCall]
+    # Where the arguments are, and the results.
+    arguments: Sequence[Place]
+    results: Sequence[Place]
+
+
+class QuickNotes(Notes):
+    """Notes of calls that are made on arrays without data, where these tell the result."""
+
+    def __init__(self) -> None:
+        super().__init__(math.inf)
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        options: Mapping[str, Any] | None = None,
+        *,
+        changes: NotedValue | None = None,
+        price: float | None = None,
+        is_step: bool = False,
+        result: Any = None,
+    ) -> tuple[Place, Any]:
+        """Note the call, and return an array like its result."""
+        values = mapped(value_of, tuple(arguments))
+        if changes is not None:
+            result = changes.value
+        if result is None:
+            found = _result_like(function, values, mapped(value_of, dict(options or {})))
+            result = mapped(_without_data, found)
+        if price is None:
+            is_free = function is np.matmul or not isinstance(result, np.ndarray)
+            price = 0.0 if is_free else price_of(function, values, result)
+        facts: dict[str, Any] = {"price": price, "is_step": is_step, "result": result}
+        return super().call(function, arguments, options, changes=changes, **facts)
+
+
+def _result_like(
+    function: Callable[..., Any], values: Sequence[Any], options: Mapping[str, Any]
+) -> Any:
+    """Return a result for arrays like these, computed of zeros if need be."""
+    if function is np.matmul and not options:
+        a, b = values
+        return shape_array(product_shape(a, b), np.result_type(a.dtype, b.dtype))
+    if function is np.ndarray.take and options.keys() == {"axis"}:
+        x, indices = values  # NumPy would copy all of a weight.
+        return shape_array(taken_shape(x, indices, options["axis"]), x.dtype)
+    try:
+        return function(*values, **options)
+    except NoShapeRule:
+        return function(*mapped(_zeros, values), **mapped(_zeros, dict(options)))
+
+
+def _without_data(value: Any) -> Any:
+    is_plain = type(value) is np.ndarray or isinstance(value, np.generic)
+    return shape_array(value.shape, value.dtype) if is_plain else value
+
+
+def _zeros(value: Any) -> Any:
+    """Return zeros that take no memory in place of an array without data."""
+    if not isinstance(value, ShapeArray):
+        return value
+    return np.broadcast_to(np.zeros((), value.dtype), value.shape)
+
+
+class NotingInterpreter(NotingBackend):
+    """Notes steps for a library of NumPy that runs as a whole those of which no notes are taken.
+
+    Products are calls of that library, too. None of these runs here: zeros stand for the results.
+    """
+
+    def __init__(self, notes: Notes, xp: Backend, is_kernel: Callable[[Any], bool]) -> None:
+        super().__init__(notes, takes_steps=True)
+        self._xp = xp
+        # Whether a step calls a kernel that compiled programs call, too.
+        self._is_kernel = is_kernel
+        # Bound methods are equal, but not the same object each time.
+        self._product, self._cast = xp.matmul, xp.astype
+
+    def begin_step(self) -> None:
+        super().begin_step()
+        if len(self._notes.calls) > MOST_CALLS:
+            raise Unnoted
+
+    def deferred(
+        self, call: Callable[..., Any], arrays: Sequence[Any], specs: Sequence[Spec]
+    ) -> Sequence[Any]:
+        self._notes.drop_after(self._before_step)
+        like = tuple([shape_array(*spec) for spec in specs])
+        step = partial(stepped, self._xp, call)
+        count = 0 if self._is_kernel(call) else sum(result.size for result in like)
+        options: dict[str, Any] = {"is_step": True, "result": like}
+        arguments = (list(arrays),)
+        price = price_of_step(count)
+        results: tuple[Any, ...] = noted_call(self._notes, step, arguments, price=price, **options)
+        return results
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        if not isinstance(a, NotedArray) or not isinstance(b, NotedArray):
+            a, b = self.asarray(a), self.asarray(b)
+        like = shape_array(product_shape(a, b), np.result_type(a.dtype, b.dtype))
+        return noted_call(self._notes, self._product, (a, b), price=0.0, result=like)
+
+    def astype(self, x: Any, dtype: Any) -> Any:
+        if not can_saturate(x.dtype, dtype):
+            return super().astype(x, dtype)
+        like = shape_array(x.shape, dtype)
+        price = price_of_saturation(x.size)
+        return noted_call(self._notes, self._cast, (x, dtype), price=price, result=like)
+
+    def convolution(self, *_: Any, **__: Any) -> Any:
+        raise Unnoted  # The whole step is one call.
+
+
+def noted_steps(
+    replay: Replay, xp: Backend, specs: Sequence[Spec], is_kernel: Callable[[Any], bool]
+) -> NotedSteps | None:
+    """Return what a program does with arrays like these; None if that cannot be written out.
+
+    `replay` is a function of a backend and of arrays. Steps of which no notes can be taken become
+    one call each, which `xp` runs. The prices of the calls leave out what a compiled program would
+    do in the same time: products, and steps that are kernels.
+    """
+    notes = QuickNotes()
+    noting = NotingInterpreter(notes, xp, is_kernel)
+    try:
+        arguments = [NotedArray(notes, shape_array(*spec)) for spec in specs]
+        with noting.scope():
+            results = [noting.as_array(result) for result in replay(noting, *arguments)]
+    except Exception:  # Elements of zero may be refused; then the steps run one by one.
+        return None
+    if not all(isinstance(result, NotedArray) for result in results):
+        return None
+    return NotedSteps(notes.calls, [a.place for a in arguments], [r.place for r in results])
+
+
+def stepped(xp: Backend, call: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """Run a step on arrays; what it returns is no argument, nor a table that it keeps."""
+    stop_if_asked()
+    passed = set(map(id, arrays))
+    results = map(np.asarray, call(xp, arrays))
+    return tuple([r if id(r) not in passed and r.flags.writeable else r.copy() for r in results])
