@@ -94,9 +94,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     `memory_fraction` is set. Results of the two differ by rounding. With "now" each call runs
     compiled programs, and the first one waits; `model.compile(...)` compiles ahead of it. With
     "never" only `model.compile(...)` does. Programs for sizes that change are compiled in the
-    background as well, except with explicit `buckets`, and where each call has a new size. TPUs
-    have nothing to run before, so "now" always holds there, as it does with `checked`, and for
-    operators of your own.
+    background as well, except with explicit `buckets`, and where sizes grow with each call of a
+    model whose steps cannot be derived. TPUs have nothing to run before, so "now" always holds
+    there, as it does with `checked`, and for operators of your own.
 
     By default a file may deviate from the standard as files of real exporters do, in the ways that
     docs/accepted.md lists. `strict=True` refuses all of these. With `strict=False` they are
@@ -122,7 +122,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     (four times for a dimension that grows), so that they share one program. Results are cut to
     their true size, and the padding is proved not to change them; calls for which there is no proof
     run programs of their own. From the second call of a bucket on a new size is neither traced nor
-    compiled. The order of sums may differ. With None each size is traced and compiled.
+    compiled. The order of sums may differ. With None each size is traced and compiled. On a CPU one
+    function for all sizes runs such calls step by step, and programs are compiled where that
+    probably saves time.
 
     A dict lists the sizes of free dimensions, as in `{"batch": [1, 8, 32]}`, or "powers of two":
     calls are padded to the next size from the first call on (or to a multiple of the last), and if

@@ -12,6 +12,9 @@ import pytest
 import sardonyx
 from sardonyx.backends import available, find
 from sardonyx.backends.base import Backend
+from sardonyx.graph.buckets import automatic_calls
+from sardonyx.graph.buckets.derived import Derivation
+from sardonyx.graph.buckets.learned_calls import Pace
 from sardonyx.graph.programs.compiler import MODES, NOW
 from sardonyx.targets.worker import Worker
 from tests.support.strict_backend import StrictBackend
@@ -131,10 +134,17 @@ def _one_in(item: pytest.Item) -> int | None:
 
 @pytest.fixture
 def compiles_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """XLA compiles small segments too, which would otherwise run as calls of NumPy."""
+    """XLA compiles small segments too, which would otherwise run as calls of NumPy.
+
+    So it does the programs of buckets, in place of one function for all sizes, and these run even
+    where single steps take less time.
+    """
     from sardonyx.backends.jax.xla_cpu import small_programs  # noqa: PLC0415  (JAX may be absent)
 
     monkeypatch.setattr(small_programs, "CALL", -1e6)
+    monkeypatch.setattr(automatic_calls, "SECONDS", 0.0)
+    monkeypatch.setattr(Derivation, "write_out", lambda self: None)
+    monkeypatch.setattr(Pace, "at", lambda self, count: math.inf)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
@@ -20,6 +21,7 @@ import numpy as np
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.buckets.call_arrays import stand_in
+from sardonyx.graph.buckets.derived_calls import DerivedCalls, StillSearching
 from sardonyx.graph.buckets.families import Shapes, SizePattern
 from sardonyx.graph.buckets.learned_calls import LearnedCalls, Publish, WaitingCall, elements
 from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad, sizes_text
@@ -40,9 +42,9 @@ MOST_KINDS = 256
 MOST_FAILURES = 2
 # Maximum number of calls that use a program as soon as it is compiled.
 MOST_WAITING = 256
-# A program takes half of this to compile for each of its steps, nearly. Calls take twice as long
-# beside a compiler, and about a third less with its program: so they run step by step for so long.
-SECONDS_PER_STEP = 0.02
+# A program takes about so long to compile, and so much longer for each of its steps. Calls take
+# twice as long beside a compiler: so they run step by step until it could have saved as much.
+SECONDS, SECONDS_PER_STEP = 0.5, 0.01
 
 
 class AutomaticCalls:
@@ -53,8 +55,11 @@ class AutomaticCalls:
         new_buckets: Callable[[Sizes], Buckets],
         infos: Sequence[ValueInfo],
         recall: Callable[[Recording, Sequence[Any]], bool],
+        derived: DerivedCalls,
     ) -> None:
         self._new_buckets = new_buckets
+        # Serves calls that grow, if they need no program.
+        self._derived = derived
         self._infos = infos
         self._learned: dict[Any, LearnedCalls] = {}
         # Fills a recording, if another process has recorded such a call.
@@ -76,25 +81,71 @@ class AutomaticCalls:
         """
         if plain.inline or relatives is None or relatives.donated:
             return plain
+        shapes = [tuple(value.shape) for value in values]
         with self._lock:
             learned = self._learned.setdefault(relatives, LearnedCalls())
             if len(self._learned) > MOST_KINDS:
                 del self._learned[next(iter(self._learned))]
-            shapes = [tuple(value.shape) for value in values]
-            calls = self._calls(learned, shapes, waits=publish is None)
+            is_to_pad = self._is_to_pad(learned, shapes, waits=publish is None)
+            is_small = is_to_pad and learned.is_small(shapes)
+            is_padded = is_to_pad and not is_small
+            calls = self._calls(learned, shapes, waits=publish is None) if is_padded else None
             learned.before = shapes, plain
-        if calls is None or self._recall(plain, values):
+        if not is_to_pad or self._recall(plain, values):
+            return plain
+        if calls is None:
+            if publish is not None and is_small:
+                with suppress(StillSearching):
+                    self._derived.serve(plain, relatives, values, weights, learned.changing)
             return plain
         job = _Job(learned, calls, plain, relatives, weights, self._lock)
-        # If each call has a new size, tracing all of them takes longer than the compiler.
-        if publish is None or calls.grow:
+        if publish is None:
             return job.recording(values)
-        resized = learned.best(shapes, weights)
-        if resized is not None:
-            return resized
+        call = WaitingCall(publish, shapes, weights, plain)
+        return learned.best(shapes, weights) or self._postponed(job, values, call)
+
+    def _postponed(self, job: _Job, values: Sequence[Any], call: WaitingCall) -> Recording:
+        """Return the recording that runs such a call until a program is compiled."""
         # A recording is part of the model, and so may not keep it.
-        plain.root.decide = partial(_decide, ref(self), relatives, shapes)
-        return job.postponed(shapes, values, publish)
+        job.plain.tree.decide = partial(_decide, ref(self), job.relatives, call.shapes)
+        if not job.calls.grow:
+            return job.postponed(values, call)
+        if self._serves_growing(job, values, call):
+            return job.plain
+        # If each call has a new size, tracing all of them takes longer than the compiler.
+        return job.recording(values)
+
+    def _serves_growing(self, job: _Job, values: Sequence[Any], call: WaitingCall) -> bool:
+        """Whether a function of all sizes runs such a call, as far as anybody knows yet."""
+        learned, weights = job.learned, call.weights
+        if weights.backend.steps_on_numpy() is None:
+            return False
+        arguments = job.plain, job.relatives, values, weights, learned.changing
+        try:
+            derivation = self._derived.serve(*arguments)
+        except StillSearching:
+            return True
+        if derivation is None:
+            return False
+        with self._lock:
+            if learned.pattern is not None:
+                learned.derived = derivation, learned.pattern, weights.static_version
+            if len(learned.waiting) < MOST_WAITING:
+                learned.waiting.append(call)
+        return True
+
+    def unless_slow(
+        self,
+        recording: PaddedRecording | None,
+        relatives: Relatives,
+        shapes: Shapes,
+        weights: Weights,
+    ) -> PaddedRecording | None:
+        """Return the recording, unless such calls take less time step by step."""
+        learned = self._learned.get(relatives)
+        if recording is None or learned is None:
+            return recording
+        return None if learned.is_better_without(recording, shapes, weights) else recording
 
     def decide(self, relatives: Relatives, shapes: Shapes, seconds: float) -> bool:
         """Compile the program of a bucket when calls have run step by step for long enough.
@@ -105,29 +156,35 @@ class AutomaticCalls:
             learned = self._learned.get(relatives)
             if learned is None or learned.refusal is not None or learned.calls is None:
                 return True
-            learned.interpreted += seconds
+            learned.wasted += learned.savable(shapes, seconds)
             learned.pace.note(elements(shapes), seconds)
             if learned.is_busy:
                 return False
+            if learned.derived is None and learned.calls.grow:
+                return False
             if learned.derived is None or not learned.waiting:
                 return True
-            if learned.interpreted < SECONDS_PER_STEP * learned.derived[0].count_steps():
+            steps = learned.derived[0].count_steps()
+            if learned.wasted < SECONDS + SECONDS_PER_STEP * steps:
                 return False
-            learned.interpreted, learned.is_busy = 0.0, True
+            learned.wasted, learned.is_busy = 0.0, True
             *_, weights, plain = learned.waiting[-1]
             job = _Job(learned, learned.calls, plain, relatives, weights, self._lock)
         COMPILES.submit(partial(job.compile_waiting, job.stand_ins(shapes)))
         return False
 
-    def _calls(self, learned: LearnedCalls, shapes: Shapes, *, waits: bool) -> PaddedCalls | None:
+    def _is_to_pad(self, learned: LearnedCalls, shapes: Shapes, *, waits: bool) -> bool:
+        """Note a call; return whether sizes of such calls change."""
         shapes_before, recording_before = learned.before or ((), None)
         results = recording_before.output_shapes() if recording_before is not None else ()
         is_to_pad = learned.changing.note(shapes, shapes_before, results)
         if not is_to_pad or (learned.refusal is not None and (waits or learned.derived is None)):
-            return None
+            return False
         learned.note_before()
-        if learned.is_small(shapes):
-            return None
+        return True
+
+    def _calls(self, learned: LearnedCalls, shapes: Shapes, *, waits: bool) -> PaddedCalls | None:
+        """Return how such calls are padded; None if their sizes depend on nothing that is known."""
         if not learned.fits(shapes):
             lesson = learned.changing.learned(self._infos, shapes, waits=waits)
             if lesson is None:
@@ -157,15 +214,15 @@ class _Job:
     weights: Weights
     lock: Lock
 
-    def postponed(self, shapes: Shapes, values: Sequence[Any], publish: Publish) -> Recording:
+    def postponed(self, values: Sequence[Any], call: WaitingCall) -> Recording:
         """Return the recording that runs such a call until a program is compiled."""
-        learned, weights = self.learned, self.weights
+        learned, weights, shapes = self.learned, self.weights, call.shapes
         with self.lock:
             known = learned.derivation_for(shapes, weights)
             begins = not (known or learned.is_busy or learned.refusal)
             has_program = begins and self.calls.has_program(values)
             if not has_program and len(learned.waiting) < MOST_WAITING:
-                learned.waiting.append(WaitingCall(publish, shapes, weights, self.plain))
+                learned.waiting.append(call)
             learned.is_busy |= begins and not has_program
         if has_program:
             return self.recording(values)
@@ -177,7 +234,7 @@ class _Job:
             _LOG.info("The sizes of calls change: a bucket for them is compiled meanwhile.")
         if known is not None:
             derivation, sizes = known
-            derivation.fill(self.plain, sizes)
+            derivation.prepare(self.plain, sizes, self.plain.tree.decide)
         return self.plain
 
     def recording(self, values: Sequence[Any]) -> Recording:
@@ -208,6 +265,7 @@ class _Job:
         with self.lock:
             learned.derived = derivation, pattern, self.weights.static_version
             learned.is_busy = False
+        derivation.write_out()
 
     def compile_waiting(self, values: Sequence[Any]) -> None:
         """Compile for most of the last calls; then all that wait use the program if they can."""

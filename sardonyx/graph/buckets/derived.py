@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from sardonyx.backends.executable import Spec
@@ -18,15 +19,22 @@ from sardonyx.graph.buckets.folded import are_regular
 from sardonyx.graph.buckets.formulas import SizeVector, determine_formulas
 from sardonyx.graph.buckets.merging import Irregular, Merger, Numbers, Part
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
+from sardonyx.graph.buckets.sized_binding import packed_alike
+from sardonyx.graph.buckets.sized_call import SizedCall
+from sardonyx.graph.buckets.written_sizes import WrittenSizes
 from sardonyx.graph.ir import Node
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.programs.stages import Stage
-from sardonyx.graph.programs.weight_preparation import Binding
+from sardonyx.graph.programs.weight_preparation import Binding, Pack
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Block, Call, Operand, Segment, Step
 from sardonyx.graph.values.kinds import Value, digest
 from sardonyx.graph.values.params import Constants
+from sardonyx.logs import Log
 from sardonyx.ops.fused_products import packed
+from sardonyx.printable import first_line
+
+_LOG = Log("buckets")
 
 
 class OpenStep(NamedTuple):
@@ -89,7 +97,7 @@ class Sample(NamedTuple):
         return draws or bool(self.trace.registers.inputs_read)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Derivation:
     """Derives the recordings of calls whose sizes lie between those of a few traces."""
 
@@ -100,6 +108,9 @@ class Derivation:
     stages: Sequence[Stage]
     parts: Sequence[Part]
     constants: Constants
+    # The samples, until somebody writes the stages out as one function of sizes; and that function.
+    samples: Sequence[Sample] = ()
+    written: WrittenSizes | None = None
 
     @classmethod
     def of(cls, samples: Sequence[Sample], constants: Constants) -> Derivation | None:
@@ -109,6 +120,7 @@ class Derivation:
             return None
         if not are_regular(sampled, [sample.trace.folded for sample in samples]):
             return None
+        samples = _packed_alike(samples, constants)
         if any(sample.form != samples[0].form for sample in samples):
             return None
         try:
@@ -119,7 +131,17 @@ class Derivation:
         if numbers is None:
             return None
         smallest, largest = (tuple(map(end, zip(*sampled, strict=True))) for end in (min, max))
-        return cls(smallest, largest, numbers, samples[0].stages, parts, constants)
+        stages = samples[0].stages
+        return cls(smallest, largest, numbers, stages, parts, constants, tuple(samples))
+
+    def write_out(self) -> None:
+        """Write the stages out as one function of sizes, if that can be done."""
+        samples, self.samples = self.samples, ()
+        stages, sampled = [s.stages for s in samples], [s.sizes for s in samples]
+        try:
+            self.written = WrittenSizes.of(sampled, stages, samples[0].trace.weights)
+        except Exception as error:  # Calls go on without the function.
+            _LOG.info("Such calls run step by step: %s.", partial(first_line, error))
 
     def holds(self, sizes: SizeVector) -> bool:
         """Whether the sizes lie between those of the traces."""
@@ -134,6 +156,24 @@ class Derivation:
         """Return how many steps a call takes."""
         return sum(len(s.segment.steps) for s in self.stages if s.segment is not None)
 
+    def prepare(
+        self, recording: Recording, sizes: SizeVector, note_time: Callable[[float], bool] | None
+    ) -> None:
+        """Let a recording run calls of these sizes, if it can.
+
+        An empty one gets stages when they are needed: when the written function cannot run, or
+        somebody asks.
+        `note_time` gets the seconds of each run, and returns whether the stages shall run next.
+        """
+        if not self.holds(sizes):
+            return
+        if self.written is None:
+            self.fill(recording, sizes)
+            return
+        recording.sized = SizedCall(self.written, sizes, note_time)
+        if not recording.tree.following:
+            recording.fill = partial(self.fill, sizes=sizes)
+
     def fill(self, recording: Recording, sizes: SizeVector) -> bool:
         """Put the stages of a call with these sizes into an empty recording; False if it cannot."""
         if not self.holds(sizes):
@@ -145,11 +185,11 @@ class Derivation:
                 stages.append(self._stage(stage, sketch))
         except Irregular:
             return False
-        recording.embeds_arrays, last = False, recording.root
+        recording.embeds_arrays, last = False, recording.tree
         for stage in stages:
             stage.from_numpy = recording.from_numpy
             stage.begins_stepwise = recording.compiler.backend.joins_steps
-            stage.decide = recording.root.decide
+            stage.decide = recording.tree.decide
             last.lead_to((), stage)
             last = stage
         recording.settle()
@@ -177,6 +217,7 @@ class Derivation:
             constants=arrays,
             placed={r: place(digest(arrays[r]), arrays[r]) for r in sample.placed},
             prepared=prepared,
+            packs=sketch.packs,
             specs={register: specs[register] for register in sample.specs},
             _bound=[],
         )
@@ -192,15 +233,31 @@ class Sketch(NamedTuple):
     results: tuple[Spec, ...]
     outputs: tuple[Value, ...] | None
     constants: dict[int, Any]
+    packs: tuple[Pack, ...]
 
     @classmethod
     def of(cls, stage: Stage) -> Sketch:
         """Return that of a stage."""
         steps = () if stage.segment is None else stage.segment.steps
-        prepared = tuple([_opened(group.steps) for group in stage.binding.prepared])
-        constants = dict(stage.binding.constants)
-        outputs = stage.outputs
-        return cls(_opened(steps), prepared, stage.inputs, stage.results, outputs, constants)
+        binding, outputs = stage.binding, stage.outputs
+        prepared = tuple([_opened(group.steps) for group in binding.prepared])
+        constants, packs = dict(binding.constants), binding.packs
+        return cls(_opened(steps), prepared, stage.inputs, stage.results, outputs, constants, packs)
+
+
+def _packed_alike(samples: Sequence[Sample], constants: Constants) -> list[Sample]:
+    """Return samples whose stages pass the same weights and constants in packs."""
+    if len({len(sample.stages) for sample in samples}) > 1:
+        return list(samples)
+    columns = []
+    for stages in zip(*(sample.stages for sample in samples), strict=True):
+        bindings = packed_alike(stages[0].segment, [s.binding for s in stages], constants)
+        column = list(map(copy, stages))
+        for stage, binding in zip(column, bindings, strict=True):
+            stage.binding = binding
+        columns.append(column)
+    rows = zip(samples, zip(*columns, strict=True), strict=True)
+    return [sample._replace(stages=stages) for sample, stages in rows]
 
 
 def _merged(samples: Sequence[Sample]) -> tuple[Merger, list[Part]]:
@@ -219,7 +276,7 @@ def _fixed_form(stage: Stage) -> Any:
         tuple(binding.weights.items()),
         tuple(binding.placed),
         tuple(binding.specs),
-        binding.packs,
+        tuple([pack.registers for pack in binding.packs]),
         binding.loose,
     )
 

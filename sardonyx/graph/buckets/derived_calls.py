@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.buckets.automatic import ChangingSizes
@@ -38,13 +38,19 @@ MOST_KINDS = 64
 MOST_FAILURES = 2
 # Recordings are derived for sizes up to so many times those of the calls; for sizes that grow with
 # each call up to more, and at least so many beyond them.
-AHEAD, AHEAD_OF_GROWING, LEAST_OF_GROWING = 2, 4, 256
+AHEAD, AHEAD_OF_GROWING, LEAST_OF_GROWING = 2, 4, 512
 # Where the model does not run for such sizes, this many times those half as far ahead are tried;
 # and where what it does follows no formula, so many times.
 MOST_HALVINGS = 8
 MOST_IRREGULAR = 2
+# Maximum number of traced calls that use what is found.
+MOST_TRACED = 32
 # Calls that reach this part of the largest sizes begin the search for larger ones.
 NEARLY = 0.75
+
+
+class StillSearching(Exception):  # noqa: N818  (a signal, not an error)
+    """Nobody knows yet whether recordings of such calls can be derived."""
 
 
 @dataclass(eq=False, slots=True)
@@ -109,6 +115,14 @@ class Lesson:
         return refused is not None and all(n >= r for n, r in zip(sizes, refused, strict=True))
 
 
+class TracedCall(NamedTuple):
+    """The recording of a call, and its sizes as this lesson has them."""
+
+    lesson: Lesson
+    sizes: SizeVector
+    recording: Recording
+
+
 @dataclass(eq=False, slots=True)
 class KnownCalls:
     """What is known about calls that differ only in their sizes."""
@@ -120,6 +134,8 @@ class KnownCalls:
     failures: int = 0
     # The process in whose background a search waits or runs: a forked one does not have it.
     searching: int = 0
+    # The last calls that were traced: they run what the search finds, too.
+    traced: list[TracedCall] = field(default_factory=list)
 
     def wants_search(self, lesson: Lesson, sizes: SizeVector) -> bool:
         """Whether larger sizes are to be traced now."""
@@ -154,28 +170,66 @@ class DerivedCalls:
         """Return the recording for calls with inputs like these: filled if it can be derived."""
         if plain.inline or relatives is None or relatives.donated:
             return plain
+        derivation, sizes = self._derivation(plain, relatives, values, weights)
+        if not self._recall(plain, values) and derivation is not None:
+            derivation.prepare(plain, sizes, None)
+        return plain
+
+    def serve(
+        self,
+        plain: Recording,
+        relatives: Relatives,
+        values: Sequence[Any],
+        weights: Weights,
+        changing: ChangingSizes,
+    ) -> Derivation | None:
+        """Let an empty recording run calls like these by a function of all sizes, if there is one.
+
+        What changes is known already. Raise `StillSearching` if it may turn out that there is one.
+        """
+        derivation, sizes = self._derivation(plain, relatives, values, weights, changing)
+        known = self._known.get(relatives)
+        is_searching = known is not None and known.searching == os.getpid()
+        if derivation is not None and derivation.holds(sizes):
+            if derivation.written is not None or is_searching:
+                derivation.prepare(plain, sizes, plain.tree.decide)
+                return derivation
+        elif is_searching:
+            raise StillSearching
+        return None
+
+    def _derivation(
+        self,
+        plain: Recording,
+        relatives: Relatives,
+        values: Sequence[Any],
+        weights: Weights,
+        changing: ChangingSizes | None = None,
+    ) -> tuple[Derivation | None, SizeVector]:
+        """Return what may derive the recording of such a call, and its sizes; look for it first."""
         shapes = [tuple(value.shape) for value in values]
         with self._lock:
-            known = self._known.setdefault(relatives, KnownCalls())
+            known = self._known.setdefault(relatives, KnownCalls(changing or ChangingSizes()))
             if len(self._known) > MOST_KINDS:
                 del self._known[next(iter(self._known))]
             lesson = self._lesson(known, shapes, weights.static_version)
             known.before = shapes, plain
             sizes = lesson.sizes(shapes) if lesson is not None else None
             if lesson is None or sizes is None:
-                return plain
+                return None, ()
             lesson.note(sizes)
             derivation, begins = lesson.derivation, known.wants_search(lesson, sizes)
             if begins:
                 known.searching = os.getpid()
+            if derivation is None or not derivation.holds(sizes) or derivation.written is None:
+                call = TracedCall(lesson, sizes, plain)
+                known.traced = [*known.traced[1 - MOST_TRACED :], call]
         if begins:
-            call = CallArrays.of(values, lesson.infos).without_data
-            search = _Search(known, lesson, call, sizes, weights, self._lock)
+            arrays = CallArrays.of(values, lesson.infos).without_data
+            search = _Search(known, lesson, arrays, sizes, weights, self._lock)
             # It takes less time than the compiler needs for one of the programs that wait there.
             COMPILES.submit(search.run, is_next=True)
-        if not self._recall(plain, values) and derivation is not None:
-            derivation.fill(plain, sizes)
-        return plain
+        return derivation, sizes
 
     def _lesson(self, known: KnownCalls, shapes: Shapes, version: int) -> Lesson | None:
         """Note the shapes of a call; return what is known of those whose sizes change like its."""
@@ -228,7 +282,15 @@ class _Search:
         with self.lock:
             self.lesson.derivation = found or self.lesson.derivation
             self.known.failures = 0 if found else self.known.failures + 1
+        if found is not None:
+            found.write_out()
+        with self.lock:
             self.known.searching = 0
+            traced, self.known.traced = self.known.traced, []
+        if found is not None and found.written is not None:
+            for lesson, sizes, recording in traced:
+                if lesson is self.lesson:
+                    found.prepare(recording, sizes, recording.tree.decide)
 
     def _found(self) -> Derivation | None:
         """Return the derivation that reaches furthest; None if there is none."""

@@ -84,9 +84,9 @@ class LearnedCalls:
     # Whether a job for them waits or runs in the background.
     is_busy: bool = False
     # What derives the recordings of other sizes, with the pattern of their shapes and the version
-    # of the weights; and the seconds that such calls ran step by step.
+    # of the weights; and the seconds that programs could have saved of such calls at most.
     derived: tuple[Derivation, SizePattern, int] | None = None
-    interpreted: float = 0.0
+    wasted: float = 0.0
     pace: Pace = field(default_factory=Pace)
     # How often nothing was found that derives them.
     underived: int = 0
@@ -109,17 +109,25 @@ class LearnedCalls:
         return recording.resized(shapes)
 
     def best(self, shapes: Shapes, weights: Weights) -> PaddedRecording | None:
-        """Return the recording in the bucket of a compiled program; None if it is better without.
-
-        A program for larger sizes may take longer than to run the call itself step by step.
-        """
+        """Return the recording in the bucket of a compiled program, unless it takes longer."""
         resized = self.resized(shapes, weights)
-        if resized is None or resized.detour is None:
-            return resized
+        if resized is None or self.is_better_without(resized, shapes, weights):
+            return None
+        return resized
+
+    def is_better_without(
+        self, recording: PaddedRecording, shapes: Shapes, weights: Weights
+    ) -> bool:
+        """Whether a program takes longer than to run the call itself step by step.
+
+        One for larger sizes often does, and any one where kernels take most of the time.
+        """
         known = self.derivation_for(shapes, weights)
         if known is None or not known[0].holds(known[1]):
-            return resized
-        return None if self.pace.at(elements(shapes)) < resized.fastest else resized
+            return False
+        if recording.detour is None and recording.fastest == math.inf:
+            return False  # Nobody knows yet.
+        return self.pace.at(elements(shapes)) < recording.fastest
 
     def derivation_for(
         self, shapes: Shapes, weights: Weights
@@ -136,6 +144,19 @@ class LearnedCalls:
             return None
         sizes = pattern.sizes(shapes)
         return (derivation, sizes) if sizes is not None and derivation.reaches(sizes) else None
+
+    def savable(self, shapes: Shapes, seconds: float) -> float:
+        """Return how many of the seconds of a call step by step a program would save, perhaps.
+
+        Kernels take as long in both. Of other calls nothing is known, and half is guessed.
+        """
+        if self.derived is not None and seconds < math.inf:
+            derivation, pattern, _ = self.derived
+            sizes = pattern.sizes(shapes)
+            if derivation.written is not None and sizes is not None:
+                part = math.prod(sizes) / math.prod(derivation.largest)
+                return min(seconds, part * derivation.written.seconds)
+        return seconds / 2
 
     def is_small(self, shapes: Shapes) -> bool:
         """Whether NumPy probably computes such a call: then there is nothing to share."""

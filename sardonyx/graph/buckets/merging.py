@@ -160,12 +160,16 @@ class Merger:
         build = kind._make if hasattr(kind, "_make") else kind
         return self._built((kind,), values, build, list(zip(*values, strict=True)))
 
+    def _slice(self, values: Sequence[slice]) -> Part:
+        ends = [(value.start, value.stop, value.step) for value in values]
+        return self._built((slice,), values, slice_of, list(zip(*ends, strict=True)))
+
     def _mapping(self, values: Sequence[Mapping[Any, Any]]) -> Part:
         keys = list(values[0])
         if any(list(value) != keys for value in values):
             raise Irregular
         columns = [[value[key] for value in values] for key in keys]
-        return self._built((dict, *keys), values, _Items(tuple(keys)), columns)
+        return self._built((dict, *keys), values, Items(tuple(keys)), columns)
 
     def _function(self, values: Sequence[partial[Any]]) -> Part:
         parts = [(value.func, value.args, value.keywords) for value in values]
@@ -221,6 +225,7 @@ _MERGED: Mapping[type, Callable[[Merger, Any], Part]] = {
     tuple: Merger._sequence,
     list: Merger._sequence,
     dict: Merger._mapping,
+    slice: Merger._slice,
     np.ndarray: Merger._array,
     partial: Merger._function,
 }
@@ -241,7 +246,7 @@ class _Record:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Items:
+class Items:
     keys: tuple[Any, ...]
 
     def __call__(self, parts: list[Any]) -> Any:
@@ -256,6 +261,11 @@ class _Corner:
 
     def __call__(self, parts: list[Any]) -> Any:
         return _read_only(_corner_of(self.largest, parts).copy())
+
+
+def slice_of(parts: list[Any]) -> slice:
+    """Return the slice with this start, stop and step."""
+    return slice(*parts)
 
 
 def _corner_of(array: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:

@@ -192,6 +192,7 @@ class Form:
                 "Under a transformation such as jit or vmap nothing runs that could be measured: "
                 "pass arrays with data."
             )
+        recording.sized = None  # The stages are measured, and run from now on.
         if not recording.root.following and compiler.mode != NEVER:
             self.compiled(dict(zip((i.name for i in self._infos), arguments, strict=True)))
         watch, options = Watch(compiler), CallOptions(key=self.key(PLAIN))
@@ -327,12 +328,16 @@ class Form:
         """Return the entry of a padded call, with the plan for the sizes of this one."""
         if not self.entries.relatives:
             return None
-        entry = self.entries.relatives.get(Relatives.of(arguments, options.donated))
-        if entry is None or entry.static_version != weights.static_version:
+        relatives = Relatives.of(arguments, options.donated)
+        entry = self.entries.relatives.get(relatives)
+        if relatives is None or entry is None or entry.static_version != weights.static_version:
             return None
         assert isinstance(entry.recording, PaddedRecording)
-        recording = entry.recording.resized([tuple(array.shape) for array in arguments])
-        return None if recording is None else entry.with_recording(recording)
+        shapes, padded = [tuple(array.shape) for array in arguments], self._padded_calls
+        resized = entry.recording.resized(shapes)
+        if isinstance(padded, AutomaticCalls) and self._shared.compiler.interprets:
+            resized = padded.unless_slow(resized, relatives, shapes, weights)
+        return None if resized is None else entry.with_recording(resized)
 
     @cached_property
     def _padded_calls(self) -> PaddedCalls | AutomaticCalls | DerivedCalls | UnnamedCalls | None:
@@ -345,13 +350,17 @@ class Form:
         if padding is None or self._shared.compiler.mode == NEVER:
             if not (self.backend.compiled or self.backend.follows_numpy):
                 return None
-            return DerivedCalls(weakly(self._new_samples), self._infos, weakly(self._recall_plain))
+            return self._derived_calls()
         new_buckets = partial(self._new_buckets, padding)
         if sizes.are_automatic:
-            return AutomaticCalls(new_buckets, self._infos, self._recall_plain)
+            derived = self._derived_calls()
+            return AutomaticCalls(new_buckets, self._infos, self._recall_plain, derived)
         if sizes.unnamed:
             return UnnamedCalls(new_buckets, sizes, self._infos)
         return PaddedCalls(new_buckets(sizes), self._infos)
+
+    def _derived_calls(self) -> DerivedCalls:
+        return DerivedCalls(weakly(self._new_samples), self._infos, weakly(self._recall_plain))
 
     def _new_buckets(self, padding: Padding, sizes: Sizes) -> Buckets:
         compiler, constants = self._shared.compiler, self._shared.constants
@@ -391,6 +400,8 @@ class Form:
         return self._recall(call.entry.recording, self._cache_key(call.arrays, call.options))
 
     def _recall_plain(self, recording: Recording, arrays: Sequence[Any]) -> bool:
+        if self.recordings is None:
+            return False
         return self._recall(recording, self._cache_key(arrays, PLAIN))
 
     def _recall(self, recording: Recording, key: Any) -> bool:
@@ -414,6 +425,7 @@ class Form:
         shared, recording, arrays = self._shared, call.entry.recording, call.arrays
         start = time.perf_counter()
         with postponed(), recording.lock, self.backend.scope():
+            recording.sized = None  # Whoever looks at the stages compiles them, too.
             is_new = execute or not recording.root.following
             recorder = CallRecorder(
                 recording.root,

@@ -160,7 +160,7 @@ class Watch:
         plan = _plan(recording, inputs, weights)
         if plan is None:
             root: Any = _Followed(recording.root, self)
-            found = Recording(self.compiler, False, root=root).run(inputs, weights, new_key)
+            found = Recording(self.compiler, False, tree=root).run(inputs, weights, new_key)
             return found is not None
         assert isinstance(recording, PaddedRecording)
         if plan.program.draws:
@@ -196,7 +196,7 @@ class Watch:
             watched_plan = replace(plan, program=replace(plan.program, shown=shown))
             followed.plans = dict.fromkeys(followed.plans, watched_plan)
             return followed
-        followed.root = last = copy(recording.root)
+        followed.tree = last = copy(recording.root)
         for key, stage in self.path:
             following = self._watched(stage, weights)
             last._following = {key: following}

@@ -206,7 +206,7 @@ class Compiler:
             unit.donated,
             compiled,
             write_out,
-            note_run=self._note_interpreted,
+            note_run=self.note_interpreted,
             note_wait=self._note_uninterpreted,
         )
         interpretation.decide = unit.decide
@@ -244,7 +244,8 @@ class Compiler:
         function.__name__ = self.title
         return function
 
-    def _note_interpreted(self) -> None:
+    def note_interpreted(self) -> None:
+        """Count a run that no compiled program computed."""
         with self._lock:
             self.interpreted += 1
 

@@ -66,7 +66,7 @@ class RecordingCache:
             return False
         for stage in _all_stages(root):
             stage.from_numpy = recording.from_numpy
-        recording.root = root
+        recording.tree = root
         recording.settle()
         _LOG.debug("Cache hit: recording %s of %s, no trace is needed.", *self._words(name))
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from sardonyx.backends.executable import Replay
 from sardonyx.graph.programs.compiler import Compiler
@@ -18,6 +18,18 @@ from sardonyx.stopping import stop_if_asked
 NewKey: TypeAlias = Callable[[], Any]
 
 
+class QuickCall(Protocol):
+    """Runs calls of one signature without the stages of its recording."""
+
+    def run(
+        self, inputs: Sequence[Any], weights: Weights, compiler: Compiler
+    ) -> Sequence[Any] | None:
+        """Return the outputs; None if the stages have to run from now on."""
+
+    def output_shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the outputs."""
+
+
 @dataclass(eq=False, slots=True)
 class Recording:
     """Everything that was recorded for calls of one signature: a tree of stages."""
@@ -28,7 +40,10 @@ class Recording:
     from_numpy: bool = False
     # Number of arrays that they pass.
     inputs: int = 0
-    root: Stage = field(default_factory=Stage)
+    tree: Stage = field(default_factory=Stage)
+    # Runs calls as long as it can, in place of the stages; and what makes these at first use.
+    sized: QuickCall | None = None
+    fill: Callable[[Recording], object] | None = None
     # Whether constants of several elements may be written into the steps.
     embeds_arrays: bool = True
     # Set if the tree is a single stage on the device, as most are.
@@ -37,13 +52,32 @@ class Recording:
     may_be_on_numpy: bool = False
     # Held while a call is recorded; calls of the same signature wait for it, and then replay.
     lock: RLock = field(default_factory=RLock)
+    # Another one, since whoever holds that lock may wait for those who ask for the stages.
+    _filling: RLock = field(default_factory=RLock)
+
+    @property
+    def root(self) -> Stage:
+        """The stage that the tree begins with, which has no segment."""
+        if self.fill is not None:
+            with self._filling:
+                if self.fill is not None:
+                    self.fill(self)
+                    self.fill = None
+        return self.tree
 
     def run(self, inputs: Sequence[Any], weights: Weights, new_key: NewKey) -> Sequence[Any] | None:
         """Return the outputs for these arrays, or None if no call has taken this path yet."""
+        if self.sized is not None:
+            outputs = self.sized.run(inputs, weights, self.compiler)
+            if outputs is not None:
+                return outputs
+            self.sized = None
+        if self.fill is not None:
+            assert self.root is self.tree
         shortcut = self.shortcut
         if shortcut is None:
             return self._follow_tree(inputs, weights, new_key)
-        if self.root.draws:
+        if self.tree.draws:
             inputs = [*inputs, new_key()]
         passed = [inputs[i] for i in shortcut.positions]
         version, function, arrays = shortcut.stage.bound
@@ -57,7 +91,7 @@ class Recording:
         """Return the outputs if NumPy computes all of them, without the scope of the backend."""
         shortcut = self.shortcut
         if shortcut is None:
-            is_on_numpy = self.may_be_on_numpy and not self.root.draws
+            is_on_numpy = self.may_be_on_numpy and not self.tree.draws
             return self._follow_on_numpy(inputs, weights) if is_on_numpy else None
         if shortcut.on_numpy is None:
             return None
@@ -114,6 +148,8 @@ class Recording:
 
     def can_be_on_numpy(self) -> bool:
         """Whether NumPy computes such calls, as far as they were recorded."""
+        if self.sized is not None:
+            return False
         stages = self.root.following
         while stages:
             if not stages[0].can_be_on_numpy:
@@ -123,6 +159,8 @@ class Recording:
 
     def output_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the arrays that calls returned, as far as tracing knew them."""
+        if self.sized is not None:
+            return self.sized.output_shapes()
         stage, stages = self.root, self.root.following
         while stages:
             stage, stages = stages[0], stages[0].following
@@ -130,7 +168,7 @@ class Recording:
 
     def settle(self) -> None:
         """Take the shortcut from now on if the tree is a single stage on the device."""
-        stages = self.root.following
+        stages = self.tree.following
         if self.inline or len(stages) != 1 or stages[0].outputs is None:
             return
         segment = stages[0].segment
@@ -141,7 +179,7 @@ class Recording:
             self.shortcut = shortcut
 
     def _note_numpy(self, shortcut: Shortcut) -> None:
-        if not self.root.draws:
+        if not self.tree.draws:
             shortcut.note_numpy(self.inputs)
 
 
