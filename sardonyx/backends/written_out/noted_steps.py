@@ -38,8 +38,9 @@ from sardonyx.backends.written_out.prices import (
 )
 from sardonyx.stopping import stop_if_asked
 
-# More calls than these make a function that takes long to compile.
-MOST_CALLS = 20_000
+# More calls than these make a function that takes a tenth of a second to compile, in which no other
+# thread runs.
+MOST_CALLS = 5_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
