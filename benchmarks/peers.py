@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.models import Feeds
 from benchmarks.roofline import Work, work_of, work_of_jitted
+from benchmarks.settling import settle
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def open_sardonyx(job: Job, feeds: Feeds, **options: Any) -> Opened:
     device = "cuda" if job.gpu else None
     model = sardonyx.load(job.path, backend="jax", device=device, cache=job.cache, **options)
     if not job.gpu:
-        return Opened(lambda: model.run(None, feeds), settle=lambda: model.compile(feeds))
+        return Opened(lambda: model.run(None, feeds), settle=lambda: settle(model, feeds))
     import jax  # noqa: PLC0415
 
     placed = {name: jax.device_put(array) for name, array in feeds.items()}

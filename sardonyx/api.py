@@ -90,12 +90,13 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     With `compile="background"`, the default on CPUs and, if CuPy is installed, on CUDA, no call
     waits for the compiler. On a CPU a new signature runs step by step, on NumPy and on oneDNN's
     kernels if they are installed; when it comes again, it is compiled in another thread, and the
-    compiled program takes over as soon as it is ready. On CUDA CuPy runs it meanwhile, unless
-    `memory_fraction` is set. Results of the two differ by rounding. With "now" each call runs
-    compiled programs, and the first one waits; `model.compile(...)` compiles ahead of it. With
-    "never" only `model.compile(...)` does. Programs for sizes that change are compiled in the
-    background as well, except with explicit `buckets`, and where sizes grow with each call of a
-    model whose steps cannot be derived. TPUs have nothing to run before, so "now" always holds
+    compiled program takes over as soon as it is ready. Nothing is compiled for calls that are
+    nearly all kernels of oneDNN, as a program would call the same ones. On CUDA CuPy runs it
+    meanwhile, unless `memory_fraction` is set. Results of the two differ by rounding. With "now"
+    each call runs compiled programs, and the first one waits; `model.compile(...)` compiles ahead
+    of it. With "never" only `model.compile(...)` does. Programs for sizes that change are compiled
+    in the background as well, except with explicit `buckets`, and where sizes grow with each call
+    of a model whose steps cannot be derived. TPUs have nothing to run before, so "now" always holds
     there, as it does with `checked`, and for operators of your own.
 
     By default a file may deviate from the standard as files of real exporters do, in the ways that

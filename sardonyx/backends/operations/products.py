@@ -35,6 +35,10 @@ class PackedProduct(Protocol):
     def form(self) -> PackedForm:
         """The form of its weight, which kernels for other shapes may read too."""
 
+    @property
+    def is_same_in_programs(self) -> bool:
+        """Whether compiled programs call the kernel that computes it on arrays of the host."""
+
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
         """The product and its epilogue, whose bias and addend, if any, are the `others`."""
 

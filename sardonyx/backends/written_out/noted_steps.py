@@ -78,8 +78,7 @@ class QuickNotes(Notes):
             found = _result_like(function, values, mapped(value_of, dict(options or {})))
             result = mapped(_without_data, found)
         if price is None:
-            is_free = function is np.matmul or not isinstance(result, np.ndarray)
-            price = 0.0 if is_free else price_of(function, values, result)
+            price = _price_of(function, values, result)
         facts: dict[str, Any] = {"price": price, "is_step": is_step, "result": result}
         return super().call(function, arguments, options, changes=changes, **facts)
 
@@ -98,6 +97,19 @@ def _result_like(
         return function(*values, **options)
     except NoShapeRule:
         return function(*mapped(_zeros, values), **mapped(_zeros, dict(options)))
+
+
+def _price_of(function: Callable[..., Any], values: Sequence[Any], result: Any) -> float:
+    """Return the microseconds that a compiled program may save of a call.
+
+    BLAS multiplies floats as fast, and NumPy has none for other numbers.
+    """
+    if function in _PRODUCTS:
+        return 0.0 if result.dtype.kind == "f" else result.size * values[0].shape[-1] / 1e3
+    return price_of(function, values, result) if isinstance(result, np.ndarray) else 0.0
+
+
+_PRODUCTS = (np.matmul, np.ndarray.dot)
 
 
 def _without_data(value: Any) -> Any:
@@ -148,7 +160,8 @@ class NotingInterpreter(NotingBackend):
         if not isinstance(a, NotedArray) or not isinstance(b, NotedArray):
             a, b = self.asarray(a), self.asarray(b)
         like = shape_array(product_shape(a, b), np.result_type(a.dtype, b.dtype))
-        return noted_call(self._notes, self._product, (a, b), price=0.0, result=like)
+        price = _price_of(np.matmul, (a, b), like)
+        return noted_call(self._notes, self._product, (a, b), price=price, result=like)
 
     def astype(self, x: Any, dtype: Any) -> Any:
         if not can_saturate(x.dtype, dtype):

@@ -26,10 +26,9 @@ from sardonyx.graph.buckets.sized_binding import SizedBinding
 from sardonyx.graph.programs.interpretation import can_be_interpreted
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.programs.weight_preparation import Binding
-from sardonyx.graph.tracing.op_call import OpCall
+from sardonyx.graph.programs.written_segment import is_kernel
 from sardonyx.graph.tracing.steps import Frame
 from sardonyx.graph.values.params import Weights
-from sardonyx.ops.fused_products import packed_product, product_chain
 
 
 class Registers(NamedTuple):
@@ -174,11 +173,6 @@ def _merged(
         tuple(binding.constants.values()),
         expected,
     )
-
-
-def is_kernel(call: Any) -> bool:
-    """Whether a step calls a kernel that compiled programs call, too."""
-    return isinstance(call, OpCall) and call.function in (packed_product, product_chain)
 
 
 def _can_be_written(stage: Stage) -> bool:

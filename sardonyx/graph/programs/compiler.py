@@ -19,7 +19,11 @@ from sardonyx.backends.executable import Executable, Replay, Spec
 from sardonyx.graph.programs.background import in_background
 from sardonyx.graph.programs.interpretation import Interpretation, can_be_interpreted
 from sardonyx.graph.programs.stable_keys import name_of
-from sardonyx.graph.programs.written_segment import WrittenSegment
+from sardonyx.graph.programs.written_segment import (
+    WrittenSegment,
+    is_kernel,
+    written_with_kernels,
+)
 from sardonyx.graph.tracing.steps import Segment, key_of, scopes_of
 from sardonyx.logs import Log, postponed
 
@@ -36,6 +40,11 @@ LONG_COMPILE = 30.0
 
 # Segments with more steps, or with a result of more elements, are not written out.
 MOST_STEPS, MOST_ELEMENTS = 64, 2**16
+# Unless what runs beside kernels takes at most this part of the time: compiled programs call the
+# same kernels.
+MOST_BESIDE_KERNELS = 0.1
+# What a step costs beside all that it computes, while it runs by itself.
+SECONDS_OF_STEP = 15e-6
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -189,8 +198,8 @@ class Compiler:
         def compiled(is_awaited: bool) -> Executable:
             return kept(self._compiled(bare, name, is_awaited=is_awaited))
 
-        def write_out() -> Executable | None:
-            written = self._written_out(bare, name)
+        def write_out(seconds: float) -> Executable | None:
+            written = self._written_out(bare, name, seconds)
             return None if written is None else kept(written)
 
         def kept(executable: Executable) -> Executable:
@@ -213,12 +222,19 @@ class Compiler:
         interpretation.compiles_by_itself = self.mode != NEVER and unit.decide is None
         return interpretation
 
-    def _written_out(self, unit: Unit, name: str | None) -> Executable | None:
-        """Return the unit as calls of NumPy, if they take less time than a compiled program."""
-        if not self._may_write_out(unit):
-            return None
+    def _written_out(self, unit: Unit, name: str | None, seconds: float) -> Executable | None:
+        """Return the unit as calls of NumPy, if they take no longer than a compiled program.
+
+        A run step by step takes so many seconds; nobody knows for 0.
+        """
         start, inputs = time.perf_counter(), len(unit.segment.inputs)
-        written = self.backend.written_out(unit.replay, unit.arguments, inputs, unit.results)
+        written = None
+        if self._may_write_out(unit):
+            written = self.backend.written_out(unit.replay, unit.arguments, inputs, unit.results)
+        if written is None and self._are_kernels_enough(unit):
+            most = MOST_BESIDE_KERNELS * (seconds - SECONDS_OF_STEP * len(unit.segment.steps))
+            specs = [self.backend.spec(argument) for argument in unit.arguments]
+            written = written_with_kernels(unit.replay, specs, inputs, self.backend, most)
         if written is None:
             return None
         compiled = partial(self._compiled, unit, name, is_awaited=True)
@@ -226,6 +242,15 @@ class Compiler:
             self.written_out += 1
         self._note_ready("Wrote out", unit, time.perf_counter() - start)
         return WrittenSegment(written, inputs, self.backend, compiled).executable
+
+    def _are_kernels_enough(self, unit: Unit) -> bool:
+        """Whether a unit may run on NumPy and kernels for good.
+
+        A process that has a cache is to leave compiled programs for the next one there.
+        """
+        is_possible = self.interprets and self.backend.folder is None
+        is_plain = is_possible and unit.from_numpy and not unit.donated
+        return is_plain and any(is_kernel(step.call) for step in unit.segment.steps)
 
     def _may_write_out(self, unit: Unit) -> bool:
         is_small = len(unit.segment.steps) <= MOST_STEPS and all(

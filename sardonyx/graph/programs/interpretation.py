@@ -24,8 +24,8 @@ from sardonyx.ops.definition import OnBackend
 from sardonyx.printable import first_line
 
 _LOG = Log("compiling")
-# Seconds that the first run may take before the compiler starts. A second run starts it at once, so
-# that nothing is compiled for shapes that come only once.
+# Seconds that a run may take before the compiler starts. Otherwise it starts after the second run,
+# so that nothing is compiled for shapes that come only once.
 PATIENCE = 0.5
 
 
@@ -39,7 +39,7 @@ class Interpretation:
         results: Sequence[Spec],
         donated: Sequence[int],
         compile_segment: Callable[[bool], Executable],
-        write_out: Callable[[], Executable | None],
+        write_out: Callable[[float], Executable | None],
         *,
         note_run: Callable[[], None],
         note_wait: Callable[[str], None],
@@ -60,8 +60,9 @@ class Interpretation:
         self._tier: FirstTier | None = None
         # False if only `compiled` compiles it, or as long as others wait for more runs.
         self.compiles_by_itself = True
-        # What another process is to find is compiled even if it runs only once.
-        self._has_run = backend.folder is not None
+        self._has_run = False
+        # The least seconds of a run but the first one, which prepares weights; 0 before the second.
+        self._seconds = 0.0
         # The time from which on the first run takes too long.
         self._deadline = math.inf
         self._is_submitted = False
@@ -77,7 +78,8 @@ class Interpretation:
         """Return the compiled function; wait for it if need be."""
         with postponed(), self._compiling:
             if self._executable is None:
-                self._executable = self._write_out() or self._compile_segment(is_awaited)
+                seconds = 0.0 if is_awaited else self._seconds
+                self._executable = self._write_out(seconds) or self._compile_segment(is_awaited)
                 self._close_tier()
             self._is_over.set()
             return self._executable
@@ -86,7 +88,7 @@ class Interpretation:
         """Whether NumPy computes the segment from now on, which is found out if need be."""
         if self._compiling.acquire(blocking=False):
             try:
-                self._executable = self._executable or self._write_out()
+                self._executable = self._executable or self._write_out(0.0)
             finally:
                 self._compiling.release()
         # Otherwise the compiler has it, and nobody waits for that.
@@ -100,9 +102,10 @@ class Interpretation:
 
     def _interpreted(self, arrays: Sequence[Any]) -> list[Any] | None:
         """Run the steps; None if the compiled function is ready before, or has to run instead."""
-        start = time.monotonic()
+        start, has_run = time.monotonic(), self._has_run
         if not self._is_submitted:
-            if self.compiles_by_itself and self._has_run:
+            # What another process is to find is compiled even if it runs only once.
+            if self.compiles_by_itself and self._backend.folder is not None:
                 self._submit()
             else:
                 self._deadline = start + PATIENCE
@@ -116,8 +119,13 @@ class Interpretation:
             self.give_up()
         else:
             self._submit_if_late()
-            self._note_time(time.monotonic() - start)
+            seconds = time.monotonic() - start
+            self._note_time(seconds)
             self._note_run()
+            if has_run:
+                self._seconds = min(seconds, self._seconds or seconds)
+                if self.compiles_by_itself:
+                    self._submit()
             return results
         # Without the error, whose frames hold arrays.
         self._close_tier()

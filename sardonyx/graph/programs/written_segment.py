@@ -9,8 +9,40 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.executable import Executable, Replay, WrittenOut
+from sardonyx.backends.executable import Executable, Replay, Spec, WrittenOut
 from sardonyx.backends.numpy import HOST
+from sardonyx.backends.operations.products import PackedProduct
+from sardonyx.backends.written_out.noted_steps import noted_steps
+from sardonyx.backends.written_out.program import written
+from sardonyx.graph.tracing.op_call import OpCall
+from sardonyx.ops.fused_products import packed_product, product_chain
+
+
+def written_with_kernels(
+    replay: Replay, specs: Sequence[Spec], inputs: int, backend: Backend, seconds: float
+) -> WrittenOut | None:
+    """Return a segment as calls of NumPy and of the kernels that compiled programs call.
+
+    None if it takes more than these seconds beside the kernels.
+    """
+    xp = backend.steps_on_numpy()
+    noted = noted_steps(replay, xp, specs, is_kernel) if xp is not None and seconds > 0 else None
+    if noted is None:
+        return None
+    fixed = zip(noted.arguments[inputs:], (spec.shape for spec in specs[inputs:]), strict=True)
+    passed = noted.arguments[:inputs]
+    found = written(noted.calls, passed, dict(fixed), noted.results, variables=0)
+    return found if found.price * 1e-6 <= seconds else None
+
+
+def is_kernel(call: Any) -> bool:
+    """Whether a step calls a kernel that compiled programs call, too."""
+    if not isinstance(call, OpCall):
+        return False
+    if call.function is packed_product:
+        product: PackedProduct = call.attributes["product"]
+        return product.is_same_in_programs
+    return call.function is product_chain
 
 
 class WrittenSegment:

@@ -102,6 +102,8 @@ class Product:
     layouts: tuple[AxisOrder, ...]
     has_bias: bool
 
+    is_same_in_programs: ClassVar[bool] = True
+
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
         """The product and its epilogue, whose bias and addend, if any, are the `others`.
 

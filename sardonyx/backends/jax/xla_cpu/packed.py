@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ class TurnedConvolution:
 
     weight: Spec
     layout: ConvolutionLayout
+
+    is_same_in_programs: ClassVar[bool] = False
 
     @property
     def form(self) -> TurnedConvolution:
@@ -74,6 +76,8 @@ class TurnedMatrix:
     weight: Spec
     is_transposed: bool
     is_blocked: bool
+
+    is_same_in_programs: ClassVar[bool] = False
 
     @property
     def form(self) -> TurnedMatrix:
