@@ -113,3 +113,9 @@ def test_errors_are_those_of_the_compiled_program() -> None:
     with pytest.raises(sardonyx.InvalidInput):
         loaded(normal(8, 32, 7))
     assert loaded(x).shape == (8, 32, 64)
+
+
+def test_a_limit_of_threads_needs_the_compiled_program() -> None:
+    loaded = multiplying(threads=1)
+    called(loaded, normal(8, 32, 6))
+    assert loaded.stats().compiles == 1

@@ -206,6 +206,11 @@ class Backend(Operations):
         """The same with less exact products of float32, if the library has faster ones."""
         return self
 
+    @property
+    def limits_threads(self) -> bool:
+        """Whether calls get fewer CPU threads than the process has, in the backend's scope."""
+        return False
+
     def with_threads(self, threads: int) -> Backend:
         """The same with at most so many CPU threads for the work of a call."""
         raise InvalidInput(

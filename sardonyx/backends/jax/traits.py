@@ -74,6 +74,10 @@ class JaxTraits(OnDevice):
         is_possible = self.reads_host_memory and not self.watches()
         return small_programs.written_out(replay, specs, inputs, results) if is_possible else None
 
+    @property
+    def limits_threads(self) -> bool:
+        return self.threads is not None
+
     def packed_convolution(
         self, x: Spec, weight: Spec, *, epilogue: Epilogue, **options: Any
     ) -> PackedProduct | None:

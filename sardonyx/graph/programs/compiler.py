@@ -246,9 +246,11 @@ class Compiler:
     def _are_kernels_enough(self, unit: Unit) -> bool:
         """Whether a unit may run on NumPy and kernels for good.
 
-        A process that has a cache is to leave compiled programs for the next one there.
+        A process that has a cache is to leave compiled programs for the next one there. NumPy's
+        threads are limited in a scope, which such calls do not enter.
         """
-        is_possible = self.interprets and self.backend.folder is None
+        backend = self.backend
+        is_possible = self.interprets and backend.folder is None and not backend.limits_threads
         is_plain = is_possible and unit.from_numpy and not unit.donated
         return is_plain and any(is_kernel(step.call) for step in unit.segment.steps)
 

@@ -67,17 +67,16 @@ class Recording:
 
     def run(self, inputs: Sequence[Any], weights: Weights, new_key: NewKey) -> Sequence[Any] | None:
         """Return the outputs for these arrays, or None if no call has taken this path yet."""
-        if self.sized is not None:
-            outputs = self.sized.run(inputs, weights, self.compiler)
+        sized = self.sized
+        if sized is not None:
+            outputs = sized.run(inputs, weights, self.compiler)
             if outputs is not None:
                 return outputs
             self.sized = None
-        if self.fill is not None:
-            assert self.root is self.tree
-        shortcut = self.shortcut
+        tree, shortcut = self.root, self.shortcut
         if shortcut is None:
             return self._follow_tree(inputs, weights, new_key)
-        if self.tree.draws:
+        if tree.draws:
             inputs = [*inputs, new_key()]
         passed = [inputs[i] for i in shortcut.positions]
         version, function, arrays = shortcut.stage.bound
@@ -159,8 +158,9 @@ class Recording:
 
     def output_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the arrays that calls returned, as far as tracing knew them."""
-        if self.sized is not None:
-            return self.sized.output_shapes()
+        sized = self.sized
+        if sized is not None:
+            return sized.output_shapes()
         stage, stages = self.root, self.root.following
         while stages:
             stage, stages = stages[0], stages[0].following
