@@ -115,6 +115,47 @@ def test_an_exported_network_runs_the_function_of_all_sizes() -> None:
     assert lengths[-2:] == [30, 27]
 
 
+# Graphs that draw weights at random; whose sizes are rounded; that compute nothing; and in which an
+# op makes another table for each size.
+STEPPED = {
+    "convolution", "depthwise", "GRU", "LSTM", "maximum of windows", "a size", "largest",
+    "padded by the graph",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dimensions", [1, 2])
+@pytest.mark.parametrize("name", sorted(GRAPHS.keys() - STEPPED))
+def test_one_function_serves_all_sizes(name: str, dimensions: int) -> None:
+    proto = model(GRAPHS[name])
+    changing, plain = loaded(proto, "never"), loaded(proto, "never", buckets=None)
+    rng = np.random.default_rng(dimensions)
+    for i in range(14):
+        sizes = (3, int(rng.integers(20, 60))) if dimensions == 1 else rng.integers(6, 50, 2)
+        x = normal(*sizes, 6)
+        is_sized = runs_sized(changing, x)
+        assert_array_equal(changing(x), plain(x))
+        wait_for_background()
+        assert is_sized or i < 8
+
+
+def test_slices_and_positions_have_sizes_too() -> None:
+    """A decoder with a mask and positions, which follow from the sizes of two inputs."""
+    proto = model(
+        """n = Shape<start = 1, end = 2>(x) one = Constant<value_ints = [1]>() m = Sub(n, one)
+        ends = Constant<value_ints = [100000]>() axis = Constant<value_ints = [1]>()
+        row = Gather(table, m) last = Slice(x, m, ends, axis) rest = Slice(x, one, m, axis)
+        s = Add(last, row) t = Add(rest, row) y = Concat<axis = 1>(t, s)"""
+    )
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(normal(200, 6), "table"))
+    changing, plain = loaded(proto, "never"), sardonyx.load(proto, backend="numpy", buckets=None)
+    for size in (33, 40, 36, 35, 50, 41, 37):
+        x = normal(2, size, 6)
+        is_sized = runs_sized(changing, x)
+        assert_array_equal(changing(x), plain(x))
+        wait_for_background()
+        assert is_sized or size in {33, 40, 36, 35}
+
+
 def test_the_stages_are_made_for_those_who_ask() -> None:
     changing = prepared(GRAPHS["attention"])
     x = normal(2, 37, 6)

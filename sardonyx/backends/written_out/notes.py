@@ -55,10 +55,7 @@ class NotedCall:
     @property
     def is_variable(self) -> bool:
         """Whether it has a variable anywhere."""
-        found: list[Any] = []
-        items = self.function, self.arguments, dict(self.options)
-        mapped(lambda each: found.append(each) if isinstance(each, Variable) else None, items)
-        return bool(found)
+        return has_variable((self.function, self.arguments, dict(self.options)))
 
 
 class Notes:
@@ -167,6 +164,15 @@ def mapped(function: Callable[[Any], Any], item: Any) -> Any:
 
 def has_noted(item: Any) -> bool:
     """Whether a noted value is anywhere in it."""
+    return _has(item, NotedValue)
+
+
+def has_variable(item: Any) -> bool:
+    """Whether a variable is anywhere in it."""
+    return _has(item, Variable)
+
+
+def _has(item: Any, kind: type) -> bool:
     found: list[Any] = []
-    mapped(lambda each: found.append(each) if isinstance(each, NotedValue) else None, item)
+    mapped(lambda each: found.append(each) if isinstance(each, kind) else None, item)
     return bool(found)

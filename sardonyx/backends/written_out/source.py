@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.written_out.functions import SILENT
-from sardonyx.backends.written_out.notes import NotedCall, Place, Variable, mapped
+from sardonyx.backends.written_out.notes import NotedCall, Place, Variable, has_variable, mapped
 from sardonyx.backends.written_out.quiet import QuietContexts
 
 
@@ -34,6 +34,11 @@ class _Names:
             return f"[{', '.join(map(self.of, value))}]"
         if type(value) in (int, bool, type(None)):
             return repr(value)
+        return self._of_object(value)
+
+    def _of_object(self, value: Any) -> str:
+        if type(value) is slice and has_variable(value):
+            return f"slice({', '.join(map(self.of, (value.start, value.stop, value.step)))})"
         name = f"c{len(self.objects)}"
         self.objects[name] = value
         return name

@@ -273,24 +273,43 @@ class _Search:
     lock: Lock
 
     def run(self) -> None:
-        found = None
-        try:
-            with unforked(), self.lesson.samples.backend.scope():
+        lesson, found = self.lesson, None
+        with unforked(), lesson.samples.backend.scope():
+            try:
                 found = self._found()
-        except Exception as error:  # A trace of a call will say what is wrong.
-            _LOG.debug("Recordings of such calls are not derived: %s.", partial(first_line, error))
+                if found is not None:
+                    lesson.derivation = found  # Calls use it from now on.
+                    found = self._written_out(found)
+            except Exception as error:  # A trace of a call will say what is wrong.
+                reason = partial(first_line, error)
+                _LOG.debug("Recordings of such calls are not derived: %s.", reason)
         with self.lock:
-            self.lesson.derivation = found or self.lesson.derivation
+            lesson.derivation = found or lesson.derivation
             self.known.failures = 0 if found else self.known.failures + 1
-        if found is not None:
-            found.write_out()
-        with self.lock:
             self.known.searching = 0
             traced, self.known.traced = self.known.traced, []
         if found is not None and found.written is not None:
-            for lesson, sizes, recording in traced:
-                if lesson is self.lesson:
+            for of, sizes, recording in traced:
+                if of is lesson:
                     found.prepare(recording, sizes, recording.tree.decide)
+
+    def _written_out(self, found: Derivation) -> Derivation:
+        """Write the stages out; return the derivation of which that is possible, if there is one.
+
+        The smallest sizes may be special, as where nothing is left of them after a slice.
+        """
+        lesson, end = self.lesson, found.largest
+        found.write_out()
+        if found.written is None and self.weights.backend.steps_on_numpy() is not None:
+            call = replace(self.call, bucket=dict(zip(lesson.pattern.names, end, strict=True)))
+            corners = corners_of(lesson.least, end)
+            other = None
+            if lesson.least != found.smallest:
+                other = lesson.samples.derivation(call, corners, self.sizes, self.weights)
+            if other is not None:
+                other.write_out()
+                return found if other.written is None else other
+        return found
 
     def _found(self) -> Derivation | None:
         """Return the derivation that reaches furthest; None if there is none."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay, Spec
-from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.merging import Merger, Part, Same
 from sardonyx.graph.programs.prepared_groups import size_of
 from sardonyx.graph.programs.stages import Stage
@@ -29,25 +28,24 @@ class SizedBinding:
     # What is the same for all sizes, with the shapes and dtypes of its arrays.
     shared: Binding
     specs: Sequence[Spec]
-    # The constants that depend on sizes, by their registers.
+    # The constants that depend on sizes, by their registers, as the merger knows them.
     constants: Mapping[int, Part]
     # The numbers of the groups of steps that prepare something else of weights for each size.
     groups: tuple[int, ...]
 
     @classmethod
     def of(
-        cls, sampled: Sequence[SizeVector], bindings: Sequence[Binding], weights: Weights
+        cls, merger: Merger, bindings: Sequence[Binding], weights: Weights
     ) -> SizedBinding | None:
         """Return that of stages with these bindings; None if much is prepared for each size."""
-        merger, first = Merger(sampled), bindings[0]
-        constants = {}
+        first, constants = bindings[0], {}
         for register in first.constants:
             part = merger.merged([binding.constants[register] for binding in bindings])
             if not isinstance(part, Same):
                 constants[register] = part
         groups = tuple(_sized_groups(bindings, constants))
         made = [spec for i in groups for step in first.prepared[i].steps for spec in step.specs]
-        if merger.numbers() is None or sum(map(size_of, made)) > MOST_PREPARED:
+        if sum(map(size_of, made)) > MOST_PREPARED:
             return None
         shared = _shared(first, constants, groups)
         specs = [Spec(tuple(array.shape), array.dtype) for array in shared.stand_ins(weights)]

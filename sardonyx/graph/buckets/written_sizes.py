@@ -65,7 +65,8 @@ class WrittenSizes:
         alone = [each[0] for each in stages if len(each) == 1]
         if xp is None or len(alone) < len(stages) or not all(map(_can_be_written, alone)):
             return None
-        binding = SizedBinding.of(sampled, [stage.binding for stage in alone], weights)
+        merger = Merger(sampled)
+        binding = SizedBinding.of(merger, [stage.binding for stage in alone], weights)
         if binding is None:
             return None
         noted = []
@@ -75,7 +76,7 @@ class WrittenSizes:
                 return None
             noted.append(steps)
         try:
-            return _merged(sampled, alone, noted, binding, weights.backend)
+            return _merged(merger, alone, noted, binding, weights.backend)
         except Irregular:
             return None
 
@@ -141,7 +142,7 @@ class SizedFunction:
 
 
 def _merged(
-    sampled: Sequence[SizeVector],
+    merger: Merger,
     stages: Sequence[Stage],
     noted: Sequence[NotedSteps],
     binding: SizedBinding,
@@ -151,7 +152,6 @@ def _merged(
     stage, first = stages[0], noted[0]
     if any((n.arguments, n.results) != (first.arguments, first.results) for n in noted):
         return None
-    merger = Merger(sampled)
     merged = MergedCalls(merger)
     calls = merged.merged([each.calls for each in noted])
     expected = merger.merged([each.results for each in stages])
