@@ -16,6 +16,7 @@ from sardonyx.backends.saturation import can_saturate
 from sardonyx.backends.shape_arrays import (
     NoShapeRule,
     ShapeArray,
+    joined_shape,
     product_shape,
     shape_array,
     taken_shape,
@@ -87,16 +88,45 @@ def _result_like(
     function: Callable[..., Any], values: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
     """Return a result for arrays like these, computed of zeros if need be."""
-    if function is np.matmul and not options:
-        a, b = values
-        return shape_array(product_shape(a, b), np.result_type(a.dtype, b.dtype))
-    if function is np.ndarray.take and options.keys() == {"axis"}:
-        x, indices = values  # NumPy would copy all of a weight.
-        return shape_array(taken_shape(x, indices, options["axis"]), x.dtype)
+    rule = _RULES.get(function)
     try:
-        return function(*values, **options)
-    except NoShapeRule:
+        return (rule or function)(*values, **options)
+    except (NoShapeRule, TypeError):  # A rule may lack an option.
         return function(*mapped(_zeros, values), **mapped(_zeros, dict(options)))
+
+
+def _product_like(a: Any, b: Any) -> Any:
+    return shape_array(product_shape(a, b), np.result_type(a.dtype, b.dtype))
+
+
+def _joined_like(arrays: Sequence[Any], axis: int = 0) -> Any:
+    dtype = np.result_type(*(array.dtype for array in arrays))
+    return shape_array(joined_shape(arrays, axis), dtype)
+
+
+def _chosen_like(condition: Any, a: Any, b: Any) -> Any:
+    shape = np.broadcast_shapes(*(np.shape(_zeros(each)) for each in (condition, a, b)))
+    kinds = [v.dtype if isinstance(v, (np.ndarray, np.generic)) else v for v in (a, b)]
+    return shape_array(shape, np.result_type(*kinds))
+
+
+def _taken_like(x: Any, indices: Any, axis: int) -> Any:
+    return shape_array(taken_shape(x, indices, axis), x.dtype)
+
+
+def _cast_like(x: Any, dtype: Any, *, copy: bool = True) -> Any:
+    return shape_array(x.shape, dtype)
+
+
+# Of these NumPy would copy all elements, of weights too.
+_RULES: Mapping[Any, Callable[..., Any]] = {
+    np.concatenate: _joined_like,
+    np.matmul: _product_like,
+    np.ndarray.astype: _cast_like,
+    np.ndarray.copy: lambda x: shape_array(x.shape, x.dtype),
+    np.ndarray.take: _taken_like,
+    np.where: _chosen_like,
+}
 
 
 def _price_of(function: Callable[..., Any], values: Sequence[Any], result: Any) -> float:
@@ -159,7 +189,7 @@ class NotingInterpreter(NotingBackend):
     def matmul(self, a: Any, b: Any) -> Any:
         if not isinstance(a, NotedArray) or not isinstance(b, NotedArray):
             a, b = self.asarray(a), self.asarray(b)
-        like = shape_array(product_shape(a, b), np.result_type(a.dtype, b.dtype))
+        like = _product_like(a, b)
         price = _price_of(np.matmul, (a, b), like)
         return noted_call(self._notes, self._product, (a, b), price=price, result=like)
 
