@@ -231,4 +231,7 @@ def stepped(xp: Backend, call: Callable[..., Any], arrays: Sequence[Any]) -> tup
     stop_if_asked()
     passed = set(map(id, arrays))
     results = map(np.asarray, call(xp, arrays))
-    return tuple([r if id(r) not in passed and r.flags.writeable else r.copy() for r in results])
+    # In the order of the elements in memory, in which the next step adds them up.
+    return tuple(
+        [r if id(r) not in passed and r.flags.writeable else r.copy(order="K") for r in results]
+    )
