@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from sardonyx.backends.blas_choice import BlasChoice
 from sardonyx.backends.executable import Spec
 from sardonyx.graph.buckets.folded import are_regular
 from sardonyx.graph.buckets.formulas import SizeVector, determine_formulas
@@ -111,6 +112,8 @@ class Derivation:
     # The samples, until somebody writes the stages out as one function of sizes; and that function.
     samples: Sequence[Sample] = ()
     written: WrittenSizes | None = None
+    # What chooses the threads of such calls, if their times can be compared.
+    choice: BlasChoice | None = None
 
     @classmethod
     def of(cls, samples: Sequence[Sample], constants: Constants) -> Derivation | None:
@@ -170,7 +173,7 @@ class Derivation:
         if self.written is None:
             self.fill(recording, sizes)
             return
-        recording.sized = SizedCall(self.written, sizes, note_time)
+        recording.sized = SizedCall(self.written, sizes, note_time, self.choice)
         if not recording.tree.following:
             recording.fill = partial(self.fill, sizes=sizes)
 

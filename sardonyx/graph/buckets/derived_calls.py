@@ -16,6 +16,7 @@ from itertools import product
 from threading import Lock
 from typing import Any, NamedTuple
 
+from sardonyx.backends.blas_choice import BlasChoice
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.call_arrays import CallArrays
@@ -72,6 +73,8 @@ class Lesson:
     derivation: Derivation | None = None
     # The smallest sizes that no search needs to reach.
     refused: SizeVector | None = None
+    # Chooses the threads of calls that grow one by one.
+    choice: BlasChoice = field(default_factory=BlasChoice)
 
     def sizes(self, shapes: Shapes) -> SizeVector | None:
         """Return the sizes of a call; None if its dimensions follow from others in another way."""
@@ -299,6 +302,8 @@ class _Search:
         The smallest sizes may be special, as where nothing is left of them after a slice.
         """
         lesson, end = self.lesson, found.largest
+        choice = lesson.choice if lesson.grows else None
+        found.choice = choice
         found.write_out()
         if found.written is None and self.weights.backend.steps_on_numpy() is not None:
             call = replace(self.call, bucket=dict(zip(lesson.pattern.names, end, strict=True)))
@@ -307,6 +312,7 @@ class _Search:
             if lesson.least != found.smallest:
                 other = lesson.samples.derivation(call, corners, self.sizes, self.weights)
             if other is not None:
+                other.choice = choice
                 other.write_out()
                 return found if other.written is None else other
         return found

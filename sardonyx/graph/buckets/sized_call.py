@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.backends import blas_choice
+from sardonyx.backends.blas_choice import BlasChoice
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.written_sizes import SizedFunction, WrittenSizes
 from sardonyx.graph.programs.compiler import Compiler
@@ -23,8 +25,11 @@ class SizedCall:
         written: WrittenSizes,
         sizes: SizeVector,
         note_time: Callable[[float], bool] | None,
+        choice: BlasChoice | None = None,
     ) -> None:
         self._written = written
+        # Of calls that grow one by one, so that their times can be compared.
+        self._choice = choice
         self._sizes = sizes
         self._note_time = note_time
         # Whether the stages run from now on, which compile by themselves.
@@ -47,7 +52,7 @@ class SizedCall:
                 return None
             passed = [backend.fetch(array) if backend.owns(array) else array for array in passed]
         function = self._function(weights)
-        results = None if function is None else function.results(passed)
+        results = None if function is None else self._results(function, passed)
         if results is None:
             return None
         if not backend.reads_host_memory:
@@ -60,6 +65,16 @@ class SizedCall:
         if self._note_time is not None and self._note_time(time.monotonic() - start):
             self._is_over = True
         return written.outputs_of(inputs, results)
+
+    def _results(self, function: SizedFunction, passed: Sequence[Any]) -> Sequence[Any] | None:
+        choice = self._choice
+        if choice is None:
+            return function.results(passed)
+        is_alone, start = choice.begin(), time.monotonic()
+        with blas_choice.scope(is_alone=is_alone):
+            results = function.results(passed)
+        choice.note(time.monotonic() - start, is_alone=is_alone)
+        return results
 
     def output_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the outputs, as far as a call has told them."""
