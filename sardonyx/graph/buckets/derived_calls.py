@@ -224,7 +224,9 @@ class DerivedCalls:
             derivation, begins = lesson.derivation, known.wants_search(lesson, sizes)
             if begins:
                 known.searching = os.getpid()
-            if derivation is None or not derivation.holds(sizes) or derivation.written is None:
+            is_written = derivation is not None and derivation.written is not None
+            is_served = is_written and derivation is not None and derivation.holds(sizes)
+            if known.searching == os.getpid() and not is_served:
                 call = TracedCall(lesson, sizes, plain)
                 known.traced = [*known.traced[1 - MOST_TRACED :], call]
         if begins:
