@@ -31,7 +31,7 @@ def calls(choice: BlasChoice, clock: list[float], alone: float, all_threads: flo
 
 def test_all_threads_are_used_where_they_are_faster(clock: list[float]) -> None:
     chosen = calls(BlasChoice(), clock, alone=0.02, all_threads=0.01)
-    # One trial a second, but for the first.
+    # One trial a second; the first one comes earlier.
     assert 8 <= sum(chosen) <= 12
 
 

@@ -24,7 +24,7 @@ from sardonyx.backends.deferred_scope import DeferredScope
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.host_memory import aligned
-from sardonyx.backends.interpreter import Interpreter, NumpyTier
+from sardonyx.backends.interpreter import NumpyTier
 from sardonyx.backends.jax import arrays, presence
 from sardonyx.backends.jax.folder import JaxFolder, identity, kernels_of
 from sardonyx.backends.jax.onednn.threads import threads_of_process
@@ -116,9 +116,6 @@ class JaxOnCpu(JaxTraits):
 
     def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
         return NumpyTier(self, is_overtaken, self.multiplied_on_host)
-
-    def steps_on_numpy(self) -> Backend:
-        return Interpreter(lambda: False, self.multiplied_on_host)
 
     def place(self, value: Any) -> Any:
         if self.owns(value):

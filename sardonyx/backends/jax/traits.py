@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
+from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay, Spec, WrittenOut
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import give_back_freed
+from sardonyx.backends.interpreter import Interpreter
 from sardonyx.backends.jax import arrays, messages, onednn
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu import packed, small_programs
@@ -103,6 +105,9 @@ class JaxTraits(OnDevice):
     def multiplied_on_host(self, a: Any, b: Any) -> Any:
         """The product of NumPy's arrays by a kernel of the backend's own, or None."""
         return onednn.multiplied(a, b, threads=self.threads) if self.fuses else None
+
+    def steps_on_numpy(self) -> Backend | None:
+        return Interpreter(lambda: False, self.multiplied_on_host)
 
     def release(self) -> None:
         if self.fuses:

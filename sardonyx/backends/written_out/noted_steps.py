@@ -30,10 +30,8 @@ from sardonyx.backends.written_out.notes import (
     Place,
     Unnoted,
     mapped,
-    value_of,
 )
 from sardonyx.backends.written_out.prices import (
-    price_of,
     price_of_saturation,
     price_of_step,
 )
@@ -60,28 +58,28 @@ class QuickNotes(Notes):
     def __init__(self) -> None:
         super().__init__(math.inf)
 
-    def call(
+    def _result(
         self,
         function: Callable[..., Any],
-        arguments: Sequence[Any],
-        options: Mapping[str, Any] | None = None,
-        *,
-        changes: NotedValue | None = None,
-        price: float | None = None,
-        is_step: bool = False,
-        result: Any = None,
-    ) -> tuple[Place, Any]:
-        """Note the call, and return an array like its result."""
-        values = mapped(value_of, tuple(arguments))
+        values: Sequence[Any],
+        options: Mapping[str, Any],
+        changes: NotedValue | None,
+    ) -> Any:
         if changes is not None:
-            result = changes.value
-        if result is None:
-            found = _result_like(function, values, mapped(value_of, dict(options or {})))
-            result = mapped(_without_data, found)
-        if price is None:
-            price = _price_of(function, values, result)
-        facts: dict[str, Any] = {"price": price, "is_step": is_step, "result": result}
-        return super().call(function, arguments, options, changes=changes, **facts)
+            return changes.value
+        return mapped(_without_data, _result_like(function, values, options))
+
+    def price_of_call(
+        self, function: Callable[..., Any], values: Sequence[Any], result: Any
+    ) -> float:
+        """Return the microseconds that a compiled program may save of a call.
+
+        BLAS multiplies floats as fast, and NumPy has none for other numbers.
+        """
+        if function in (np.matmul, np.ndarray.dot):
+            return 0.0 if result.dtype.kind == "f" else result.size * values[0].shape[-1] / 1e3
+        is_array = isinstance(result, np.ndarray)
+        return super().price_of_call(function, values, result) if is_array else 0.0
 
 
 def _result_like(
@@ -122,24 +120,12 @@ def _cast_like(x: Any, dtype: Any, *, copy: bool = True) -> Any:
 _RULES: Mapping[Any, Callable[..., Any]] = {
     np.concatenate: _joined_like,
     np.matmul: _product_like,
+    np.ndarray.dot: _product_like,
     np.ndarray.astype: _cast_like,
     np.ndarray.copy: lambda x: shape_array(x.shape, x.dtype),
     np.ndarray.take: _taken_like,
     np.where: _chosen_like,
 }
-
-
-def _price_of(function: Callable[..., Any], values: Sequence[Any], result: Any) -> float:
-    """Return the microseconds that a compiled program may save of a call.
-
-    BLAS multiplies floats as fast, and NumPy has none for other numbers.
-    """
-    if function in _PRODUCTS:
-        return 0.0 if result.dtype.kind == "f" else result.size * values[0].shape[-1] / 1e3
-    return price_of(function, values, result) if isinstance(result, np.ndarray) else 0.0
-
-
-_PRODUCTS = (np.matmul, np.ndarray.dot)
 
 
 def _without_data(value: Any) -> Any:
@@ -190,7 +176,7 @@ class NotingInterpreter(NotingBackend):
         if not isinstance(a, NotedArray) or not isinstance(b, NotedArray):
             a, b = self.asarray(a), self.asarray(b)
         like = _product_like(a, b)
-        price = _price_of(np.matmul, (a, b), like)
+        price = self._notes.price_of_call(np.matmul, (a, b), like)
         return noted_call(self._notes, self._product, (a, b), price=price, result=like)
 
     def astype(self, x: Any, dtype: Any) -> Any:
@@ -227,7 +213,7 @@ def noted_steps(
 
 
 def stepped(xp: Backend, call: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, ...]:
-    """Run a step on arrays; what it returns is no argument, nor a table that it keeps."""
+    """Run a step on arrays. Its results are new arrays, not arguments or tables that it keeps."""
     stop_if_asked()
     passed = set(map(id, arrays))
     results = map(np.asarray, call(xp, arrays))

@@ -63,7 +63,7 @@ class Notes:
 
     def __init__(self, limit: float) -> None:
         self.calls: list[NotedCall] = []
-        self._price = 0.0
+        self._total = 0.0
         self._limit = limit
         self._count = 0
 
@@ -74,7 +74,7 @@ class Notes:
 
     def drop_after(self, count: int) -> None:
         """Forget all calls but the first ones."""
-        self._price -= sum(call.price for call in self.calls[count:])
+        self._total -= sum(call.price for call in self.calls[count:])
         del self.calls[count:]
 
     def call(
@@ -95,12 +95,12 @@ class Notes:
         function, arguments, options = faster(function, tuple(arguments), dict(options or {}))
         values = mapped(value_of, arguments)
         if result is None:
-            result = function(*values, **mapped(value_of, options))
+            result = self._result(function, values, mapped(value_of, options), changes)
         first = arguments[0] if arguments and changes is None else None
         if isinstance(first, NotedValue) and _is_same(function, first.value, result):
             return first.place, first.value
         if price is None:
-            price = price_of(function, values, result)
+            price = self.price_of_call(function, values, result)
         call = NotedCall(
             function,
             mapped(_place_of, arguments),
@@ -113,14 +113,29 @@ class Notes:
         )
         return self._keep(call), result
 
+    def _result(
+        self,
+        function: Callable[..., Any],
+        values: Sequence[Any],
+        options: Mapping[str, Any],
+        changes: NotedValue | None,
+    ) -> Any:
+        return function(*values, **options)
+
+    def price_of_call(
+        self, function: Callable[..., Any], values: Sequence[Any], result: Any
+    ) -> float:
+        """Return the price of a call in microseconds."""
+        return price_of(function, values, result)
+
     def demand(self, function: Callable[..., Any], arguments: Sequence[Any], price: float) -> None:
         """Note a call that only raises an error, for other elements than these."""
         noted = mapped(_place_of, tuple(arguments))
         self._keep(NotedCall(function, noted, {}, self.new_place(), None, price, demands=True))
 
     def _keep(self, call: NotedCall) -> Place:
-        self._price += call.price
-        if self._price > self._limit:
+        self._total += call.price
+        if self._total > self._limit:
             raise TooDear
         self.calls.append(call)
         return call.result

@@ -1,8 +1,8 @@
 """Calls whose sizes turn out to change: buckets for them are compiled in the background.
 
-Compiling slows calls down, as it takes the processor from them. So it begins when such calls have
-run step by step for about twice as long as it takes. Until then a call of a new size needs no
-trace, if its recording can be derived from those of other sizes.
+Compiling slows calls down, as it takes the processor from them. So it begins when programs could
+have saved such calls as much time as it takes. Until then a call of a new size needs no trace, if
+its recording can be derived from those of other sizes.
 """
 
 from __future__ import annotations

@@ -165,8 +165,8 @@ class Derivation:
         """Let a recording run calls of these sizes, if it can.
 
         An empty one gets stages when they are needed: when the written function cannot run, or
-        somebody asks.
-        `note_time` gets the seconds of each run, and returns whether the stages shall run next.
+        somebody asks for them. `note_time` gets the seconds of each run, and returns whether the
+        stages shall run next.
         """
         if not self.holds(sizes):
             return

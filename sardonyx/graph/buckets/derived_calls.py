@@ -1,4 +1,4 @@
-"""Calls whose sizes turn out to change, where nothing is compiled for one size.
+"""Calls whose sizes turn out to change, and that need no program of their own.
 
 Tracing each new size would take as long as the call, or longer. So a thread in the background finds
 out how to derive the recordings of all sizes up to some that are larger than those of the calls;

@@ -30,7 +30,7 @@ class PaddedProgram:
     draws: bool
     # Inputs that the program takes in the shape of a result.
     widened: Mapping[int, WideInput]
-    # The least seconds that a call took, but for the first one, which prepares weights.
+    # The least seconds that a call took. The first one does not count, as it prepares weights.
     fastest: float = math.inf
     has_run: bool = False
 

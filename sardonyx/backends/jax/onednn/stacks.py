@@ -1,7 +1,7 @@
 """Products of arrays of the host that are new in each call, such as those of attention.
 
-NumPy's BLAS has threads of its own. After a product they wait for more work without sleeping, for
-up to 100 ms. On few processors they take the time of oneDNN's threads.
+NumPy's BLAS has its own threads. After a product they look for more work for up to 100 ms before
+they sleep. On few processors they take the time of oneDNN's threads.
 """
 
 from __future__ import annotations
