@@ -140,6 +140,25 @@ def test_limits_of_numpys_products_end_with_their_calls() -> None:
     assert numbers() == before
 
 
+def test_the_first_limits_may_come_from_several_threads_at_once() -> None:
+    code = (
+        "import threading, threadpoolctl, numpy\n"
+        "from sardonyx.backends.blas_threads import AtMost\n"
+        "blas = lambda: [i['num_threads'] for i in threadpoolctl.threadpool_info()]\n"
+        "before, errors, start = blas(), [], threading.Barrier(8)\n"
+        "threading.excepthook = errors.append\n"
+        "def limited():\n"
+        "    start.wait()\n"
+        "    with AtMost(1): pass\n"
+        "threads = [threading.Thread(target=limited) for _ in range(8)]\n"
+        "for each in threads: each.start()\n"
+        "for each in threads: each.join()\n"
+        "assert not errors, errors\n"
+        "assert blas() == before, blas()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
 def test_a_forked_process_has_no_limits_of_its_parents_calls() -> None:

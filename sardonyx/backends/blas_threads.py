@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from threading import Lock
 from typing import Any
 
@@ -18,24 +17,21 @@ class _Limits:
     """The limits of the calls that run now, and what the libraries had before them."""
 
     def __init__(self) -> None:
-        # Imported here, as it looks at all libraries of the process.
-        from threadpoolctl import ThreadpoolController  # noqa: PLC0415
-
-        self._libraries: list[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
         self._lock = Lock()
+        # None until a limit is asked for.
+        self._libraries: list[Any] | None = None
         self._limits: list[int] = []
         self._before: list[int] = []
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
 
-    @property
     def can_be_set(self) -> bool:
-        return bool(self._libraries)
+        with self._lock:
+            return bool(self._found())
 
     def add(self, limit: int) -> None:
         with self._lock:
+            libraries = self._found()
             if not self._limits:
-                self._before = [library.get_num_threads() for library in self._libraries]
+                self._before = [library.get_num_threads() for library in libraries]
             self._limits.append(limit)
             self._set()
 
@@ -44,8 +40,19 @@ class _Limits:
             self._limits.remove(limit)
             self._set()
 
+    def _found(self) -> list[Any]:
+        """The libraries, which are looked for once, by the thread that has the lock."""
+        if self._libraries is None:
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=self._forget)
+            # Imported here, as it looks at all libraries of the process.
+            from threadpoolctl import ThreadpoolController  # noqa: PLC0415
+
+            self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+        return self._libraries
+
     def _set(self) -> None:
-        for library, before in zip(self._libraries, self._before, strict=True):
+        for library, before in zip(self._found(), self._before, strict=True):
             wanted = min([before, *self._limits])
             if library.get_num_threads() != wanted:
                 library.set_num_threads(wanted)
@@ -58,9 +65,7 @@ class _Limits:
             self._set()
 
 
-@cache
-def _limits() -> _Limits:
-    return _Limits()
+_LIMITS = _Limits()
 
 
 class AtMost(AbstractContextManager[None]):
@@ -76,10 +81,10 @@ class AtMost(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         self._scope.__enter__()
-        _limits().add(self._limit)
+        _LIMITS.add(self._limit)
 
     def __exit__(self, *error: Any) -> None:
-        _limits().remove(self._limit)
+        _LIMITS.remove(self._limit)
         self._scope.__exit__(*error)
 
 
@@ -92,7 +97,7 @@ def limited(
 
 def require() -> None:
     """Refuse a limit where NumPy's BLAS takes none."""
-    if not _limits().can_be_set:
+    if not _LIMITS.can_be_set():
         raise InvalidInput(
             "The threads of NumPy's BLAS cannot be limited here, because it has no number of "
             "threads that a program can set: leave out threads=."
