@@ -44,9 +44,9 @@ EXCLUDED = {
 # version 2 on in float32: where the result is zero, it may be off by as much.
 ROUNDING_OF_EXPECTATIONS = {"test_dft": 1e-6}
 
-# Whose last Softmax takes logits this large, which should be equal: how a product rounds in its last
-# bits decides what it returns, and that depends on the processor and its threads. Such a Softmax
-# takes the logits divided by this number, so that equal logits, within rounding, pass.
+# Whose last Softmax takes logits this large, which should be equal. How products round decides what
+# it returns, and that depends on the processor and its threads. So such a Softmax is given the
+# logits divided by this number.
 ROUNDING_OF_LOGITS = {"test_squeezenet": 2.0**33}
 
 LOW_PRECISION = {

@@ -11,9 +11,8 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from sardonyx.backends.compiled_folder import Place
 from sardonyx.backends.deferred_scope import DeferredScope
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
+from sardonyx.backends.forks import Unforked
 from sardonyx.backends.host_memory import aligned
 from sardonyx.backends.interpreter import NumpyTier
 from sardonyx.backends.jax import arrays, presence
@@ -34,6 +34,9 @@ from sardonyx.backends.own_draws import own_draws
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.backends.stopwatch import OpTimes
 from sardonyx.errors import BackendUnavailable
+
+# Held while JAX is imported.
+_IMPORTING = Unforked()
 
 
 class JaxOnCpu(JaxTraits):
@@ -79,7 +82,7 @@ class JaxOnCpu(JaxTraits):
         """The backend of JAX; the first thread that asks imports it, and is in its scope then."""
         library = self._library
         if library is None:
-            with _importing():
+            with _IMPORTING:
                 library = self._library = self._library or self._imported()
         scope = DeferredScope.of_thread()
         if scope is not None:
@@ -212,17 +215,6 @@ class JaxOnCpu(JaxTraits):
         library = _imported(self.precision)
         cached: Backend = library.with_cache(self._entries)
         return cached
-
-
-@cache
-def _importing() -> RLock:
-    """The lock that is held while JAX is imported; no process is forked meanwhile."""
-    lock = RLock()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
-        )
-    return lock
 
 
 def _imported(precision: str) -> Any:

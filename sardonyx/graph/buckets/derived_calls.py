@@ -26,7 +26,7 @@ from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.recording import Relatives
 from sardonyx.graph.buckets.sampled_traces import SampledTraces
 from sardonyx.graph.ir import ValueInfo
-from sardonyx.graph.programs.background import COMPILES, unforked
+from sardonyx.graph.programs.background import COMPILES, UNFORKED
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.values.params import Weights
 from sardonyx.logs import Log
@@ -279,7 +279,7 @@ class _Search:
 
     def run(self) -> None:
         lesson, found = self.lesson, None
-        with unforked(), lesson.samples.backend.scope():
+        with UNFORKED, lesson.samples.backend.scope():
             try:
                 found = self._found()
                 if found is not None:

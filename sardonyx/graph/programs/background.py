@@ -6,10 +6,10 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
-from functools import cache
-from threading import Lock, RLock, Thread, local, main_thread
+from threading import Lock, Thread, local, main_thread
 
 from sardonyx.backends import processors
+from sardonyx.backends.forks import Unforked
 
 # Compilers have threads of their own, too.
 MOST_THREADS = 4
@@ -92,18 +92,6 @@ def in_background() -> bool:
     return getattr(_own, "is_background", False)
 
 
-@cache
-def unforked() -> RLock:
-    """Return the lock that a job holds while no process is to be forked.
-
-    The copy of a lock that the job holds would never be released.
-    """
-    lock = RLock()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
-        )
-    return lock
-
-
 COMPILES = Background()
+# What a job holds while no process is to be forked.
+UNFORKED = Unforked()
