@@ -15,7 +15,8 @@ from onnx import parser
 
 import sardonyx
 from sardonyx.backends.interpreter import Interpreter
-from sardonyx.backends.written_out.noted_steps import noted_steps
+from sardonyx.backends.shape_arrays import shape_array
+from sardonyx.backends.written_out.noted_steps import QuickNotes, noted_steps
 from sardonyx.backends.written_out.notes import Variable
 from sardonyx.graph.buckets import automatic_calls, learned_calls
 from sardonyx.graph.buckets.merged_calls import MergedCalls
@@ -297,6 +298,16 @@ def test_steps_without_notes_are_one_call_each() -> None:
     steps = noted_steps(replay, xp, [xp.spec(x)], lambda call: False)
     assert steps is not None
     assert [call.is_step for call in steps.calls][:1] == [True]
+
+
+@pytest.mark.parametrize("widths", [2, (1, 3), ((0, 0), (1, 2)), [[5, 0], [0, 1]]])
+def test_what_is_padded_is_noted_without_a_copy(widths: Any) -> None:
+    x = np.ones((3, 4), np.float32)
+    large = shape_array((300_000, 400_000), x.dtype)
+    small = QuickNotes()._result(np.pad, [shape_array(x.shape, x.dtype), widths], {}, None)
+    assert small.shape == np.pad(x, widths).shape
+    padded = QuickNotes()._result(np.pad, [large, widths], {"constant_values": -1.0}, None)
+    assert padded.dtype == x.dtype
 
 
 def test_merged_calls_have_variables_for_what_differs() -> None:

@@ -116,10 +116,17 @@ def _cast_like(x: Any, dtype: Any, *, copy: bool = True) -> Any:
     return shape_array(x.shape, dtype)
 
 
+def _padded_like(x: Any, widths: Any, **_: Any) -> Any:
+    pairs = np.broadcast_to(np.asarray(widths), (x.ndim, 2)).tolist()
+    shape = [before + n + after for n, (before, after) in zip(x.shape, pairs, strict=True)]
+    return shape_array(shape, x.dtype)
+
+
 # Of these NumPy would copy all elements, of weights too.
 _RULES: Mapping[Any, Callable[..., Any]] = {
     np.concatenate: _joined_like,
     np.matmul: _product_like,
+    np.pad: _padded_like,
     np.ndarray.dot: _product_like,
     np.ndarray.astype: _cast_like,
     np.ndarray.copy: lambda x: shape_array(x.shape, x.dtype),

@@ -145,7 +145,7 @@ class Bands {
     const Convolution &first = parts.front().convolution, &last = parts.back().convolution;
     const size_t x_row = x_bytes_ / first.axes[0].size, y_row = y_bytes_ / last.axes[0].results();
     std::map<std::vector<int64_t>, size_t> kinds;
-    std::vector<std::vector<Piece>> pieces(parts.size());
+    std::vector<std::vector<Placed>> pieces(parts.size());
     between_at_.resize(parts.size());
     for (const Cut& cut : cuts) {
       std::vector<int64_t> key;
@@ -158,8 +158,7 @@ class Bands {
       for (size_t i = 0; is_new && i < parts.size(); ++i) {
         Convolution part = cut.parts[i];
         part.join_pixels();
-        const Product& product = *parts[i].product;
-        pieces[i].push_back(piece_of(part, product.data_type(), product.epilogue()));
+        pieces[i].push_back({parts[i].product->part(part)});
       }
     }
     for (size_t i = 0; i < parts.size(); ++i) {

@@ -1,6 +1,9 @@
 // Convolutions: arrays have their channels last in memory, weights come with their taps last.
 #pragma once
 
+#include <array>
+#include <bit>
+#include <map>
 #include <numeric>
 #include <optional>
 
@@ -45,6 +48,9 @@ struct Convolution {
     }
   }
 
+  // Where the specification that follows has its batch.
+  static const int64_t* batch_at(const Reader& spec) { return spec.at() + 1; }
+
   Dims x() const { return with_sizes({batch, inputs}, &Axis::size); }
   Dims weights() const {
     if (groups == 1) return with_sizes({outputs, inputs}, &Axis::kernel);
@@ -61,12 +67,15 @@ struct Convolution {
     for (const Axis& axis : axes) product *= axis.kernel;
     return product;
   }
+  int64_t inputs_in_all() const {
+    return std::accumulate(axes.begin(), axes.end(), inputs * batch,
+                           [](int64_t count, const Axis& axis) { return count * axis.size; });
+  }
   // Results for each channel.
-  int64_t pixels() const { return pixels_beyond(0) * batch; }
-  int64_t pixels_beyond(size_t axis) const {
-    int64_t product = 1;
-    for (; axis < axes.size(); ++axis) product *= axes[axis].results();
-    return product;
+  int64_t pixels() const {
+    return std::accumulate(axes.begin(), axes.end(), batch, [](int64_t count, const Axis& axis) {
+      return count * axis.results();
+    });
   }
 
   double operations() const { return 2.0 * pixels() * outputs * taps(); }
@@ -111,8 +120,10 @@ inline bool has_activation_apart(const Convolution& part, int data_type, const E
          part.pixels() * part.outputs * item_bytes(data_type) <= kInCache;
 }
 
-inline Piece piece_of(const Convolution& part, int data_type, const Epilogue& epilogue) {
-  Piece piece{};
+inline std::shared_ptr<Piece> piece_of(const Convolution& part, int data_type,
+                                       const Epilogue& epilogue) {
+  auto made = std::make_shared<Piece>();
+  Piece& piece = *made;
   const bool is_apart = has_activation_apart(part, data_type, epilogue);
   if (is_apart) {
     const Activation& f = epilogue.activation;
@@ -135,62 +146,193 @@ inline Piece piece_of(const Convolution& part, int data_type, const Epilogue& ep
     }
     Attributes attributes;
     if (is_whole) epilogue.add_to(attributes, y, !is_apart);
-    dnnl_primitive_desc_t made;
+    dnnl_primitive_desc_t primitive;
     check(dnnl_convolution_forward_primitive_desc_create(
-              &made, engine(), dnnl::kInference, dnnl::kDirectConvolution, x.get(), weights.get(),
+              &primitive, engine(), dnnl::kInference, dnnl::kDirectConvolution, x.get(), weights.get(),
               bias.get(), y.get(), strides.data(), gaps.data(), before.data(), after.data(),
               attributes.get()),
           "convolution");
-    return Primitive(made);
+    return Primitive(primitive);
   };
-  return piece;
+  return made;
 }
 
-inline void Product::plan_convolution(Reader& spec) {
-  Convolution whole(spec);
-  whole.join_pixels();
-  const int64_t rows = whole.axes[0].results(), outputs = whole.outputs;
-  results_ = whole.pixels() * outputs;
-  const int64_t parts = useful_parts(whole.operations(), threads_);
-  const int64_t weights = outputs * whole.taps();
-  const int64_t arrays = whole.pixels() * (outputs + whole.inputs);
-  const int64_t row_of_x = std::accumulate(whole.axes.begin() + 1, whole.axes.end(), whole.inputs,
-                                           [](int64_t n, const Axis& a) { return n * a.size; });
-  const int64_t row_of_y = whole.pixels_beyond(1) * outputs;
+// The pieces of a convolution, whatever its batch. All of them read the weights in the form that
+// oneDNN chooses for one image, and each is described once. For a few sizes oneDNN has no kernel of
+// the same kind that reads this form.
+class Pieces {
+ public:
+  // The specification of the product for one image.
+  explicit Pieces(Spec spec) : Pieces(Reader(spec)) {}
 
-  // Where weights outweigh the arrays, each thread is to read but its own part of them.
-  if (whole.groups == 1 && outputs >= 32 * parts && weights > 4 * arrays && parts > 1) {
-    for (int64_t i = 0; i < parts; ++i) {
-      auto [first, last] = share(outputs / 16, i, parts);
-      Convolution part = whole;
-      part.outputs = i + 1 == parts ? outputs - first * 16 : (last - first) * 16;
-      Piece piece = piece_of(part, data_type_, epilogue_);
-      piece.bias_at = piece.y_at = first * 16;
-      piece.pitch = outputs;
-      piece.read(add_weights_for(piece, dense(data_type_, part.weights()),
-                                 first * 16 * whole.taps()));
-      pieces_.push_back(std::move(piece));
-    }
-    return;
+  // The weights as they come, and as they are packed.
+  const Desc& given() const { return given_; }
+  const Desc& packed() const { return packed_; }
+
+  // What differs from the whole convolution is how many images and which rows the part takes. Throws
+  // where there is none.
+  std::shared_ptr<const Piece> of(const Convolution& part) const {
+    const Axis& rows = part.axes[0];
+    const Key key{part.batch, rows.size, rows.pad_before, rows.pad_after};
+    std::lock_guard<std::mutex> lock(making_);
+    auto found = made_.find(key);
+    if (found == made_.end()) found = made_.emplace(key, made(part)).first;
+    return found->second;
   }
-  const int64_t bands = std::min(parts / std::gcd(parts, whole.batch), rows);
-  const int64_t images = bands > 1 ? 1 : (whole.batch + parts - 1) / parts;
-  for (int64_t image = 0; image < whole.batch; image += images) {
+ private:
+  using Key = std::array<int64_t, 4>;
+
+  explicit Pieces(Reader spec) {
+    OneThread one_thread;
+    spec.next();  // The threads.
+    data_type_ = spec.next();
+    epilogue_ = Epilogue(spec);
+    spec.next();  // That it is a convolution.
+    Convolution image(spec);
+    image.join_pixels();
+    const auto piece = piece_of(image, data_type_, epilogue_);
+    piece->choose(in_any_form(data_type_, image.weights()));
+    given_ = dense(data_type_, image.weights());
+    packed_ = piece->weights;
+    implementation_ = piece->whole->implementation();
+  }
+
+  std::shared_ptr<const Piece> made(const Convolution& part) const {
+    OneThread one_thread;
+    const auto piece = piece_of(part, data_type_, epilogue_);
+    piece->read(packed_);
+    if (piece->whole->implementation() != implementation_) {
+      throw std::runtime_error("it takes another kernel");
+    }
+    return piece;
+  }
+
+  int data_type_;
+  Epilogue epilogue_;
+  Desc given_, packed_;
+  std::string implementation_;
+  mutable std::mutex making_;
+  mutable std::map<Key, std::shared_ptr<const Piece>> made_;
+};
+
+// What a piece computes, and where that begins in the arrays.
+struct Share {
+  Convolution part;
+  int64_t x_at, y_at;
+};
+
+// How many images a piece takes at most: weights are to be read for more than a few pixels.
+inline int64_t most_together(const Convolution& image) {
+  constexpr int64_t kManyPixels = 256;
+  int64_t count = 1;
+  while (count * image.pixels() < kManyPixels) count *= 2;
+  return count;
+}
+
+// Of so many images for each thread: pieces are not to become very many.
+inline int64_t most_of_many(int64_t images) {
+  constexpr uint64_t kManyPieces = 32;
+  return std::bit_floor(std::max<uint64_t>(images / kManyPieces, 1));
+}
+
+// For each thread the same. oneDNN takes milliseconds to write the code for another number of
+// images, so that pieces take a power of two of them, and most new batches need no new code. Images
+// beyond what all threads have are divided among them in bands of rows.
+inline std::vector<Share> shares(const Convolution& whole, int64_t threads, int64_t most) {
+  std::vector<Share> shares;
+  Convolution image = whole;
+  image.batch = 1;
+  const int64_t of_x = image.inputs_in_all(), of_y = image.pixels() * image.outputs;
+  int64_t images = 0;
+
+  for (int64_t count = most; count > 0; count /= 2) {
+    Convolution part = whole;
+    part.batch = count;
+    part.join_pixels();
+    for (; (whole.batch - images) / threads >= count; images += count) {
+      shares.push_back({part, images * of_x, images * of_y});
+    }
+  }
+  image.join_pixels();
+  const Axis rows = image.axes[0];
+  const int64_t left = whole.batch - images;
+  const int64_t bands = std::min(threads / std::gcd(threads, left), rows.results());
+  for (; images < whole.batch; ++images) {
     for (int64_t band = 0; band < bands; ++band) {
-      auto [first, last] = share(rows, band, bands);
-      auto [axis, begin] = whole.axes[0].part(first, last);
-      Convolution part = whole;
+      auto [first, last] = share(rows.results(), band, bands);
+      auto [axis, begin] = rows.part(first, last);
+      Convolution part = image;
       part.axes[0] = axis;
-      part.batch = std::min(images, whole.batch - image);
-      Piece piece = piece_of(part, data_type_, epilogue_);
-      piece.x_at = (image * whole.axes[0].size + begin) * row_of_x;
-      piece.y_at = (image * rows + first) * row_of_y;
-      pieces_.push_back(std::move(piece));
+      shares.push_back({part, images * of_x + begin * (of_x / rows.size),
+                        images * of_y + first * (of_y / rows.results())});
     }
   }
-  const Weights& packed =
-      add_weights_for(pieces_.front(), dense(data_type_, whole.weights()), 0);
-  for (Piece& piece : pieces_) piece.read(packed);
+  return shares;
+}
+
+inline void Product::plan_convolution(Spec numbers, Reader& spec) {
+  Dims one_image(numbers.begin(), numbers.end());
+  one_image[0] = 1;
+  one_image[Convolution::batch_at(spec) - numbers.begin()] = 1;
+  of_any_batch_ = planned<Pieces>(Spec(one_image.data(), one_image.size()));
+  add_weights(of_any_batch_->given(), 0, of_any_batch_->packed());
+
+  const Convolution whole(spec);
+  results_ = whole.pixels() * whole.outputs;
+  const int64_t parts = useful_parts(whole.operations(), threads_);
+  const int64_t weights = whole.outputs * whole.taps();
+  const int64_t arrays = whole.pixels() * (whole.outputs + whole.inputs);
+  // Where weights outweigh the arrays, each thread is to read but its own part of them.
+  if (whole.groups == 1 && parts > 1 && weights > 4 * arrays && plan_outputs(whole, parts)) return;
+  plan_images(whole, parts);
+}
+
+// Each thread reads its own blocks of the packed weights. False where they cannot be divided so.
+inline bool Product::plan_outputs(Convolution whole, int64_t parts) {
+  const Desc& packed = of_any_batch_->packed();
+  if (asked<int>(packed, dnnl::kFormatKind) != dnnl::kBlocked) return false;
+  const Strides form(packed);
+  const int64_t block = form.block_of(0), blocks = (whole.outputs + block - 1) / block;
+  if (block == 1 || blocks < parts) return false;
+  std::vector<Placed> pieces;
+  whole.join_pixels();
+  for (int64_t i = 0; i < parts; ++i) {
+    auto [first, last] = share(blocks, i, parts);
+    Convolution part = whole;
+    part.outputs = std::min(last * block, whole.outputs) - first * block;
+    const auto piece = piece_of(part, data_type_, epilogue_);
+    piece->pitch = whole.outputs;
+    piece->choose(in_any_form(data_type_, part.weights()));
+    if (Strides(piece->weights) != form) return false;
+    const size_t weights_at = first * form.steps[0] * item_;
+    pieces.push_back({piece, 0, first * block, first * block, weights_at});
+  }
+  pieces_ = std::move(pieces);
+  return true;
+}
+
+inline void Product::plan_images(const Convolution& whole, int64_t parts) {
+  Convolution image = whole;
+  image.batch = 1;
+  const int64_t together = std::max(most_together(image), most_of_many(whole.batch / parts));
+  auto plan = [&](int64_t threads, int64_t most) {
+    pieces_.clear();
+    for (const Share& share : shares(whole, threads, most)) {
+      pieces_.push_back({part(share.part), share.x_at, 0, share.y_at});
+    }
+  };
+  for (int64_t most : {together, int64_t{1}}) {
+    try {
+      return plan(parts, most);
+    } catch (const std::runtime_error&) {
+      // It takes another kernel for so many images, or so few rows.
+    }
+  }
+  plan(1, 1);
+}
+
+inline std::shared_ptr<const Piece> Product::part(const Convolution& convolution) const {
+  return of_any_batch_->of(convolution);
 }
 
 }  // namespace sardonyx

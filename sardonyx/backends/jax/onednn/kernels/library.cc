@@ -8,9 +8,9 @@
 
 namespace sardonyx {
 
-Product::Product(Spec spec) : Product(Reader(spec)) {}
+Product::Product(Spec spec) : Product(spec, Reader(spec)) {}
 
-inline Product::Product(Reader spec)
+inline Product::Product(Spec numbers, Reader spec)
     : threads_(spec.next()),
       data_type_(spec.next()),
       item_(item_bytes(data_type_)),
@@ -18,11 +18,11 @@ inline Product::Product(Reader spec)
   OneThread one_thread;
   const bool is_convolution = spec.next();
   if (is_convolution) {
-    plan_convolution(spec);
+    plan_convolution(numbers, spec);
   } else {
     plan_matrix(spec);
   }
-  make_primitives();
+  check_primitives();
 }
 
 // What the arguments are is up to the specification, in this order.

@@ -22,8 +22,10 @@ struct Matrix {
   int64_t place_of(int64_t column) const { return is_transposed ? column * inner : column; }
 };
 
-inline Piece piece_of(const Matrix& part, int data_type, const Epilogue& epilogue, Kernel kernel) {
-  Piece piece{};
+inline std::shared_ptr<Piece> piece_of(const Matrix& part, int data_type, const Epilogue& epilogue,
+                                       Kernel kernel) {
+  auto made = std::make_shared<Piece>();
+  Piece& piece = *made;
   const bool is_matmul = kernel == Kernel::kMatmul;
   piece.x = dense(data_type, {part.rows, part.inner});
   piece.y = dense(data_type, {part.rows, part.columns});
@@ -36,17 +38,17 @@ inline Piece piece_of(const Matrix& part, int data_type, const Epilogue& epilogu
                                                                bool is_whole) {
     Attributes attributes;
     if (is_whole) epilogue.add_to(attributes, y, true);
-    dnnl_primitive_desc_t made;
-    int status = is_matmul ? dnnl_matmul_primitive_desc_create(&made, engine(), x.get(),
+    dnnl_primitive_desc_t primitive;
+    int status = is_matmul ? dnnl_matmul_primitive_desc_create(&primitive, engine(), x.get(),
                                                                weights.get(), bias.get(), y.get(),
                                                                attributes.get())
                            : dnnl_inner_product_forward_primitive_desc_create(
-                                 &made, engine(), dnnl::kInference, x.get(), turned(weights).get(),
+                                 &primitive, engine(), dnnl::kInference, x.get(), turned(weights).get(),
                                  bias.get(), y.get(), attributes.get());
     check(status, "product");
-    return Primitive(made);
+    return Primitive(primitive);
   };
-  return piece;
+  return made;
 }
 
 // In which form the weights of some columns are packed, and which primitive reads it.
@@ -62,7 +64,7 @@ struct MatrixForm {
     part.rows = 1;
     auto chosen = [&](Kernel kernel) {
       return piece_of(part, data_type, Epilogue(), kernel)
-          .make(in_any_form(data_type, {part.inner, part.columns}), true);
+          ->make(in_any_form(data_type, {part.inner, part.columns}), true);
     };
     const Primitive matmul = chosen(Kernel::kMatmul), inner = chosen(Kernel::kInnerProduct);
     const Desc by_matmul = matmul.desc(dnnl::kWeightsDesc);
@@ -107,45 +109,43 @@ inline void Product::plan_matrix(Reader& spec) {
 inline void Product::plan_columns(const Matrix& whole, const MatrixForm& form, int64_t parts) {
   const int64_t step = form.columns_together(), steps = (whole.columns + step - 1) / step;
   const int64_t count = std::min(parts, steps);
+  std::vector<Matrix> matrices;
   std::vector<MatrixForm> forms;
   for (int64_t i = 0; i < count; ++i) {
     auto [first, last] = share(steps, i, count);
-    Matrix part = whole;
-    part.columns = std::min(last * step, whole.columns) - first * step;
-    forms.push_back(MatrixForm::of(part, data_type_));
-    Piece piece = piece_of(part, data_type_, epilogue_, forms[i].kernel);
-    piece.bias_at = piece.y_at = first * step;
-    piece.pitch = whole.rows == 1 ? piece.columns : whole.columns;
-    pieces_.push_back(std::move(piece));
+    matrices.push_back(whole);
+    matrices[i].columns = std::min(last * step, whole.columns) - first * step;
+    forms.push_back(MatrixForm::of(matrices[i], data_type_));
+    pieces_.push_back({.bias_at = first * step, .y_at = first * step});
   }
-  const auto given = whole.given(data_type_, whole.columns);
-  if (std::ranges::all_of(forms, [&](const MatrixForm& part) { return part.is_within(form); })) {
-    add_weights(given, 0, form.weights);
-    for (int64_t i = 0; i < count; ++i) {
-      pieces_[i].weights = forms[i].weights;
-      pieces_[i].weights_at = form.place_of(pieces_[i].bias_at, item_);
-    }
-    return;
-  }
+  const auto is_within = [&](const MatrixForm& part) { return part.is_within(form); };
+  const bool are_within = std::ranges::all_of(forms, is_within);
+  if (are_within) add_weights(whole.given(data_type_, whole.columns), 0, form.weights);
   for (int64_t i = 0; i < count; ++i) {
-    Matrix part = whole;
-    part.columns = pieces_[i].columns;
-    pieces_[i].read(add_weights(part.given(data_type_, whole.columns),
-                                part.place_of(pieces_[i].bias_at), forms[i].weights));
+    const Matrix& part = matrices[i];
+    const int64_t column = pieces_[i].bias_at;
+    if (are_within) {
+      pieces_[i].weights_at = form.place_of(column, item_);
+    } else {
+      const Desc given = part.given(data_type_, whole.columns);
+      pieces_[i].weights_at = add_weights(given, part.place_of(column), forms[i].weights).to_at;
+    }
+    auto piece = piece_of(part, data_type_, epilogue_, forms[i].kernel);
+    piece->pitch = whole.rows == 1 ? part.columns : whole.columns;
+    piece->read(forms[i].weights);
+    pieces_[i].piece = std::move(piece);
   }
 }
 
 inline void Product::plan_rows(const Matrix& whole, const MatrixForm& form, int64_t parts) {
-  const Weights& packed = add_weights(whole.given(data_type_, whole.columns), 0, form.weights);
+  add_weights(whole.given(data_type_, whole.columns), 0, form.weights);
   for (int64_t i = 0; i < parts; ++i) {
     auto [first, last] = share(whole.rows, i, parts);
     Matrix part = whole;
     part.rows = last - first;
-    Piece piece = piece_of(part, data_type_, epilogue_, form.kernel);
-    piece.x_at = first * whole.inner;
-    piece.y_at = first * whole.columns;
-    piece.read(packed);
-    pieces_.push_back(std::move(piece));
+    auto piece = piece_of(part, data_type_, epilogue_, form.kernel);
+    piece->read(form.weights);
+    pieces_.push_back({std::move(piece), first * whole.inner, 0, first * whole.columns});
   }
 }
 

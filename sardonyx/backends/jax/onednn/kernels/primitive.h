@@ -140,10 +140,6 @@ inline Dims asked(const Desc& desc, int what, int count) {
   return Dims(*many, *many + count);
 }
 
-inline Dims dims_of(const Desc& desc) {
-  return asked(desc, dnnl::kDims, asked<int>(desc, dnnl::kRank));
-}
-
 // Steps in memory along the axes, or from one block to the next; the sizes of the blocks, from the
 // outermost to the innermost, and which axes they divide. Only oneDNN knows those of some arrays.
 struct Strides {

@@ -17,26 +17,45 @@ struct Weights {
   size_t to_at;
 };
 
-// What one of the threads computes at a time. Places are counted in elements.
+// What one of the threads computes at a time.
 struct Piece {
   // Makes the primitive for weights of this form, with the epilogue or with the bias alone.
   std::function<Primitive(const Desc& weights, bool is_whole)> make;
   Desc x, bias, y;
-  int64_t x_at, bias_at, y_at;
   // Its results are rows, of which each begins `pitch` after the one before.
   int64_t rows, columns, pitch;
   // The activation, if it runs by itself after the primitive.
   std::optional<Primitive> activation;
-  // Its weights as they are packed, and the byte at which they begin.
+  // Its weights as they are packed, and the primitive with the epilogue that reads them.
   Desc weights;
-  size_t weights_at;
-  // With the epilogue. It is there early if it chose the form of the weights.
   std::optional<Primitive> whole;
 
-  void read(const Weights& packed) {
-    weights = packed.to;
-    weights_at = packed.to_at;
+  // Chooses the form of the weights, for which there are none yet.
+  void choose(const Desc& given) {
+    whole = make(given, true);
+    weights = whole->desc(dnnl::kWeightsDesc);
   }
+  void read(const Desc& packed) {
+    weights = packed;
+    whole = make(packed, true);
+  }
+  // Without the epilogue; most are never needed.
+  Primitive bare() const {
+    std::lock_guard<std::mutex> lock(making_bare_);
+    if (!bare_) bare_ = make(weights, false);
+    return *bare_;
+  }
+
+ private:
+  mutable std::mutex making_bare_;
+  mutable std::optional<Primitive> bare_;
+};
+
+// A piece, and where it begins in the arrays, in elements, and in the packed weights, in bytes.
+struct Placed {
+  std::shared_ptr<const Piece> piece;
+  int64_t x_at = 0, bias_at = 0, y_at = 0;
+  size_t weights_at = 0;
 };
 
 // Waking a thread takes longer than what it would do for less.
@@ -45,6 +64,8 @@ inline int64_t useful_parts(double operations, int64_t threads) {
   return std::clamp<int64_t>(operations / kWorthAThread, 1, threads);
 }
 
+struct Convolution;
+class Pieces;
 struct Matrix;
 struct MatrixForm;
 
@@ -52,19 +73,15 @@ class Product {
  public:
   explicit Product(Spec spec);
 
-  // The same product for other pieces, with the weights packed as for `like`.
-  Product(const Product& like, std::vector<Piece> pieces)
+  // The same product in other pieces, which are parts of `like`.
+  Product(const Product& like, std::vector<Placed> pieces)
       : threads_(like.threads_),
         data_type_(like.data_type_),
         item_(like.item_),
         epilogue_(like.epilogue_),
         pieces_(std::move(pieces)),
         weights_(like.weights_) {
-    if (weights_.size() != 1) throw std::runtime_error("the weights are divided");
-    OneThread one_thread;
-    for (Piece& piece : pieces_) piece.read(weights_.front());
-    make_primitives();
-    if (implementation() != like.implementation()) throw std::runtime_error("another kernel");
+    check_primitives();
   }
 
   const Epilogue& epilogue() const { return epilogue_; }
@@ -73,7 +90,10 @@ class Product {
   size_t pieces() const { return pieces_.size(); }
   int64_t threads() const { return threads_; }
   int data_type() const { return data_type_; }
-  std::string implementation() const { return pieces_.front().whole->implementation(); }
+  std::string implementation() const { return pieces_.front().piece->whole->implementation(); }
+
+  // The piece for a part of the convolution; throws where there is none.
+  std::shared_ptr<const Piece> part(const Convolution& convolution) const;
 
   void pack(const std::byte* weights, std::byte* packed) const {
     OneThread one_thread;
@@ -108,18 +128,20 @@ class Product {
   }
 
   void run_piece(size_t i, Pointers whole) const {
-    const Piece& piece = pieces_[i];
-    compute(i, {whole.x + piece.x_at * item_, whole.weights + piece.weights_at,
-                whole.bias ? whole.bias + piece.bias_at * item_ : nullptr,
-                whole.addend ? whole.addend + piece.y_at * item_ : nullptr,
-                whole.y + piece.y_at * item_});
+    const Placed& at = pieces_[i];
+    compute(*at.piece, {whole.x + at.x_at * item_, whole.weights + at.weights_at,
+                        whole.bias ? whole.bias + at.bias_at * item_ : nullptr,
+                        whole.addend ? whole.addend + at.y_at * item_ : nullptr,
+                        whole.y + at.y_at * item_});
   }
 
  private:
-  explicit Product(Reader spec);
+  Product(Spec numbers, Reader spec);
 
   // Of convolution.h and matrix.h. They add pieces; weights are shared by all, or one for each.
-  void plan_convolution(Reader& spec);
+  void plan_convolution(Spec numbers, Reader& spec);
+  bool plan_outputs(Convolution whole, int64_t parts);
+  void plan_images(const Convolution& whole, int64_t parts);
   void plan_matrix(Reader& spec);
   void plan_rows(const Matrix& whole, const MatrixForm& form, int64_t parts);
   void plan_columns(const Matrix& whole, const MatrixForm& form, int64_t parts);
@@ -130,26 +152,17 @@ class Product {
     return weights_.back();
   }
 
-  // In the form that the piece's primitive chooses. To describe one takes up to 2 ms, so it stays.
-  const Weights& add_weights_for(Piece& piece, const Desc& from, int64_t from_at) {
-    piece.whole = piece.make(in_any_form(data_type_, dims_of(from)), true);
-    return add_weights(from, from_at, piece.whole->desc(dnnl::kWeightsDesc));
-  }
-
-  void make_primitives() {
-    for (Piece& piece : pieces_) {
-      if (!piece.whole) piece.whole = piece.make(piece.weights, true);
-      if (piece.whole->implementation() != implementation()) {
+  void check_primitives() const {
+    if (pieces_.front().piece->whole->is_slow()) throw std::runtime_error("oneDNN has no fast kernel");
+    for (const Placed& each : pieces_) {
+      if (each.piece->whole->implementation() != implementation()) {
         throw std::runtime_error("the pieces differ in their kernels");
       }
     }
-    if (pieces_.front().whole->is_slow()) throw std::runtime_error("oneDNN has no fast kernel");
-    bare_.resize(pieces_.size());
   }
 
-  void compute(size_t i, Pointers at) const {
+  void compute(const Piece& piece, Pointers at) const {
     OneThread one_thread;
-    const Piece& piece = pieces_[i];
     bool is_staged = piece.pitch != piece.columns;
     size_t stage = is_staged ? aligned(bytes_of(piece.y)) : 0;
     size_t after = piece.activation ? piece.activation->scratch_bytes() : 0;
@@ -173,16 +186,12 @@ class Product {
       (*piece.activation)(space + 2 * stage, {{dnnl::kSource, numbers, staged.y},
                                               {dnnl::kDestination, numbers, staged.y}});
     }
-    if (epilogue_.activation && watch.saw()) run_exactly(i, staged);
+    if (epilogue_.activation && watch.saw()) run_exactly(piece, staged);
     if (is_staged) copy_rows(piece, staged.y, piece.columns, at.y, piece.pitch);
   }
 
-  void run_exactly(size_t i, Pointers at) const {
-    const Piece& piece = pieces_[i];
-    std::unique_lock<std::mutex> lock(making_bare_);
-    if (!bare_[i]) bare_[i] = piece.make(piece.weights, false);
-    const Primitive bare = *bare_[i];
-    lock.unlock();
+  void run_exactly(const Piece& piece, Pointers at) const {
+    const Primitive bare = piece.bare();
     Memory space = allocated(bare.scratch_bytes());
     bare(space.get(), {{dnnl::kSource, piece.x, at.x},
                        {dnnl::kWeights, piece.weights, at.weights},
@@ -203,13 +212,12 @@ class Product {
   int data_type_;
   int64_t item_;
   Epilogue epilogue_;
-  std::vector<Piece> pieces_;
+  std::vector<Placed> pieces_;
   std::vector<Weights> weights_;
   size_t packed_bytes_ = 0;
   int64_t results_ = 0;
-  // Without the epilogue; most are never needed.
-  mutable std::mutex making_bare_;
-  mutable std::vector<std::optional<Primitive>> bare_;
+  // Of a convolution.
+  std::shared_ptr<const Pieces> of_any_batch_;
 };
 
 }  // namespace sardonyx

@@ -33,6 +33,7 @@ class Reader {
     std::memcpy(&value, &bits, sizeof value);
     return value;
   }
+  const int64_t* at() const { return at_; }
   // A specification within this one, with its length ahead.
   Spec next_spec() {
     const int64_t length = next();
