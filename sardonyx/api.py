@@ -94,7 +94,8 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     nearly all kernels of oneDNN, as a program would call the same ones. On CUDA CuPy runs it
     meanwhile, unless `memory_fraction` is set. Results of the two differ by rounding. With "now"
     each call runs compiled programs, and the first one waits; `model.compile(...)` compiles ahead
-    of it. With "never" only `model.compile(...)` does. Programs for sizes that change are compiled
+    of it. With "never" only `model.compile(...)` does: steps run on NumPy or CuPy, and on a CPU
+    repeated calls run them as one function of Python. Programs for sizes that change are compiled
     in the background as well, except with explicit `buckets`, and where sizes grow with each call
     of a model whose steps cannot be derived. TPUs have nothing to run before, so "now" always holds
     there, as it does with `checked`, and for operators of your own.

@@ -201,6 +201,10 @@ class NumpyBackend(NumpyLike):
         # Infinities and NaN are ordinary results: no GPU warns of 1 / 0 either.
         return blas_threads.limited(np.errstate(all="ignore"), self._threads)
 
+    @property
+    def limits_threads(self) -> bool:
+        return self._threads is not None
+
     def with_threads(self, threads: int) -> Backend:
         blas_threads.require()
         return NumpyBackend(threads)

@@ -79,6 +79,8 @@ def written(
     fixed: Mapping[Place, tuple[int, ...]],
     results: Sequence[Any],
     variables: int | None = None,
+    *,
+    as_program: bool = True,
 ) -> WrittenOut:
     """Return the functions that do these calls: on what is `fixed`, with its shapes, and on inputs.
 
@@ -95,7 +97,7 @@ def written(
     kept = list(dict.fromkeys(place for place in reads if _is_in(place, known)))
     return WrittenOut(
         values_of(ahead, list(fixed), kept),
-        function_of(each, kept, inputs, results, variables),
+        function_of(each, kept, inputs, results, variables, as_program=as_program),
         sum(call.price for call in each),
     )
 

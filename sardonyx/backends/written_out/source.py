@@ -50,13 +50,15 @@ def function_of(
     inputs: Sequence[Place],
     results: Sequence[Any],
     variables: int | None = None,
+    *,
+    as_program: bool = True,
 ) -> Callable[..., Sequence[Any]]:
     """Return the function that does these calls; nothing else holds the arrays that it returns.
 
     It takes a function that says whether another one must run, and that one, which runs too if
     NumPy raises an error; then the values computed ahead, and the inputs. A result that is no place
     is an array that is always the same. With a number of variables it takes them before the inputs,
-    and frees each array after its last use.
+    and frees each array after its last use. Results are as those of a program, or as NumPy's.
     """
     names = _Names(objects={"ndarray": np.ndarray, "asarray": np.asarray})
     passed = [names.of(place) for place in inputs]
@@ -67,7 +69,8 @@ def function_of(
         body.append(_line(call, names))
         if call in lasts:
             body.append(f"del {', '.join(map(names.of, lasts[call]))}")
-    body += _handing_out(results, {call.result: call for call in calls}, names)
+    made_by = {call.result: call for call in calls}
+    body += _handing_out(results, made_by, names, as_program=as_program)
     instead = f"return instead({', '.join(passed)})"
     functions, lines = _in_error_state(calls, body, taken, names)
     source = [
@@ -132,12 +135,16 @@ def _indented(lines: Sequence[str], levels: int) -> list[str]:
 
 
 def _handing_out(
-    results: Sequence[Any], made_by: Mapping[Place, NotedCall], names: _Names
+    results: Sequence[Any],
+    made_by: Mapping[Place, NotedCall],
+    names: _Names,
+    *,
+    as_program: bool,
 ) -> list[str]:
-    """Return lines for the results: memory that the caller alone has, and reads as a program's own.
+    """Return lines for the results: memory that the caller alone has.
 
-    NumPy's functions order the elements as in their arguments, a program always by rows. Strings
-    can be written to, as those of all steps on the host.
+    NumPy's functions order the elements as in their arguments. Those of a program always lie by
+    rows, and can only be read; strings can be written to, as those of all steps on the host.
     """
     lines: list[str] = []
     unused = dict(made_by)
@@ -145,15 +152,18 @@ def _handing_out(
         value, name = names.of(result), f"r{i}"
         call = unused.pop(result, None) if isinstance(result, Place) else None
         is_number = call is not None and isinstance(call.function, np.ufunc)
-        by_rows = f'asarray({value}, None, "C")'
+        as_it_is = f'asarray({value}, None, "C")' if as_program else f"asarray({value})"
+        copied = f"{value}.copy()" if as_program else f'{value}.copy("K")'
         if call is None:
-            own = f"{value}.copy()"
+            own = copied
         elif is_number:
-            own = by_rows
+            own = as_it_is
         else:
-            own = f"{by_rows} if {value}.base is None else {value}.copy()"
-        read_only = f"{name}.flags.writeable = {name}.dtype.hasobject"
-        lines += [f"{name} = {own}", f"{name}.setflags(write=False)" if is_number else read_only]
+            own = f"{as_it_is} if {value}.base is None else {copied}"
+        lines.append(f"{name} = {own}")
+        if as_program:
+            read_only = f"{name}.flags.writeable = {name}.dtype.hasobject"
+            lines.append(f"{name}.setflags(write=False)" if is_number else read_only)
     return [*lines, f"return [{', '.join(f'r{i}' for i in range(len(results)))}]"]
 
 

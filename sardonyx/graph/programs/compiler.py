@@ -15,10 +15,12 @@ from weakref import WeakValueDictionary
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
-from sardonyx.backends.executable import Executable, Replay, Spec
+from sardonyx.backends.executable import Executable, Replay, Spec, WrittenOut
 from sardonyx.graph.programs.background import in_background
 from sardonyx.graph.programs.interpretation import Interpretation, can_be_interpreted
+from sardonyx.graph.programs.provisional import Provisional
 from sardonyx.graph.programs.stable_keys import name_of
+from sardonyx.graph.programs.stepped_segment import SteppedSegment
 from sardonyx.graph.programs.written_segment import (
     WrittenSegment,
     is_kernel,
@@ -45,6 +47,9 @@ MOST_STEPS, MOST_ELEMENTS = 64, 2**16
 MOST_BESIDE_KERNELS = 0.1
 # What a step costs beside all that it computes, while it runs by itself.
 SECONDS_OF_STEP = 15e-6
+# Steps that nothing compiles are written out if that saves this part of their time, and if they
+# take less than so many seconds: between steps a call can be stopped.
+LEAST_SAVED, MOST_SECONDS = 0.02, 1.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,7 +104,7 @@ class Compiler:
     # The graphs that such a backend holds.
     captures: Captures = field(default_factory=Captures)
     seconds: float = 0.0
-    _executables: WeakValueDictionary[Any, Executable | Interpretation] = field(
+    _executables: WeakValueDictionary[Any, Executable | Provisional] = field(
         default_factory=WeakValueDictionary
     )
     _locks: dict[Any, Lock] = field(default_factory=dict)
@@ -118,10 +123,10 @@ class Compiler:
         """Whether calls run this segment step by step until it is compiled."""
         return self.interprets and can_be_interpreted(segment)
 
-    def compile(self, unit: Unit) -> Executable | Interpretation:
+    def compile(self, unit: Unit) -> Executable | Provisional:
         """Return the unit's function, which at first may run step by step."""
         if not self.backend.compiled:
-            return self._bound(unit)
+            return self._stepped_segment(unit) or self._bound(unit)
         key = self._key(unit)
         if key is None:
             return self._function(unit, None)
@@ -148,6 +153,25 @@ class Compiler:
                 inputs=len(unit.segment.inputs),
                 captures=self.captures,
             )
+
+    def _stepped_segment(self, unit: Unit) -> SteppedSegment | None:
+        """Return the unit's function on NumPy, which is written out later; None for others."""
+        backend = self.backend
+        is_on_numpy = backend.steps_on_numpy() is backend and not backend.limits_threads
+        if not is_on_numpy or unit.donated or not can_be_interpreted(unit.segment):
+            return None
+        steps, bare = self._bound(unit), self._without_arrays(unit)
+
+        def write_out(seconds: float) -> Executable | None:
+            start, inputs = time.perf_counter(), len(unit.segment.inputs)
+            if not _is_worth_writing(bare, seconds):
+                return None
+            written = written_with_kernels(
+                bare.replay, bare.arguments, inputs, backend, math.inf, as_program=False
+            )
+            return self._running(written, bare, lambda: steps, start) if written else None
+
+        return SteppedSegment(steps, write_out)
 
     def stepped(self, unit: Unit) -> Replay:
         """Return the unit's function on such a backend as one step after the other."""
@@ -179,6 +203,11 @@ class Compiler:
         places = tuple(step.place for step in unit.segment.steps) if self.backend.reports else ()
         return key, unit.form, specs, unit.donated, places
 
+    def _without_arrays(self, unit: Unit) -> Unit:
+        """Return the unit for later, which does not keep the arrays of the call."""
+        specs = [self.backend.spec(argument) for argument in unit.arguments]
+        return replace(unit, arguments=specs)
+
     def _function(self, unit: Unit, key: Any) -> Executable | Interpretation:
         backend = self.backend
         # A program of another process serves all calls.
@@ -192,8 +221,7 @@ class Compiler:
             stored = backend.stored(named, unit.arguments, donated=unit.donated, name=name)
             if stored is not None:
                 return stored
-        # The arrays of the call are not kept until then.
-        bare = replace(unit, arguments=[backend.spec(argument) for argument in unit.arguments])
+        bare = self._without_arrays(unit)
 
         def compiled(is_awaited: bool) -> Executable:
             return kept(self._compiled(bare, name, is_awaited=is_awaited))
@@ -220,10 +248,11 @@ class Compiler:
         )
         interpretation.decide = unit.decide
         interpretation.compiles_by_itself = self.mode != NEVER and unit.decide is None
+        interpretation.writes_by_itself = self.mode == NEVER and unit.decide is None
         return interpretation
 
     def _written_out(self, unit: Unit, name: str | None, seconds: float) -> Executable | None:
-        """Return the unit as calls of NumPy, if they take no longer than a compiled program.
+        """Return the unit as calls of NumPy, if they take no longer than what would run instead.
 
         A run step by step takes so many seconds; nobody knows for 0.
         """
@@ -231,28 +260,40 @@ class Compiler:
         written = None
         if self._may_write_out(unit):
             written = self.backend.written_out(unit.replay, unit.arguments, inputs, unit.results)
-        if written is None and self._are_kernels_enough(unit):
-            most = MOST_BESIDE_KERNELS * (seconds - SECONDS_OF_STEP * len(unit.segment.steps))
-            specs = [self.backend.spec(argument) for argument in unit.arguments]
-            written = written_with_kernels(unit.replay, specs, inputs, self.backend, most)
-        if written is None:
-            return None
+        most = self._most_seconds(unit, seconds) if written is None else 0.0
+        if most > 0:
+            written = written_with_kernels(
+                unit.replay, unit.arguments, inputs, self.backend, most, as_program=True
+            )
         compiled = partial(self._compiled, unit, name, is_awaited=True)
+        return self._running(written, unit, compiled, start) if written else None
+
+    def _running(
+        self, written: WrittenOut, unit: Unit, instead: Callable[[], Executable], start: float
+    ) -> Executable:
+        """Return the unit as calls of NumPy, which `instead` replaces where they fail."""
         with self._lock:
             self.written_out += 1
         self._note_ready("Wrote out", unit, time.perf_counter() - start)
-        return WrittenSegment(written, inputs, self.backend, compiled).executable
+        inputs = len(unit.segment.inputs)
+        return WrittenSegment(written, inputs, self.backend, instead).executable
 
-    def _are_kernels_enough(self, unit: Unit) -> bool:
-        """Whether a unit may run on NumPy and kernels for good.
+    def _most_seconds(self, unit: Unit, seconds: float) -> float:
+        """Return how long the unit may take on NumPy beside kernels, so as to stay there for good.
 
-        A process that has a cache is to leave compiled programs for the next one there. NumPy's
-        threads are limited in a scope, which such calls do not enter.
+        NumPy's threads are limited in a scope, which such calls do not enter.
         """
-        backend = self.backend
-        is_possible = self.interprets and backend.folder is None and not backend.limits_threads
-        is_plain = is_possible and unit.from_numpy and not unit.donated
-        return is_plain and any(is_kernel(step.call) for step in unit.segment.steps)
+        backend, is_never = self.backend, self.mode == NEVER
+        is_plain = self.interprets and unit.from_numpy and not unit.donated
+        if not is_plain or backend.limits_threads:
+            return 0.0
+        if is_never:
+            # Somebody asks for a compiled program otherwise.
+            return math.inf if seconds > 0 and _is_worth_writing(unit, seconds) else 0.0
+        # A process that has a cache is to leave compiled programs for the next one there.
+        if backend.folder is None and any(is_kernel(step.call) for step in unit.segment.steps):
+            return MOST_BESIDE_KERNELS * (seconds - SECONDS_OF_STEP * len(unit.segment.steps))
+        return 0.0
 
     def _may_write_out(self, unit: Unit) -> bool:
         is_small = len(unit.segment.steps) <= MOST_STEPS and all(
@@ -305,3 +346,9 @@ class Compiler:
         text, words = "%s %s of %s in %.2f s %s%s.", (done, unit.title, self.title, seconds)
         steps = len(unit.segment.steps)
         _LOG.log(level, text, *words, place, advice, seconds=seconds, steps=steps)
+
+
+def _is_worth_writing(unit: Unit, seconds: float) -> bool:
+    """Whether a unit that takes so many seconds step by step, or 0, is to be written out."""
+    saved = SECONDS_OF_STEP * len(unit.segment.steps)
+    return seconds < MOST_SECONDS and saved >= LEAST_SAVED * seconds

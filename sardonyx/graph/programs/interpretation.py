@@ -16,6 +16,7 @@ from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.interpreter import Overtaken
 from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.programs.background import COMPILES
+from sardonyx.graph.programs.provisional import Provisional
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Segment, Step
 from sardonyx.graph.tracing.subgraphs import BodyCall
@@ -29,7 +30,7 @@ _LOG = Log("compiling")
 PATIENCE = 0.5
 
 
-class Interpretation:
+class Interpretation(Provisional):
     """The function of a segment: interpreted at first, and compiled in the background meanwhile."""
 
     def __init__(
@@ -60,6 +61,8 @@ class Interpretation:
         self._tier: FirstTier | None = None
         # False if only `compiled` compiles it, or as long as others wait for more runs.
         self.compiles_by_itself = True
+        # Whether it is written out after a few runs, though it does not compile by itself.
+        self.writes_by_itself = False
         self._has_run = False
         # The least seconds of a run but the first one, which prepares weights; 0 before the second.
         self._seconds = 0.0
@@ -71,7 +74,6 @@ class Interpretation:
 
     @property
     def executable(self) -> Executable | None:
-        """The compiled function, if it is ready."""
         return self._executable
 
     def compiled(self, *, is_awaited: bool = True) -> Executable:
@@ -84,8 +86,15 @@ class Interpretation:
             self._is_over.set()
             return self._executable
 
+    def write(self) -> None:
+        """Write the segment out, if that is possible."""
+        with self._compiling:
+            self._executable = self._executable or self._write_out(self._seconds)
+            if self._executable is not None:
+                self._close_tier()
+                self._is_over.set()
+
     def is_written_out(self) -> bool:
-        """Whether NumPy computes the segment from now on, which is found out if need be."""
         if self._compiling.acquire(blocking=False):
             try:
                 self._executable = self._executable or self._write_out(0.0)
@@ -96,7 +105,6 @@ class Interpretation:
         return executable is not None and executable.on_numpy is not None
 
     def run(self, *arrays: Any) -> Sequence[Any]:
-        """Return the results: of the compiled function, if it is ready."""
         results = None if self._is_over.is_set() else self._interpreted(arrays)
         return self.compiled().run(*arrays) if results is None else results
 
@@ -124,7 +132,7 @@ class Interpretation:
             self._note_run()
             if has_run:
                 self._seconds = min(seconds, self._seconds or seconds)
-                if self.compiles_by_itself:
+                if self.compiles_by_itself or self.writes_by_itself:
                     self._submit()
             return results
         # Without the error, whose frames hold arrays.
@@ -175,7 +183,7 @@ class Interpretation:
         self._deadline = math.inf
         if not self._is_submitted:
             self._is_submitted = True
-            COMPILES.submit(partial(_compile, ref(self)))
+            COMPILES.submit(partial(_finish, ref(self)))
             _LOG.debug("Compiles that wait for the background: %d.", COMPILES.count_waiting)
 
     def give_up(self) -> None:
@@ -188,13 +196,16 @@ def _is_overtaken(reference: ref[Interpretation]) -> bool:
     return interpretation is None or interpretation.is_overtaken()
 
 
-def _compile(reference: ref[Interpretation]) -> None:
-    """Compile a segment, unless its model is gone."""
+def _finish(reference: ref[Interpretation]) -> None:
+    """Compile a segment or write it out, unless its model is gone."""
     interpretation = reference()
     if interpretation is None:
         return
     try:
-        interpretation.compiled(is_awaited=False)
+        if interpretation.writes_by_itself:
+            interpretation.write()
+        else:
+            interpretation.compiled(is_awaited=False)
     except Exception as error:  # The next run compiles it again, and raises.
         interpretation.give_up()
         reason = partial(first_line, error)

@@ -19,7 +19,7 @@ from sardonyx.backends.executable import Costs, Executable, Replay, Spec
 from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.programs.compiler import Compiler, Unit
 from sardonyx.graph.programs.host_segments import executable_on_host
-from sardonyx.graph.programs.interpretation import Interpretation
+from sardonyx.graph.programs.provisional import Provisional
 from sardonyx.graph.programs.weight_preparation import Binding
 from sardonyx.graph.tracing.steps import Frame, Segment, Step
 from sardonyx.graph.values.kinds import Device, Static, Value, Weight, digest
@@ -56,7 +56,7 @@ class Stage:
     measures: tuple[int, ...] = ()
     # The model's outputs, in the last stage of a path: values whose arrays are in registers.
     outputs: tuple[Value, ...] | None = None
-    executable: Executable | Interpretation | None = None
+    executable: Executable | Provisional | None = None
     # A version of the weights, the function, and its arrays of weights and constants for that
     # version. Threads replace the tuple as a whole.
     bound: tuple[int, Replay, Sequence[Any]] = field(default=(-1, _unbound, ()), init=False)
@@ -125,7 +125,7 @@ class Stage:
                 self.executable = executable_on_host(segment, compiler.backend, self.inputs, arrays)
             else:
                 self.executable = compiler.compile(self._unit(segment, arrays))
-        if isinstance(self.executable, Interpretation):
+        if isinstance(self.executable, Provisional):
             self.executable = self.executable.executable or self.executable
         assert self.executable is not None
         return self.executable.run
@@ -151,7 +151,7 @@ class Stage:
     @property
     def can_be_on_numpy(self) -> bool:
         """The same of a stage that no call has run twice, whose function is made for that."""
-        if isinstance(self.executable, Interpretation):
+        if isinstance(self.executable, Provisional):
             return self.executable.is_written_out()
         return self.segment is None or self.is_on_numpy
 
@@ -168,7 +168,7 @@ class Stage:
                 self.binding.arrays(weights)
                 if not compiler.backend.compiled:
                     self.function(compiler, [*self.inputs, *self.binding.stand_ins(weights)])
-            if isinstance(self.executable, Interpretation):
+            if isinstance(self.executable, Provisional):
                 self.executable = self.executable.compiled()
 
     def begin(self, inputs: Sequence[Any], compiler: Compiler, weights: Weights) -> None:

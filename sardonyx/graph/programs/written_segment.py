@@ -19,19 +19,26 @@ from sardonyx.ops.fused_products import packed_product, product_chain
 
 
 def written_with_kernels(
-    replay: Replay, specs: Sequence[Spec], inputs: int, backend: Backend, seconds: float
+    replay: Replay,
+    specs: Sequence[Spec],
+    inputs: int,
+    backend: Backend,
+    seconds: float,
+    *,
+    as_program: bool,
 ) -> WrittenOut | None:
     """Return a segment as calls of NumPy and of the kernels that compiled programs call.
 
     None if it takes more than these seconds beside the kernels.
     """
     xp = backend.steps_on_numpy()
-    noted = noted_steps(replay, xp, specs, is_kernel) if xp is not None and seconds > 0 else None
+    noted = None if xp is None else noted_steps(replay, xp, specs, is_kernel)
     if noted is None:
         return None
     fixed = zip(noted.arguments[inputs:], (spec.shape for spec in specs[inputs:]), strict=True)
     passed = noted.arguments[:inputs]
-    found = written(noted.calls, passed, dict(fixed), noted.results, variables=0)
+    results = noted.results
+    found = written(noted.calls, passed, dict(fixed), results, variables=0, as_program=as_program)
     return found if found.price * 1e-6 <= seconds else None
 
 

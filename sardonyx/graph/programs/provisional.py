@@ -1,0 +1,30 @@
+"""Functions of segments that others are to replace after a few runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from sardonyx.backends.executable import Executable
+
+
+class Provisional(ABC):
+    """The function of a segment for now."""
+
+    @property
+    @abstractmethod
+    def executable(self) -> Executable | None:
+        """The function that replaces it, if that is ready."""
+
+    @abstractmethod
+    def run(self, *arrays: Any) -> Sequence[Any]:
+        """Return the results of a call."""
+
+    @abstractmethod
+    def compiled(self) -> Executable:
+        """Return the function that replaces it; make it if need be."""
+
+    @abstractmethod
+    def is_written_out(self) -> bool:
+        """Whether NumPy computes the segment from now on, which is found out if need be."""

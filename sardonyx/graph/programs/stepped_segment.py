@@ -1,0 +1,70 @@
+"""A segment of NumPy, whose steps run one by one at first, and which is then written out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Lock
+from typing import Any
+from weakref import ref
+
+from sardonyx.backends.executable import Executable
+from sardonyx.graph.programs.background import COMPILES
+from sardonyx.graph.programs.provisional import Provisional
+from sardonyx.logs import Log
+from sardonyx.printable import first_line
+
+_LOG = Log("compiling")
+
+
+class SteppedSegment(Provisional):
+    """The steps of a segment; after the second run they are written out, in the background."""
+
+    def __init__(self, steps: Executable, write_out: Callable[[float], Executable | None]) -> None:
+        self._steps = steps
+        # Takes the seconds of a run; 0 if nobody knows them.
+        self._write_out = write_out
+        self._writing = Lock()
+        self._executable: Executable | None = None
+        self._has_run = False
+        self._is_submitted = False
+
+    @property
+    def executable(self) -> Executable | None:
+        return self._executable
+
+    def run(self, *arrays: Any) -> Sequence[Any]:
+        start, has_run = time.monotonic(), self._has_run
+        results = self._steps.run(*arrays)
+        self._has_run = True
+        # The first run may prepare weights, and most shapes come only once.
+        if has_run and not self._is_submitted:
+            self._is_submitted = True
+            seconds = time.monotonic() - start
+            COMPILES.submit(partial(_write, ref(self), seconds), is_next=True)
+        return results
+
+    def compiled(self) -> Executable:
+        return self.written(0.0)
+
+    def is_written_out(self) -> bool:
+        return self.compiled().on_numpy is not None
+
+    def written(self, seconds: float) -> Executable:
+        """Return the function for all runs from now on, which may be that of the steps."""
+        with self._writing:
+            if self._executable is None:
+                self._executable = self._write_out(seconds) or self._steps
+            return self._executable
+
+
+def _write(reference: ref[SteppedSegment], seconds: float) -> None:
+    """Write a segment out, unless its model is gone."""
+    segment = reference()
+    if segment is None:
+        return
+    try:
+        segment.written(seconds)
+    except Exception as error:  # Its steps go on one by one.
+        _LOG.info("Steps are not written out: %s.", partial(first_line, error))
