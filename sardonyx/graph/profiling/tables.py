@@ -52,7 +52,7 @@ def scaling_text(profile: Measurements) -> str:
     """Return by which factors the times of nodes were scaled, in a sentence."""
     least, most = profile.scales
     factors = f"{least:.2f}" if f"{least:.2f}" == f"{most:.2f}" else f"{least:.2f} to {most:.2f}"
-    return f"times of nodes are scaled to their segment's, by {factors}"
+    return f"times of nodes are scaled to the segment, by {factors}"
 
 
 def _rest(profile: Measurements, name: str, seconds: float) -> str:
