@@ -391,7 +391,7 @@ def test_the_trace_is_one_of_chrome(some_profile: sardonyx.Profile, tmp_path: Pa
 def test_text_and_page(some_profile: sardonyx.Profile) -> None:
     text = str(some_profile)
     assert len(text.splitlines()) < 40
-    assert "step by step" in text
+    assert "written out" in text
     assert "Softmax" in text
     assert "remainder" in text
     assert "scaled" in text
@@ -399,7 +399,7 @@ def test_text_and_page(some_profile: sardonyx.Profile) -> None:
     page = some_profile._repr_html_()
     assert "sx-bar" in page
     assert page.count("<details>") == 4
-    assert json.loads(json.dumps(some_profile.as_dict()))["method"] == "steps one by one"
+    assert json.loads(json.dumps(some_profile.as_dict()))["method"] == "shares of steps one by one"
     with pytest.raises(sardonyx.InvalidInput, match="grouped by"):
         some_profile.by("colour")
 
