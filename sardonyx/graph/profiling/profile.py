@@ -24,7 +24,7 @@ class Profile(Measurements):
     >>> model = sardonyx.load("examples/encoder.onnx", backend="numpy")
     >>> profile = model.profile(np.zeros((1, 8, 48), np.float32))
     >>> profile.method, len(profile.segments), profile.by("operator")[0].seconds > 0
-    ('steps one by one', 1, True)
+    ('shares of steps one by one', 1, True)
     """
 
     def as_dict(self) -> dict[str, Any]:

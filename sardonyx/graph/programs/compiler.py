@@ -231,7 +231,7 @@ class Compiler:
             return None if written is None else kept(written)
 
         def kept(executable: Executable) -> Executable:
-            if key is not None:
+            if key is not None and not executable.stands_in:
                 self._executables[key] = executable
             return executable
 
@@ -276,7 +276,8 @@ class Compiler:
             self.written_out += 1
         self._note_ready("Wrote out", unit, time.perf_counter() - start)
         inputs = len(unit.segment.inputs)
-        return WrittenSegment(written, inputs, self.backend, instead).executable
+        executable = WrittenSegment(written, inputs, self.backend, instead).executable
+        return replace(executable, stands_in=self.mode == NEVER and self.backend.compiled)
 
     def _most_seconds(self, unit: Unit, seconds: float) -> float:
         """Return how long the unit may take on NumPy beside kernels, so as to stay there for good.

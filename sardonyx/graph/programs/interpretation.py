@@ -79,7 +79,7 @@ class Interpretation(Provisional):
     def compiled(self, *, is_awaited: bool = True) -> Executable:
         """Return the compiled function; wait for it if need be."""
         with postponed(), self._compiling:
-            if self._executable is None:
+            if self._executable is None or self._executable.stands_in:
                 seconds = 0.0 if is_awaited else self._seconds
                 self._executable = self._write_out(seconds) or self._compile_segment(is_awaited)
                 self._close_tier()
@@ -106,7 +106,9 @@ class Interpretation(Provisional):
 
     def run(self, *arrays: Any) -> Sequence[Any]:
         results = None if self._is_over.is_set() else self._interpreted(arrays)
-        return self.compiled().run(*arrays) if results is None else results
+        if results is not None:
+            return results
+        return (self._executable or self.compiled()).run(*arrays)
 
     def _interpreted(self, arrays: Sequence[Any]) -> list[Any] | None:
         """Run the steps; None if the compiled function is ready before, or has to run instead."""

@@ -94,8 +94,10 @@ class Recording:
             return self._follow_on_numpy(inputs, weights) if is_on_numpy else None
         if shortcut.on_numpy is None:
             return None
-        version, function = shortcut.on_numpy
-        return function(*inputs) if version == weights.version else None
+        version, function, _ = shortcut.on_numpy
+        # Somebody may have asked for a compiled program since.
+        is_bound = version == weights.version and shortcut.stage.bound is shortcut.on_numpy
+        return function(*inputs) if is_bound else None
 
     def _follow_on_numpy(self, inputs: Sequence[Any], weights: Weights) -> Sequence[Any] | None:
         frame: Frame = dict(enumerate(inputs))
@@ -193,14 +195,13 @@ class Shortcut:
         self.positions = segment.inputs
         # Whether the outputs are the function's results, in the same order.
         self.is_plain = stage.registers == segment.results
-        # A version of the weights, and the function of all inputs for it, if NumPy computes it.
-        self.on_numpy: tuple[int, Replay] | None = None
+        # What the stage is bound to, if NumPy computes it, as a function of all inputs.
+        self.on_numpy: tuple[int, Replay, Sequence[Any]] | None = None
 
     def note_numpy(self, inputs: int) -> None:
         """Let calls run the function as it is, if it is one of NumPy and of all inputs in order."""
         if self.stage.is_on_numpy and self.is_plain and self.positions == tuple(range(inputs)):
-            version, function, _ = self.stage.bound
-            self.on_numpy = version, function
+            self.on_numpy = self.stage.bound
 
     def outputs(
         self, inputs: Sequence[Any], results: Sequence[Any], weights: Weights

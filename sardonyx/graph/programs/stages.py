@@ -33,6 +33,9 @@ def _unbound(*arrays: Any) -> Sequence[Any]:
     raise AssertionError("no call has bound the stage to weights yet")
 
 
+_UNBOUND: tuple[int, Replay, Sequence[Any]] = (-1, _unbound, ())
+
+
 @dataclass(eq=False, slots=True)
 class Stage:
     """A segment of a recording, its arrays of weights and constants, and what follows it."""
@@ -59,7 +62,7 @@ class Stage:
     executable: Executable | Provisional | None = None
     # A version of the weights, the function, and its arrays of weights and constants for that
     # version. Threads replace the tuple as a whole.
-    bound: tuple[int, Replay, Sequence[Any]] = field(default=(-1, _unbound, ()), init=False)
+    bound: tuple[int, Replay, Sequence[Any]] = field(default=_UNBOUND, init=False)
     # Whether rewrites changed steps that already ran while they were traced.
     is_rewritten: bool = False
     # Only in a root: whether a stage of the tree takes a random key, after the inputs.
@@ -162,6 +165,8 @@ class Stage:
 
     def compile(self, compiler: Compiler, weights: Weights) -> None:
         """Compile the segment and prepare its weights, without a call."""
+        if isinstance(self.executable, Executable) and self.executable.stands_in:
+            self.executable, self.bound = None, _UNBOUND
         if self.segment is not None and not self.segment.host:
             with compiler.backend.scope():
                 self.begin(self.inputs, compiler, weights)
