@@ -85,13 +85,15 @@ def written(
     """Return the functions that do these calls: on what is `fixed`, with its shapes, and on inputs.
 
     With a number of variables, the second function takes these before the inputs, and frees each
-    array after its last use: its arrays may be large.
+    array after its last use: its arrays may be large. Unless it runs `as_program`, arrays lie as in
+    the steps, so that sums of them have the same bits: then nothing is broadcast ahead.
     """
     calls = without_dead(calls, results)
     ahead, each = ahead_of_calls(calls, inputs)
-    numbers = count(max((place.number for place in _all_places(calls, fixed)), default=0) + 1)
-    broadcast, each = with_broadcast_ahead(ahead, each, fixed, lambda: Place(next(numbers)))
-    ahead += broadcast
+    if as_program:
+        numbers = count(max((place.number for place in _all_places(calls, fixed)), default=0) + 1)
+        broadcast, each = with_broadcast_ahead(ahead, each, fixed, lambda: Place(next(numbers)))
+        ahead += broadcast
     known = {*fixed, *(call.result for call in ahead)}
     reads = [place for call in each for place in places_in(call)] + list(results)
     kept = list(dict.fromkeys(place for place in reads if _is_in(place, known)))
