@@ -81,6 +81,27 @@ def _bits(one: Any, other: Any) -> bool:
     return bool(one.tobytes() == other.tobytes())
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_same_bits_however_arrays_lie(order: Any) -> None:
+    """Sums depend on it: a weight that is broadcast ahead would change how a product lies."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        node("Mul", ["x", "w"], ["a"]),
+        node("ReduceMean", ["a"], ["b"], axes=[1, 2], keepdims=0),
+        node("Transpose", ["a"], ["c"], perm=[2, 0, 1]),
+        node("ReduceL2", ["c"], ["y"], axes=[0], keepdims=0),
+    ]
+    weights = [weight("w", rng.standard_normal(70).astype(np.float32))]
+    proto = model(nodes, [value("x", [None, None, 70])], ["b", "y", "c"], weights, opset=17)
+    x = np.array(rng.standard_normal((9, 80, 70)), np.float32, order=order)
+    loaded = sardonyx.load(proto, backend="numpy")
+    stepped = loaded(x)
+    loaded.compile({"x": x.shape})
+    assert loaded.stats().written_out
+    for one, other in zip(loaded(x), stepped, strict=True):
+        assert _bits(one, other)
+
+
 def test_cases_of_all_operators_are_tried() -> None:
     assert len(tensor_cases()) > 0.5 * len(node_tests())
 
