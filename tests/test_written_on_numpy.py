@@ -189,6 +189,21 @@ def test_never_compiles_when_asked_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_allclose(loaded(other)[0].sum(axis=1), 1, rtol=1e-6)
 
 
+def test_steps_go_on_if_they_cannot_be_written_out(
+    way: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(compiler, "MOST_STEPS", 0)
+    monkeypatch.setattr(compiler, "written_with_kernels", fail)
+    loaded = sardonyx.load(layers(), **way)
+    for _ in range(5):
+        np.testing.assert_allclose(loaded(X)[0].sum(axis=1), 1, rtol=1e-6)
+        wait_for_background()
+    assert (loaded.stats().compiles, loaded.stats().written_out) == (0, 0)
+
+
 def test_a_model_may_go_before_it_is_written_out() -> None:
     loaded = sardonyx.load(layers(), backend="numpy")
     for _ in range(3):

@@ -16,7 +16,7 @@ from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.interpreter import Overtaken
 from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.programs.background import COMPILES
-from sardonyx.graph.programs.provisional import Provisional
+from sardonyx.graph.programs.provisional import Provisional, write_out
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Segment, Step
 from sardonyx.graph.tracing.subgraphs import BodyCall
@@ -88,7 +88,7 @@ class Interpretation(Provisional):
 
     def write(self) -> None:
         """Write the segment out, if that is possible."""
-        with self._compiling:
+        with postponed(), self._compiling:
             self._executable = self._executable or self._write_out(self._seconds)
             if self._executable is not None:
                 self._close_tier()
@@ -203,11 +203,11 @@ def _finish(reference: ref[Interpretation]) -> None:
     interpretation = reference()
     if interpretation is None:
         return
+    if interpretation.writes_by_itself:
+        write_out(interpretation.write)
+        return
     try:
-        if interpretation.writes_by_itself:
-            interpretation.write()
-        else:
-            interpretation.compiled(is_awaited=False)
+        interpretation.compiled(is_awaited=False)
     except Exception as error:  # The next run compiles it again, and raises.
         interpretation.give_up()
         reason = partial(first_line, error)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from sardonyx.backends.executable import Executable
+from sardonyx.logs import Log
+from sardonyx.printable import first_line
+
+_LOG = Log("compiling")
 
 
 class Provisional(ABC):
@@ -28,3 +33,11 @@ class Provisional(ABC):
     @abstractmethod
     def is_written_out(self) -> bool:
         """Whether NumPy computes the segment from now on, which is found out if need be."""
+
+
+def write_out(job: Callable[[], object]) -> None:
+    """Do the job of writing a segment out; its steps go on one by one if that fails."""
+    try:
+        job()
+    except Exception as error:
+        _LOG.info("Steps are not written out: %s.", partial(first_line, error))

@@ -11,11 +11,8 @@ from weakref import ref
 
 from sardonyx.backends.executable import Executable
 from sardonyx.graph.programs.background import COMPILES
-from sardonyx.graph.programs.provisional import Provisional
-from sardonyx.logs import Log
-from sardonyx.printable import first_line
-
-_LOG = Log("compiling")
+from sardonyx.graph.programs.provisional import Provisional, write_out
+from sardonyx.logs import postponed
 
 
 class SteppedSegment(Provisional):
@@ -53,7 +50,7 @@ class SteppedSegment(Provisional):
 
     def written(self, seconds: float) -> Executable:
         """Return the function for all runs from now on, which may be that of the steps."""
-        with self._writing:
+        with postponed(), self._writing:
             if self._executable is None:
                 self._executable = self._write_out(seconds) or self._steps
             return self._executable
@@ -62,9 +59,5 @@ class SteppedSegment(Provisional):
 def _write(reference: ref[SteppedSegment], seconds: float) -> None:
     """Write a segment out, unless its model is gone."""
     segment = reference()
-    if segment is None:
-        return
-    try:
-        segment.written(seconds)
-    except Exception as error:  # Its steps go on one by one.
-        _LOG.info("Steps are not written out: %s.", partial(first_line, error))
+    if segment is not None:
+        write_out(partial(segment.written, seconds))
