@@ -35,6 +35,7 @@ WINDOWS = {
 BATCHES = (1, 2, 3, 4, 7, 8, 9, 16, 33, 70)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=list(WINDOWS))
 @pytest.mark.parametrize(

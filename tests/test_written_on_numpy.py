@@ -63,7 +63,7 @@ def written(proto: onnx.ModelProto, *inputs: Any, **options: Any) -> sardonyx.Mo
 
 
 @pytest.mark.parametrize("case", tensor_cases(), ids=lambda case: case.name)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(20)
 def test_the_same_bits(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WrittenSegment, "_compiled", property(_fail))
     loaded = sardonyx.load(case.model, backend="numpy")
