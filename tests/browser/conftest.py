@@ -14,6 +14,7 @@ import pytest
 from sardonyx.display.graph_view.view import GraphView
 from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.viewing.drawing import picture_of
+from tests.browser.waiting import wait_until
 
 CHROMIUM = shutil.which("chromium")
 MODELS = Path(__file__).parents[1] / "models"
@@ -55,7 +56,7 @@ def open_view(browser: Any, tmp_path: Path) -> Iterator[Open]:
         page.on("request", lambda request: requests.append(request.url))
         requests: list[str] = []
         page.goto(path.as_uri())
-        page.wait_for_function("globalThis.graphView?.painted", timeout=20_000)
+        wait_until(page, "globalThis.graphView?.painted")
         assert requests == [path.as_uri()]
         page.requests = requests
         return page

@@ -16,6 +16,7 @@ import sardonyx
 from sardonyx.display.graph_view.view import GraphView
 from tests.browser.conftest import MODELS
 from tests.browser.pictures import write
+from tests.browser.waiting import wait_until
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "graph_view"
 SIZE = {"width": 1200, "height": 760}
@@ -54,7 +55,7 @@ def draw(networks: Path, folder: Path = FOLDER) -> None:
             for theme in ("light", "dark"):
                 page: Any = browser.new_page(viewport=SIZE, color_scheme=theme)
                 page.set_content(view.html)
-                page.wait_for_function("globalThis.graphView?.painted")
+                wait_until(page, "globalThis.graphView?.painted")
                 page.evaluate(SHOW, shown)
                 page.wait_for_timeout(SETTLED)
                 write(page.screenshot(), folder / f"{name}_{theme}.png")

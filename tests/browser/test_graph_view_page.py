@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 from tests.browser.conftest import MODELS, Open, view_of
+from tests.browser.waiting import wait_until
 
 ENCODER = MODELS / "encoder_torchscript.onnx"
 
@@ -187,7 +188,7 @@ def test_wheel_and_drag_move_the_sheet(open_view: Open) -> None:
     x, scale = page.evaluate("[graphView.camera.x, graphView.camera.scale]")
     page.mouse.move(500, 400)
     page.mouse.wheel(0, 200)
-    page.wait_for_function("scale => graphView.camera.scale < scale", arg=scale)
+    wait_until(page, "scale => graphView.camera.scale < scale", arg=scale)
     page.mouse.down()
     page.mouse.move(650, 400, steps=4)
     page.mouse.up()
@@ -253,7 +254,7 @@ def test_two_views_in_one_notebook_are_apart(browser: Any) -> None:
     page.set_content(first._repr_html_() + second._repr_html_())
     frames = page.frames[1:]
     for frame in frames:
-        frame.wait_for_function("() => globalThis.graphView?.painted")
+        wait_until(frame, "() => globalThis.graphView?.painted")
     frames[0].evaluate("graphView.select(0)")
     assert [frame.evaluate("graphView.selected") for frame in frames] == [0, None]
     counts = [frame.evaluate("graphView.graph.nodes.length") for frame in frames]
@@ -270,23 +271,23 @@ def test_a_frame_follows_the_theme_of_its_notebook(system: str, browser: Any) ->
     themes = "<style>body { color: #111 } body.night { color: #ddd }</style>"
     view = view_of(MODELS / "mlp_dynamo.onnx")
     page.set_content(f"{themes}<body>{view._repr_html_()}{view._repr_html_()}</body>")
-    page.wait_for_function("sardonyxFrames.size === 2")
+    wait_until(page, "sardonyxFrames.size === 2")
     first, second = page.frames[1:]
     has = "theme => document.documentElement.dataset.theme === theme"
     for frame in (first, second):
-        frame.wait_for_function(has, arg="light")
+        wait_until(frame, has, arg="light")
     page.evaluate("document.body.className = 'night'")
     for frame in (first, second):
-        frame.wait_for_function(has, arg="dark")
+        wait_until(frame, has, arg="dark")
     second.evaluate("document.getElementById('theme').click()")
     page.evaluate("document.body.className = ''")
-    first.wait_for_function(has, arg="light")
+    wait_until(first, has, arg="light")
     page.evaluate("document.body.className = 'night'")
-    first.wait_for_function(has, arg="dark")
+    wait_until(first, has, arg="dark")
     assert second.evaluate(has, "light")  # what its reader chose
     page.evaluate("document.querySelector('iframe').remove()")
     page.evaluate("document.body.className = ''")
-    page.wait_for_function("sardonyxFrames.size === 1")
+    wait_until(page, "sardonyxFrames.size === 1")
     page.close()
 
 
@@ -304,7 +305,7 @@ def test_a_notebook_shows_it_in_a_frame(open_view: Open, browser: Any) -> None:
     page = browser.new_page()
     page.set_content(f"<p>'a cell'</p>{view_of(hostile_model())._repr_html_()}")
     frame = page.frames[-1]
-    frame.wait_for_function("globalThis.graphView?.painted")
+    wait_until(frame, "globalThis.graphView?.painted")
     assert frame.evaluate("graphView.graph.nodes.length") == len(HOSTILE) + 2
     assert page.evaluate("globalThis.graphView") is None
     page.close()

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from sardonyx.display.graph_view.view import GraphView
 from tests.browser.conftest import Open, view_of
+from tests.browser.waiting import wait_until
 
 SECONDS = 5.0
 # How many colours a coarse grid of the canvas has: a blank one has one.
@@ -73,7 +74,7 @@ def test_5000_nodes_unfold_while_the_page_responds(scoped: bool, open_view: Open
     page.evaluate(WATCH)
     begun = time.monotonic()
     page.click("text=Unfold all")
-    page.wait_for_function(UNFOLDED)
+    wait_until(page, UNFOLDED)
     assert time.monotonic() - begun < SECONDS
     assert page.evaluate("longest") < 1000
     assert page.evaluate("graphView.scene.place.size") > 5000
@@ -96,7 +97,7 @@ def irregular_model(count: int) -> onnx.ModelProto:
 def test_the_layout_of_vast_graphs_keeps_directions(open_view: Open) -> None:
     page = open_view(view_of(irregular_model(3000)))
     page.click("text=Unfold all")
-    page.wait_for_function(UNFOLDED)
+    wait_until(page, UNFOLDED)
     assert page.evaluate("graphView.graph.isVast")
     assert page.evaluate(OVERLAPS) == 0
     up, edges = page.evaluate(

@@ -1,0 +1,20 @@
+"""Waiting for a page, whose policy forbids it to evaluate text.
+
+Playwright's own waiting evaluates its text within the page, if it is not true at once.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+# Seconds.
+PATIENCE = 20.0
+
+
+def wait_until(page: Any, expression: str, arg: Any = None) -> None:
+    """Wait until an expression, or a function of `arg`, is true in a page or a frame."""
+    end = time.monotonic() + PATIENCE
+    while not page.evaluate(expression, arg):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(10)
