@@ -111,27 +111,30 @@ class Stage:
         if self.begins_stepwise and not segment.host:
             self.begins_stepwise = False
             return compiler.stepped(self._unit(segment, [*inputs, *arrays])), arrays
-        function = self.function(compiler, [*inputs, *arrays])
-        if isinstance(self.executable, Executable):
-            if self.executable.on_numpy is not None:
-                function, arrays = self.executable.on_numpy(arrays), []
+        executable = self.executable_for(segment, compiler, [*inputs, *arrays])
+        function = executable.run
+        if isinstance(executable, Executable):
+            if executable.on_numpy is not None:
+                function, arrays = executable.on_numpy(arrays), []
             elif not segment.host:
                 arrays = compiler.backend.ready(arrays)
             self.bound = weights.version, function, arrays
         return function, arrays
 
-    def function(self, compiler: Compiler, arrays: Sequence[Any]) -> Replay:
+    def executable_for(
+        self, segment: Segment, compiler: Compiler, arrays: Sequence[Any]
+    ) -> Executable | Provisional:
         """Return the segment as a function of arrays like these, compiled if the backend can."""
-        segment = self.segment
-        if self.executable is None and segment is not None:
-            if segment.host:
-                self.executable = executable_on_host(segment, compiler.backend, self.inputs, arrays)
-            else:
-                self.executable = compiler.compile(self._unit(segment, arrays))
-        if isinstance(self.executable, Provisional):
-            self.executable = self.executable.executable or self.executable
-        assert self.executable is not None
-        return self.executable.run
+        # Other threads may replace it at any time.
+        executable = self.executable
+        if executable is None and segment.host:
+            executable = executable_on_host(segment, compiler.backend, self.inputs, arrays)
+        elif executable is None:
+            executable = compiler.compile(self._unit(segment, arrays))
+        if isinstance(executable, Provisional):
+            executable = executable.executable or executable
+        self.executable = executable
+        return executable
 
     def _unit(self, segment: Segment, arrays: Sequence[Any]) -> Unit:
         replay, form = self.binding.replaying(segment), self.binding.form(segment)
@@ -154,42 +157,46 @@ class Stage:
     @property
     def can_be_on_numpy(self) -> bool:
         """The same of a stage that no call has run twice, whose function is made for that."""
-        if isinstance(self.executable, Provisional):
-            return self.executable.is_written_out()
+        executable = self.executable
+        if isinstance(executable, Provisional):
+            return executable.is_written_out()
         return self.segment is None or self.is_on_numpy
 
     @property
     def costs(self) -> Callable[[], Costs] | None:
         """What the compiler reports on the segment, if it is compiled."""
-        return self.executable.costs if isinstance(self.executable, Executable) else None
+        executable = self.executable
+        return executable.costs if isinstance(executable, Executable) else None
 
     def compile(self, compiler: Compiler, weights: Weights) -> None:
         """Compile the segment and prepare its weights, without a call."""
-        if isinstance(self.executable, Executable) and self.executable.stands_in:
+        executable, segment = self.executable, self.segment
+        if isinstance(executable, Executable) and executable.stands_in:
             self.executable, self.bound = None, _UNBOUND
-        if self.segment is not None and not self.segment.host:
+        if segment is not None and not segment.host:
             with compiler.backend.scope():
                 self.begin(self.inputs, compiler, weights)
                 self.binding.arrays(weights)
-                if not compiler.backend.compiled:
-                    self.function(compiler, [*self.inputs, *self.binding.stand_ins(weights)])
-            if isinstance(self.executable, Provisional):
-                self.executable = self.executable.compiled()
+                arguments = [*self.inputs, *self.binding.stand_ins(weights)]
+                executable = self.executable_for(segment, compiler, arguments)
+            if isinstance(executable, Provisional):
+                self.executable = executable.compiled()
 
     def begin(self, inputs: Sequence[Any], compiler: Compiler, weights: Weights) -> None:
         """Compile the segment before its first run, while another thread prepares its weights."""
-        if self.executable is not None or self.segment is None or self.segment.host:
+        segment = self.segment
+        if self.executable is not None or segment is None or segment.host:
             return
         if not compiler.backend.compiled:
             return
         arguments = [*inputs, *self.binding.stand_ins(weights)]
         # A thread takes as long to start as a small model to run.
-        if not self.binding.prepared or compiler.interprets_segment(self.segment):
-            self.function(compiler, arguments)
+        if not self.binding.prepared or compiler.interprets_segment(segment):
+            self.executable_for(segment, compiler, arguments)
             return
         with ThreadPoolExecutor(1) as pool:
             preparation = pool.submit(copy_context().run, self.binding.prepare, weights)
-            self.function(compiler, arguments)
+            self.executable_for(segment, compiler, arguments)
         preparation.result()
 
     @property

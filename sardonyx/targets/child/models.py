@@ -85,7 +85,8 @@ def _compile_rest(model: Model, program: Program, titles: Titles) -> None:
         if segment is not None and not segment.host and stage.executable is None:
             titles.segment = segment
             with compiler.backend.scope():
-                stage.function(compiler, [*stage.inputs, *stage.binding.stand_ins(weights)])
+                arguments = [*stage.inputs, *stage.binding.stand_ins(weights)]
+                stage.executable_for(segment, compiler, arguments)
 
 
 def _host_steps(segment: Segment) -> HostSteps:
