@@ -200,8 +200,9 @@ class Shortcut:
 
     def note_numpy(self, inputs: int) -> None:
         """Let calls run the function as it is, if it is one of NumPy and of all inputs in order."""
+        bound = self.stage.bound  # Read first, as another thread may ask for a compiled program.
         if self.stage.is_on_numpy and self.is_plain and self.positions == tuple(range(inputs)):
-            self.on_numpy = self.stage.bound
+            self.on_numpy = bound
 
     def outputs(
         self, inputs: Sequence[Any], results: Sequence[Any], weights: Weights
