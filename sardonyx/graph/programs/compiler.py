@@ -163,7 +163,7 @@ class Compiler:
         steps, bare = self._bound(unit), self._without_arrays(unit)
 
         def write_out(seconds: float) -> Executable | None:
-            start, inputs = time.perf_counter(), len(unit.segment.inputs)
+            start, inputs = time.perf_counter(), len(bare.segment.inputs)
             if not _is_worth_writing(bare, seconds):
                 return None
             written = written_with_kernels(

@@ -126,14 +126,15 @@ class Stage:
     ) -> Executable | Provisional:
         """Return the segment as a function of arrays like these, compiled if the backend can."""
         # Other threads may replace it at any time.
-        executable = self.executable
+        executable = found = self.executable
         if executable is None and segment.host:
             executable = executable_on_host(segment, compiler.backend, self.inputs, arrays)
         elif executable is None:
             executable = compiler.compile(self._unit(segment, arrays))
         if isinstance(executable, Provisional):
             executable = executable.executable or executable
-        self.executable = executable
+        if executable is not found:
+            self.executable = executable
         return executable
 
     def _unit(self, segment: Segment, arrays: Sequence[Any]) -> Unit:
