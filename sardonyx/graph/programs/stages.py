@@ -179,7 +179,8 @@ class Stage:
                 self.begin(self.inputs, compiler, weights)
                 self.binding.arrays(weights)
                 arguments = [*self.inputs, *self.binding.stand_ins(weights)]
-                executable = self.executable_for(segment, compiler, arguments)
+                # Not what replaces it by now, which may be written out for want of a program.
+                executable = self.executable or self.executable_for(segment, compiler, arguments)
             if isinstance(executable, Provisional):
                 self.executable = executable.compiled()
 
