@@ -48,10 +48,12 @@ LOADED = f"""
 import sys
 import numpy as np
 import sardonyx
-from sardonyx.graph.programs import interpretation
+from sardonyx.graph.programs import compiler, interpretation
 
 # A first run of more than half a second would start the compiler.
 interpretation.PATIENCE = 100.0
+# Beside a slow moment, the functions of NumPy would look good enough to stay.
+compiler.MOST_BESIDE_KERNELS = 0.0
 model = sardonyx.load({ENCODER!r})
 x = np.random.default_rng(0).standard_normal((2, 8, 48)).astype(np.float32)
 """

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sardonyx
 from sardonyx.backends.jax.op_times import Event, shared_time
 from sardonyx.graph.profiling.listing import by_step
+from sardonyx.graph.profiling.watching import WatchedStage
 
 MODELS = Path(__file__).parent / "models"
 RNG = np.random.default_rng(0)
@@ -187,6 +188,33 @@ def test_the_slowest_node_is_the_slowest() -> None:
     for way in ({"backend": "numpy"}, {"backend": "jax", "rewrites": False}):
         profile = sardonyx.load(proto, **way).profile(np.ones((512, 8), np.float32))
         assert profile.by("name")[0].name == "large"
+
+
+def test_shares_of_one_moment_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run of the steps of a segment that was written out met a slow moment."""
+    runs = iter([0.05])
+    run_steps = WatchedStage.run_steps
+
+    def slow_at_first(self: Any, backend: Any, arrays: Any) -> Any:
+        results = run_steps(self, backend, arrays)
+        self.steps[-1][0] += next(runs, 0.0)
+        return results
+
+    monkeypatch.setattr(WatchedStage, "run_steps", slow_at_first)
+    proto = model(
+        [
+            helper.make_node("Relu", ["x"], ["r"], "small"),
+            helper.make_node("MatMul", ["r", "w"], ["y"], "large"),
+        ],
+        [info("x", [256, 256])],
+        ["y"],
+        {"w": np.ones((256, 2048), np.float32)},
+    )
+    loaded = sardonyx.load(proto, backend="numpy")
+    loaded.compile({"x": (256, 256)})
+    profile = loaded.profile(np.ones((256, 256), np.float32))
+    assert profile.method == "shares of steps one by one"
+    assert profile.by("name")[0].name == "large"
 
 
 # -- all kinds of models --------------------------------------------------------------------------

@@ -81,6 +81,17 @@ def _bits(one: Any, other: Any) -> bool:
     return bool(one.tobytes() == other.tobytes())
 
 
+@pytest.mark.parametrize("beta", [-1.0, 0.5, 0.75, 1.0, 2.0])
+def test_the_same_bits_of_powers(beta: float) -> None:
+    """NumPy's operator takes roots, squares and quotients for some exponents, its function none."""
+    x = np.random.default_rng(0).random((2, 3, 50, 7), np.float32)
+    proto = model([node("LRN", ["x"], ["y"], size=3, beta=beta)], [value("x", x.shape)], ["y"])
+    loaded = sardonyx.load(proto, backend="numpy")
+    stepped = loaded(x)
+    loaded.compile({"x": x.shape})
+    assert _bits(loaded(x), stepped)
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_the_same_bits_however_arrays_lie(order: Any) -> None:
     """Sums depend on it: a weight that is broadcast ahead would change how a product lies."""

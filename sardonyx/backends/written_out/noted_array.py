@@ -109,13 +109,20 @@ class NotedArray(NotedValue, np.lib.mixins.NDArrayOperatorsMixin):
         arguments = (self, _known_size(key), value)
         noted_change(self._notes, operator.setitem, self, arguments)
 
+    def __pow__(self, exponent: Any) -> Any:
+        # NumPy's operator takes roots and squares where the exponent is such a number, and other
+        # bits come of `np.power`.
+        if isinstance(exponent, (int, float)):
+            return noted_call(self._notes, operator.pow, (self, exponent))
+        return super().__pow__(exponent)
+
     # -- what is refused --------------------------------------------------------------------------
 
     def _unreadable(self, *_: Any, **__: Any) -> Any:
         raise Unnoted
 
     __array__ = __bool__ = __int__ = __float__ = __complex__ = __index__ = _unreadable
-    __iter__ = __contains__ = __dlpack__ = __copy__ = __deepcopy__ = _unreadable
+    __iter__ = __contains__ = __dlpack__ = __copy__ = __deepcopy__ = __ipow__ = _unreadable
 
 
 # Views of arrays that are attributes of them.

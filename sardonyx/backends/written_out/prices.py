@@ -39,7 +39,7 @@ _OF_FUNCTIONS: Mapping[Any, float] = {
 _SLOW = frozenset((
     np.arccos, np.arccosh, np.arcsin, np.arcsinh, np.arctan, np.arctan2, np.arctanh, np.cos,
     np.cosh, np.exp, np.expm1, np.log, np.log1p, np.logaddexp, np.power, np.sin, np.sinh, np.tan,
-    np.tanh,
+    np.tanh, operator.pow,
 ))  # fmt: skip
 # They read as many elements as they return.
 _READING_SOME = frozenset((np.ndarray.take, operator.getitem))

@@ -78,8 +78,7 @@ def measured(call: MeasuredCall, watch: Watch, calls: int | None) -> Profile:
     _, spans, rest = min(rounds.watched, key=lambda each: each[0])
     profiled = _op_times(call, watch)
     if profiled is None and any(stage.is_whole for stage in stages):
-        with suppress(Exception):  # Then there are no shares.
-            _run(call, watch, watch.shared)
+        _take_shares(call, watch)
     segments, nodes = [], []
     for i, (stage, (begin, end)) in enumerate(zip(stages, spans, strict=True)):
         seconds = end - begin
@@ -122,6 +121,16 @@ def _run(call: MeasuredCall, watch: Watch, way: Any) -> None:
         call.watched()
     finally:
         watch.way = watch.timed
+
+
+def _take_shares(call: MeasuredCall, watch: Watch) -> None:
+    """Take the steps of whole segments one by one, a few times: the first may prepare something."""
+    begin = time.perf_counter()
+    with suppress(Exception):  # Then there are no shares.
+        for _ in range(STEPPED_RUNS):
+            _run(call, watch, watch.shared)
+            if time.perf_counter() - begin > SOME:
+                break
 
 
 def _watched_parts(

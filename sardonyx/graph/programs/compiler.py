@@ -167,7 +167,7 @@ class Compiler:
             if not _is_worth_writing(bare, seconds):
                 return None
             written = written_with_kernels(
-                bare.replay, bare.arguments, inputs, backend, math.inf, as_program=False
+                bare.replay, bare.arguments, inputs, backend, as_program=False
             )
             return self._running(written, bare, lambda: steps, start) if written else None
 
@@ -226,7 +226,7 @@ class Compiler:
         def compiled(is_awaited: bool) -> Executable:
             return kept(self._compiled(bare, name, is_awaited=is_awaited))
 
-        def write_out(seconds: float) -> Executable | None:
+        def write_out(seconds: Callable[[], float]) -> Executable | None:
             written = self._written_out(bare, name, seconds)
             return None if written is None else kept(written)
 
@@ -251,20 +251,24 @@ class Compiler:
         interpretation.writes_by_itself = self.mode == NEVER and unit.decide is None
         return interpretation
 
-    def _written_out(self, unit: Unit, name: str | None, seconds: float) -> Executable | None:
+    def _written_out(
+        self, unit: Unit, name: str | None, seconds: Callable[[], float]
+    ) -> Executable | None:
         """Return the unit as calls of NumPy, if they take no longer than what would run instead.
 
-        A run step by step takes so many seconds; nobody knows for 0.
+        A run step by step takes so many seconds, as far as is known now; 0 if nobody knows.
         """
         start, inputs = time.perf_counter(), len(unit.segment.inputs)
         written = None
         if self._may_write_out(unit):
             written = self.backend.written_out(unit.replay, unit.arguments, inputs, unit.results)
-        most = self._most_seconds(unit, seconds) if written is None else 0.0
-        if most > 0:
+        if written is None and self._most_seconds(unit, seconds()) > 0:
             written = written_with_kernels(
-                unit.replay, unit.arguments, inputs, self.backend, most, as_program=True
+                unit.replay, unit.arguments, inputs, self.backend, as_program=True
             )
+            # Calls went on meanwhile, and told if the one before met a slow moment.
+            if written and written.price * 1e-6 > self._most_seconds(unit, seconds()):
+                written = None
         compiled = partial(self._compiled, unit, name, is_awaited=True)
         return self._running(written, unit, compiled, start) if written else None
 

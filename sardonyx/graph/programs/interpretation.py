@@ -40,7 +40,7 @@ class Interpretation(Provisional):
         results: Sequence[Spec],
         donated: Sequence[int],
         compile_segment: Callable[[bool], Executable],
-        write_out: Callable[[float], Executable | None],
+        write_out: Callable[[Callable[[], float]], Executable | None],
         *,
         note_run: Callable[[], None],
         note_wait: Callable[[str], None],
@@ -80,7 +80,7 @@ class Interpretation(Provisional):
         """Return the compiled function; wait for it if need be."""
         with postponed(), self._compiling:
             if self._executable is None or self._executable.stands_in:
-                seconds = 0.0 if is_awaited else self._seconds
+                seconds = _unknown if is_awaited else self._least_seconds
                 self._executable = self._write_out(seconds) or self._compile_segment(is_awaited)
                 self._close_tier()
             self._is_over.set()
@@ -89,7 +89,7 @@ class Interpretation(Provisional):
     def write(self) -> None:
         """Write the segment out, if that is possible."""
         with postponed(), self._compiling:
-            self._executable = self._executable or self._write_out(self._seconds)
+            self._executable = self._executable or self._write_out(self._least_seconds)
             if self._executable is not None:
                 self._close_tier()
                 self._is_over.set()
@@ -97,7 +97,7 @@ class Interpretation(Provisional):
     def is_written_out(self) -> bool:
         if self._compiling.acquire(blocking=False):
             try:
-                self._executable = self._executable or self._write_out(0.0)
+                self._executable = self._executable or self._write_out(_unknown)
             finally:
                 self._compiling.release()
         # Otherwise the compiler has it, and nobody waits for that.
@@ -109,6 +109,9 @@ class Interpretation(Provisional):
         if results is not None:
             return results
         return (self._executable or self.compiled()).run(*arrays)
+
+    def _least_seconds(self) -> float:
+        return self._seconds
 
     def _interpreted(self, arrays: Sequence[Any]) -> list[Any] | None:
         """Run the steps; None if the compiled function is ready before, or has to run instead."""
@@ -191,6 +194,11 @@ class Interpretation(Provisional):
     def give_up(self) -> None:
         """Let the next run wait for the compiled function."""
         self._is_over.set()
+
+
+def _unknown() -> float:
+    """Return what stands for the seconds of a run if nobody is to ask for them."""
+    return 0.0
 
 
 def _is_overtaken(reference: ref[Interpretation]) -> bool:
