@@ -51,7 +51,7 @@ def test_nothing_is_compiled_for_them() -> None:
     result = called(loaded, x)
     assert_allclose(result, np.maximum(x @ np.asarray(loaded.params["w"]), 0), rtol=1e-5, atol=1e-5)
     stats = loaded.stats()
-    assert (stats.compiles, stats.written_out, stats.interpreted) == (0, 1, 2)
+    assert (stats.compiles, stats.written_out, stats.interpreted) == (0, 1, 3)
 
 
 def test_replaced_weights_are_packed_anew() -> None:
@@ -91,12 +91,26 @@ def test_other_segments_are_compiled(body: str, monkeypatch: pytest.MonkeyPatch)
     assert (loaded.stats().compiles, loaded.stats().written_out) == (1, 0)
 
 
-def test_the_first_run_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It prepares weights; and if it takes long, the compiler has started before."""
-    monkeypatch.setattr(interpretation, "PATIENCE", 0.0)
+@pytest.mark.parametrize("share", [1e3, 1e-5])
+def test_a_long_first_run_says_what_cannot_stay(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prepares weights, so that others have to say what can."""
+    monkeypatch.setattr(compiler, "MOST_BESIDE_KERNELS", share)
+    monkeypatch.setattr(interpretation, "PATIENCE", 1e-3)
+    stepped = interpretation.Interpretation._stepped
+
+    def slow(self: Any, arrays: Any) -> Any:
+        time.sleep(2e-3)
+        return stepped(self, arrays)
+
+    monkeypatch.setattr(interpretation.Interpretation, "_stepped", slow)
     loaded = multiplying()
-    called(loaded, normal(8, 32, 6))
-    assert (loaded.stats().compiles, loaded.stats().written_out) == (1, 0)
+    called(loaded, normal(8, 32, 6), times=1)
+    stays = share > 1
+    assert (loaded.stats().compiles, loaded.stats().written_out) == (not stays, 0)
+    called(loaded, normal(8, 32, 6), times=2)
+    assert (loaded.stats().compiles, loaded.stats().written_out) == (not stays, stays)
 
 
 def test_a_slow_moment_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

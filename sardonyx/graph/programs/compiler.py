@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from logging import DEBUG, INFO, WARNING
 from threading import Lock
 from typing import Any, TypeAlias
@@ -17,7 +17,12 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
 from sardonyx.backends.executable import Executable, Replay, Spec, WrittenOut
 from sardonyx.graph.programs.background import in_background
-from sardonyx.graph.programs.interpretation import Interpretation, can_be_interpreted
+from sardonyx.graph.programs.interpretation import (
+    Interpretation,
+    Runs,
+    TooFewRuns,
+    can_be_interpreted,
+)
 from sardonyx.graph.programs.provisional import Provisional
 from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.graph.programs.stepped_segment import SteppedSegment
@@ -45,6 +50,8 @@ MOST_STEPS, MOST_ELEMENTS = 64, 2**16
 # Unless what runs beside kernels takes at most this part of the time: compiled programs call the
 # same kernels.
 MOST_BESIDE_KERNELS = 0.1
+# So many runs have to say so, since one may meet a slow moment.
+LEAST_RUNS = 2
 # What a step costs beside all that it computes, while it runs by itself.
 SECONDS_OF_STEP = 15e-6
 # Steps that nothing compiles are written out if that saves this part of their time, and if they
@@ -226,8 +233,15 @@ class Compiler:
         def compiled(is_awaited: bool) -> Executable:
             return kept(self._compiled(bare, name, is_awaited=is_awaited))
 
-        def write_out(seconds: Callable[[], float]) -> Executable | None:
-            written = self._written_out(bare, name, seconds)
+        @cache
+        def noted() -> WrittenOut | None:
+            inputs = len(bare.segment.inputs)
+            return written_with_kernels(
+                bare.replay, bare.arguments, inputs, backend, as_program=True
+            )
+
+        def write_out(runs: Callable[[], Runs]) -> Executable | None:
+            written = self._written_out(bare, name, runs, noted)
             return None if written is None else kept(written)
 
         def kept(executable: Executable) -> Executable:
@@ -252,23 +266,29 @@ class Compiler:
         return interpretation
 
     def _written_out(
-        self, unit: Unit, name: str | None, seconds: Callable[[], float]
+        self,
+        unit: Unit,
+        name: str | None,
+        runs: Callable[[], Runs],
+        noted: Callable[[], WrittenOut | None],
     ) -> Executable | None:
         """Return the unit as calls of NumPy, if they take no longer than what would run instead.
 
-        A run step by step takes so many seconds, as far as is known now; 0 if nobody knows.
+        `runs` tells what is known by now of those step by step, `noted` what these are beside
+        kernels.
         """
         start, inputs = time.perf_counter(), len(unit.segment.inputs)
         written = None
         if self._may_write_out(unit):
             written = self.backend.written_out(unit.replay, unit.arguments, inputs, unit.results)
-        if written is None and self._most_seconds(unit, seconds()) > 0:
-            written = written_with_kernels(
-                unit.replay, unit.arguments, inputs, self.backend, as_program=True
-            )
-            # Calls went on meanwhile, and told if the one before met a slow moment.
-            if written and written.price * 1e-6 > self._most_seconds(unit, seconds()):
+        if written is None and self._most_seconds(unit, runs().seconds) > 0:
+            written = noted()
+            # Other calls went on meanwhile.
+            seconds, number = runs()
+            if written and written.price * 1e-6 > self._most_seconds(unit, seconds):
                 written = None
+            if written and number < LEAST_RUNS and self.mode != NEVER:
+                raise TooFewRuns
         compiled = partial(self._compiled, unit, name, is_awaited=True)
         return self._running(written, unit, compiled, start) if written else None
 

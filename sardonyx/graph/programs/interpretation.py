@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Event, Lock
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 from sardonyx.backends.base import Backend
@@ -30,6 +30,20 @@ _LOG = Log("compiling")
 PATIENCE = 0.5
 
 
+class Runs(NamedTuple):
+    """What is known of runs step by step: nothing, where nobody is to ask for their time."""
+
+    # The least of them but the first one, which prepares weights. During that the time that it
+    # may take before the compiler starts.
+    seconds: float = 0.0
+    # How many runs that was, without the first.
+    number: int = 0
+
+
+class TooFewRuns(Exception):  # noqa: N818  (a signal, not an error)
+    """Whether a segment is to be compiled shows after more runs."""
+
+
 class Interpretation(Provisional):
     """The function of a segment: interpreted at first, and compiled in the background meanwhile."""
 
@@ -40,7 +54,7 @@ class Interpretation(Provisional):
         results: Sequence[Spec],
         donated: Sequence[int],
         compile_segment: Callable[[bool], Executable],
-        write_out: Callable[[Callable[[], float]], Executable | None],
+        write_out: Callable[[Callable[[], Runs]], Executable | None],
         *,
         note_run: Callable[[], None],
         note_wait: Callable[[str], None],
@@ -64,8 +78,7 @@ class Interpretation(Provisional):
         # Whether it is written out after a few runs, though it does not compile by itself.
         self.writes_by_itself = False
         self._has_run = False
-        # The least seconds of a run but the first one, which prepares weights; 0 before the second.
-        self._seconds = 0.0
+        self._runs = Runs(PATIENCE)
         # The time from which on the first run takes too long.
         self._deadline = math.inf
         self._is_submitted = False
@@ -80,8 +93,8 @@ class Interpretation(Provisional):
         """Return the compiled function; wait for it if need be."""
         with postponed(), self._compiling:
             if self._executable is None or self._executable.stands_in:
-                seconds = _unknown if is_awaited else self._least_seconds
-                self._executable = self._write_out(seconds) or self._compile_segment(is_awaited)
+                runs = Runs if is_awaited else self._known_runs
+                self._executable = self._write_out(runs) or self._compile_segment(is_awaited)
                 self._close_tier()
             self._is_over.set()
             return self._executable
@@ -89,7 +102,7 @@ class Interpretation(Provisional):
     def write(self) -> None:
         """Write the segment out, if that is possible."""
         with postponed(), self._compiling:
-            self._executable = self._executable or self._write_out(self._least_seconds)
+            self._executable = self._executable or self._write_out(self._known_runs)
             if self._executable is not None:
                 self._close_tier()
                 self._is_over.set()
@@ -97,7 +110,7 @@ class Interpretation(Provisional):
     def is_written_out(self) -> bool:
         if self._compiling.acquire(blocking=False):
             try:
-                self._executable = self._executable or self._write_out(_unknown)
+                self._executable = self._executable or self._write_out(Runs)
             finally:
                 self._compiling.release()
         # Otherwise the compiler has it, and nobody waits for that.
@@ -110,8 +123,8 @@ class Interpretation(Provisional):
             return results
         return (self._executable or self.compiled()).run(*arrays)
 
-    def _least_seconds(self) -> float:
-        return self._seconds
+    def _known_runs(self) -> Runs:
+        return self._runs
 
     def _interpreted(self, arrays: Sequence[Any]) -> list[Any] | None:
         """Run the steps; None if the compiled function is ready before, or has to run instead."""
@@ -136,7 +149,8 @@ class Interpretation(Provisional):
             self._note_time(seconds)
             self._note_run()
             if has_run:
-                self._seconds = min(seconds, self._seconds or seconds)
+                least, number = self._runs
+                self._runs = Runs(min(seconds, least) if number else seconds, number + 1)
                 if self.compiles_by_itself or self.writes_by_itself:
                     self._submit()
             return results
@@ -191,14 +205,13 @@ class Interpretation(Provisional):
             COMPILES.submit(partial(_finish, ref(self)))
             _LOG.debug("Compiles that wait for the background: %d.", COMPILES.count_waiting)
 
+    def wait_for_runs(self) -> None:
+        """Ask the compiler again after the next run."""
+        self._is_submitted = False
+
     def give_up(self) -> None:
         """Let the next run wait for the compiled function."""
         self._is_over.set()
-
-
-def _unknown() -> float:
-    """Return what stands for the seconds of a run if nobody is to ask for them."""
-    return 0.0
 
 
 def _is_overtaken(reference: ref[Interpretation]) -> bool:
@@ -216,6 +229,8 @@ def _finish(reference: ref[Interpretation]) -> None:
         return
     try:
         interpretation.compiled(is_awaited=False)
+    except TooFewRuns:
+        interpretation.wait_for_runs()
     except Exception as error:  # The next run compiles it again, and raises.
         interpretation.give_up()
         reason = partial(first_line, error)
