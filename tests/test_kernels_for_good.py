@@ -109,13 +109,13 @@ def test_a_long_first_run_says_what_cannot_stay(
     called(loaded, normal(8, 32, 6), times=1)
     stays = share > 1
     assert (loaded.stats().compiles, loaded.stats().written_out) == (not stays, 0)
-    called(loaded, normal(8, 32, 6), times=2)
+    # A run may ask before the one before it counts.
+    called(loaded, normal(8, 32, 6), times=3)
     assert (loaded.stats().compiles, loaded.stats().written_out) == (not stays, stays)
 
 
 def test_a_slow_moment_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second run was slow by chance, and others were not while the segment was written out."""
-    monkeypatch.setattr(compiler, "MOST_BESIDE_KERNELS", 0.1)
     loaded = multiplying("m = MatMul(x, w) t = Tanh(m) y = Cos(t)")
     x, seconds, write = normal(8, 32, 6), iter([0.0, 0.4]), compiler.written_with_kernels
     stepped = interpretation.Interpretation._stepped
@@ -126,7 +126,10 @@ def test_a_slow_moment_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def called_meanwhile(*arguments: Any, **options: Any) -> Any:
         loaded(x)
-        return write(*arguments, **options)
+        found = write(*arguments, **options)
+        # What stays has to take more than 0.3 seconds.
+        monkeypatch.setattr(compiler, "MOST_BESIDE_KERNELS", found.price * 1e-6 / 0.3)
+        return found
 
     monkeypatch.setattr(interpretation.Interpretation, "_stepped", slow)
     monkeypatch.setattr(compiler, "written_with_kernels", called_meanwhile)
