@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from sardonyx.backends.interpreter import Interpreter
-from sardonyx.backends.jax.onednn import loaded, multiplied, stacks
+from sardonyx.backends.jax.onednn import HostKernels, loaded, stacks
+from sardonyx.backends.jax.onednn.stacks import multiplied
 from tests.support.kernels import NEEDS_ONEDNN
 from tests.test_onednn import drawn
 
@@ -88,13 +89,13 @@ def test_infinities_and_nan_are_those_of_numpy() -> None:
 def test_other_products_are_left_to_numpy(a: Any, b: Any) -> None:
     expected = Interpreter(lambda: False).matmul(a, b)
     assert multiplied(a, b) is None
-    y = Interpreter(lambda: False, multiplied).matmul(a, b)
+    y = Interpreter(lambda: False, HostKernels()).matmul(a, b)
     assert y.dtype == expected.dtype
     np.testing.assert_array_equal(y, expected)
 
 
 def test_sizes_that_do_not_fit_are_refused_as_by_numpy() -> None:
-    xp = Interpreter(lambda: False, multiplied)
+    xp = Interpreter(lambda: False, HostKernels())
     for a, b in [((1, 300), (301, 300)), ((2, 300, 300), (3, 300, 300))]:
         with pytest.raises(ValueError, match=r"mismatch|broadcast"):
             xp.matmul(drawn(*a), drawn(*b))
@@ -103,7 +104,8 @@ def test_sizes_that_do_not_fit_are_refused_as_by_numpy() -> None:
 def test_no_kernels_are_loaded_for_these_products_alone() -> None:
     script = (
         "import numpy as np\n"
-        "from sardonyx.backends.jax.onednn import loaded, multiplied\n"
+        "from sardonyx.backends.jax.onednn import loaded\n"
+        "from sardonyx.backends.jax.onednn.stacks import multiplied\n"
         "x = np.ones((300, 300), np.float32)\n"
         "assert multiplied(x, x) is None\n"
         "loaded.shared_library()\n"
@@ -119,7 +121,8 @@ def test_there_are_no_more_threads_than_calls_ask_for(threads: int) -> None:
     script = (
         "import os\n"
         "import numpy as np\n"
-        "from sardonyx.backends.jax.onednn import loaded, multiplied\n"
+        "from sardonyx.backends.jax.onednn import loaded\n"
+        "from sardonyx.backends.jax.onednn.stacks import multiplied\n"
         "loaded.shared_library()\n"
         "a, b = np.ones((6, 90, 90), np.float32), np.ones((90, 90), np.float32)\n"
         f"multiplied(a[:1], b, threads={threads})\n"

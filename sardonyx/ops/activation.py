@@ -187,7 +187,17 @@ def Softmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
     axis = axis_within(axis, input.ndim)
     if not input.size:
         return input
+    if axis == input.ndim - 1 and xp.has_kernels_of_rows(input):
+        return xp.softmax_of_rows(input)
     return softmax_below(xp, input, xp.max(input, axis=axis, keepdims=True), axis=axis)
+
+
+def softmax_or_zero(xp: Backend, input: Array) -> Array:
+    """Return the softmax along the last axis, and zeros for a row where that is NaN."""
+    if xp.has_kernels_of_rows(input):
+        return xp.softmax_of_rows(input, or_zero=True)
+    weights = Softmax(xp, input, axis=-1)
+    return xp.where(xp.isnan(weights), xp.zeros_like(weights), weights)
 
 
 @op

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from sardonyx.backends.base import Backend
@@ -31,17 +32,26 @@ def LayerNormalization(
 ) -> tuple[Array, Array, Array]:
     """Normalise in float32 or wider, then scale and shift in the dtype of `X`."""
     axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
-    normalized, mean, inverse = _standardized(xp, wide(xp, X), axes, epsilon)
     require_broadcasts("Scale", Scale, X.shape)
     if B is not None:
         require_broadcasts("B", B, X.shape)
+    stash = xp.dtype(stash_type)
+    parameters = (Scale,) if B is None else (Scale, B)
+    if _are_of_rows(X, parameters, axes) and xp.has_kernels_of_rows(X, *parameters):
+        Y, mean, inverse = xp.standardized_rows(X, Scale, B, epsilon=epsilon)
+        return Y, xp.astype(mean, stash), xp.astype(inverse, stash)
+    normalized, mean, inverse = _standardized(xp, wide(xp, X), axes, epsilon)
     if Scale.ndim == len(axes) and xp.normalizes_rows(X, Scale, B, is_centred=True):
         Y = xp.normalized_rows(X, Scale, B, epsilon=epsilon, is_centred=True)
     else:
         Y = xp.astype(normalized, X.dtype) * Scale
         Y = Y if B is None else Y + B
-    stash = xp.dtype(stash_type)
     return Y, xp.astype(mean, stash), xp.astype(inverse, stash)
+
+
+def _are_of_rows(X: Array, parameters: Sequence[Array], axes: Ints) -> bool:
+    """Whether each parameter has a number for each place of a row, of which there are some."""
+    return bool(X.size) and all(each.shape == X.shape[axes[0] :] for each in parameters)
 
 
 @op
@@ -57,7 +67,7 @@ def RMSNormalization(
     """Normalise in float32 or wider, round to the dtype of `X`, scale in that of `scale`."""
     axes = tuple(range(axis_within(axis, X.ndim), X.ndim))
     require_broadcasts("scale", scale, X.shape)
-    if scale.ndim == len(axes) and xp.normalizes_rows(X, scale, None, is_centred=False):
+    if _are_of_rows(X, [scale], axes) and xp.normalizes_rows(X, scale, None, is_centred=False):
         return xp.normalized_rows(X, scale, None, epsilon=epsilon, is_centred=False)
     x = wide(xp, X)
     normalized = xp.astype(x / root_mean_square(xp, x, axes, epsilon), X.dtype)

@@ -25,7 +25,7 @@ def first_tier(
     backend: JaxTraits, device: jax.Device, is_overtaken: Callable[[], bool]
 ) -> FirstTier:
     if device.platform == "cpu":
-        return NumpyTier(backend, is_overtaken, backend.multiplied_on_host)
+        return NumpyTier(backend, is_overtaken, backend.host_kernels)
     tier: Callable[..., FirstTier] = _cupy("interpreter").CupyTier
     return tier(device.local_hardware_id, copy_of, is_overtaken)
 

@@ -118,7 +118,7 @@ class JaxOnCpu(JaxTraits):
         return presence.looks_for_nan()
 
     def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
-        return NumpyTier(self, is_overtaken, self.multiplied_on_host)
+        return NumpyTier(self, is_overtaken, self.host_kernels)
 
     def place(self, value: Any) -> Any:
         if self.owns(value):

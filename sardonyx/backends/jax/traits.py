@@ -13,7 +13,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay, Spec, WrittenOut
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import give_back_freed
-from sardonyx.backends.interpreter import Interpreter
+from sardonyx.backends.interpreter import HostKernels, Interpreter
 from sardonyx.backends.jax import arrays, messages, onednn
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu import packed, small_programs
@@ -102,12 +102,13 @@ class JaxTraits(OnDevice):
             kernel = onednn.matrix_product(x, weight, threads=self.threads, **options)
         return kernel or packed.matrix_product(x, weight, **options)
 
-    def multiplied_on_host(self, a: Any, b: Any) -> Any:
-        """The product of NumPy's arrays by a kernel of the backend's own, or None."""
-        return onednn.multiplied(a, b, threads=self.threads) if self.fuses else None
+    @property
+    def host_kernels(self) -> HostKernels | None:
+        """Kernels of the backend's own for NumPy's arrays."""
+        return onednn.HostKernels(self.threads) if self.fuses else None
 
     def steps_on_numpy(self) -> Backend | None:
-        return Interpreter(lambda: False, self.multiplied_on_host)
+        return Interpreter(lambda: False, self.host_kernels)
 
     def release(self) -> None:
         if self.fuses:

@@ -1,4 +1,4 @@
-"""Normalization of rows, where a library has a kernel for it."""
+"""Normalization of rows and their softmax, where a library has a kernel for it."""
 
 from __future__ import annotations
 
@@ -22,4 +22,21 @@ class Normalization(Library):
 
         `epsilon` is added to the mean square.
         """
+        raise NotImplementedError
+
+    def has_kernels_of_rows(self, *arrays: Array) -> bool:
+        """Whether there are kernels for arrays like these: the functions below, of whole rows."""
+        return False
+
+    def standardized_rows(
+        self, x: Array, scale: Array, bias: Array | None, *, epsilon: float
+    ) -> tuple[Array, Array, Array]:
+        """Rows with mean 0 and variance 1, scaled; the means, and the inverses of the deviations.
+
+        `epsilon` is added to the variance.
+        """
+        raise NotImplementedError
+
+    def softmax_of_rows(self, x: Array, *, or_zero: bool = False) -> Array:
+        """The softmax along the last axis; if that is asked, zeros for a row where it is NaN."""
         raise NotImplementedError

@@ -32,6 +32,7 @@ from sardonyx.backends.written_out.notes import (
     mapped,
 )
 from sardonyx.backends.written_out.prices import (
+    PRICE_OF_ROWS,
     price_of_saturation,
     price_of_step,
 )
@@ -160,6 +161,8 @@ class NotingInterpreter(NotingBackend):
         self._is_kernel = is_kernel
         # Bound methods are equal, but not the same object each time.
         self._product, self._cast = xp.matmul, xp.astype
+        self._softmax, self._standardized = xp.softmax_of_rows, xp.standardized_rows
+        self._normalized = xp.normalized_rows
 
     def begin_step(self) -> None:
         super().begin_step()
@@ -185,6 +188,31 @@ class NotingInterpreter(NotingBackend):
         like = _product_like(a, b)
         price = self._notes.price_of_call(np.matmul, (a, b), like)
         return noted_call(self._notes, self._product, (a, b), price=price, result=like)
+
+    def has_kernels_of_rows(self, *arrays: Any) -> bool:
+        return self._xp.has_kernels_of_rows(*arrays)
+
+    def softmax_of_rows(self, x: Any, *, or_zero: bool = False) -> Any:
+        return self._of_rows(self._softmax, (x,), or_zero=or_zero)
+
+    def standardized_rows(self, x: Any, scale: Any, bias: Any, *, epsilon: float) -> Any:
+        ones = (1,) * scale.ndim
+        statistic = shape_array((*x.shape[: x.ndim - scale.ndim], *ones), x.dtype)
+        like = shape_array(x.shape, x.dtype), statistic, statistic
+        arrays, options = (x, scale, bias), {"epsilon": epsilon}
+        return noted_call(
+            self._notes, self._standardized, arrays, options, price=PRICE_OF_ROWS, result=like
+        )
+
+    def normalizes_rows(self, x: Any, scale: Any, bias: Any, *, is_centred: bool) -> bool:
+        return self._xp.normalizes_rows(x, scale, bias, is_centred=is_centred)
+
+    def normalized_rows(self, x: Any, scale: Any, bias: Any, **options: Any) -> Any:
+        return self._of_rows(self._normalized, (x, scale, bias), **options)
+
+    def _of_rows(self, function: Callable[..., Any], arrays: Sequence[Any], **options: Any) -> Any:
+        like = shape_array(arrays[0].shape, arrays[0].dtype)
+        return noted_call(self._notes, function, arrays, options, price=PRICE_OF_ROWS, result=like)
 
     def astype(self, x: Any, dtype: Any) -> Any:
         if not can_saturate(x.dtype, dtype):

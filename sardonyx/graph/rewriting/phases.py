@@ -37,6 +37,7 @@ from sardonyx.graph.rewriting.into_weights import fold_into_weights
 from sardonyx.graph.rewriting.normalization import fuse_normalization
 from sardonyx.graph.rewriting.packing import use_packed_weight
 from sardonyx.graph.rewriting.rewriter import Called, Passage, Rewrite, Table, function_of
+from sardonyx.graph.rewriting.softmax import fuse_softmax_or_zero
 from sardonyx.graph.rewriting.swish import fuse_swish
 from sardonyx.graph.rewriting.zero_points import drop_zero_point
 from sardonyx.graph.tracing.op_call import OpCall
@@ -44,7 +45,7 @@ from sardonyx.graph.tracing.recorder import Recorder, TracedSegment
 from sardonyx.graph.tracing.steps import Step, without_dead_steps
 from sardonyx.ops.casting import Cast
 from sardonyx.ops.convolution import Conv
-from sardonyx.ops.elementwise import Add, Div, Mul, Sub
+from sardonyx.ops.elementwise import Add, Div, Mul, Sub, Where
 from sardonyx.ops.fused_products import convolution_and_more
 from sardonyx.ops.linalg import MatMul
 from sardonyx.ops.microsoft.matmul_float8 import GemmFloat8
@@ -141,6 +142,7 @@ _WITH_KERNELS = (
         (begin_epilogue, PRODUCTS),
         (extend_by_activation, ACTIVATIONS),
         (extend_by_sum, (Add,)),
+        (fuse_softmax_or_zero, (Where,)),
     ),
     _table((keep_channels_last, (convolution_and_more,))),
     _table((use_packed_weight, FUSED)),

@@ -5,6 +5,7 @@ computes the same, and `status` says why.
 """
 
 from sardonyx.backends.jax.onednn.chains import Chain, chain
+from sardonyx.backends.jax.onednn.host_kernels import HostKernels
 from sardonyx.backends.jax.onednn.loaded import identity, release, status
 from sardonyx.backends.jax.onednn.products import (
     PackedWeight,
@@ -12,17 +13,16 @@ from sardonyx.backends.jax.onednn.products import (
     convolution,
     matrix_product,
 )
-from sardonyx.backends.jax.onednn.stacks import multiplied
 
 __all__ = [
     "Chain",
+    "HostKernels",
     "PackedWeight",
     "Product",
     "chain",
     "convolution",
     "identity",
     "matrix_product",
-    "multiplied",
     "release",
     "status",
 ]

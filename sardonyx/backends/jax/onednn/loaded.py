@@ -126,6 +126,14 @@ def multiply(spec: Sequence[int], y: Bytes, a: Bytes, b: Bytes) -> None:
         raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
 
 
+def run_rows(spec: Sequence[int], *arrays: Bytes | None) -> None:
+    """Compute a function of each row; kernels/rows.h says what the specification and arrays are."""
+    library = _kernels().functions
+    addresses = [None if array is None else array.ctypes.data for array in arrays]
+    if library is None or library.sardonyx_onednn_rows_now(*_passed(spec), *addresses):
+        raise RuntimeError(f"the kernels cannot compute the rows {tuple(spec)}")
+
+
 def is_loaded() -> bool:
     """Whether there are kernels, and somebody has needed them."""
     return bool(_loaded.cache_info().currsize) and _kernels().functions is not None
@@ -189,5 +197,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_run_now.argtypes = (*spec, *[ctypes.c_void_p] * 5)
     library.sardonyx_onednn_multiply_now.restype = ctypes.c_int64
     library.sardonyx_onednn_multiply_now.argtypes = (*spec, *[ctypes.c_void_p] * 3)
+    library.sardonyx_onednn_rows_now.restype = ctypes.c_int64
+    library.sardonyx_onednn_rows_now.argtypes = (*spec, *[ctypes.c_void_p] * 6)
     library.sardonyx_onednn_chain_now.restype = ctypes.c_int64
     library.sardonyx_onednn_chain_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)

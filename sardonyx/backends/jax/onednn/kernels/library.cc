@@ -3,6 +3,7 @@
 #include "chain.h"
 #include "convolution.h"
 #include "matrix.h"
+#include "rows.h"
 #include "stack.h"
 #include "workers.h"
 
@@ -151,6 +152,19 @@ int64_t sardonyx_onednn_multiply_now(const int64_t* numbers, int64_t count, cons
   try {
     const sardonyx::Stack stack{sardonyx::Reader(sardonyx::Spec(numbers, count))};
     stack.run(sardonyx::Workers::all(), a, b, y);
+    return 0;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// Of float32; rows.h says which arrays may be null. 0 where all went well.
+int64_t sardonyx_onednn_rows_now(const int64_t* numbers, int64_t count, const float* x,
+                                 const float* scale, const float* bias, float* y, float* means,
+                                 float* inverse_deviations) {
+  try {
+    const sardonyx::Rows rows{sardonyx::Reader(sardonyx::Spec(numbers, count))};
+    rows.run(sardonyx::Workers::all(), {x, scale, bias, y, means, inverse_deviations});
     return 0;
   } catch (const std::exception&) {
     return -1;

@@ -1,0 +1,32 @@
+"""The kernels that run steps on arrays of the host, in the place of functions of NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sardonyx.backends.jax.onednn import rows
+from sardonyx.backends.jax.onednn.stacks import multiplied
+
+
+@dataclass(frozen=True)
+class HostKernels:
+    """Kernels for arrays of NumPy that are new in each call, with a number of threads or all."""
+
+    threads: int | None = None
+
+    def multiplied(self, a: Any, b: Any) -> Any:
+        """The product of two stacks of matrices, or None for one that NumPy is to compute."""
+        return multiplied(a, b, threads=self.threads)
+
+    def softmax(self, x: Any, *, or_zero: bool) -> Any:
+        """The softmax of float32 along the last axis, or zeros for a row where that is NaN."""
+        return rows.softmax(x, or_zero=or_zero, threads=self.threads)
+
+    def standardized(self, x: Any, scale: Any, bias: Any, *, epsilon: float) -> Any:
+        """Rows of float32 with mean 0 and variance 1, scaled; means and inverse deviations."""
+        return rows.standardized(x, scale, bias, epsilon=epsilon, threads=self.threads)
+
+    def by_root_mean_square(self, x: Any, scale: Any, *, epsilon: float) -> Any:
+        """Rows of float32 by their root mean squares, scaled."""
+        return rows.by_root_mean_square(x, scale, epsilon=epsilon, threads=self.threads)

@@ -1,0 +1,92 @@
+"""Functions of whole rows of arrays of the host, for which NumPy takes several passes.
+
+NumPy takes these for few numbers, where the kernel would take no less time, for long rows, of which
+the kernel's sums would lose digits, and if no other kernel was needed in this process: to compile
+or load them takes longer than a call. All arrays are in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.threads import threads_of_process
+
+FEWEST_NUMBERS, MOST_COLUMNS = 2**11, 2**14
+# Numbered as in kernels/rows.h.
+_SOFTMAX, _SOFTMAX_OR_ZERO, _STANDARDIZE, _BY_ROOT_MEAN_SQUARE = range(4)
+
+
+def softmax(x: Any, *, or_zero: bool = False, threads: int | None = None) -> Any:
+    """The softmax along the last axis, or zeros for a row where that is NaN.
+
+    >>> import numpy as np
+    >>> softmax(np.zeros((64, 2), np.float32))[0].tolist()
+    [0.5, 0.5]
+    """
+    if not _is_for_kernel(x.size, x.shape[-1]):
+        weights = np.exp(x - x.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        if or_zero:
+            weights[np.isnan(weights)] = 0
+        return weights
+    function = _SOFTMAX_OR_ZERO if or_zero else _SOFTMAX
+    return _computed(_spec(function, x, x.shape[-1], 0.0, threads), x)
+
+
+def standardized(
+    x: Any, scale: Any, bias: Any, *, epsilon: float, threads: int | None = None
+) -> tuple[Any, Any, Any]:
+    """Rows with mean 0 and variance 1, scaled and with a bias; the means, and what each was times.
+
+    They lie along as many last axes as the scale has.
+    """
+    axes = _axes(x, scale)
+    if not _is_for_kernel(x.size, scale.size):
+        mean = x.mean(axis=axes, keepdims=True)
+        centred = x - mean
+        inverse = 1 / np.sqrt(np.square(centred).mean(axis=axes, keepdims=True) + epsilon)
+        y = centred * inverse * scale
+        return y if bias is None else y + bias, mean, inverse
+    mean, inverse = np.empty((2, *x.shape[: axes[0]], *(1 for _ in axes)), np.float32)
+    spec = _spec(_STANDARDIZE, x, scale.size, epsilon, threads)
+    return _computed(spec, x, scale, bias, mean, inverse), mean, inverse
+
+
+def by_root_mean_square(x: Any, scale: Any, *, epsilon: float, threads: int | None = None) -> Any:
+    """Rows by their root mean squares, scaled."""
+    if not _is_for_kernel(x.size, scale.size):
+        squares = np.square(x).mean(axis=_axes(x, scale), keepdims=True)
+        return x / np.sqrt(squares + epsilon) * scale
+    return _computed(_spec(_BY_ROOT_MEAN_SQUARE, x, scale.size, epsilon, threads), x, scale)
+
+
+def _axes(x: Any, scale: Any) -> tuple[int, ...]:
+    return tuple(range(x.ndim - scale.ndim, x.ndim))
+
+
+def _is_for_kernel(numbers: int, columns: int) -> bool:
+    return numbers >= FEWEST_NUMBERS and columns <= MOST_COLUMNS and loaded.is_loaded()
+
+
+def _spec(
+    function: int, x: Any, columns: int, epsilon: float, threads: int | None
+) -> tuple[int, ...]:
+    bits = int(np.float32(epsilon).view(np.int32))
+    return threads or threads_of_process(), function, x.size // columns, columns, bits
+
+
+def _computed(
+    spec: tuple[int, ...],
+    x: Any,
+    scale: Any = None,
+    bias: Any = None,
+    mean: Any = None,
+    inverse: Any = None,
+) -> Any:
+    y = np.empty(x.shape, np.float32)
+    arrays = [None if a is None else np.ascontiguousarray(a) for a in (x, scale, bias)]
+    loaded.run_rows(spec, *arrays, y, mean, inverse)
+    return y
