@@ -189,7 +189,8 @@ def Softmax(xp: Backend, input: Array, *, axis: int = -1) -> Array:
         return input
     if axis == input.ndim - 1 and xp.has_kernels_of_rows(input):
         return xp.softmax_of_rows(input)
-    return softmax_below(xp, input, xp.max(input, axis=axis, keepdims=True), axis=axis)
+    top = xp.max(input, axis=axis, keepdims=True)
+    return softmax_below(xp, input, top, axis=axis, has_weights=True)
 
 
 def softmax_or_zero(xp: Backend, input: Array) -> Array:
@@ -253,9 +254,12 @@ def _flattened(xp: Backend, x: Array, axis: int, normalise: Callable[..., Array]
 COUNTABLE = 2**11
 
 
-def softmax_below(xp: Backend, x: Array, top: Array, *, axis: int) -> Array:
+def softmax_below(
+    xp: Backend, x: Array, top: Array, *, axis: int, has_weights: bool = False
+) -> Array:
     """Return the softmax after subtracting the maxima `top`; a row without any weight stays zero.
 
+    With `has_weights` there is no such row: where `top` is the row's own maximum, its weight is 1.
     In float16 each step is rounded, as in the standard's function body. Long rows, whose sum would
     not be exact, and bfloat16, which has too few digits, are computed in float32.
     """
@@ -264,5 +268,5 @@ def softmax_below(xp: Backend, x: Array, top: Array, *, axis: int) -> Array:
         x, top = wide(xp, x), wide(xp, top)
     e = xp.exp(xp.below_top(x, top))
     total = wide(xp, xp.sum(e, axis=axis, keepdims=True))
-    weights = wide(xp, e) / xp.nonzero_total(total)
+    weights = wide(xp, e) / (total if has_weights else xp.nonzero_total(total))
     return weights if weights.dtype == dtype else xp.astype(weights, dtype)
