@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,10 +18,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import sardonyx
 from sardonyx.backends import interpreter
-from sardonyx.graph.buckets import automatic_calls
+from sardonyx.graph.buckets import automatic_calls, learned_calls
 from sardonyx.graph.buckets.derived import OpenStep
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.merging import Irregular, Merger
+from sardonyx.graph.model.form import Form
+from sardonyx.graph.programs import background
 from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.steps import Step
@@ -278,3 +281,39 @@ def test_merged_structures_differ_in_numbers_only() -> None:
     ):
         with pytest.raises(Irregular):
             Merger(sampled).merged(values)
+
+
+def test_calls_wait_for_what_derives_their_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace of their own would slow the search down, and so the calls after them."""
+    monkeypatch.setattr(learned_calls, "MOST_SECONDS_TO_BEGIN", PATIENCE_OF_TESTS)
+    monkeypatch.setattr(learned_calls, "MOST_SECONDS_TO_END", PATIENCE_OF_TESTS)
+    recorded, record = [], Form.record
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        recorded.append(threading.current_thread())
+        return record(*arguments, **options)
+
+    monkeypatch.setattr(Form, "record", noted)
+    loaded = loaded_in_background(model(GRAPHS["softmax"]))
+    for n in (7, 9, 12, 13, 15):
+        assert_allclose(loaded(normal(n, 5, 6)).sum(axis=1), 1, rtol=1e-5)
+    assert recorded == [threading.current_thread()] * 2
+
+
+def test_no_call_waits_for_a_search_behind_a_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned_calls, "MOST_SECONDS_TO_END", PATIENCE_OF_TESTS)
+    released = threading.Event()
+
+    def wait() -> None:
+        released.wait(PATIENCE_OF_TESTS)
+
+    for _ in range(background.MOST_THREADS):
+        COMPILES.submit(wait)
+    try:
+        loaded = loaded_in_background(model(GRAPHS["softmax"]))
+        for n in (7, 9, 12, 13, 15):
+            assert_allclose(loaded(normal(n, 5, 6)).sum(axis=1), 1, rtol=1e-5)
+        assert loaded.stats().traces == 5
+    finally:
+        released.set()
+        wait_for_background()

@@ -21,9 +21,17 @@ import numpy as np
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import SardonyxError
 from sardonyx.graph.buckets.call_arrays import stand_in
+from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.derived_calls import DerivedCalls, StillSearching
 from sardonyx.graph.buckets.families import Shapes, SizePattern
-from sardonyx.graph.buckets.learned_calls import LearnedCalls, Publish, WaitingCall, elements
+from sardonyx.graph.buckets.formulas import SizeVector
+from sardonyx.graph.buckets.learned_calls import (
+    LearnedCalls,
+    Publish,
+    Search,
+    WaitingCall,
+    elements,
+)
 from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad, sizes_text
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.sizes import Sizes
@@ -224,18 +232,32 @@ class _Job:
             if not has_program and len(learned.waiting) < MOST_WAITING:
                 learned.waiting.append(call)
             learned.is_busy |= begins and not has_program
+            if begins and not has_program:
+                learned.search = Search()
+            search = learned.search
         if has_program:
             return self.recording(values)
-        if begins:
+        if begins and search is not None:
             # The caller may write to its arrays meanwhile.
             own = [np.array(v) if isinstance(v, np.ndarray) else v for v in values]
             # It comes before the programs for single sizes that wait to be compiled.
-            COMPILES.submit(partial(self.run, own, learned.pattern), is_next=True)
+            COMPILES.submit(partial(self.run, own, learned.pattern, search), is_next=True)
             _LOG.info("The sizes of calls change: a bucket for them is compiled meanwhile.")
+        if known is None and search is not None:
+            known = self._awaited(search, shapes)
         if known is not None:
             derivation, sizes = known
             derivation.prepare(self.plain, sizes, self.plain.tree.decide)
         return self.plain
+
+    def _awaited(self, search: Search, shapes: Shapes) -> tuple[Derivation, SizeVector] | None:
+        """Wait for a search; return what it has found for a call with these shapes."""
+        learned, has_ended = self.learned, search.wait()
+        with self.lock:
+            if not has_ended and learned.search is search:
+                # It waits for a compile, takes long, or was left behind by a fork.
+                learned.search = None
+            return learned.derivation_for(shapes, self.weights)
 
     def recording(self, values: Sequence[Any]) -> Recording:
         """Return the recording of such a call; the plain one, if it cannot be padded."""
@@ -244,28 +266,37 @@ class _Job:
             recording.learn()
         return recording
 
-    def run(self, values: Sequence[Any], pattern: SizePattern | None) -> None:
+    def run(self, values: Sequence[Any], pattern: SizePattern | None, search: Search) -> None:
         """Find out how to derive the recordings of such calls; compile at once if nobody knows."""
-        learned, derivation = self.learned, None
-        if learned.underived < MOST_FAILURES and pattern is not None:
-            seen = learned.changing.seen([tuple(value.shape) for value in values])
-            sizes = [n for n in map(pattern.sizes, seen) if n is not None and min(n) > 1]
-            if learned.derived is not None:
-                sizes.append(learned.derived[0].largest)
-            try:
-                with self.weights.backend.scope():
-                    derivation = self.calls.derivation(values, sizes, self.weights)
-            except Exception as error:  # A trace of a call will say what is wrong.
-                reason = partial(first_line, error)
-                _LOG.debug("Recordings of such calls are not derived: %s.", reason)
-        if derivation is None or pattern is None:
+        learned = self.learned
+        with search.running():
+            derivation = self._derivation(values, pattern)
+            if derivation is not None and pattern is not None:
+                with self.lock:
+                    learned.derived = derivation, pattern, self.weights.static_version
+                    learned.is_busy = False
+        if derivation is None:
             learned.underived += 1
             self.compile_waiting(values)
-            return
-        with self.lock:
-            learned.derived = derivation, pattern, self.weights.static_version
-            learned.is_busy = False
-        derivation.write_out()
+        else:
+            derivation.write_out()
+
+    def _derivation(self, values: Sequence[Any], pattern: SizePattern | None) -> Derivation | None:
+        """Return what derives the recordings of such calls; None if nobody knows."""
+        learned = self.learned
+        if learned.underived >= MOST_FAILURES or pattern is None:
+            return None
+        seen = learned.changing.seen([tuple(value.shape) for value in values])
+        sizes = [n for n in map(pattern.sizes, seen) if n is not None and min(n) > 1]
+        if learned.derived is not None:
+            sizes.append(learned.derived[0].largest)
+        try:
+            with self.weights.backend.scope():
+                return self.calls.derivation(values, sizes, self.weights)
+        except Exception as error:  # A trace of a call will say what is wrong.
+            reason = partial(first_line, error)
+            _LOG.debug("Recordings of such calls are not derived: %s.", reason)
+        return None
 
     def compile_waiting(self, values: Sequence[Any]) -> None:
         """Compile for most of the last calls; then all that wait use the program if they can."""

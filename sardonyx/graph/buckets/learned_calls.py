@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Event
 from typing import NamedTuple, TypeAlias
 
 from sardonyx.graph.buckets.automatic import ChangingSizes
@@ -23,6 +25,8 @@ _LOG = Log("buckets")
 GROWTH_ON_NUMPY = 2
 # Runs of so many last sizes say how long one of another size takes.
 MOST_TIMES = 16
+# Seconds for which a call waits for what derives its recording: to be looked for, and to be found.
+MOST_SECONDS_TO_BEGIN, MOST_SECONDS_TO_END = 0.005, 0.5
 
 # Puts a padded recording in the place of the one that a signature had; None forgets the signature.
 Publish: TypeAlias = Callable[[PaddedRecording | None], None]
@@ -67,6 +71,30 @@ class WaitingCall(NamedTuple):
     plain: Recording
 
 
+class Search:
+    """Another thread finds out how to derive the recordings of calls."""
+
+    def __init__(self) -> None:
+        self._began, self._ended = Event(), Event()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """What this thread does now is the search."""
+        self._began.set()
+        try:
+            yield
+        finally:
+            self._ended.set()
+
+    def wait(self) -> bool:
+        """Wait until it has ended, for a time; return False if it has not.
+
+        A call that traces its own recording meanwhile takes about as long, and so do the next ones,
+        since of two threads in Python each runs half of the time.
+        """
+        return self._began.wait(MOST_SECONDS_TO_BEGIN) and self._ended.wait(MOST_SECONDS_TO_END)
+
+
 @dataclass(eq=False, slots=True)
 class LearnedCalls:
     """How the sizes of similar calls change, and how to pad these calls."""
@@ -86,6 +114,8 @@ class LearnedCalls:
     # What derives the recordings of other sizes, with the pattern of their shapes and the version
     # of the weights; and the seconds that programs could have saved of such calls at most.
     derived: tuple[Derivation, SizePattern, int] | None = None
+    # For that, if it goes on; None where it is not worth waiting for.
+    search: Search | None = None
     wasted: float = 0.0
     pace: Pace = field(default_factory=Pace)
     # How often nothing was found that derives them.
