@@ -140,7 +140,8 @@ SARDONYX_INLINE Statistics normalize(const Normalization& how, const float* x, f
     squares += each * each;
   }
   const float factor = 1 / std::sqrt(sum(squares) / count + how.epsilon);
-  auto scaled = [&](Floats value, int64_t at, int64_t number) {
+  // Vectors are passed in other ways where registers are narrower.
+  auto scaled = [&](Floats value, int64_t at, int64_t number) __attribute__((always_inline)) {
     Floats result = value * factor * loaded(how.scale + at, number, 0);
     if (how.bias) result += loaded(how.bias + at, number, 0);
     store(y + at, result, number);
@@ -174,8 +175,8 @@ class Rows {
   void run(Pool& pool, const RowArrays& arrays) const {
     // An exponential takes about as long as so many operations of a product.
     constexpr double kOperations = 24;
-    const int64_t parts =
-        std::min(useful_parts(kOperations * rows_ * columns_, threads_), std::max<int64_t>(rows_, 1));
+    const int64_t parts = std::min(useful_parts(kOperations * rows_ * columns_, threads_),
+                                   std::max<int64_t>(rows_, 1));
     const bool is_wide = has_wide_registers();
     for_each_piece(pool, parts, {static_cast<size_t>(parts)}, [=, this](size_t, size_t i) {
       auto [first, last] = share(rows_, i, parts);
