@@ -36,6 +36,8 @@ class Kernels(NamedTuple):
     functions: ctypes.CDLL | None = None
     identity: str = ""
     fault: str = ""
+    # Whether they compute functions of rows, too, on this processor.
+    have_rows: bool = False
 
 
 def status() -> str:
@@ -139,6 +141,11 @@ def is_loaded() -> bool:
     return bool(_loaded.cache_info().currsize) and _kernels().functions is not None
 
 
+def has_rows() -> bool:
+    """Whether there are kernels of rows, and somebody has needed kernels."""
+    return is_loaded() and _kernels().have_rows
+
+
 def release() -> None:
     """Free the memory that is retained between calls, if the kernels are loaded."""
     # Whoever has loaded no kernels retains no memory.
@@ -173,7 +180,7 @@ def _loaded() -> Kernels:
         return _left_out(f"it is not of the series {SERIES}")
     _declare(library)
     _LOG.debug("oneDNN's kernels are loaded, build %s.", identity)
-    return Kernels(library, identity)
+    return Kernels(library, identity, have_rows=bool(library.sardonyx_onednn_has_rows()))
 
 
 def _left_out(fault: str, *, is_chosen: bool = False) -> Kernels:
@@ -186,6 +193,7 @@ def _left_out(fault: str, *, is_chosen: bool = False) -> Kernels:
 
 def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_release.restype = None
+    library.sardonyx_onednn_has_rows.restype = ctypes.c_int64
     spec = (ctypes.POINTER(ctypes.c_int64), ctypes.c_int64)
     library.sardonyx_onednn_plan.restype = ctypes.c_int64
     library.sardonyx_onednn_plan.argtypes = spec

@@ -1,8 +1,9 @@
 """Functions of whole rows of arrays of the host, for which NumPy takes several passes.
 
 NumPy takes these for few numbers, where the kernel would take no less time, for long rows, of which
-the kernel's sums would lose digits, and if no other kernel was needed in this process: to compile
-or load them takes longer than a call. All arrays are in float32.
+the kernel's sums would lose digits, on processors without wide registers, and if no other kernel
+was needed in this process: to compile or load them takes longer than a call. All arrays are in
+float32.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _axes(x: Any, scale: Any) -> tuple[int, ...]:
 
 
 def _is_for_kernel(numbers: int, columns: int) -> bool:
-    return numbers >= FEWEST_NUMBERS and columns <= MOST_COLUMNS and loaded.is_loaded()
+    return numbers >= FEWEST_NUMBERS and columns <= MOST_COLUMNS and loaded.has_rows()
 
 
 def _spec(

@@ -158,6 +158,9 @@ int64_t sardonyx_onednn_multiply_now(const int64_t* numbers, int64_t count, cons
   }
 }
 
+// Whether the processor can run the kernels of rows.
+int64_t sardonyx_onednn_has_rows() { return sardonyx::has_wide_registers(); }
+
 // Of float32; rows.h says which arrays may be null. 0 where all went well.
 int64_t sardonyx_onednn_rows_now(const int64_t* numbers, int64_t count, const float* x,
                                  const float* scale, const float* bias, float* y, float* means,
