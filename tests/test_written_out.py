@@ -276,9 +276,10 @@ def test_small_calls_whose_sizes_change_share_no_bucket() -> None:
         label, scores = loaded(x)
         np.testing.assert_array_equal(label, 4 + x.argmax(axis=1))
         np.testing.assert_allclose(scores, jax.nn.softmax(x), rtol=1e-5)
-    # A few more sizes are traced to find out whether one function can serve all.
+    # A few more sizes are traced to find out whether one function can serve all. If that is soon
+    # found, it serves those that come later.
     assert loaded.stats().compiles == 0
-    assert 23 <= loaded.stats().traces <= 35
+    assert loaded.stats().traces <= 35
 
 
 def test_large_calls_share_a_bucket_after_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
