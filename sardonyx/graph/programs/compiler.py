@@ -274,8 +274,8 @@ class Compiler:
     ) -> Executable | None:
         """Return the unit as calls of NumPy, if they take no longer than what would run instead.
 
-        `runs` tells what is known by now of those step by step, `noted` what these are beside
-        kernels.
+        `runs` returns what is known by now about runs step by step, and `noted` the same steps as
+        calls of NumPy and of kernels.
         """
         start, inputs = time.perf_counter(), len(unit.segment.inputs)
         written = None

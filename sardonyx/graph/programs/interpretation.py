@@ -31,7 +31,7 @@ PATIENCE = 0.5
 
 
 class Runs(NamedTuple):
-    """What is known of runs step by step: nothing, where nobody is to ask for their time."""
+    """What is known about the runs step by step. The default says nothing about them."""
 
     # The least of them but the first one, which prepares weights. During that the time that it
     # may take before the compiler starts.
