@@ -274,8 +274,8 @@ class Compiler:
     ) -> Executable | None:
         """Return the unit as calls of NumPy, if they take no longer than what would run instead.
 
-        `runs` returns what is known by now about runs step by step, and `noted` the same steps as
-        calls of NumPy and of kernels.
+        `runs` returns how long the steps took one by one, which later calls may correct. `noted`
+        returns these steps as calls of NumPy and of kernels.
         """
         start, inputs = time.perf_counter(), len(unit.segment.inputs)
         written = None

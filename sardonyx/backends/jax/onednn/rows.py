@@ -2,8 +2,8 @@
 
 NumPy takes these for few numbers, where the kernel would take no less time, for long rows, of which
 the kernel's sums would lose digits, on processors without wide registers, and if no other kernel
-was needed in this process: to compile or load them takes longer than a call. All arrays are in
-float32.
+was needed in this process: to compile or load them takes longer than a call. This is decided at
+each call, so that a function written out for all sizes has one form. All arrays are in float32.
 """
 
 from __future__ import annotations
