@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 import sardonyx
 from sardonyx.backends.jax.xla_cpu import packed
 from sardonyx.graph.programs import compiler, interpretation
-from sardonyx.graph.programs.written_segment import is_kernel
+from sardonyx.graph.programs.written_segment import kernel_of
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.ops.fused_products import packed_product
 from tests.support.kernels import NEEDS_ONEDNN
@@ -142,8 +142,8 @@ def test_products_of_numpy_are_no_kernels_of_programs() -> None:
     spec = sardonyx.backends.executable.Spec((6, 64), np.dtype(np.float32))
     turned = packed.TurnedMatrix(spec, is_transposed=False, is_blocked=False)
     call = OpCall(packed_product, (), {"product": turned}, ())
-    assert not is_kernel(call)
-    assert not is_kernel("a call of a block")
+    assert not kernel_of(call)
+    assert not kernel_of("a call of a block")
 
 
 def test_errors_are_those_of_the_compiled_program() -> None:

@@ -295,7 +295,7 @@ def test_steps_without_notes_are_one_call_each() -> None:
     x = np.array([0, 3, 4, 0])
     specs = [sardonyx.backends.executable.Spec((2,), np.dtype(np.int64))]
     xp = Interpreter(lambda: False)
-    steps = noted_steps(replay, xp, [xp.spec(x)], lambda call: False)
+    steps = noted_steps(replay, xp, [xp.spec(x)], lambda call: None)
     assert steps is not None
     assert [call.is_step for call in steps.calls][:1] == [True]
 
@@ -317,7 +317,7 @@ def test_merged_calls_have_variables_for_what_differs() -> None:
 
         xp = Interpreter(lambda: False)
         spec = xp.spec(np.zeros((3, size), np.float32))
-        steps = noted_steps(replay, xp, [spec], lambda call: False)
+        steps = noted_steps(replay, xp, [spec], lambda call: None)
         assert steps is not None
         return steps.calls
 

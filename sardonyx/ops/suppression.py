@@ -124,16 +124,18 @@ def _by_key(xp: Backend, scores: Array, least: float) -> tuple[Host, list[int], 
     rows, count = scores.shape
     flat = xp.reshape(scores, (-1,))
     (confident,) = xp.nonzero(flat > least)
-    row, box = confident // count, confident % count
     bits = xp.bitcast(xp.take(flat, confident, axis=0), xp.dtype(np.dtype(np.int32)))
     if least < 0:
         # As integers, negative floats lie in the opposite order.
         bits = xp.where(bits < 0, np.iinfo(np.int32).min - bits, bits)
     places = (count - 1).bit_length()
-    keys = (((row << 32) - bits) << places) + box
+    keys = confident - (xp.astype(bits, confident.dtype) << places)
+    if rows > 1:
+        # The number of the row goes from the place of the box to bits above those of the score.
+        keys = keys + confident // count * ((1 << 32 + places) - count)
     ordered = xp.fetch(xp.sort(keys, stable=False)) & ((1 << places) - 1)
-    starts = xp.fetch(confident).searchsorted(np.arange(rows + 1) * count).tolist()
-    return ordered, starts[:-1], starts[1:]
+    ends = xp.fetch(confident).searchsorted(np.arange(count, (rows + 1) * count, count)).tolist()
+    return ordered, [0, *ends[:-1]], ends
 
 
 # -- selection ------------------------------------------------------------------------------------
@@ -214,12 +216,14 @@ def _select_in_block(
     starts = np.array([search.start for search in searches])
     places = starts[:, None] + np.arange(width)
     boxes = edges.take(ordered.take(places, mode="clip"), axis=1)
-    overlapping = _sets(_overlaps(boxes, boxes, threshold))
+    # A box that is selected is not free any more.
+    are_apart = ~_overlaps(boxes, boxes, threshold)
+    are_apart.reshape(-1, width * width)[:, :: width + 1] = False
+    apart = _sets(are_apart)
     taken = _taken(edges, ordered, searches, boxes, threshold)
     for i, (search, size) in enumerate(zip(searches, sizes, strict=True)):
-        _select_free(
-            search, ((1 << size) - 1) & ~taken[i], overlapping[i * width : i * width + size], limit
-        )
+        free = ((1 << size) - 1) & ~taken[i]
+        _select_free(search, free, apart[i * width : i * width + size], limit)
         search.start += size
 
 
@@ -241,16 +245,15 @@ def _taken(
     return taken
 
 
-def _select_free(search: _Search, free: int, overlapping: Sequence[int], limit: int) -> None:
+def _select_free(search: _Search, free: int, apart: Sequence[int], limit: int) -> None:
     """Select the free boxes that overlap none selected before; sets of them are integers."""
     selected, before = search.selected, search.start - 1
-    for _ in range(limit - len(selected)):
-        if not free:
-            break
-        lowest = free & -free
-        place = lowest.bit_length()
+    room = limit - len(selected)
+    while free and room:
+        place = (free & -free).bit_length()
         selected.append(before + place)
-        free &= ~(overlapping[place - 1] | lowest)
+        free &= apart[place - 1]
+        room -= 1
 
 
 def _overlaps(a: Host, b: Host, threshold: float) -> Host:

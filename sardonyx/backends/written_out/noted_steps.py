@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from sardonyx.backends.written_out.notes import (
     mapped,
 )
 from sardonyx.backends.written_out.prices import (
+    PRICE_OF_KERNEL,
     PRICE_OF_ROWS,
     price_of_saturation,
     price_of_step,
@@ -41,6 +42,13 @@ from sardonyx.stopping import stop_if_asked
 # More calls than these make a function that takes a tenth of a second to compile, in which no other
 # thread runs.
 MOST_CALLS = 5_000
+
+
+class Kernel(Protocol):
+    """What computes all of a step."""
+
+    def run(self, *arrays: Any) -> Any:
+        """Return the result, as a new array."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -154,11 +162,13 @@ class NotingInterpreter(NotingBackend):
     Products are calls of that library, too. None of these runs here: zeros stand for the results.
     """
 
-    def __init__(self, notes: Notes, xp: Backend, is_kernel: Callable[[Any], bool]) -> None:
+    def __init__(
+        self, notes: Notes, xp: Backend, kernel_of: Callable[[Any], Kernel | None]
+    ) -> None:
         super().__init__(notes, takes_steps=True)
         self._xp = xp
-        # Whether a step calls a kernel that compiled programs call, too.
-        self._is_kernel = is_kernel
+        # The kernel that a step is, if compiled programs call it, too.
+        self._kernel_of = kernel_of
         # Bound methods are equal, but not the same object each time.
         self._product, self._cast = xp.matmul, xp.astype
         self._softmax, self._standardized = xp.softmax_of_rows, xp.standardized_rows
@@ -173,13 +183,18 @@ class NotingInterpreter(NotingBackend):
         self, call: Callable[..., Any], arrays: Sequence[Any], specs: Sequence[Spec]
     ) -> Sequence[Any]:
         self._notes.drop_after(self._before_step)
+        notes = self._notes
         like = tuple([shape_array(*spec) for spec in specs])
+        kernel = self._kernel_of(call)
+        if kernel is not None:
+            run = partial(kernel_run, kernel)
+            price, result = PRICE_OF_KERNEL, like[0]
+            return [noted_call(notes, run, arrays, price=price, is_step=True, result=result)]
         step = partial(stepped, self._xp, call)
-        count = 0 if self._is_kernel(call) else sum(result.size for result in like)
-        options: dict[str, Any] = {"is_step": True, "result": like}
-        arguments = (list(arrays),)
-        price = price_of_step(count)
-        results: tuple[Any, ...] = noted_call(self._notes, step, arguments, price=price, **options)
+        price = price_of_step(sum(result.size for result in like))
+        results: tuple[Any, ...] = noted_call(
+            notes, step, (list(arrays),), price=price, is_step=True, result=like
+        )
         return results
 
     def matmul(self, a: Any, b: Any) -> Any:
@@ -226,7 +241,10 @@ class NotingInterpreter(NotingBackend):
 
 
 def noted_steps(
-    replay: Replay, xp: Backend, specs: Sequence[Spec], is_kernel: Callable[[Any], bool]
+    replay: Replay,
+    xp: Backend,
+    specs: Sequence[Spec],
+    kernel_of: Callable[[Any], Kernel | None],
 ) -> NotedSteps | None:
     """Return what a program does with arrays like these; None if that cannot be written out.
 
@@ -235,7 +253,7 @@ def noted_steps(
     do in the same time: products, and steps that are kernels.
     """
     notes = QuickNotes()
-    noting = NotingInterpreter(notes, xp, is_kernel)
+    noting = NotingInterpreter(notes, xp, kernel_of)
     try:
         arguments = [NotedArray(notes, shape_array(*spec)) for spec in specs]
         with noting.scope():
@@ -245,6 +263,12 @@ def noted_steps(
     if not all(isinstance(result, NotedArray) for result in results):
         return None
     return NotedSteps(notes.calls, [a.place for a in arguments], [r.place for r in results])
+
+
+def kernel_run(kernel: Kernel, *arrays: Any) -> Any:
+    """Run a step that is a kernel. Its result is a new array."""
+    stop_if_asked()
+    return kernel.run(*arrays)
 
 
 def stepped(xp: Backend, call: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ from sardonyx.graph.buckets.sized_binding import SizedBinding
 from sardonyx.graph.programs.interpretation import can_be_interpreted
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.programs.weight_preparation import Binding
-from sardonyx.graph.programs.written_segment import is_kernel
+from sardonyx.graph.programs.written_segment import kernel_of
 from sardonyx.graph.tracing.steps import Frame
 from sardonyx.graph.values.params import Weights
 
@@ -71,7 +71,7 @@ class WrittenSizes:
             return None
         noted = []
         for stage in alone:
-            steps = noted_steps(binding.replay(stage), xp, binding.arguments(stage), is_kernel)
+            steps = noted_steps(binding.replay(stage), xp, binding.arguments(stage), kernel_of)
             if steps is None:
                 return None
             noted.append(steps)

@@ -28,7 +28,7 @@ from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.graph.programs.stepped_segment import SteppedSegment
 from sardonyx.graph.programs.written_segment import (
     WrittenSegment,
-    is_kernel,
+    kernel_of,
     written_with_kernels,
 )
 from sardonyx.graph.tracing.steps import Segment, key_of, scopes_of
@@ -316,7 +316,7 @@ class Compiler:
             # Somebody asks for a compiled program otherwise.
             return math.inf if seconds > 0 and _is_worth_writing(unit, seconds) else 0.0
         # A process that has a cache is to leave compiled programs for the next one there.
-        if backend.folder is None and any(is_kernel(step.call) for step in unit.segment.steps):
+        if backend.folder is None and any(kernel_of(step.call) for step in unit.segment.steps):
             return MOST_BESIDE_KERNELS * (seconds - SECONDS_OF_STEP * len(unit.segment.steps))
         return 0.0
 

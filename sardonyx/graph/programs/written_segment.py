@@ -10,11 +10,12 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Executable, Replay, Spec, WrittenOut
+from sardonyx.backends.fused_epilogue import NOTHING
 from sardonyx.backends.numpy import HOST
 from sardonyx.backends.operations.products import PackedProduct
-from sardonyx.backends.written_out.noted_steps import noted_steps
+from sardonyx.backends.written_out.noted_steps import Kernel, noted_steps
 from sardonyx.backends.written_out.program import written
-from sardonyx.graph.tracing.op_call import OpCall
+from sardonyx.graph.tracing.op_call import HOLE, OpCall
 from sardonyx.ops.fused_products import packed_product, product_chain
 
 
@@ -31,7 +32,7 @@ def written_with_kernels(
     Its price is that of what runs beside kernels that compiled programs call, too.
     """
     xp = backend.steps_on_numpy()
-    noted = None if xp is None else noted_steps(replay, xp, specs, is_kernel)
+    noted = None if xp is None else noted_steps(replay, xp, specs, kernel_of)
     if noted is None:
         return None
     fixed = zip(noted.arguments[inputs:], (spec.shape for spec in specs[inputs:]), strict=True)
@@ -40,14 +41,17 @@ def written_with_kernels(
     return written(noted.calls, passed, dict(fixed), results, variables=0, as_program=as_program)
 
 
-def is_kernel(call: Any) -> bool:
-    """Whether a step calls a kernel that compiled programs call, too."""
-    if not isinstance(call, OpCall):
-        return False
-    if call.function is packed_product:
-        product: PackedProduct = call.attributes["product"]
-        return product.is_same_in_programs
-    return call.function is product_chain
+def kernel_of(call: Any) -> Kernel | None:
+    """Return the kernel that a step is, and nothing else, if compiled programs call it, too."""
+    if not isinstance(call, OpCall) or any(argument is not HOLE for argument in call.arguments):
+        return None
+    if call.function is product_chain:
+        chain: Kernel = call.attributes["chain"]
+        return chain
+    if call.function is not packed_product or call.attributes.get("epilogue", NOTHING) != NOTHING:
+        return None
+    product: PackedProduct = call.attributes["product"]
+    return product if product.is_same_in_programs else None
 
 
 class WrittenSegment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from logging import INFO, WARNING
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
@@ -28,6 +28,8 @@ _LOG = Log("kernels")
 SERIES = 3
 
 _loading = Lock()
+# The kernels, once somebody has asked.
+_asked_for: list[Kernels] = []
 
 
 class Kernels(NamedTuple):
@@ -104,8 +106,7 @@ def run(spec: Sequence[int], y: Bytes, x: Bytes, packed: Bytes, *others: Bytes |
     All lie densely in memory, in the order that the kernel expects.
     """
     library = _kernels().functions
-    arrays = (x, packed, *others, y)
-    addresses = [None if array is None else array.ctypes.data for array in arrays]
+    addresses = map(_address, (x, packed, *others, y))
     if library is None or library.sardonyx_onednn_run_now(*_passed(spec), *addresses):
         raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
 
@@ -113,17 +114,15 @@ def run(spec: Sequence[int], y: Bytes, x: Bytes, packed: Bytes, *others: Bytes |
 def run_chain(spec: Sequence[int], y: Bytes, *arguments: Bytes) -> None:
     """Write the last of linked products to `y`; all arrays lie as in `run`."""
     library = _kernels().functions
-    addresses = (ctypes.c_void_p * len(arguments))(*(each.ctypes.data for each in arguments))
-    if library is None or library.sardonyx_onednn_chain_now(
-        *_passed(spec), addresses, y.ctypes.data
-    ):
+    addresses = (ctypes.c_void_p * len(arguments))(*map(_address, arguments))
+    if library is None or library.sardonyx_onednn_chain_now(*_passed(spec), addresses, _address(y)):
         raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
 
 
 def multiply(spec: Sequence[int], y: Bytes, a: Bytes, b: Bytes) -> None:
     """Write the products of matrices to `y`; kernels/stack.h says what the specification is."""
     library = _kernels().functions
-    addresses = (array.ctypes.data for array in (a, b, y))
+    addresses = map(_address, (a, b, y))
     if library is None or library.sardonyx_onednn_multiply_now(*_passed(spec), *addresses):
         raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
 
@@ -131,19 +130,19 @@ def multiply(spec: Sequence[int], y: Bytes, a: Bytes, b: Bytes) -> None:
 def run_rows(spec: Sequence[int], *arrays: Bytes | None) -> None:
     """Compute a function of each row; kernels/rows.h says what the specification and arrays are."""
     library = _kernels().functions
-    addresses = [None if array is None else array.ctypes.data for array in arrays]
+    addresses = map(_address, arrays)
     if library is None or library.sardonyx_onednn_rows_now(*_passed(spec), *addresses):
         raise RuntimeError(f"the kernels cannot compute the rows {tuple(spec)}")
 
 
 def is_loaded() -> bool:
     """Whether there are kernels, and somebody has needed them."""
-    return bool(_loaded.cache_info().currsize) and _kernels().functions is not None
+    return bool(_asked_for) and _asked_for[0].functions is not None
 
 
 def has_rows() -> bool:
     """Whether there are kernels of rows, and somebody has needed kernels."""
-    return is_loaded() and _kernels().have_rows
+    return bool(_asked_for) and _asked_for[0].have_rows
 
 
 def release() -> None:
@@ -162,13 +161,26 @@ def _numbers(spec: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
     return (ctypes.c_int64 * len(spec))(*spec)
 
 
+def _address(array: Any) -> Any:
+    """Where the elements begin, as an integer; None for no array."""
+    if array is None or not array.flags.writeable:
+        return None if array is None else array.ctypes.data
+    # NumPy takes three times as long to tell, but knows it of all arrays.
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    except (TypeError, ValueError):
+        return array.ctypes.data
+
+
 def _kernels() -> Kernels:
     """The kernels, loaded by the first thread that asks."""
-    with postponed(), _loading:
-        return _loaded()
+    if not _asked_for:
+        with postponed(), _loading:
+            if not _asked_for:
+                _asked_for.append(_loaded())
+    return _asked_for[0]
 
 
-@cache
 def _loaded() -> Kernels:
     try:
         library, identity = built()

@@ -137,7 +137,12 @@ def empty_in_order(spec: Spec, order: AxisOrder) -> Any:
 
 def in_axis_order(array: Any, order: AxisOrder) -> Any:
     """An array whose axes are in this order in memory, as a view with the axes of its shape."""
-    return array if _is_by_rows(order) else array.transpose(np.argsort(order))
+    return array if _is_by_rows(order) else array.transpose(_inverse(order))
+
+
+@cache
+def _inverse(order: AxisOrder) -> AxisOrder:
+    return tuple(map(order.index, range(len(order))))
 
 
 @cache

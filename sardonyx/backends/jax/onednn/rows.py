@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.jax.onednn import loaded
-from sardonyx.backends.jax.onednn.threads import threads_of_process
+from sardonyx.backends.jax.onednn.threads import threads_of_calls
 
 FEWEST_NUMBERS, MOST_COLUMNS = 2**11, 2**14
 # Numbered as in kernels/rows.h.
@@ -76,7 +76,7 @@ def _spec(
     function: int, x: Any, columns: int, epsilon: float, threads: int | None
 ) -> tuple[int, ...]:
     bits = int(np.float32(epsilon).view(np.int32))
-    return threads or threads_of_process(), function, x.size // columns, columns, bits
+    return threads or threads_of_calls(), function, x.size // columns, columns, bits
 
 
 def _computed(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.jax.onednn import loaded
-from sardonyx.backends.jax.onednn.threads import threads_of_process
+from sardonyx.backends.jax.onednn.threads import threads_of_calls
 
 # With fewer pairs of numbers in all, NumPy is faster, as it is called in less time.
 FEWEST_PAIRS = 2**21
@@ -52,7 +52,7 @@ def _multiplied(a: Any, b: Any, threads: int | None) -> Any:
     if inner != b.shape[-2] or is_for_numpy or not loaded.is_loaded():
         return None
     a, b = _readable(a), _readable(b)
-    head = threads or threads_of_process(), len(stack), *stack, rows, inner, columns
+    head = threads or threads_of_calls(), len(stack), *stack, rows, inner, columns
     y = np.empty(shape, np.float32)
     loaded.multiply((*head, *_layout(a, len(stack)), *_layout(b, len(stack))), y, a, b)
     return y

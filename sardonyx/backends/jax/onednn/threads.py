@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
 from sardonyx.backends import processors
 
@@ -20,3 +21,9 @@ def threads_of_process() -> int:
         if pool.isdecimal() and int(pool):
             return int(pool)
     return processors.available()
+
+
+@cache
+def threads_of_calls() -> int:
+    """That number when kernels first asked that run on arrays of the host: it takes some time."""
+    return threads_of_process()
