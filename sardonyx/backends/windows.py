@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from sardonyx.backends.standard import Array
 
@@ -13,6 +13,24 @@ Combine: TypeAlias = Callable[[Any, Any], Any]
 
 # A longer side is put together of parts instead of single elements.
 LONG_SIDE = 32
+
+
+class WindowLayout(NamedTuple):
+    """Windows over padded axes.
+
+    >>> WindowLayout((3, 3), (2, 2), (1, 1), ((1, 1), (0, 0))).sizes((8, 9))
+    (4, 4)
+    """
+
+    kernel: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    pads: Sequence[tuple[int, int]]
+
+    def sizes(self, spatial: Sequence[int]) -> tuple[int, ...]:
+        """How many windows there are along axes of these lengths."""
+        padded = [size + sum(ends) for size, ends in zip(spatial, self.pads, strict=True)]
+        return output_sizes(padded, self.kernel, self.strides, self.dilations)
 
 
 def views(

@@ -8,6 +8,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array, Operand
+from sardonyx.backends.windows import WindowLayout
 from sardonyx.ops.definition import Host, Ints
 from sardonyx.ops.options import require_one_of
 
@@ -24,10 +25,16 @@ class Windows(NamedTuple):
     sizes: Ints
     overhang: Ints
 
+    @property
+    def layout(self) -> WindowLayout:
+        """What a backend has to know of them."""
+        past = zip(self.pads, self.overhang, strict=True)
+        pads = tuple([(head, tail + more) for (head, tail), more in past])
+        return WindowLayout(self.kernel, self.strides, self.dilations, pads)
+
     def padded(self, xp: Backend, x: Array, value: Operand) -> Array:
         """Return `x` padded with `value` wherever a window extends beyond its border."""
-        past = zip(self.pads, self.overhang, strict=True)
-        widths = [(head, tail + more) for (head, tail), more in past]
+        widths = self.layout.pads
         outer = [(0, 0)] * (x.ndim - len(widths))
         return xp.pad(x, [*outer, *widths], value) if any(map(any, widths)) else x
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from sardonyx.backends import windows
 from sardonyx.backends.executable import Spec
@@ -12,6 +12,7 @@ from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.operations.products import PackedProduct
 from sardonyx.backends.standard import Array, Operand
+from sardonyx.backends.windows import WindowLayout
 
 
 class Convolution(Library):
@@ -130,3 +131,13 @@ class Convolution(Library):
     ) -> Array:
         """Sum over each window of the last `len(kernel)` axes; the caller has padded."""
         return windows.reduced(self.add, x, kernel, strides, dilations)
+
+    def has_kernels_of_windows(self, x: Array, kernel: Sequence[int]) -> bool:
+        """Whether there is a kernel for `reduced_windows` of arrays like this one."""
+        return False
+
+    def reduced_windows(
+        self, x: Array, layout: WindowLayout, *, by: Literal["max", "sum"]
+    ) -> Array:
+        """Maximum or sum over each window of the axes behind the first two, without the padding."""
+        raise NotImplementedError

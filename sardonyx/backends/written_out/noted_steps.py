@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from sardonyx.backends.shape_arrays import (
     shape_array,
     taken_shape,
 )
+from sardonyx.backends.windows import WindowLayout
 from sardonyx.backends.written_out.backend import NotingBackend
 from sardonyx.backends.written_out.noted_array import NotedArray, noted_call
 from sardonyx.backends.written_out.notes import (
@@ -172,7 +173,7 @@ class NotingInterpreter(NotingBackend):
         # Bound methods are equal, but not the same object each time.
         self._product, self._cast = xp.matmul, xp.astype
         self._softmax, self._standardized = xp.softmax_of_rows, xp.standardized_rows
-        self._normalized = xp.normalized_rows
+        self._normalized, self._reduced = xp.normalized_rows, xp.reduced_windows
 
     def begin_step(self) -> None:
         super().begin_step()
@@ -224,6 +225,15 @@ class NotingInterpreter(NotingBackend):
 
     def normalized_rows(self, x: Any, scale: Any, bias: Any, **options: Any) -> Any:
         return self._of_rows(self._normalized, (x, scale, bias), **options)
+
+    def has_kernels_of_windows(self, x: Any, kernel: Sequence[int]) -> bool:
+        return self._xp.has_kernels_of_windows(x, kernel)
+
+    def reduced_windows(self, x: Any, layout: WindowLayout, *, by: Literal["max", "sum"]) -> Any:
+        like = shape_array((*x.shape[:2], *layout.sizes(x.shape[2:])), x.dtype)
+        return noted_call(
+            self._notes, self._reduced, (x, layout), {"by": by}, price=PRICE_OF_KERNEL, result=like
+        )
 
     def _of_rows(self, function: Callable[..., Any], arrays: Sequence[Any], **options: Any) -> Any:
         like = shape_array(arrays[0].shape, arrays[0].dtype)

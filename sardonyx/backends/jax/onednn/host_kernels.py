@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from sardonyx.backends.jax.onednn import rows
+from sardonyx.backends.jax.onednn import rows, windows
 from sardonyx.backends.jax.onednn.stacks import multiplied
+from sardonyx.backends.windows import WindowLayout
 
 
 @dataclass(frozen=True)
@@ -30,3 +31,7 @@ class HostKernels:
     def by_root_mean_square(self, x: Any, scale: Any, *, epsilon: float) -> Any:
         """Rows of float32 by their root mean squares, scaled."""
         return rows.by_root_mean_square(x, scale, epsilon=epsilon, threads=self.threads)
+
+    def reduced_windows(self, x: Any, layout: WindowLayout, *, by: Literal["max", "sum"]) -> Any:
+        """Maximum or sum over each window of float32, without the padding."""
+        return windows.reduced(x, layout, by=by, threads=self.threads)

@@ -38,8 +38,8 @@ class Kernels(NamedTuple):
     functions: ctypes.CDLL | None = None
     identity: str = ""
     fault: str = ""
-    # Whether they compute functions of rows, too, on this processor.
-    have_rows: bool = False
+    # Whether they compute functions of rows and windows, too, on this processor.
+    have_lanes: bool = False
 
 
 def status() -> str:
@@ -135,14 +135,23 @@ def run_rows(spec: Sequence[int], *arrays: Bytes | None) -> None:
         raise RuntimeError(f"the kernels cannot compute the rows {tuple(spec)}")
 
 
+def reduce_windows(spec: Sequence[int], y: Bytes, x: Bytes) -> None:
+    """Write what windows of `x` come to; kernels/windows.h says what the specification is."""
+    library = _kernels().functions
+    if library is None or library.sardonyx_onednn_windows_now(
+        *_passed(spec), _address(x), _address(y)
+    ):
+        raise RuntimeError(f"the kernels cannot reduce windows to {y.shape}")
+
+
 def is_loaded() -> bool:
     """Whether there are kernels, and somebody has needed them."""
     return bool(_asked_for) and _asked_for[0].functions is not None
 
 
-def has_rows() -> bool:
-    """Whether there are kernels of rows, and somebody has needed kernels."""
-    return bool(_asked_for) and _asked_for[0].have_rows
+def has_lanes() -> bool:
+    """Whether there are kernels of rows and windows, and somebody has needed kernels."""
+    return bool(_asked_for) and _asked_for[0].have_lanes
 
 
 def release() -> None:
@@ -192,7 +201,7 @@ def _loaded() -> Kernels:
         return _left_out(f"it is not of the series {SERIES}")
     _declare(library)
     _LOG.debug("oneDNN's kernels are loaded, build %s.", identity)
-    return Kernels(library, identity, have_rows=bool(library.sardonyx_onednn_has_rows()))
+    return Kernels(library, identity, have_lanes=bool(library.sardonyx_onednn_has_lanes()))
 
 
 def _left_out(fault: str, *, is_chosen: bool = False) -> Kernels:
@@ -205,7 +214,7 @@ def _left_out(fault: str, *, is_chosen: bool = False) -> Kernels:
 
 def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_release.restype = None
-    library.sardonyx_onednn_has_rows.restype = ctypes.c_int64
+    library.sardonyx_onednn_has_lanes.restype = ctypes.c_int64
     spec = (ctypes.POINTER(ctypes.c_int64), ctypes.c_int64)
     library.sardonyx_onednn_plan.restype = ctypes.c_int64
     library.sardonyx_onednn_plan.argtypes = spec
@@ -219,5 +228,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_multiply_now.argtypes = (*spec, *[ctypes.c_void_p] * 3)
     library.sardonyx_onednn_rows_now.restype = ctypes.c_int64
     library.sardonyx_onednn_rows_now.argtypes = (*spec, *[ctypes.c_void_p] * 6)
+    library.sardonyx_onednn_windows_now.restype = ctypes.c_int64
+    library.sardonyx_onednn_windows_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)
     library.sardonyx_onednn_chain_now.restype = ctypes.c_int64
     library.sardonyx_onednn_chain_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)

@@ -69,7 +69,7 @@ def _axes(x: Any, scale: Any) -> tuple[int, ...]:
 
 
 def _is_for_kernel(numbers: int, columns: int) -> bool:
-    return numbers >= FEWEST_NUMBERS and columns <= MOST_COLUMNS and loaded.has_rows()
+    return numbers >= FEWEST_NUMBERS and columns <= MOST_COLUMNS and loaded.has_lanes()
 
 
 def _spec(

@@ -14,6 +14,15 @@ namespace sardonyx {
 struct Axis {
   int64_t size, kernel, stride, pad_before, pad_after, dilation;
 
+  static Axis read(Reader& spec) {
+    Axis axis;
+    for (int64_t* field : {&axis.size, &axis.kernel, &axis.stride, &axis.pad_before,
+                           &axis.pad_after, &axis.dilation}) {
+      *field = spec.next();
+    }
+    return axis;
+  }
+
   int64_t reach() const { return (kernel - 1) * dilation + 1; }
   int64_t results() const { return (size + pad_before + pad_after - reach()) / stride + 1; }
 
@@ -38,14 +47,7 @@ struct Convolution {
   explicit Convolution(Reader& spec) {
     axes.resize(spec.next());
     for (int64_t* field : {&batch, &inputs, &outputs, &groups}) *field = spec.next();
-    for (Axis& axis : axes) {
-      axis.size = spec.next();
-      axis.kernel = spec.next();
-      axis.stride = spec.next();
-      axis.pad_before = spec.next();
-      axis.pad_after = spec.next();
-      axis.dilation = spec.next();
-    }
+    for (Axis& axis : axes) axis = Axis::read(spec);
   }
 
   // Where the specification that follows has its batch.

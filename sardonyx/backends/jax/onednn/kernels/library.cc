@@ -5,6 +5,7 @@
 #include "matrix.h"
 #include "rows.h"
 #include "stack.h"
+#include "windows.h"
 #include "workers.h"
 
 namespace sardonyx {
@@ -158,8 +159,8 @@ int64_t sardonyx_onednn_multiply_now(const int64_t* numbers, int64_t count, cons
   }
 }
 
-// Whether the processor can run the kernels of rows.
-int64_t sardonyx_onednn_has_rows() { return sardonyx::has_wide_registers(); }
+// Whether the processor can run the kernels of rows and windows.
+int64_t sardonyx_onednn_has_lanes() { return sardonyx::has_wide_registers(); }
 
 // Of float32; rows.h says which arrays may be null. 0 where all went well.
 int64_t sardonyx_onednn_rows_now(const int64_t* numbers, int64_t count, const float* x,
@@ -168,6 +169,18 @@ int64_t sardonyx_onednn_rows_now(const int64_t* numbers, int64_t count, const fl
   try {
     const sardonyx::Rows rows{sardonyx::Reader(sardonyx::Spec(numbers, count))};
     rows.run(sardonyx::Workers::all(), {x, scale, bias, y, means, inverse_deviations});
+    return 0;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// 0 where all went well.
+int64_t sardonyx_onednn_windows_now(const int64_t* numbers, int64_t count, const float* x,
+                                    float* y) {
+  try {
+    const sardonyx::Windows windows{sardonyx::Reader(sardonyx::Spec(numbers, count))};
+    windows.run(sardonyx::Workers::all(), x, y);
     return 0;
   } catch (const std::exception&) {
     return -1;

@@ -1,57 +1,10 @@
 // Functions of whole rows of float32: softmax and normalization.
 #pragma once
 
-#include <cmath>
-#include <cstring>
-#include <limits>
-
+#include "lanes.h"
 #include "product.h"
 
 namespace sardonyx {
-
-// Eight numbers at a time, in registers that nearly all processors have. On others NumPy is faster.
-typedef float Floats __attribute__((vector_size(32)));
-typedef int32_t Integers __attribute__((vector_size(32)));
-constexpr int64_t kLanes = 8;
-
-// All of what follows is a part of the one function that may use them: others are passed vectors in
-// another way.
-#define SARDONYX_INLINE [[gnu::always_inline]] inline
-
-inline bool has_wide_registers() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-SARDONYX_INLINE Floats all(float value) { return Floats{} + value; }
-
-SARDONYX_INLINE Floats loaded(const float* from) {
-  Floats values;
-  std::memcpy(&values, from, sizeof values);
-  return values;
-}
-
-// The last numbers of a row, fewer than eight, and others in place of those that are missing.
-SARDONYX_INLINE Floats loaded(const float* from, int64_t count, float others) {
-  Floats values = all(others);
-  std::memcpy(&values, from, count * sizeof(float));
-  return values;
-}
-
-SARDONYX_INLINE void store(float* to, Floats values, int64_t count = kLanes) {
-  std::memcpy(to, &values, count * sizeof(float));
-}
-
-SARDONYX_INLINE float sum(Floats values) {
-  float halves[4];
-  for (int i = 0; i < 4; ++i) halves[i] = values[i] + values[i + 4];
-  return (halves[0] + halves[2]) + (halves[1] + halves[3]);
-}
-
-SARDONYX_INLINE float largest(Floats values) {
-  float found = values[0];
-  for (int i = 1; i < kLanes; ++i) found = std::max(found, values[i]);
-  return found;
-}
 
 // The exponential of numbers that are not above 0, with an error of two units in the last place.
 // It is 0 where the exact one has fewer digits than others.
