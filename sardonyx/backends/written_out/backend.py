@@ -128,10 +128,10 @@ class NotingBackend(NumpyBackend):
 
 def _stepped(call: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Run a step on arrays, which must not change what it returns: it may be a table it keeps."""
-    passed = set(map(id, arrays))
+    passed = list(map(id, arrays))
     results = tuple([r.copy() if id(r) in passed else r for r in call(HOST, arrays)])
     for result in results:
-        result.setflags(write=False)
+        result.flags.writeable = False
     return results
 
 

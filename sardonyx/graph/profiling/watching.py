@@ -21,7 +21,7 @@ from sardonyx.graph.programs.compiler import NEVER, Compiler
 from sardonyx.graph.programs.host_segments import replaying_on_host
 from sardonyx.graph.programs.interpretation import Interpretation
 from sardonyx.graph.programs.replay import NewKey, Recording, Shortcut
-from sardonyx.graph.programs.stages import Stage
+from sardonyx.graph.programs.stages import Bound, Stage
 from sardonyx.graph.tracing.steps import Frame, Segment
 from sardonyx.graph.values.params import Weights
 
@@ -212,7 +212,9 @@ class Watch:
         copied = copy(stage)
         for watched in self.stages:
             if watched.stage is stage:
-                copied.bound = weights.version, self._function(watched), watched.arrays
+                copied.bound = Bound(
+                    weights.version, self._function(watched), watched.arrays, stage.is_on_numpy
+                )
         return copied
 
     def _function(self, watched: WatchedStage) -> Replay:

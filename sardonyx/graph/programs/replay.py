@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Protocol, TypeAlias
 
-from sardonyx.backends.executable import Replay
 from sardonyx.graph.programs.compiler import Compiler
-from sardonyx.graph.programs.stages import Stage, read_key
+from sardonyx.graph.programs.stages import Bound, Stage, read_key
 from sardonyx.graph.tracing.steps import Frame, Segment
 from sardonyx.graph.values.kinds import leaves
 from sardonyx.graph.values.params import Weights
@@ -79,7 +78,7 @@ class Recording:
         if tree.draws:
             inputs = [*inputs, new_key()]
         passed = [inputs[i] for i in shortcut.positions]
-        version, function, arrays = shortcut.stage.bound
+        version, function, arrays, _ = shortcut.stage.bound
         if version != weights.version:
             function, arrays = shortcut.stage.bind(shortcut.segment, passed, self.compiler, weights)
             self._note_numpy(shortcut)
@@ -94,28 +93,33 @@ class Recording:
             return self._follow_on_numpy(inputs, weights) if is_on_numpy else None
         if shortcut.on_numpy is None:
             return None
-        version, function, _ = shortcut.on_numpy
+        bound = shortcut.on_numpy
         # Somebody may have asked for a compiled program since.
-        is_bound = version == weights.version and shortcut.stage.bound is shortcut.on_numpy
-        return function(*inputs) if is_bound else None
+        is_bound = bound.version == weights.version and shortcut.stage.bound is bound
+        return bound.function(*inputs) if is_bound else None
 
     def _follow_on_numpy(self, inputs: Sequence[Any], weights: Weights) -> Sequence[Any] | None:
         frame: Frame = dict(enumerate(inputs))
+        version = weights.version
         stage = self.root.next(())
         while stage is not None:
             stop_if_asked()
-            segment, (version, function, arrays) = stage.segment, stage.bound
+            segment, bound = stage.segment, stage.bound
             if segment is not None:
-                if version != weights.version or not stage.is_on_numpy:
+                if bound.version != version or not bound.is_on_numpy:
                     # The stages before run again, on arrays that none of them changes.
                     self.may_be_on_numpy = stage.is_on_numpy
                     return None
-                results = function(*[frame[register] for register in segment.inputs], *arrays)
+                arguments = [frame[register] for register in segment.inputs]
+                results = bound.function(*arguments, *bound.arrays)
                 frame.update(zip(segment.results, results, strict=True))
             if stage.outputs is not None:
                 return stage.arrays_of_outputs(frame, weights)
-            has_key = stage.reads or stage.measures
-            stage = stage.next(self._key(stage, frame) if has_key else ())
+            if stage.reads:
+                stage = stage.next(self._key(stage, frame))
+            else:
+                # NumPy's arrays have tuples for shapes.
+                stage = stage.next(tuple([frame[register].shape for register in stage.measures]))
         return None
 
     def _follow_tree(
@@ -196,7 +200,7 @@ class Shortcut:
         # Whether the outputs are the function's results, in the same order.
         self.is_plain = stage.registers == segment.results
         # What the stage is bound to, if NumPy computes it, as a function of all inputs.
-        self.on_numpy: tuple[int, Replay, Sequence[Any]] | None = None
+        self.on_numpy: Bound | None = None
 
     def note_numpy(self, inputs: int) -> None:
         """Let calls run the function as it is, if it is one of NumPy and of all inputs in order."""

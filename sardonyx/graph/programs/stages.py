@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,17 @@ def _unbound(*arrays: Any) -> Sequence[Any]:
     raise AssertionError("no call has bound the stage to weights yet")
 
 
-_UNBOUND: tuple[int, Replay, Sequence[Any]] = (-1, _unbound, ())
+class Bound(NamedTuple):
+    """A stage's function, and its arrays of weights and constants, for a version of the weights."""
+
+    version: int
+    function: Replay
+    arrays: Sequence[Any]
+    # Whether NumPy computes it.
+    is_on_numpy: bool = False
+
+
+_UNBOUND = Bound(-1, _unbound, ())
 
 
 @dataclass(eq=False, slots=True)
@@ -60,9 +70,8 @@ class Stage:
     # The model's outputs, in the last stage of a path: values whose arrays are in registers.
     outputs: tuple[Value, ...] | None = None
     executable: Executable | Provisional | None = None
-    # A version of the weights, the function, and its arrays of weights and constants for that
-    # version. Threads replace the tuple as a whole.
-    bound: tuple[int, Replay, Sequence[Any]] = field(default=_UNBOUND, init=False)
+    # Threads replace it as a whole.
+    bound: Bound = field(default=_UNBOUND, init=False)
     # Whether rewrites changed steps that already ran while they were traced.
     is_rewritten: bool = False
     # Only in a root: whether a stage of the tree takes a random key, after the inputs.
@@ -93,7 +102,7 @@ class Stage:
         if segment is None:
             return
         inputs = [frame[register] for register in segment.inputs]
-        version, replay, arrays = self.bound
+        version, replay, arrays, _ = self.bound
         if inline:
             replay = partial(self.binding.replaying(segment), compiler.backend.for_ops)
             arrays = compiler.backend.ready(self.binding.arrays(weights, host=segment.host))
@@ -114,11 +123,12 @@ class Stage:
         executable = self.executable_for(segment, compiler, [*inputs, *arrays])
         function = executable.run
         if isinstance(executable, Executable):
+            is_on_numpy = executable.on_numpy is not None
             if executable.on_numpy is not None:
                 function, arrays = executable.on_numpy(arrays), []
             elif not segment.host:
                 arrays = compiler.backend.ready(arrays)
-            self.bound = weights.version, function, arrays
+            self.bound = Bound(weights.version, function, arrays, is_on_numpy)
         return function, arrays
 
     def executable_for(

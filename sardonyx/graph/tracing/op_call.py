@@ -68,7 +68,13 @@ class OpCall:
         )
 
     def __call__(self, xp: Backend, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        results = self.unrounded(xp, arrays)
+        if self._takes_arrays_alone:
+            result = self.function(xp, *arrays, **self.attributes)
+            if type(result) is np.ndarray and result.dtype == self.dtypes[0]:
+                return (result,)  # As most are on the host.
+            results = result if isinstance(result, tuple) else (result,)
+        else:
+            results = self.unrounded(xp, arrays)
         if not self.makes_sequence:
             results = results[: self.outputs]
         return tuple([self.rounded(xp, i, result) for i, result in enumerate(results)])
@@ -83,6 +89,12 @@ class OpCall:
         results = self.function(xp, *arguments, **self.attributes)
         several = self.makes_sequence or isinstance(results, tuple)
         return tuple(results) if several else (results,)
+
+    @Cached
+    def _takes_arrays_alone(self) -> bool:
+        """Whether each argument is an array, and each result."""
+        is_plain = all(argument is HOLE for argument in self.arguments)
+        return is_plain and bool(self.dtypes) and not self.makes_sequence
 
     @Cached
     def _takes_plain_arrays(self) -> bool:
