@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import sardonyx
 from sardonyx.backends import interpreter
-from sardonyx.graph.buckets import automatic_calls, learned_calls
+from sardonyx.graph.buckets import automatic_calls, searching
 from sardonyx.graph.buckets.derived import OpenStep
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.merging import Irregular, Merger
@@ -285,8 +285,8 @@ def test_merged_structures_differ_in_numbers_only() -> None:
 
 def test_calls_wait_for_what_derives_their_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trace of their own would slow the search down, and so the calls after them."""
-    monkeypatch.setattr(learned_calls, "MOST_SECONDS_TO_BEGIN", PATIENCE_OF_TESTS)
-    monkeypatch.setattr(learned_calls, "MOST_SECONDS_TO_END", PATIENCE_OF_TESTS)
+    monkeypatch.setattr(searching, "MOST_SECONDS_TO_BEGIN", PATIENCE_OF_TESTS)
+    monkeypatch.setattr(searching, "MOST_SECONDS_TO_END", PATIENCE_OF_TESTS)
     recorded, record = [], Form.record
 
     def noted(*arguments: Any, **options: Any) -> Any:
@@ -301,7 +301,7 @@ def test_calls_wait_for_what_derives_their_recordings(monkeypatch: pytest.Monkey
 
 
 def test_no_call_waits_for_a_search_behind_a_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learned_calls, "MOST_SECONDS_TO_END", PATIENCE_OF_TESTS)
+    monkeypatch.setattr(searching, "MOST_SECONDS_TO_END", PATIENCE_OF_TESTS)
     released = threading.Event()
 
     def wait() -> None:

@@ -28,12 +28,12 @@ from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.learned_calls import (
     LearnedCalls,
     Publish,
-    Search,
     WaitingCall,
     elements,
 )
 from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad, sizes_text
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
+from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.background import COMPILES

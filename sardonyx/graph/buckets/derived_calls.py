@@ -25,6 +25,7 @@ from sardonyx.graph.buckets.families import Shapes, SizePattern
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.recording import Relatives
 from sardonyx.graph.buckets.sampled_traces import SampledTraces
+from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.background import COMPILES, UNFORKED
 from sardonyx.graph.programs.replay import Recording
@@ -137,6 +138,8 @@ class KnownCalls:
     failures: int = 0
     # The process in whose background a search waits or runs: a forked one does not have it.
     searching: int = 0
+    # That search; None where it is not worth waiting for.
+    search: Search | None = None
     # The last calls that were traced: they run what the search finds, too.
     traced: list[TracedCall] = field(default_factory=list)
 
@@ -225,16 +228,30 @@ class DerivedCalls:
             if begins:
                 known.searching = os.getpid()
             is_written = derivation is not None and derivation.written is not None
+            if begins:
+                known.search = Search()
             is_served = is_written and derivation is not None and derivation.holds(sizes)
-            if known.searching == os.getpid() and not is_served:
+            is_searching, search = known.searching == os.getpid(), known.search
+            if is_searching and not is_served:
                 call = TracedCall(lesson, sizes, plain)
                 known.traced = [*known.traced[1 - MOST_TRACED :], call]
-        if begins:
+        if begins and search is not None:
             arrays = CallArrays.of(values, lesson.infos).without_data
-            search = _Search(known, lesson, arrays, sizes, weights, self._lock)
+            job = _SearchJob(known, lesson, arrays, sizes, weights, self._lock, search)
             # It takes less time than the compiler needs for one of the programs that wait there.
-            COMPILES.submit(search.run, is_next=True)
+            COMPILES.submit(job.run, is_next=True)
+        if is_searching and not is_served and search is not None:
+            derivation = self._awaited(known, lesson, search)
         return derivation, sizes
+
+    def _awaited(self, known: KnownCalls, lesson: Lesson, search: Search) -> Derivation | None:
+        """Wait for a search; return what derives the recordings of calls then."""
+        has_ended = search.wait()
+        with self._lock:
+            if not has_ended and known.search is search:
+                # It waits for a compile, or takes long.
+                known.search = None
+            return lesson.derivation
 
     def _lesson(self, known: KnownCalls, shapes: Shapes, version: int) -> Lesson | None:
         """Note the shapes of a call; return what is known of those whose sizes change like its."""
@@ -267,7 +284,7 @@ class DerivedCalls:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Search:
+class _SearchJob:
     """Looks for a derivation for the sizes of a call and larger ones, in the background."""
 
     known: KnownCalls
@@ -276,8 +293,14 @@ class _Search:
     sizes: SizeVector
     weights: Weights
     lock: Lock
+    search: Search
 
     def run(self) -> None:
+        """Find it, and let the calls that were traced meanwhile run what is found."""
+        with self.search.running():
+            self._run()
+
+    def _run(self) -> None:
         lesson, found = self.lesson, None
         with UNFORKED, lesson.samples.backend.scope():
             try:

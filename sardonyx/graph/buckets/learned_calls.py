@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Event
 from typing import NamedTuple, TypeAlias
 
 from sardonyx.graph.buckets.automatic import ChangingSizes
@@ -15,6 +13,7 @@ from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import Shapes, SizePattern
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording
+from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.values.params import Weights
 from sardonyx.logs import Log
@@ -25,8 +24,6 @@ _LOG = Log("buckets")
 GROWTH_ON_NUMPY = 2
 # Runs of so many last sizes say how long one of another size takes.
 MOST_TIMES = 16
-# Seconds for which a call waits for what derives its recording: to be looked for, and to be found.
-MOST_SECONDS_TO_BEGIN, MOST_SECONDS_TO_END = 0.005, 0.5
 
 # Puts a padded recording in the place of the one that a signature had; None forgets the signature.
 Publish: TypeAlias = Callable[[PaddedRecording | None], None]
@@ -69,30 +66,6 @@ class WaitingCall(NamedTuple):
     weights: Weights
     # What runs it until then.
     plain: Recording
-
-
-class Search:
-    """Another thread finds out how to derive the recordings of calls."""
-
-    def __init__(self) -> None:
-        self._began, self._ended = Event(), Event()
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """What this thread does now is the search."""
-        self._began.set()
-        try:
-            yield
-        finally:
-            self._ended.set()
-
-    def wait(self) -> bool:
-        """Wait until it has ended, for a time; return False if it has not.
-
-        A call that traces its own recording meanwhile takes about as long, and so do the next ones,
-        since of two threads in Python each runs half of the time.
-        """
-        return self._began.wait(MOST_SECONDS_TO_BEGIN) and self._ended.wait(MOST_SECONDS_TO_END)
 
 
 @dataclass(eq=False, slots=True)
