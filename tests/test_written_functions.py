@@ -169,7 +169,7 @@ def test_a_step_that_returns_its_argument() -> None:
             return list(xp.deferred(step, [x], [Spec(x.shape, x.dtype)]))
 
     spec = Spec(X.shape, X.dtype)
-    found = written_out(replay, [spec], 1, [spec], takes_steps=True)
+    found = written_out(replay, [spec], 1, [spec], steps=HOST)
     assert found is not None
     x = X.copy()
     (result,) = run(found, x)

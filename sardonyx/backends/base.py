@@ -316,6 +316,10 @@ class Backend(Operations):
         """Return that library, if it is NumPy; its results are arrays of this backend, too."""
         return None
 
+    def for_host_steps(self) -> Backend | None:
+        """Return NumPy with kernels for steps on the host; None where NumPy is all there is."""
+        return None
+
     @property
     def reads_host_memory(self) -> bool:
         """Whether programs read NumPy arrays in place; then results of host steps stay there."""

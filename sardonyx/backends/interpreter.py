@@ -48,6 +48,9 @@ class HostKernels(Protocol):
     ) -> Any:
         """Return `Convolution.reduced_windows`."""
 
+    def suppressed(self, boxes: Any, scores: Any, **options: Any) -> Any:
+        """Return `Indexing.suppressed`."""
+
 
 class Overtaken(Exception):  # noqa: N818  (a signal, not an error)
     """The compiled program is ready, or has to be waited for."""

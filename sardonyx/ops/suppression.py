@@ -54,6 +54,15 @@ def NonMaxSuppression(
     least = _number(xp, score_threshold, "score_threshold", None)
     if limit <= 0 or scores.size == 0:
         return xp.put(np.zeros((0, 3), np.int64))
+    chosen = xp.suppressed(
+        *(boxes, scores),
+        limit=limit,
+        threshold=threshold,
+        least=least,
+        has_centres=bool(center_point_box),
+    )
+    if chosen is not None:
+        return chosen
     classes = scores.shape[1]
     ordered, starts, ends = _by_score(xp, scores, least)
     searches = [_Search(*span) for span in zip(starts, ends, strict=True)]

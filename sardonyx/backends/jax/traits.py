@@ -13,6 +13,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay, Spec, WrittenOut
 from sardonyx.backends.fused_epilogue import Epilogue
 from sardonyx.backends.host_memory import give_back_freed
+from sardonyx.backends.host_steps import HostSteps
 from sardonyx.backends.interpreter import HostKernels, Interpreter
 from sardonyx.backends.jax import arrays, messages, onednn
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
@@ -109,6 +110,10 @@ class JaxTraits(OnDevice):
 
     def steps_on_numpy(self) -> Backend | None:
         return Interpreter(lambda: False, self.host_kernels)
+
+    def for_host_steps(self) -> Backend | None:
+        kernels = self.host_kernels
+        return None if kernels is None else HostSteps(kernels)
 
     def release(self) -> None:
         if self.fuses:

@@ -107,3 +107,20 @@ class Indexing(Library):
         (starts,) = self.nonzero(is_new)
         ends = self.concat([starts, self.full((1,), keys.size, dtype=starts.dtype)])[1:]
         return self.take(order, starts, axis=0), self.ranks(order, is_new), ends - starts
+
+    def suppressed(
+        self,
+        boxes: Array,
+        scores: Array,
+        *,
+        limit: int,
+        threshold: float,
+        least: float | None,
+        has_centres: bool,
+    ) -> Array | None:
+        """Image, class and number of each box that non-maximum suppression selects, best first.
+
+        A class has up to `limit` of them, with scores above the `least`, which overlap by no more
+        than the threshold. None where the library has no kernel for it.
+        """
+        return None

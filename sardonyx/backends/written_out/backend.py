@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import BadData, Condition, Within
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.numpy import HOST, NumpyBackend
+from sardonyx.backends.numpy import NumpyBackend
 from sardonyx.backends.saturation import can_saturate, saturated
 from sardonyx.backends.written_out.noted_array import NotedArray, noted_call
 from sardonyx.backends.written_out.notes import Notes
@@ -26,11 +27,11 @@ from sardonyx.backends.written_out.prices import (
 class NotingBackend(NumpyBackend):
     """NumPy, whose arrays note what is done with them."""
 
-    def __init__(self, notes: Notes, *, takes_steps: bool = False) -> None:
+    def __init__(self, notes: Notes, *, steps: Backend | None = None) -> None:
         super().__init__()
         self._notes = notes
-        # Whether a step of which no notes can be taken becomes one call.
-        self._takes_steps = takes_steps
+        # What runs a step as one call, if no notes can be taken of it.
+        self._steps = steps
         self._before_step = 0
 
     def owns(self, value: object) -> bool:
@@ -42,11 +43,12 @@ class NotingBackend(NumpyBackend):
     def deferred(
         self, call: Callable[..., Any], arrays: Sequence[Any], specs: Sequence[Spec]
     ) -> Sequence[Any] | None:
-        if not self._takes_steps:
+        if self._steps is None:
             return None
         self._notes.drop_after(self._before_step)
+        step = partial(_stepped, self._steps, call)
         results: tuple[Any, ...] = noted_call(
-            self._notes, partial(_stepped, call), (list(arrays),), price=PRICE_OF_STEP, is_step=True
+            self._notes, step, (list(arrays),), price=PRICE_OF_STEP, is_step=True
         )
         return results
 
@@ -68,7 +70,7 @@ class NotingBackend(NumpyBackend):
 
     def astype(self, x: Any, dtype: Any) -> Any:
         # Steps on the host run on NumPy before they are written out, too.
-        if self._takes_steps or not can_saturate(x.dtype, dtype):
+        if self._steps is not None or not can_saturate(x.dtype, dtype):
             return super().astype(x, dtype)
         return noted_call(self._notes, saturated, (x, dtype), price=price_of_saturation(x.size))
 
@@ -126,10 +128,10 @@ class NotingBackend(NumpyBackend):
         return self.concat([self.expand_dims(x, axis) for x in arrays], axis=axis)
 
 
-def _stepped(call: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, ...]:
+def _stepped(xp: Backend, call: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Run a step on arrays, which must not change what it returns: it may be a table it keeps."""
     passed = list(map(id, arrays))
-    results = tuple([r.copy() if id(r) in passed else r for r in call(HOST, arrays)])
+    results = tuple([r.copy() if id(r) in passed else r for r in call(xp, arrays)])
     for result in results:
         result.flags.writeable = False
     return results

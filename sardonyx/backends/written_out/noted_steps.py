@@ -166,7 +166,7 @@ class NotingInterpreter(NotingBackend):
     def __init__(
         self, notes: Notes, xp: Backend, kernel_of: Callable[[Any], Kernel | None]
     ) -> None:
-        super().__init__(notes, takes_steps=True)
+        super().__init__(notes, steps=xp)
         self._xp = xp
         # The kernel that a step is, if compiled programs call it, too.
         self._kernel_of = kernel_of

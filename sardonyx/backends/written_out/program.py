@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay, Spec, WrittenOut
 from sardonyx.backends.written_out.backend import NotingBackend
 from sardonyx.backends.written_out.broadcasting import with_broadcast_ahead
@@ -35,18 +36,18 @@ def written_out(
     expected: Sequence[Spec],
     limit: float = math.inf,
     *,
-    takes_steps: bool = False,
+    steps: Backend | None = None,
 ) -> WrittenOut | None:
     """Return a program as calls of NumPy; None if they take more microseconds than `limit`.
 
-    `replay` is a function of a backend and of arrays, of which the first are the inputs. With
-    `takes_steps`, a step that reads elements is one call.
+    `replay` is a function of a backend and of arrays, of which the first are the inputs. A library
+    for `steps` runs those that read elements, each as one call.
     """
     # Calls on weights alone count too while notes are taken.
     if any(math.prod(spec.shape) > MOST_ELEMENTS for spec in (*specs, *expected)):
         return None
     notes = Notes(MOST_NOTED * limit)
-    xp = NotingBackend(notes, takes_steps=takes_steps)
+    xp = NotingBackend(notes, steps=steps)
     arguments = [NotedArray(notes, _like(spec)) for spec in specs]
     try:
         with xp.scope():
@@ -54,7 +55,7 @@ def written_out(
             results = [xp.as_array(result) for result in replay(xp, *arguments)]
     except Exception:  # Elements are read, or these ones are refused: the program runs as it is.
         return None
-    if not takes_steps and [xp.spec(result) for result in results] != list(expected):
+    if steps is None and [xp.spec(result) for result in results] != list(expected):
         return None
     written = _divided(notes, arguments, inputs, results)
     return written if written.price <= limit else None

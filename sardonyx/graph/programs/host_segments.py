@@ -9,6 +9,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Executable, Replay, Spec
+from sardonyx.backends.host_steps import library_of_host
 from sardonyx.backends.numpy import HOST
 from sardonyx.backends.written_out.program import written_out
 from sardonyx.graph.loading.custom_ops import Own
@@ -30,9 +31,8 @@ def executable_on_host(
         return plain
     fixed = arrays[len(segment.inputs) :]
     specs = [*inputs, *(HOST.spec(array) for array in fixed)]
-    written = written_out(
-        segment.replay, specs, len(inputs), (), MOST_MICROSECONDS, takes_steps=True
-    )
+    steps = library_of_host(backend)
+    written = written_out(segment.replay, specs, len(inputs), (), MOST_MICROSECONDS, steps=steps)
     if written is None:
         return plain
     return WrittenSegment(written, len(inputs), HOST, lambda: plain).executable
@@ -47,7 +47,7 @@ def _is_of_the_user(step: Step) -> bool:
 
 def replaying_on_host(segment: Segment, backend: Backend) -> Replay:
     """Return the function that runs a segment's steps on NumPy."""
-    run = _run_of(segment)
+    run = _run_of(segment, library_of_host(backend))
     stays = backend.reads_host_memory
 
     def replay(*arguments: Any) -> list[Any]:
@@ -63,15 +63,15 @@ def replaying_on_host(segment: Segment, backend: Backend) -> Replay:
     return replay
 
 
-def _run_of(segment: Segment) -> Callable[[Sequence[Any]], list[Any]]:
+def _run_of(segment: Segment, xp: Backend) -> Callable[[Sequence[Any]], list[Any]]:
     """Return a function of the segment's arguments; most segments on the host have one step."""
     if len(segment.steps) != 1:
-        return lambda arrays: segment.replay(HOST, *arrays)
+        return lambda arrays: segment.replay(xp, *arrays)
     (step,) = segment.steps
     places = [step.results.index(register) for register in segment.results]
 
     def run(arrays: Sequence[Any]) -> list[Any]:
-        results = step.results_of(HOST, dict(zip(segment.arguments, arrays, strict=True)))
+        results = step.results_of(xp, dict(zip(segment.arguments, arrays, strict=True)))
         return [results[place] for place in places]
 
     return run

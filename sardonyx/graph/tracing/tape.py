@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 import numpy as np
 
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.numpy import HOST
+from sardonyx.backends.host_steps import library_of_host
 from sardonyx.backends.operations.array_library import HoldsNoStrings
 from sardonyx.backends.size_limits import hold
 from sardonyx.errors import InvalidInput
@@ -355,7 +355,7 @@ class Tape:
             kinds = [specs[o] if isinstance(o, int) else o for o in operands]
             inference = self._inferred.of(call, kinds, values)
             return inference.specs, inference.same, None
-        xp = HOST if self._on_host else self.backend
+        xp = library_of_host(self.backend) if self._on_host else self.backend
         arrays = [self._value(operand) for operand in operands]
         with xp.scope():
             results, same, _ = observed(call, xp, arrays, values)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from sardonyx.backends.jax.onednn import rows, windows
 from sardonyx.backends.jax.onednn.stacks import multiplied
+from sardonyx.backends.jax.onednn.suppression import suppressed
 from sardonyx.backends.windows import WindowLayout
 
 
@@ -35,3 +36,7 @@ class HostKernels:
     def reduced_windows(self, x: Any, layout: WindowLayout, *, by: Literal["max", "sum"]) -> Any:
         """Maximum or sum over each window of float32, without the padding."""
         return windows.reduced(x, layout, by=by, threads=self.threads)
+
+    def suppressed(self, boxes: Any, scores: Any, **options: Any) -> Any:
+        """`Indexing.suppressed` of arrays in float32; None where NumPy is to compute it."""
+        return suppressed(boxes, scores, **options, threads=self.threads)

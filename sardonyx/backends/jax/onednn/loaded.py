@@ -144,6 +144,17 @@ def reduce_windows(spec: Sequence[int], y: Bytes, x: Bytes) -> None:
         raise RuntimeError(f"the kernels cannot reduce windows to {y.shape}")
 
 
+def suppress(spec: Sequence[int], found: Bytes, boxes: Bytes, scores: Bytes) -> int:
+    """Write which boxes are selected, and return how many, as kernels/suppression.h says."""
+    library, count = _kernels().functions, -1
+    if library is not None:
+        addresses = map(_address, (boxes, scores, found))
+        count = int(library.sardonyx_onednn_suppress_now(*_passed(spec), *addresses))
+    if count < 0:
+        raise RuntimeError(f"the kernels cannot select among {boxes.shape[1]} boxes")
+    return count
+
+
 def is_loaded() -> bool:
     """Whether there are kernels, and somebody has needed them."""
     return bool(_asked_for) and _asked_for[0].functions is not None
@@ -230,5 +241,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_rows_now.argtypes = (*spec, *[ctypes.c_void_p] * 6)
     library.sardonyx_onednn_windows_now.restype = ctypes.c_int64
     library.sardonyx_onednn_windows_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)
+    library.sardonyx_onednn_suppress_now.restype = ctypes.c_int64
+    library.sardonyx_onednn_suppress_now.argtypes = (*spec, *[ctypes.c_void_p] * 3)
     library.sardonyx_onednn_chain_now.restype = ctypes.c_int64
     library.sardonyx_onednn_chain_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)

@@ -5,6 +5,7 @@
 #include "matrix.h"
 #include "rows.h"
 #include "stack.h"
+#include "suppression.h"
 #include "windows.h"
 #include "workers.h"
 
@@ -182,6 +183,17 @@ int64_t sardonyx_onednn_windows_now(const int64_t* numbers, int64_t count, const
     const sardonyx::Windows windows{sardonyx::Reader(sardonyx::Spec(numbers, count))};
     windows.run(sardonyx::Workers::all(), x, y);
     return 0;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// How many boxes are selected; -1 where something went wrong.
+int64_t sardonyx_onednn_suppress_now(const int64_t* numbers, int64_t count, const float* boxes,
+                                     const float* scores, int64_t* found) {
+  try {
+    const sardonyx::Suppression suppression{sardonyx::Reader(sardonyx::Spec(numbers, count))};
+    return suppression.run(sardonyx::Workers::all(), boxes, scores, found);
   } catch (const std::exception&) {
     return -1;
   }
