@@ -85,8 +85,8 @@ def test_xla_removes_the_branch() -> None:
     ("function", "size"),
     [
         pytest.param(lambda x: [x + 1], 10, id="XLA runs it where it is called"),
-        pytest.param(lambda x: [x + 1], inline.MOST_OPERATIONS, id="too many bytes"),
-        pytest.param(lambda x: [jnp.outer(x, x) @ x], 3000, id="too many operations"),
+        pytest.param(lambda x: [x + 1], inline.MOST_BYTES // 4 + 1, id="too many bytes"),
+        pytest.param(lambda x: [jnp.outer(x, x) @ x], 5000, id="too many operations"),
         pytest.param(lambda x: [x.astype(jnp.bfloat16)] * 2, 1000, id="no plain result"),
         pytest.param(lambda x: [], 1000, id="no result"),
     ],

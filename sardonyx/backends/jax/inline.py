@@ -18,8 +18,9 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
 # Counted as XLA does, which counts the body of a loop once, but before it optimizes the program.
-# XLA itself runs programs of fewer operations where they are called.
-FEWEST_OPERATIONS, MOST_OPERATIONS = 500, 2**23
+# XLA itself runs programs of fewer operations where they are called. More take over a millisecond,
+# in which a caller that passes JAX's arrays may have something else to do.
+FEWEST_OPERATIONS, MOST_OPERATIONS = 500, 2**26
 # Programs with more bytes of arguments are not counted, as counting takes some milliseconds.
 MOST_BYTES = 2**24
 
