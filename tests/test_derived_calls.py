@@ -21,10 +21,8 @@ from onnx import parser
 import sardonyx
 from sardonyx.backends import available, find
 from sardonyx.backends.base import Backend
-from sardonyx.graph.buckets import searching
 from sardonyx.graph.buckets.derived_calls import MOST_KINDS, corners_of
 from sardonyx.graph.buckets.sampled_traces import MAX_TRACES
-from sardonyx.graph.model.form import Form
 from sardonyx.types import Array
 from tests.conftest import as_parameter
 from tests.support.onnx_builders import model as graph_model
@@ -32,9 +30,9 @@ from tests.support.onnx_builders import node, value
 from tests.test_buckets import GRAPHS, model, normal
 from tests.test_changing_sizes import DECODER, wrong_sizes_in_threads
 from tests.test_derived_recordings import (
-    PATIENCE_OF_TESTS,
     check_that_replaced_weights_are_used,
     described,
+    recorded_by_patient_calls,
     sizes_of,
     stages_of,
     wait_for_background,
@@ -123,15 +121,7 @@ def test_a_decoder_waits_for_what_derives_its_recordings(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trace of its own would slow the search down, and so the tokens after it."""
-    monkeypatch.setattr(searching, "MOST_SECONDS_TO_BEGIN", PATIENCE_OF_TESTS)
-    monkeypatch.setattr(searching, "MOST_SECONDS_TO_END", PATIENCE_OF_TESTS)
-    recorded, record = [], Form.record
-
-    def noted(*arguments: Any, **options: Any) -> Any:
-        recorded.append(threading.current_thread())
-        return record(*arguments, **options)
-
-    monkeypatch.setattr(Form, "record", noted)
+    recorded = recorded_by_patient_calls(monkeypatch)
     changing = loaded(parser.parse_model(DECODER), backend)
     caches = [normal(1, 5, 8), normal(1, 5, 8)]
     for _ in range(40):

@@ -283,17 +283,23 @@ def test_merged_structures_differ_in_numbers_only() -> None:
             Merger(sampled).merged(values)
 
 
-def test_calls_wait_for_what_derives_their_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trace of their own would slow the search down, and so the calls after them."""
+def recorded_by_patient_calls(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """The threads that record calls from now on, of which each waits as long as a search takes."""
     monkeypatch.setattr(searching, "MOST_SECONDS_TO_BEGIN", PATIENCE_OF_TESTS)
     monkeypatch.setattr(searching, "MOST_SECONDS_TO_END", PATIENCE_OF_TESTS)
-    recorded, record = [], Form.record
+    threads, record = [], Form.record
 
     def noted(*arguments: Any, **options: Any) -> Any:
-        recorded.append(threading.current_thread())
+        threads.append(threading.current_thread())
         return record(*arguments, **options)
 
     monkeypatch.setattr(Form, "record", noted)
+    return threads
+
+
+def test_calls_wait_for_what_derives_their_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace of their own would slow the search down, and so the calls after them."""
+    recorded = recorded_by_patient_calls(monkeypatch)
     loaded = loaded_in_background(model(GRAPHS["softmax"]))
     for n in (7, 9, 12, 13, 15):
         assert_allclose(loaded(normal(n, 5, 6)).sum(axis=1), 1, rtol=1e-5)
