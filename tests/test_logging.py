@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import sardonyx
@@ -215,11 +216,19 @@ def test_a_compile_that_a_call_waits_for(log: Records) -> None:
     assert compiled.seconds > 0
 
 
+def sines() -> onnx.ModelProto:
+    return model([node("Sin", ["x"], ["y"])], [value("x", ["n", 3])], ["y"])
+
+
 @pytest.mark.parametrize(
-    ("x", "done"), [(X, "Wrote out"), (np.ones((20_000, 3), np.float32), "Compiled")]
+    ("proto", "x", "done"),
+    [(product(), X, "Wrote out"), (sines(), np.ones((20_000, 3), np.float32), "Compiled")],
+    ids=["small", "large"],
 )
-def test_a_background_compile_takes_over(log: Records, x: Any, done: str) -> None:
-    loaded = sardonyx.load(product(), backend="jax", compile="background")
+def test_a_background_compile_takes_over(
+    log: Records, proto: onnx.ModelProto, x: Any, done: str
+) -> None:
+    loaded = sardonyx.load(proto, backend="jax", compile="background")
     loaded(x)
     assert "run one by one until they are compiled" in " ".join(log.texts("compiling"))
     loaded(x)

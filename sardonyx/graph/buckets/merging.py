@@ -100,10 +100,11 @@ class Merger:
     def merged(self, values: Sequence[Any]) -> Part:
         """Return the part that these structures have in common; raise `Irregular` without one."""
         first = values[0]
-        if all(value is first for value in values):
+        # Networks have some ten thousand values, for most of which sets are all that it takes.
+        if len(set(map(id, values))) == 1:
             return self._same(first, (id, id(first)))
         kind = type(first)
-        if any(type(value) is not kind for value in values):
+        if len(set(map(type, values))) > 1:
             raise Irregular
         key: type = tuple if issubclass(kind, tuple) else kind
         merge: Callable[[Merger, Any], Part] = _MERGED.get(key, Merger._record)
@@ -131,7 +132,11 @@ class Merger:
         return None if formula is None else partial(_numbers_at, formula)
 
     def _same(self, value: Any, key: Any) -> Part:
-        return self._parts.setdefault((Same, key), Same(value))
+        key = Same, key
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = Same(value)
+        return part
 
     def _equal(self, values: Sequence[Any]) -> Part:
         keys = list(map(exact, values))
