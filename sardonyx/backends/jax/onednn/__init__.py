@@ -1,7 +1,8 @@
 """oneDNN's kernels for CPUs, called from within XLA's programs: pip install 'sardonyx[onednn]'.
 
 They are compiled at their first use and stored in the user's cache folder. Without them XLA
-computes the same, and `status` says why.
+computes the same, and `status` says why. Beside them are a few kernels of our own, for what NumPy
+takes many passes for: functions of rows, pooling and non-maximum suppression.
 """
 
 from sardonyx.backends.jax.onednn.chains import Chain, chain
