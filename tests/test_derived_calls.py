@@ -120,7 +120,7 @@ def test_a_decoder_is_traced_a_few_times(backend: Backend) -> None:
 def test_a_decoder_waits_for_what_derives_its_recordings(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A trace of its own would slow the search down, and so the tokens after it."""
+    """If a call were traced as well, the search would take longer, and so would the next calls."""
     recorded = recorded_by_patient_calls(monkeypatch)
     changing = loaded(parser.parse_model(DECODER), backend)
     caches = [normal(1, 5, 8), normal(1, 5, 8)]

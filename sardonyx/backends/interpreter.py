@@ -22,8 +22,6 @@ MOST_COLUMNS = 2**26
 # OpenBLAS multiplies up to this many pairs of numbers without its threads. For each small matrix of
 # a stack it would wake them, and where oneDNN's threads run too, each wait took up to 50 ms.
 MOST_FOR_ONE_THREAD = 2**18
-# Windows have no kernel for more axes than these.
-MOST_AXES = 3
 # Fewer rows than these are no faster by themselves.
 FEWEST_ROWS = 8
 
@@ -113,10 +111,10 @@ class Interpreter(Overtakable, NumpyBackend):
         return self._kernels is not None and all(a.dtype == np.float32 for a in arrays)
 
     def softmax_of_rows(self, x: Any, *, or_zero: bool = False) -> Any:
-        return self._own.softmax(x, or_zero=or_zero)
+        return self._own_kernels.softmax(x, or_zero=or_zero)
 
     def standardized_rows(self, x: Any, scale: Any, bias: Any, *, epsilon: float) -> Any:
-        return self._own.standardized(x, scale, bias, epsilon=epsilon)
+        return self._own_kernels.standardized(x, scale, bias, epsilon=epsilon)
 
     def normalizes_rows(self, x: Any, scale: Any, bias: Any, *, is_centred: bool) -> bool:
         return not is_centred and self.has_kernels_of_rows(x, scale)
@@ -124,19 +122,18 @@ class Interpreter(Overtakable, NumpyBackend):
     def normalized_rows(
         self, x: Any, scale: Any, bias: Any, *, epsilon: float, is_centred: bool
     ) -> Any:
-        return self._own.by_root_mean_square(x, scale, epsilon=epsilon)
+        return self._own_kernels.by_root_mean_square(x, scale, epsilon=epsilon)
 
-    def has_kernels_of_windows(self, x: Any, kernel: Sequence[int]) -> bool:
-        is_known = self._kernels is not None and x.dtype == np.float32
-        return is_known and 1 <= len(kernel) <= MOST_AXES
+    def has_kernels_of_windows(self, x: Any) -> bool:
+        return self._kernels is not None and x.dtype == np.float32
 
     def reduced_windows(
         self, x: Any, layout: windows.WindowLayout, *, by: Literal["max", "sum"]
     ) -> Any:
-        return self._own.reduced_windows(x, layout, by=by)
+        return self._own_kernels.reduced_windows(x, layout, by=by)
 
     @property
-    def _own(self) -> HostKernels:
+    def _own_kernels(self) -> HostKernels:
         assert self._kernels is not None
         return self._kernels
 

@@ -28,7 +28,7 @@ def MaxPool(
     **layout: Layout,
 ) -> Array | tuple[Array, Array]:
     windows = windows_over(X.shape[2:], kernel_shape, ceil_mode, **layout).without_idle_taps()
-    if outputs == 1 and xp.has_kernels_of_windows(X, windows.kernel):
+    if outputs == 1 and xp.has_kernels_of_windows(X):
         return xp.reduced_windows(X, windows.layout, by="max")
     is_float = xp.isdtype(X.dtype, "real floating")
     lowest = -math.inf if is_float else int(np.iinfo(xp.numpy_dtype(X.dtype)).min)
@@ -108,7 +108,7 @@ def LpPool(
 
 def _sum(xp: Backend, X: Array, windows: Windows) -> Array:
     windows = windows.without_idle_taps()
-    if xp.has_kernels_of_windows(X, windows.kernel):
+    if xp.has_kernels_of_windows(X):
         return xp.reduced_windows(X, windows.layout, by="sum")
     padded = windows.padded(xp, X, 0)
     return xp.window_sum(padded, windows.kernel, windows.strides, windows.dilations)

@@ -132,7 +132,7 @@ class Convolution(Library):
         """Sum over each window of the last `len(kernel)` axes; the caller has padded."""
         return windows.reduced(self.add, x, kernel, strides, dilations)
 
-    def has_kernels_of_windows(self, x: Array, kernel: Sequence[int]) -> bool:
+    def has_kernels_of_windows(self, x: Array) -> bool:
         """Whether there is a kernel for `reduced_windows` of arrays like this one."""
         return False
 

@@ -34,7 +34,6 @@ from sardonyx.backends.written_out.notes import (
 )
 from sardonyx.backends.written_out.prices import (
     PRICE_OF_KERNEL,
-    PRICE_OF_ROWS,
     price_of_saturation,
     price_of_step,
 )
@@ -217,7 +216,7 @@ class NotingInterpreter(NotingBackend):
         like = shape_array(x.shape, x.dtype), statistic, statistic
         arrays, options = (x, scale, bias), {"epsilon": epsilon}
         return noted_call(
-            self._notes, self._standardized, arrays, options, price=PRICE_OF_ROWS, result=like
+            self._notes, self._standardized, arrays, options, price=PRICE_OF_KERNEL, result=like
         )
 
     def normalizes_rows(self, x: Any, scale: Any, bias: Any, *, is_centred: bool) -> bool:
@@ -226,8 +225,8 @@ class NotingInterpreter(NotingBackend):
     def normalized_rows(self, x: Any, scale: Any, bias: Any, **options: Any) -> Any:
         return self._of_rows(self._normalized, (x, scale, bias), **options)
 
-    def has_kernels_of_windows(self, x: Any, kernel: Sequence[int]) -> bool:
-        return self._xp.has_kernels_of_windows(x, kernel)
+    def has_kernels_of_windows(self, x: Any) -> bool:
+        return self._xp.has_kernels_of_windows(x)
 
     def reduced_windows(self, x: Any, layout: WindowLayout, *, by: Literal["max", "sum"]) -> Any:
         like = shape_array((*x.shape[:2], *layout.sizes(x.shape[2:])), x.dtype)
@@ -237,7 +236,9 @@ class NotingInterpreter(NotingBackend):
 
     def _of_rows(self, function: Callable[..., Any], arrays: Sequence[Any], **options: Any) -> Any:
         like = shape_array(arrays[0].shape, arrays[0].dtype)
-        return noted_call(self._notes, function, arrays, options, price=PRICE_OF_ROWS, result=like)
+        return noted_call(
+            self._notes, function, arrays, options, price=PRICE_OF_KERNEL, result=like
+        )
 
     def astype(self, x: Any, dtype: Any) -> Any:
         if not can_saturate(x.dtype, dtype):

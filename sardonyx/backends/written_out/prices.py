@@ -12,7 +12,7 @@ import numpy as np
 # A step that runs as before.
 PRICE_OF_STEP = 12.0
 # A call of a kernel, beside what it computes, for which compiled programs take as long.
-PRICE_OF_KERNEL = PRICE_OF_ROWS = 5.0
+PRICE_OF_KERNEL = 5.0
 # A function of NumPy that is written in Python.
 _IN_PYTHON = 4.0
 _REDUCTION = 0.9

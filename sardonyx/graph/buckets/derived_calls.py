@@ -226,10 +226,8 @@ class DerivedCalls:
             lesson.note(sizes)
             derivation, begins = lesson.derivation, known.wants_search(lesson, sizes)
             if begins:
-                known.searching = os.getpid()
+                known.searching, known.search = os.getpid(), Search()
             is_written = derivation is not None and derivation.written is not None
-            if begins:
-                known.search = Search()
             is_served = is_written and derivation is not None and derivation.holds(sizes)
             is_searching, search = known.searching == os.getpid(), known.search
             if is_searching and not is_served:

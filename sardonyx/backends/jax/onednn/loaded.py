@@ -38,7 +38,7 @@ class Kernels(NamedTuple):
     functions: ctypes.CDLL | None = None
     identity: str = ""
     fault: str = ""
-    # Whether they compute functions of rows and windows, too, on this processor.
+    # Whether they compute functions of rows, windows and boxes, too, on this processor.
     have_lanes: bool = False
 
 
@@ -161,7 +161,7 @@ def is_loaded() -> bool:
 
 
 def has_lanes() -> bool:
-    """Whether there are kernels of rows and windows, and somebody has needed kernels."""
+    """Whether there are kernels of rows, windows and boxes, and somebody has needed kernels."""
     return bool(_asked_for) and _asked_for[0].have_lanes
 
 

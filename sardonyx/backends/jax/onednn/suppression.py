@@ -9,7 +9,7 @@ import numpy as np
 from sardonyx.backends.jax.onednn import loaded
 from sardonyx.backends.jax.onednn.threads import threads_of_calls
 
-# For more boxes in all there is no array that could hold the result.
+# So many boxes, of three numbers each, take 400 MB. More are not made room for.
 MOST_ROOM = 2**24
 
 

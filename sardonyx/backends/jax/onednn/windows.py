@@ -1,8 +1,9 @@
 """The largest numbers of windows over arrays of the host, or their sums.
 
 NumPy copies an array to pad it, and then takes a pass for each element of a window. Arrays whose
-channels are not last in memory are left to it, windows of so many elements that it takes fewer
-operations, and what `rows.py` leaves to it because of the processor or the process.
+channels are not last in memory are left to it, windows over more than three axes or of so many
+elements that it takes fewer operations, and what `rows.py` leaves to it because of the processor or
+the process.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sardonyx.backends.numpy import HOST
 from sardonyx.backends.windows import WindowLayout
 
 MOST_TAPS = 2**7
-# The kernel takes so many axes beside those of the images and the channels.
+# The axes of the kernel's windows; of fewer, the first ones have one element.
 AXES = 3
 
 
@@ -35,8 +36,8 @@ def reduced(
     batch, channels, *spatial = x.shape
     sizes = layout.sizes(spatial)
     last = x.transpose(0, *range(2, x.ndim), 1)
-    has_few_taps = math.prod(layout.kernel) <= MOST_TAPS
-    if not has_few_taps or not last.flags.c_contiguous or not loaded.has_lanes():
+    is_small = len(spatial) <= AXES and math.prod(layout.kernel) <= MOST_TAPS
+    if not is_small or not last.flags.c_contiguous or not loaded.has_lanes():
         return _by_numpy(x, layout, by)
     y = np.empty((batch, *sizes, channels), np.float32)
     head = (threads or threads_of_calls(), by == "sum", batch, channels)

@@ -54,6 +54,16 @@ ffi::Error guarded(Work work) {
   return ffi::Error::Success();
 }
 
+// What the work returns, or -1 where it fails: Python's caller knows no exceptions of C++.
+template <class Work>
+int64_t outcome(Work work) {
+  try {
+    return work();
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
 using Output = ffi::Result<ffi::AnyBuffer>;
 
 ffi::Error pack(ffi::ThreadPool, ffi::RemainingArgs arguments, Output packed, Spec spec) {
@@ -105,110 +115,92 @@ void sardonyx_onednn_release() { sardonyx::Space::release(); }
 
 // How many bytes the packed weights take, or -1 if oneDNN has no fast kernel.
 int64_t sardonyx_onednn_plan(const int64_t* numbers, int64_t count) {
-  try {
+  return sardonyx::outcome([&]() -> int64_t {
     return sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count))->packed_bytes();
-  } catch (const std::exception&) {
-    return -1;
-  }
+  });
 }
 
 // Writes numbers that are equal for products which read the same packed weights. Returns how many
 // there are, of which none are written if there is no room; or -1 if only oneDNN knows the form.
 int64_t sardonyx_onednn_form(const int64_t* numbers, int64_t count, int64_t* form, int64_t room) {
-  try {
+  return sardonyx::outcome([&]() -> int64_t {
     auto all = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count))->form();
     if (static_cast<int64_t>(all.size()) <= room) std::copy(all.begin(), all.end(), form);
     return all.size();
-  } catch (const std::exception&) {
-    return -1;
-  }
+  });
 }
 
 // For a plan that there is; 0 where all went well.
 int64_t sardonyx_onednn_pack_now(const int64_t* numbers, int64_t count, const std::byte* weights,
                                  std::byte* packed) {
-  try {
+  return sardonyx::outcome([&]() -> int64_t {
     sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count))->pack(weights, packed);
     return 0;
-  } catch (const std::exception&) {
-    return -1;
-  }
+  });
 }
 
 // The same as in XLA's programs; the bias and the addend may be null. 0 where all went well.
 int64_t sardonyx_onednn_run_now(const int64_t* numbers, int64_t count, const std::byte* x,
                                 const std::byte* packed, const std::byte* bias,
                                 const std::byte* addend, std::byte* y) {
-  try {
+  return sardonyx::outcome([&]() -> int64_t {
     auto plan = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count));
     plan->run(sardonyx::Workers::all(), {x, packed, bias, addend, y});
     return 0;
-  } catch (const std::exception&) {
-    return -1;
-  }
+  });
 }
 
 // Of float32. 0 where all went well.
 int64_t sardonyx_onednn_multiply_now(const int64_t* numbers, int64_t count, const float* a,
                                      const float* b, float* y) {
-  try {
+  return sardonyx::outcome([&]() -> int64_t {
     const sardonyx::Stack stack{sardonyx::Reader(sardonyx::Spec(numbers, count))};
     stack.run(sardonyx::Workers::all(), a, b, y);
     return 0;
-  } catch (const std::exception&) {
-    return -1;
-  }
+  });
 }
 
-// Whether the processor can run the kernels of rows and windows.
+// Whether the processor can run the kernels of rows, windows and boxes.
 int64_t sardonyx_onednn_has_lanes() { return sardonyx::has_wide_registers(); }
 
 // Of float32; rows.h says which arrays may be null. 0 where all went well.
 int64_t sardonyx_onednn_rows_now(const int64_t* numbers, int64_t count, const float* x,
                                  const float* scale, const float* bias, float* y, float* means,
                                  float* inverse_deviations) {
-  try {
+  return sardonyx::outcome([&]() -> int64_t {
     const sardonyx::Rows rows{sardonyx::Reader(sardonyx::Spec(numbers, count))};
     rows.run(sardonyx::Workers::all(), {x, scale, bias, y, means, inverse_deviations});
     return 0;
-  } catch (const std::exception&) {
-    return -1;
-  }
+  });
 }
 
 // 0 where all went well.
 int64_t sardonyx_onednn_windows_now(const int64_t* numbers, int64_t count, const float* x,
                                     float* y) {
-  try {
+  return sardonyx::outcome([&]() -> int64_t {
     const sardonyx::Windows windows{sardonyx::Reader(sardonyx::Spec(numbers, count))};
     windows.run(sardonyx::Workers::all(), x, y);
     return 0;
-  } catch (const std::exception&) {
-    return -1;
-  }
+  });
 }
 
 // How many boxes are selected; -1 where something went wrong.
 int64_t sardonyx_onednn_suppress_now(const int64_t* numbers, int64_t count, const float* boxes,
                                      const float* scores, int64_t* found) {
-  try {
+  return sardonyx::outcome([&]() -> int64_t {
     const sardonyx::Suppression suppression{sardonyx::Reader(sardonyx::Spec(numbers, count))};
     return suppression.run(sardonyx::Workers::all(), boxes, scores, found);
-  } catch (const std::exception&) {
-    return -1;
-  }
+  });
 }
 
 // The arguments as in XLA's programs, in the same order. 0 where all went well.
 int64_t sardonyx_onednn_chain_now(const int64_t* numbers, int64_t count,
                                   const std::byte* const* arguments, std::byte* y) {
-  try {
+  return sardonyx::outcome([&]() -> int64_t {
     auto next = [&](bool is_there) { return is_there ? *arguments++ : nullptr; };
     sardonyx::planned<sardonyx::Chain>(sardonyx::Spec(numbers, count))
         ->run(sardonyx::Workers::all(), next, y);
     return 0;
-  } catch (const std::exception&) {
-    return -1;
-  }
+  });
 }
 }
