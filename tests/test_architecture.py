@@ -33,6 +33,7 @@ ROOMS = (
     "deviations",
     "progress",
     "stopping",
+    "garbage",
     "backends",
     "ops",
     "graph.ir",

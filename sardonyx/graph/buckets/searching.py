@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
 
+from sardonyx.garbage import RARELY_COLLECTED
+
 # Seconds for which a call waits for what derives its recording: to be looked for, and to be found.
 MOST_SECONDS_TO_BEGIN, MOST_SECONDS_TO_END = 0.005, 0.5
 
@@ -21,7 +23,8 @@ class Search:
         """What this thread does now is the search."""
         self._began.set()
         try:
-            yield
+            with RARELY_COLLECTED:
+                yield
         finally:
             self._ended.set()
 

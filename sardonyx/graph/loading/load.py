@@ -23,6 +23,7 @@ from sardonyx.deviations import (
     Deviation,
 )
 from sardonyx.errors import InvalidModel, LimitExceeded, UnsupportedModel
+from sardonyx.garbage import RARELY_COLLECTED
 from sardonyx.graph.ir import (
     AttributeReference,
     Function,
@@ -66,7 +67,8 @@ def load_source(
     External weights are mapped from the folder of its `file`. The result keeps what was `written`,
     for `sardonyx.save`.
     """
-    return replace(_Loader(model, file, inline).source(), written=written, file=file)
+    with RARELY_COLLECTED:
+        return replace(_Loader(model, file, inline).source(), written=written, file=file)
 
 
 def load_function(body: onnx.FunctionProto, opset: int) -> Function:

@@ -20,6 +20,7 @@ import numpy as np
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.display.units import counted
 from sardonyx.errors import InvalidInput
+from sardonyx.garbage import RARELY_COLLECTED
 from sardonyx.graph.buckets.automatic_calls import AutomaticCalls
 from sardonyx.graph.buckets.derived_calls import DerivedCalls
 from sardonyx.graph.buckets.folded import NotingTracer
@@ -424,7 +425,7 @@ class Form:
         """
         shared, recording, arrays = self._shared, call.entry.recording, call.arrays
         start = time.perf_counter()
-        with postponed(), recording.lock, self.backend.scope():
+        with RARELY_COLLECTED, postponed(), recording.lock, self.backend.scope():
             recording.sized = None  # Whoever looks at the stages compiles them, too.
             is_new = execute or not recording.root.following
             recorder = CallRecorder(
