@@ -186,6 +186,7 @@ class PackingNumpy(Fusing, NumpyBackend):
         is_transposed: bool,
         epilogue: Epilogue,
         in_small_program: bool,
+        single_rows: bool,
     ) -> Reversed:
         size = Spec((int(np.prod(weight.shape)),), np.dtype(np.float64))
         layout = (("is_transposed", is_transposed), ("epilogue", epilogue))

@@ -22,10 +22,11 @@ from sardonyx.graph.standard.schema import Signature, bind_types, newest_version
 from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.types import dtype_of_type, type_name
 from sardonyx.graph.tracing.binding import Argument, Bound
+from sardonyx.graph.tracing.known_calls import DTypes
 from sardonyx.graph.tracing.op_call import HOLE, Drawing, OpCall
 from sardonyx.graph.tracing.scope import Scope
 from sardonyx.graph.tracing.tape import Tape
-from sardonyx.graph.tracing.tracer import DTypes, Tracer
+from sardonyx.graph.tracing.tracer import Tracer
 from sardonyx.graph.values.kinds import Device, Static, Value, static
 from sardonyx.ops.casting import BitCast
 from sardonyx.ops.definition import Definition
@@ -34,6 +35,8 @@ from sardonyx.to_jax.casting import Casting, DType, is_quantization_scale, narro
 
 class CastingTracer(Tracer):
     """Traces a graph in the types of a casting."""
+
+    shares_calls = False
 
     def __init__(
         self, source: Source, tape: Tape, *, strict: bool, casting: Casting, **others: Any

@@ -91,7 +91,13 @@ class JaxTraits(OnDevice):
         return kernel or packed.convolution(x, weight, layout, epilogue=epilogue)
 
     def packed_matmul(
-        self, x: Spec, weight: Spec, *, in_small_program: bool, **options: Any
+        self,
+        x: Spec,
+        weight: Spec,
+        *,
+        in_small_program: bool,
+        single_rows: bool,
+        **options: Any,
     ) -> PackedProduct | None:
         if not self.fuses or x.dtype != weight.dtype:
             return None
@@ -99,7 +105,7 @@ class JaxTraits(OnDevice):
         rows = math.prod(x.shape[:-1])
         pairs = rows * math.prod(weight.shape)
         kernel = None
-        if rows > 1 and pairs >= SMALLEST_PACKED and not in_small_program:
+        if (rows > 1 or single_rows) and pairs >= SMALLEST_PACKED and not in_small_program:
             kernel = onednn.matrix_product(x, weight, threads=self.threads, **options)
         return kernel or packed.matrix_product(x, weight, **options)
 

@@ -197,10 +197,12 @@ class Products(Library):
         is_transposed: bool,
         epilogue: Epilogue,
         in_small_program: bool,
+        single_rows: bool,
     ) -> PackedProduct | None:
         """A kernel for the product of rows and a matrix with the epilogue, if there is one.
 
-        A small program may run as calls of NumPy, which cannot read every form of a weight.
+        A small program may run as calls of NumPy, which cannot read every form of a weight. With
+        `single_rows` a product of one row gets the kernel that several rows would have.
         """
         return None
 

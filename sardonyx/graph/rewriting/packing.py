@@ -33,6 +33,7 @@ def use_packed_weight(passage: Passage, step: Step) -> Replacement:
     attributes, rest = attributes_of(step), NOTHING
     if not convolves:
         attributes["in_small_program"] = _is_small(passage)
+        attributes["single_rows"] = passage.single_rows
     product = kernel_for(x, w, **attributes)
     if product is None:
         rest = attributes["epilogue"]

@@ -5,7 +5,7 @@ A rewrite is asked about each step that calls one of its functions, in the order
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -63,17 +63,27 @@ from sardonyx.ops.weight_ops import scaled_and_shifted
 Entry: TypeAlias = "tuple[Rewrite, tuple[Called, ...]]"
 
 
-def rewritten(segment: TracedSegment, recorder: Recorder, *, knows_weights: bool) -> Sequence[Step]:
+def rewritten(
+    segment: TracedSegment, recorder: Recorder, *, knows_weights: bool, single_rows: bool = False
+) -> Sequence[Step]:
     """The segment's steps after every rewrite, if the model allows any.
 
     `knows_weights` says that weights are the same at each call, so that rewrites may combine them.
+    With `single_rows` the backend's kernels multiply single rows, too, as they do several.
     """
     steps, backend = segment.steps, recorder.backend
     if not recorder.rewrites:
         return without_dead_steps(steps, segment.results)
     by_finite = _BY_FINITE if backend.skips_padding else ()
     with_columns = _WITH_COLUMNS if backend.prepares_columns else ()
-    passing = partial(_passed, segment.results, recorder, knows_weights)
+    start = partial(
+        Passage,
+        results=segment.results,
+        recorder=recorder,
+        knows_weights=knows_weights,
+        single_rows=single_rows,
+    )
+    passing = partial(_passed, start)
     steps = passing(steps, (*_EVERYWHERE, *with_columns))
     # Only then: the backend loads its kernels, or tries them out.
     with_kernels = not _MULTIPLYING.isdisjoint(_called(steps)) and backend.fuses
@@ -81,16 +91,11 @@ def rewritten(segment: TracedSegment, recorder: Recorder, *, knows_weights: bool
 
 
 def _passed(
-    results: Sequence[int],
-    recorder: Recorder,
-    knows_weights: bool,
-    steps: Sequence[Step],
-    tables: Sequence[Table],
+    start: Callable[[Sequence[Step]], Passage], steps: Sequence[Step], tables: Sequence[Table]
 ) -> Sequence[Step]:
     for table in tables:
         if not table.keys().isdisjoint(_called(steps)):
-            passage = Passage(steps, results, recorder, knows_weights=knows_weights)
-            steps = passage.rewritten(table)
+            steps = start(steps).rewritten(table)
     return steps
 
 

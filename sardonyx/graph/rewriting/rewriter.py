@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -43,8 +42,11 @@ class Passage:
         recorder: Recorder,
         *,
         knows_weights: bool,
+        single_rows: bool = False,
     ) -> None:
         self.backend = recorder.backend
+        # Whether kernels multiply single rows, too.
+        self.single_rows = single_rows
         self._steps = steps
         self._results = frozenset(results)
         self._registers = recorder.registers
@@ -63,7 +65,14 @@ class Passage:
 
     def rewritten(self, rewrites: Table) -> list[Step]:
         """The steps, after all rewrites of the functions that they call."""
-        steps = [each for step in self._steps for each in self._settled(step, rewrites)]
+        steps: list[Step] = []
+        for step in self._steps:
+            call = step.call
+            if self._same or (isinstance(call, OpCall) and call.function in rewrites):
+                steps += self._settled(step, rewrites)
+            else:  # As most steps are.
+                self._enter(step)
+                steps.append(step)
         return without_dead_steps(steps, list(self._results))
 
     def _settled(self, step: Step, rewrites: Table) -> list[Step]:
@@ -83,18 +92,19 @@ class Passage:
                 return before
             *ahead, last = replacement
             for each in replacement:
-                self._reads.update(each.reads)
+                for register in each.reads:
+                    self._reads[register] += 1
             nodes = _nodes_of(self._forget(step))
             for each in ahead:
                 self._enter(each)
             before += ahead
-            step = replace(last, fused=nodes) if len(nodes) > 1 else last
+            step = last.fusing(nodes) if len(nodes) > 1 else last
 
     def _renumbered(self, step: Step) -> Step:
         if self._same.keys().isdisjoint(step.reads):
             return step
-        operands = (self._same.get(o, o) if isinstance(o, int) else o for o in step.operands)
-        return replace(step, operands=tuple(operands))
+        operands = [self._same.get(o, o) if isinstance(o, int) else o for o in step.operands]
+        return step.calling(step.call, tuple(operands), step.renamed)
 
     def _replacement(self, step: Step, rewrites: Table) -> Replacement:
         if not isinstance(step.call, OpCall):
@@ -119,11 +129,11 @@ class Passage:
 
     def _forget(self, step: Step) -> list[Step]:
         """Remove the step's reads, and the steps that nothing reads without them; return these."""
-        forgotten = [step]
+        forgotten, reads = [step], self._reads
         for register in step.reads:
-            self._reads[register] -= 1
-            producer = self._producers.get(register)
-            if producer is not None and not any(self._reads[r] for r in producer.results):
+            reads[register] -= 1
+            producer = None if reads[register] else self._producers.get(register)
+            if producer is not None and not any(reads[r] for r in producer.results):
                 forgotten[:0] = self._forget(producer)
         return forgotten
 
@@ -224,7 +234,10 @@ class Passage:
     ) -> Step:
         """A step before another one, with a new register for its result."""
         register = self._registers.new_for_rewrite(spec)
-        at = replace(step, results=(register,), specs=(spec,), fused=())
+        at = Step(
+            *(step.node, step.call, step.operands, (register,), (spec,), step.blocks),
+            *(step.renamed, (), step.path, step.chained),
+        )
         return instead_of(at, called, operands, arguments, title=title, **attributes)
 
 
@@ -248,14 +261,14 @@ def instead_of(
     """
     call = OpCall(
         function_of(called),
-        tuple(HOLE for _ in operands) if arguments is None else tuple(arguments),
+        (HOLE,) * len(operands) if arguments is None else tuple(arguments),
         attributes,
-        tuple(spec.dtype for spec in step.specs),
+        tuple([spec.dtype for spec in step.specs]),
         outputs=len(step.specs),
         is_view=isinstance(called, Op) and called.at(sys.maxsize).is_view,
     )
     renamed = title or (called.name if isinstance(called, Op) else None)
-    return replace(step, call=call, operands=tuple(operands), renamed=renamed)
+    return step.calling(call, tuple(operands), renamed)
 
 
 def calls(step: Step, *ops: Called) -> bool:

@@ -13,6 +13,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.shape_arrays import shape_array
 from sardonyx.backends.shape_backend import SHAPES
 from sardonyx.graph.loading.custom_ops import Own
+from sardonyx.graph.tracing.known_calls import KnownCalls
 from sardonyx.graph.tracing.op_call import OpCall, observed
 from sardonyx.graph.tracing.steps import Call, Embedded
 from sardonyx.graph.tracing.subgraphs import BodyCall
@@ -38,6 +39,7 @@ class Inferred:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._inferences: dict[Any, Inference] = {}
+        self.calls = KnownCalls()
 
     def of(
         self, call: Call, operands: Sequence[Spec | Embedded], values: Sequence[KnownValue]
@@ -55,8 +57,9 @@ class Inferred:
         return inference
 
     def clear(self) -> None:
-        """Forget all inferences."""
+        """Forget all inferences and calls."""
         self._inferences.clear()
+        self.calls.clear()
 
     def _infer(
         self, call: Call, operands: Sequence[Spec | Embedded], values: Sequence[KnownValue]

@@ -84,6 +84,22 @@ class Step:
     def __post_init__(self) -> None:
         self.reads = tuple([o for o in self.operands if type(o) is int])
 
+    # These two are for rewrites, which make most steps anew: `replace` takes four times as long.
+
+    def calling(self, call: Call, operands: tuple[Operand, ...], renamed: str | None) -> Step:
+        """Return a step with the same results that calls something else."""
+        return Step(
+            *(self.node, call, operands, self.results, self.specs, self.blocks),
+            *(renamed, self.fused, self.path, self.chained),
+        )
+
+    def fusing(self, nodes: tuple[Node, ...]) -> Step:
+        """Return the step as the one that computes all of these nodes."""
+        return Step(
+            *(self.node, self.call, self.operands, self.results, self.specs, self.blocks),
+            *(self.renamed, nodes, self.path, self.chained),
+        )
+
     @property
     def title(self) -> str:
         return self.renamed or self.node.operator

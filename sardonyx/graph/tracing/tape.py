@@ -53,6 +53,7 @@ from sardonyx.stopping import stop_if_asked
 LONGEST_SEGMENT = 1024
 
 StepCall: TypeAlias = OpCall | BodyCall
+_STRINGS = np.dtype(object)
 
 UNKNOWN_UNDER_TRANSFORMATION = (
     "but under a transformation such as jit or vmap only its shape is known: pass it as a NumPy "
@@ -74,6 +75,7 @@ class Tape:
         self.path = ""
         self._frame = self.registers.frame
         self._inferred = inferred
+        self.calls = inferred.calls
         # Whether shapes are inferred; otherwise each step runs at once.
         self._infers = self.backend.compiled or recorder.only_infers
         self._steps: list[Step] = []
@@ -125,7 +127,8 @@ class Tape:
 
     def emit(self, node: Node, call: StepCall, sources: Sequence[Static | Device]) -> list[Value]:
         """Write one step. A result that is the op's own argument is the argument: an alias."""
-        self._write_deferred(sources)
+        if self._deferred:
+            self._write_deferred(sources)
         if not self._runs_on_host(call, sources):
             with suppress(HoldsNoStrings):
                 return self._emit(node, call, sources, on_host=False)
@@ -161,7 +164,7 @@ class Tape:
         result: Device | None = None,
     ) -> list[Value]:
         self._begin_step(call, on_host=on_host)
-        operands = tuple(self._operand(source) for source in sources)
+        operands = tuple([self._operand(source) for source in sources])
         specs, same, arrays = self._evaluate(call, operands)
         slots: list[Value] = []
         registers = []
@@ -178,7 +181,7 @@ class Tape:
             else:
                 self._computed.add(fresh)
                 slots.append(fresh)
-        if any(index is None for index in same):
+        if None in same:
             blocks = call.blocks if isinstance(call, BodyCall) else ()
             operands += captures_of(blocks)
             step = Step(
@@ -327,12 +330,12 @@ class Tape:
             return False
         if call.is_unsized and self.backend.compiled:
             return True
-        read, requested = [source.dtype for source in sources], requested_dtypes(call)
-        if not self.backend.holds_strings and any(d.kind == "O" for d in (*read, *requested)):
+        dtypes = [*[source.dtype for source in sources], *requested_dtypes(call)]
+        if not self.backend.holds_strings and _STRINGS in dtypes:
             return True
         # Static sources and attributes are constants of the program, and count too.
-        arrays = [a.dtype for a in call.attributes.values() if isinstance(a, np.ndarray)]
-        return self._lacks_type((*read, *requested, *arrays, *call.dtypes))
+        dtypes += [a.dtype for a in call.attributes.values() if isinstance(a, np.ndarray)]
+        return self._lacks_type((*dtypes, *call.dtypes))
 
     def _lacks_type(self, dtypes: Iterable[np.dtype[Any] | None]) -> bool:
         """Whether the backend's device lacks one of the types that a step reads or returns."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
@@ -33,6 +33,7 @@ from sardonyx.graph.standard.type_flow import Flow
 from sardonyx.graph.standard.types import dtype_of, dtype_of_type, type_name
 from sardonyx.graph.tracing.binding import Argument, Bound, bind
 from sardonyx.graph.tracing.function_bodies import standard_function
+from sardonyx.graph.tracing.known_calls import DTypes, KnownCall, KnownCalls
 from sardonyx.graph.tracing.names import Named, Names
 from sardonyx.graph.tracing.node_walk import NodeWalk
 from sardonyx.graph.tracing.op_call import Drawing, OpCall
@@ -45,8 +46,6 @@ from sardonyx.graph.tracing.tree_folding import with_folded_trees
 from sardonyx.graph.values.kinds import Device, Hosted, Static, Value, as_value, leaves, static
 from sardonyx.graph.values.params import is_static
 from sardonyx.ops.definition import Definition, Map, MapRows, Need, NeedsHost, Parameter
-
-DTypes = tuple[np.dtype[Any] | None, ...]
 
 # Maximum number of elements of a constant that is folded into the leaves of trees.
 LARGEST_FOLDED = 2**12
@@ -65,6 +64,9 @@ class Traced:
 class Tracer:
     """Walks one model's graph for one call, and writes steps on the tape."""
 
+    # Whether a call is the same in all traces, if the types of a node's inputs are.
+    shares_calls: ClassVar[bool] = True
+
     def __init__(self, source: Source, tape: Tape, *, strict: bool) -> None:
         self.source = source
         self.tape = tape
@@ -77,6 +79,8 @@ class Tracer:
         self._iterations: list[Static | Device] = []
         # Number of nodes of subgraphs that were walked.
         self._walked = 0
+        # The calls that are known of other traces, if there are any.
+        self._known: KnownCalls | None = None
         # The nodes whose subgraphs were checked, with the types of the values that these read.
         self._followed: set[tuple[Any, ...]] = set()
 
@@ -86,6 +90,8 @@ class Tracer:
         The program holds for the values of inputs that are `Static`.
         """
         graph = self._graph()
+        if self.shares_calls and self.tape.calls.begin():
+            self._known = self.tape.calls
         scope = Scope(self.source.opsets, missing=self._initializer)
         for info, value in zip(graph.required_inputs, inputs, strict=True):
             slot = self._input(value)
@@ -155,26 +161,12 @@ class Tracer:
     def results_of(self, node: Node, scope: Scope) -> Sequence[Value]:
         """Trace one node, and return the values of its outputs."""
         inputs = [scope[name] if name else None for name in node.inputs]
-        attributes = scope.resolve(node.attributes)
-        called = self.source.function_of(node)
         opset = scope.opsets.get(node.domain, 0)
         try:
-            if called is not None:
-                return self._call(called, node, inputs, attributes, scope)
-            self._check_subgraphs(node, scope)
-            schema = signature_of(node.op_type, node.domain, opset) if self.strict else None
-            dtypes = self._dtypes_of(node, schema, opset, inputs)
-            op = self.source.op_of(node)
-            if op is None:
-                body = standard_function(node, scope.opsets, attributes, inputs)
-                return self._call(body, node, inputs, attributes, scope)
-            definition = definition_of(op, opset)
-            bound = bind(definition, inputs, attributes, len(node.outputs), dtype_of)
-            results = self._apply(node, definition, bound, dtypes, scope)
-            for result in results:
-                if schema is not None and isinstance(result, (Static, Hosted)):
-                    check_result(node, schema, type_name(result.dtype), opset)
-            return results
+            known = None if self._known is None else self._known.of(node, inputs)
+            if known is None:
+                return self._traced(node, inputs, opset, scope)
+            return self._called(known, node, inputs, opset)
         except NeedsHost as error:
             if error.args and not self.tape.is_in_block:
                 raise error.args[0] from None  # The host cannot do the work either.
@@ -185,6 +177,39 @@ class Tracer:
                 fault = node_errors.fault_at_node(error, node, opset, inputs, self.tape.backend)
                 raise NeedsHost(fault) from error
             node_errors.raise_at_node(error, node, opset, inputs, self.tape.backend)
+
+    def _traced(
+        self, node: Node, inputs: Sequence[Value], opset: int, scope: Scope
+    ) -> Sequence[Value]:
+        """Trace a node whose call is not known."""
+        attributes = scope.resolve(node.attributes)
+        called = self.source.function_of(node)
+        if called is not None:
+            return self._call(called, node, inputs, attributes, scope)
+        self._check_subgraphs(node, scope)
+        schema = signature_of(node.op_type, node.domain, opset) if self.strict else None
+        dtypes = self._dtypes_of(node, schema, opset, inputs)
+        op = self.source.op_of(node)
+        if op is None:
+            body = standard_function(node, scope.opsets, attributes, inputs)
+            return self._call(body, node, inputs, attributes, scope)
+        definition = definition_of(op, opset)
+        bound = bind(definition, inputs, attributes, len(node.outputs), dtype_of)
+        # Nodes of functions have attributes of the node that calls these.
+        if self._known is not None and scope.is_of_the_model:
+            known = self._known.noted(node, inputs, bound, definition, schema, dtypes)
+            if known is not None:
+                return self._called(known, node, inputs, opset)
+        results = self._apply(node, definition, bound, dtypes, scope)
+        return _checked(node, schema, opset, results)
+
+    def _called(
+        self, known: KnownCall, node: Node, inputs: Sequence[Value], opset: int
+    ) -> Sequence[Value]:
+        """Trace a node whose call is known."""
+        arrays = [value for value in inputs if isinstance(value, (Static, Device))]
+        results = self._emitted(node, known.definition, known.call, arrays)
+        return _checked(node, known.schema, opset, results)
 
     def _dtypes_of(
         self, node: Node, schema: Signature | None, opset: int, inputs: Sequence[Value]
@@ -252,6 +277,11 @@ class Tracer:
         call = OpCall.of(definition, arguments, attributes, dtypes)
         if bodies:
             return walk.step(call, arrays)
+        return self._emitted(node, definition, call, arrays)
+
+    def _emitted(
+        self, node: Node, definition: Definition, call: OpCall, arrays: Sequence[Static | Device]
+    ) -> Sequence[Value]:
         slots = self.emit(node, call, arrays)
         if definition.is_view and isinstance(arrays[0], Device):
             self._names.note_view(slots[0], arrays[0])
@@ -382,6 +412,16 @@ class _Reader:
         except Exception:  # The walk comes to the same node, and raises the error there.
             return None
         return result.value if isinstance(result, Static) else None
+
+
+def _checked(
+    node: Node, schema: Signature | None, opset: int, results: Sequence[Value]
+) -> Sequence[Value]:
+    """Return the results; refuse those whose types the operator cannot have."""
+    for result in results:
+        if schema is not None and isinstance(result, (Static, Hosted)):
+            check_result(node, schema, type_name(result.dtype), opset)
+    return results
 
 
 def _result_dtypes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,29 @@ class Chain:
 
     links: tuple[Link, ...]
     arrays: int
-    spec: tuple[int, ...]
-    layouts: tuple[AxisOrder, ...]
+
+    # These two are made at first use: rewrites make a chain for each of its products.
+
+    @cached_property
+    def spec(self) -> tuple[int, ...]:
+        """The links as numbers, for the kernel."""
+        spec = [self.arrays, len(self.links)]
+        for product, x, addend in self.links:
+            spec += x, -1 if addend is None else addend, len(product.spec), *product.spec
+        return tuple(spec)
+
+    @cached_property
+    def layouts(self) -> tuple[AxisOrder, ...]:
+        """The orders of the axes of the arrays, of the weights, and of the result."""
+        orders: dict[int, AxisOrder] = {}
+        weights: list[AxisOrder] = []
+        for product, x, addend in self.links:
+            orders[x], *weight, _ = product.layouts
+            if addend is not None:
+                orders[addend] = weight.pop()
+            weights += weight
+        outside = [orders[number] for number in range(self.arrays)]
+        return *outside, *weights, self.links[-1].product.layouts[-1]
 
     def run(self, *arguments: Any) -> Any:
         """The last product, of the arrays and then the packed weight and bias of each link.
@@ -61,17 +83,12 @@ class Chain:
 def chain(links: Sequence[Link], arrays: int) -> Chain | None:
     """The links as one kernel, or None if not all of them read arrays as others write them."""
     orders: dict[int, AxisOrder] = {}
-    weights: list[AxisOrder] = []
-    spec = [arrays, len(links)]
     for number, (product, x, addend) in enumerate(links, arrays):
         if not isinstance(product, Product):
             return None
-        order, *weight, result = product.layouts
-        reads = {x: order} if addend is None else {x: order, addend: weight.pop()}
-        if any(orders.setdefault(array, order) != order for array, order in reads.items()):
+        order, *others, orders[number] = product.layouts
+        if orders.setdefault(x, order) != order:
             return None
-        orders[number] = result
-        weights += weight
-        spec += x, -1 if addend is None else addend, len(product.spec), *product.spec
-    outside = (orders[number] for number in range(arrays))
-    return Chain(tuple(links), arrays, tuple(spec), (*outside, *weights, result))
+        if addend is not None and orders.setdefault(addend, others[-1]) != others[-1]:
+            return None
+    return Chain(tuple(links), arrays)

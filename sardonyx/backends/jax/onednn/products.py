@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, TypeAlias, get_args
 
 import numpy as np
@@ -27,6 +27,8 @@ _DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
 _FUNCTIONS = {name: max(number, 1) for number, name in enumerate(get_args(Function))}
 _ADDENDS = {None: 0, "before": 1, "after": 2}
 _MATRIX, _CONVOLUTION = 0, 1
+# Maximum number of products that are known; those that were not asked for longest are forgotten.
+MOST_PRODUCTS = 4096
 
 
 def called(target: str, spec: Sequence[int], result: Spec, *arrays: Any, **options: Any) -> Any:
@@ -216,10 +218,23 @@ def _product(
     # If the threads cannot divide a product into the pieces that they need, one computes all of it.
     for count in sorted({threads or threads_of_process(), 1}, reverse=True):
         spec = tuple(map(int, (count, *head, *numbers)))
-        read = PackedWeight.look_up(weight=weight, spec=spec)
-        if read is not None:
-            return Product(spec, read, Spec(shape, weight.dtype), layouts, epilogue.has_bias)
+        product = _known(spec, weight, Spec(shape, weight.dtype), layouts, epilogue.has_bias)
+        if product is not None:
+            return product
     return None
+
+
+@lru_cache(MOST_PRODUCTS)
+def _known(
+    spec: tuple[int, ...],
+    weight: Spec,
+    result: Spec,
+    layouts: tuple[AxisOrder, ...],
+    has_bias: bool,
+) -> Product | None:
+    """The product with this specification: networks repeat their layers."""
+    read = PackedWeight.look_up(weight=weight, spec=spec)
+    return None if read is None else Product(spec, read, result, layouts, has_bias)
 
 
 def _described(epilogue: Epilogue) -> list[int]:
