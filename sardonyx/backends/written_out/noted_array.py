@@ -144,7 +144,7 @@ def noted_call(
 
     It is not called if there is an array like its result.
     """
-    if has_noted(dict(options or {})) or has_noted(tuple(arguments)[arrays or len(arguments) :]):
+    if has_noted((dict(options or {}), *arguments[arrays or len(arguments) :])):
         raise Unnoted
     place, result = notes.call(
         function, arguments, options, price=price, is_step=is_step, result=result

@@ -167,12 +167,13 @@ def _place_of(item: Any) -> Any:
 
 
 def mapped(function: Callable[[Any], Any], item: Any) -> Any:
-    """Apply the function to what is not a tuple, a list or a dict, at any depth."""
-    if type(item) in (tuple, list):
-        return type(item)([mapped(function, each) for each in item])
-    if type(item) is dict:
+    """Apply the function to what is not a tuple, a list, a dict or a slice, at any depth."""
+    kind = type(item)
+    if kind is tuple or kind is list:
+        return kind([mapped(function, e) if type(e) in _NESTED else function(e) for e in item])
+    if kind is dict:
         return {key: mapped(function, each) for key, each in item.items()}
-    if type(item) is slice:
+    if kind is slice:
         return slice(*[mapped(function, each) for each in (item.start, item.stop, item.step)])
     return function(item)
 
@@ -187,7 +188,13 @@ def has_variable(item: Any) -> bool:
     return _has(item, Variable)
 
 
-def _has(item: Any, kind: type) -> bool:
-    found: list[Any] = []
-    mapped(lambda each: found.append(each) if isinstance(each, kind) else None, item)
-    return bool(found)
+_NESTED = frozenset((tuple, list, dict, slice))
+
+
+def _has(item: Any, wanted: type) -> bool:
+    kind = type(item)
+    if kind not in _NESTED:
+        return isinstance(item, wanted)
+    if kind is slice:
+        item = item.start, item.stop, item.step
+    return any(_has(each, wanted) for each in (item.values() if kind is dict else item))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ from sardonyx.graph.values.kinds import exact
 
 # Larger arrays are data, and get no formulas for their elements.
 MOST_NUMBERS = 64
-# Longer tuples are compared as a whole.
+# Longer tuples of numbers are compared as a whole.
 MOST_ELEMENTS = 64
 
 
@@ -94,33 +94,39 @@ class Merger:
     sampled: Sequence[SizeVector]
     # The numbers that differ, each as a column with one for each of the sizes.
     _columns: dict[tuple[int, ...], Number] = field(default_factory=dict)
-    # The parts so far, so that equal ones are built once.
+    # The parts so far, so that equal ones are built once; and those of single objects, by their id.
     _parts: dict[Any, Part] = field(default_factory=dict)
+    _by_id: dict[int, Same] = field(default_factory=dict)
 
     def merged(self, values: Sequence[Any]) -> Part:
         """Return the part that these structures have in common; raise `Irregular` without one."""
         first = values[0]
-        # Networks have some ten thousand values, for most of which sets are all that it takes.
-        if len(set(map(id, values))) == 1:
-            return self._same(first, (id, id(first)))
+        # Networks have some ten thousand values, of which most are one object in all structures.
+        for value in values:
+            if value is not first:
+                break
+        else:
+            part = self._by_id.get(id(first))
+            if part is None:
+                part = self._by_id[id(first)] = Same(first)
+            return part
         kind = type(first)
-        if len(set(map(type, values))) > 1:
-            raise Irregular
-        key: type = tuple if issubclass(kind, tuple) else kind
-        merge: Callable[[Merger, Any], Part] = _MERGED.get(key, Merger._record)
+        for value in values:
+            if type(value) is not kind:
+                raise Irregular
+        merge: Callable[[Merger, Any], Part] | None = _MERGED.get(kind)
+        if merge is None:
+            merge = Merger._sequence if issubclass(kind, tuple) else Merger._record
         return merge(self, values)
 
     def _record(self, values: Sequence[Any]) -> Part:
         """Return the part of dataclasses, or of what has no parts."""
         kind: Any = type(values[0])
-        if not is_dataclass(values[0]):
+        record = _record_of(kind)
+        if record is None:
             return self._equal(values)
-        looked_up = getattr(kind, "looked_up", ())
-        names = tuple(each.name for each in fields(kind) if each.init)
-        names = tuple(name for name in names if name not in looked_up)
-        columns = [[getattr(value, name) for value in values] for name in names]
-        build: Any = kind.look_up if looked_up else kind
-        return self._built((kind,), values, _Record(build, names), columns)
+        columns = [[getattr(value, name) for value in values] for name in record.names]
+        return self._built((kind,), values, record, columns)
 
     def numbers(self) -> Callable[[SizeVector], Numbers] | None:
         """Return what computes the numbers from sizes; None if a number follows no formula."""
@@ -157,7 +163,8 @@ class Merger:
         kind: Any = type(values[0])
         if len(set(map(len, values))) != 1:
             raise Irregular
-        if len(values[0]) > MOST_ELEMENTS and kind is tuple:
+        is_long = kind is tuple and len(values[0]) > MOST_ELEMENTS
+        if is_long and set(map(type, values[0])) <= _NUMBERS:
             try:
                 return self._equal(values)
             except Irregular:
@@ -218,10 +225,12 @@ class Merger:
     ) -> Part:
         parts = list(map(self.merged, columns))
         key = (*key, *map(id, parts))
-        if all(isinstance(part, Same) for part in parts):
+        if set(map(type, parts)) <= {Same}:
             return self._same(values[0], key)
         return self._parts.setdefault(key, Built(build, parts))
 
+
+_NUMBERS = frozenset((bool, int, float))
 
 # By the type of a value; all others are records.
 _MERGED: Mapping[type, Callable[[Merger, Any], Part]] = {
@@ -248,6 +257,17 @@ class _Record:
         if record is None:
             raise Irregular
         return record
+
+
+@cache
+def _record_of(kind: Any) -> _Record | None:
+    """Return what builds a dataclass; None for other types."""
+    if not is_dataclass(kind):
+        return None
+    looked_up = getattr(kind, "looked_up", ())
+    names = [each.name for each in fields(kind) if each.init and each.name not in looked_up]
+    build: Any = kind
+    return _Record(build.look_up if looked_up else build, tuple(names))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
