@@ -12,7 +12,7 @@ import pytest
 import sardonyx
 from sardonyx.backends import available, find
 from sardonyx.backends.base import Backend
-from sardonyx.graph.buckets import automatic_calls
+from sardonyx.graph.buckets import learned_calls
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.learned_calls import Pace
 from sardonyx.graph.programs.compiler import MODES, NOW
@@ -142,7 +142,7 @@ def compiles_all(monkeypatch: pytest.MonkeyPatch) -> None:
     from sardonyx.backends.jax.xla_cpu import small_programs  # noqa: PLC0415  (JAX may be absent)
 
     monkeypatch.setattr(small_programs, "CALL", -1e6)
-    monkeypatch.setattr(automatic_calls, "SECONDS", 0.0)
+    monkeypatch.setattr(learned_calls, "SECONDS", 0.0)
     monkeypatch.setattr(Derivation, "write_out", lambda self: None)
     monkeypatch.setattr(Pace, "at", lambda self, count: math.inf)
 

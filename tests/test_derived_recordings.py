@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import sardonyx
 from sardonyx.backends import interpreter
-from sardonyx.graph.buckets import automatic_calls, searching
+from sardonyx.graph.buckets import learned_calls, searching
 from sardonyx.graph.buckets.derived import OpenStep
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.merging import Irregular, Merger
@@ -41,7 +41,7 @@ PATIENCE_OF_TESTS = 120
 @pytest.fixture(autouse=True)
 def compiles_nothing(monkeypatch: pytest.MonkeyPatch, compiles_all: None) -> None:
     """Calls run step by step all the time, and no segment is written out."""
-    monkeypatch.setattr(automatic_calls, "SECONDS_PER_STEP", 1e9)
+    monkeypatch.setattr(learned_calls, "SECONDS_PER_STEP", 1e9)
 
 
 def wait_for_background() -> None:
@@ -221,7 +221,7 @@ def test_calls_that_cannot_run_step_by_step_get_a_bucket_at_once(
 
 
 def test_the_program_of_a_bucket_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automatic_calls, "SECONDS_PER_STEP", 0.0)
+    monkeypatch.setattr(learned_calls, "SECONDS_PER_STEP", 0.0)
     changing = loaded_in_background(model(GRAPHS["softmax"]))
     for size in (33, 40, 36, 35, 37, 38, 39, 34, 41, 42):
         changing(normal(2, size, 6))

@@ -330,12 +330,12 @@ def test_buckets_are_proved_in_the_backends_own_scope() -> None:
 import time
 import numpy as np
 import sardonyx
-from sardonyx.graph.buckets import automatic_calls
+from sardonyx.graph.buckets import learned_calls
 from sardonyx.graph.buckets.derived import Derivation
 
 # Otherwise such calls would need no program.
 Derivation.write_out = lambda self: None
-automatic_calls.SECONDS = automatic_calls.SECONDS_PER_STEP = 0.0
+learned_calls.SECONDS = learned_calls.SECONDS_PER_STEP = 0.0
 model = sardonyx.load({proto.SerializeToString()!r})
 token, past = np.zeros((300, 1), np.int64), [np.zeros((300, 5, 8), np.float32)] * 2
 learned = model._plain._padded_calls._learned

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import sardonyx
 from sardonyx import Model
-from sardonyx.graph.buckets import automatic_calls
+from sardonyx.graph.buckets import learned_calls
 from sardonyx.graph.buckets.families import Family
 from sardonyx.graph.buckets.recording import PaddedRecording
 from tests.support.poisoned_padding import PoisonedJax
@@ -134,7 +134,7 @@ def test_a_weight_that_is_replaced_during_a_compile_is_seen(
         compiled.set()
 
     monkeypatch.setattr(PaddedRecording, "compile", compile_slowly)
-    monkeypatch.setattr(automatic_calls, "SECONDS_PER_STEP", 0.0)
+    monkeypatch.setattr(learned_calls, "SECONDS_PER_STEP", 0.0)
     end, sizes = time.monotonic() + PATIENCE, cycle((61, 62, 63))
     while not compiled.wait(0.05):
         assert time.monotonic() < end

@@ -17,7 +17,7 @@ from onnx import numpy_helper
 
 import sardonyx
 from sardonyx.backends.written_out.quiet import QuietContexts
-from sardonyx.graph.buckets import automatic_calls
+from sardonyx.graph.buckets import learned_calls
 from sardonyx.graph.buckets.learned_calls import Pace
 from sardonyx.graph.programs.written_segment import WrittenSegment
 from tests.support.logged import wait_for
@@ -285,7 +285,7 @@ def test_small_calls_whose_sizes_change_share_no_bucket() -> None:
 def test_large_calls_share_a_bucket_after_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its program is used even where single steps take less time.
     monkeypatch.setattr(Pace, "at", lambda self, count: math.inf)
-    monkeypatch.setattr(automatic_calls, "SECONDS", 0.0)
+    monkeypatch.setattr(learned_calls, "SECONDS", 0.0)
     loaded = sardonyx.load(classifier(), backend="jax", compile="background")
 
     def interpreted(sizes: Sequence[int]) -> int:

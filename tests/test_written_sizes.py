@@ -18,7 +18,7 @@ from sardonyx.backends.interpreter import Interpreter
 from sardonyx.backends.shape_arrays import shape_array
 from sardonyx.backends.written_out.noted_steps import QuickNotes, noted_steps
 from sardonyx.backends.written_out.notes import Variable
-from sardonyx.graph.buckets import automatic_calls, learned_calls
+from sardonyx.graph.buckets import learned_calls
 from sardonyx.graph.buckets.merged_calls import MergedCalls
 from sardonyx.graph.buckets.merging import Irregular, Merger
 from sardonyx.graph.buckets.sized_call import SizedCall
@@ -79,8 +79,8 @@ def test_a_decoder_needs_no_compiler(compile_when: str) -> None:
 def test_the_program_of_a_decoder_takes_over_where_it_saves_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(automatic_calls, "SECONDS", 0.0)
-    monkeypatch.setattr(automatic_calls, "SECONDS_PER_STEP", 0.0)
+    monkeypatch.setattr(learned_calls, "SECONDS", 0.0)
+    monkeypatch.setattr(learned_calls, "SECONDS_PER_STEP", 0.0)
     monkeypatch.setattr(learned_calls.Pace, "at", lambda self, count: float("inf"))
     monkeypatch.setattr(learned_calls.LearnedCalls, "is_small", lambda self, shapes: False)
     proto = parser.parse_model(DECODER)
@@ -271,8 +271,8 @@ def test_a_model_is_freed_with_its_function() -> None:
 
 def test_a_program_that_takes_longer_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is compiled, as steps might be slow, and then measured."""
-    monkeypatch.setattr(automatic_calls, "SECONDS", 0.0)
-    monkeypatch.setattr(automatic_calls, "SECONDS_PER_STEP", 0.0)
+    monkeypatch.setattr(learned_calls, "SECONDS", 0.0)
+    monkeypatch.setattr(learned_calls, "SECONDS_PER_STEP", 0.0)
     changing = prepared(GRAPHS["attention"], "background")
     for pace, is_sized in ((0.0, True), (float("inf"), False)):
         monkeypatch.setattr(learned_calls.Pace, "at", lambda self, count, pace=pace: pace)

@@ -18,7 +18,7 @@ ENOUGH_SIZES = 3
 # The last calls, which decide how dimensions depend on one another.
 MOST_REMEMBERED = 16
 # Dependences that later calls contradict are learned anew this often.
-MOST_LESSONS = 4
+MOST_LESSONS = 5
 
 
 # Padding costs time, and compiling costs more: no size is padded to more than 1.5 times itself.
@@ -50,6 +50,11 @@ class ChangingSizes:
         if self._grows_by_one() and not set(changed).isdisjoint(results_before):
             self._grows = True
         return len(self._seen) >= ENOUGH_SIZES or self._grows
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether there was more than one size, so that another may follow."""
+        return len(self._seen) > 1
 
     def learned(
         self, infos: Sequence[ValueInfo], shapes: Shapes, *, waits: bool

@@ -20,6 +20,7 @@ import numpy as np
 
 from sardonyx.backends.executable import Spec
 from sardonyx.errors import SardonyxError
+from sardonyx.garbage import RARELY_COLLECTED
 from sardonyx.graph.buckets.call_arrays import stand_in
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.derived_calls import DerivedCalls, StillSearching
@@ -31,6 +32,7 @@ from sardonyx.graph.buckets.learned_calls import (
     WaitingCall,
     elements,
 )
+from sardonyx.graph.buckets.patience import NewCall, OutOfPatience, Patience
 from sardonyx.graph.buckets.programs import Buckets, BucketTooLarge, CannotPad, sizes_text
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.searching import Search
@@ -50,9 +52,6 @@ MOST_KINDS = 256
 MOST_FAILURES = 2
 # Maximum number of calls that use a program as soon as it is compiled.
 MOST_WAITING = 256
-# A program takes about so long to compile, and so much longer for each of its steps. Calls take
-# twice as long beside a compiler: so they run step by step until it could have saved as much.
-SECONDS, SECONDS_PER_STEP = 0.5, 0.01
 
 
 class AutomaticCalls:
@@ -99,6 +98,14 @@ class AutomaticCalls:
             is_padded = is_to_pad and not is_small
             calls = self._calls(learned, shapes, waits=publish is None) if is_padded else None
             learned.before = shapes, plain
+            # What another process is to find is compiled even if it runs only once.
+            if publish is not None and not is_to_pad and weights.backend.folder is None:
+                single = self._derived_single(relatives, shapes, weights)
+                if single is not None:
+                    self._prepare_single(*single, plain, shapes)
+                elif learned.changing.has_changed:
+                    learned.new = NewCall.of(plain, values, weights)
+                    plain.tree.decide = partial(_look_ahead, ref(self), relatives, shapes)
         if not is_to_pad or self._recall(plain, values):
             return plain
         if calls is None:
@@ -111,6 +118,39 @@ class AutomaticCalls:
             return job.recording(values)
         call = WaitingCall(publish, shapes, weights, plain)
         return learned.best(shapes, weights) or self._postponed(job, values, call)
+
+    def _derived_single(
+        self, relatives: Relatives, shapes: Shapes, weights: Weights
+    ) -> tuple[Relatives, Derivation, SizeVector] | None:
+        """Return what derives a call with a size of 1 from larger ones, and what it is like."""
+        if not relatives.has_single:
+            return None
+        for like, learned in self._learned.items():
+            if like.resembles(relatives) and learned.fits(shapes):
+                known = learned.derivation_for(shapes, weights)
+                if known is not None and known[0].holds(known[1]):
+                    return like, *known
+        return None
+
+    def _prepare_single(
+        self,
+        like: Relatives,
+        derivation: Derivation,
+        sizes: SizeVector,
+        plain: Recording,
+        shapes: Shapes,
+    ) -> None:
+        plain.tree.decide = partial(_decide_alone, ref(self), like, shapes)
+        derivation.prepare(plain, sizes, plain.tree.decide)
+
+    def decide_alone(self, like: Relatives, shapes: Shapes, seconds: float) -> bool:
+        """Return whether it is time to compile a program for calls that no bucket serves."""
+        with self._lock:
+            learned = self._learned.get(like)
+            if learned is None:
+                return True
+            learned.wasted_alone += learned.savable(shapes, seconds)
+            return learned.is_worth_compiling(learned.wasted_alone)
 
     def _postponed(self, job: _Job, values: Sequence[Any], call: WaitingCall) -> Recording:
         """Return the recording that runs such a call until a program is compiled."""
@@ -172,14 +212,31 @@ class AutomaticCalls:
                 return False
             if learned.derived is None or not learned.waiting:
                 return True
-            steps = learned.derived[0].count_steps()
-            if learned.wasted < SECONDS + SECONDS_PER_STEP * steps:
+            if not learned.is_worth_compiling(learned.wasted):
                 return False
             learned.wasted, learned.is_busy = 0.0, True
             *_, weights, plain = learned.waiting[-1]
             job = _Job(learned, learned.calls, plain, relatives, weights, self._lock)
         COMPILES.submit(partial(job.compile_waiting, job.stand_ins(shapes)))
         return False
+
+    def look_ahead(self, relatives: Relatives, shapes: Shapes, seconds: float) -> None:
+        """Begin the search after the first run of a second size, if that took long."""
+        with self._lock:
+            learned = self._learned.get(relatives)
+            call = None if learned is None else learned.take_new(shapes)
+            if learned is None or call is None:
+                return
+            learned.pace.note(elements(shapes), seconds)
+            patience = call.patience(seconds)
+            if learned.is_busy or learned.refusal or learned.derived or not patience.is_left:
+                return
+            calls = self._calls(learned, shapes, waits=False)
+            if calls is None or calls.grow:
+                return
+            learned.is_busy = True
+        job = _Job(learned, calls, call.plain, relatives, call.weights, self._lock)
+        job.look_ahead(shapes, patience)
 
     def _is_to_pad(self, learned: LearnedCalls, shapes: Shapes, *, waits: bool) -> bool:
         """Note a call; return whether sizes of such calls change."""
@@ -209,6 +266,22 @@ def _decide(
 ) -> bool:
     known = calls()
     return known is None or known.decide(relatives, shapes, seconds)
+
+
+def _look_ahead(
+    calls: ref[AutomaticCalls], relatives: Relatives, shapes: Shapes, seconds: float
+) -> bool:
+    known = calls()
+    if known is not None:
+        known.look_ahead(relatives, shapes, seconds)
+    return True  # Such calls are compiled for their own sizes.
+
+
+def _decide_alone(
+    calls: ref[AutomaticCalls], like: Relatives, shapes: Shapes, seconds: float
+) -> bool:
+    known = calls()
+    return known is None or known.decide_alone(like, shapes, seconds)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -279,9 +352,46 @@ class _Job:
             learned.underived += 1
             self.compile_waiting(values)
         else:
-            derivation.write_out()
+            self._write_out(derivation, values)
 
-    def _derivation(self, values: Sequence[Any], pattern: SizePattern | None) -> Derivation | None:
+    def look_ahead(self, shapes: Shapes, patience: Patience) -> None:
+        """Search as long as patience lasts; whoever goes on uses the traces so far."""
+        learned, pattern, values = self.learned, self.learned.pattern, self.stand_ins(shapes)
+        derivation = None
+        try:
+            with suppress(OutOfPatience), RARELY_COLLECTED:
+                derivation = self._derivation(values, pattern, patience)
+        finally:
+            with self.lock:
+                learned.is_busy = False
+                if derivation is not None and pattern is not None:
+                    learned.derived = derivation, pattern, self.weights.static_version
+        if derivation is not None:
+            COMPILES.submit(partial(self._write_out, derivation, values), is_next=True)
+
+    def _write_out(self, derivation: Derivation, values: Sequence[Any]) -> None:
+        """Write the stages out as one function, if need be without the batch of one."""
+        learned = self.learned
+        with RARELY_COLLECTED:
+            derivation.write_out()
+            if derivation.written is not None or min(derivation.smallest) > 1:
+                return
+            other, pattern = self._derivation(values, learned.pattern, least=2), learned.pattern
+            if other is None or pattern is None:
+                return
+            other.write_out()
+        if other.written is not None:
+            with self.lock:
+                learned.derived = other, pattern, self.weights.static_version
+
+    def _derivation(
+        self,
+        values: Sequence[Any],
+        pattern: SizePattern | None,
+        patience: Patience | None = None,
+        *,
+        least: int = 1,
+    ) -> Derivation | None:
         """Return what derives the recordings of such calls; None if nobody knows."""
         learned = self.learned
         if learned.underived >= MOST_FAILURES or pattern is None:
@@ -292,7 +402,10 @@ class _Job:
             sizes.append(learned.derived[0].largest)
         try:
             with self.weights.backend.scope():
-                return self.calls.derivation(values, sizes, self.weights)
+                derive = self.calls.derivation
+                return derive(values, sizes, self.weights, patience, least=least)
+        except OutOfPatience:
+            raise
         except Exception as error:  # A trace of a call will say what is wrong.
             reason = partial(first_line, error)
             _LOG.debug("Recordings of such calls are not derived: %s.", reason)

@@ -11,6 +11,7 @@ import numpy as np
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.padding.axes import Axis, Layout, has_padding
 from sardonyx.backends.size_limits import refuse_huge
+from sardonyx.graph.buckets.expressions import names_in
 from sardonyx.graph.buckets.sizes import resized
 from sardonyx.graph.calls.array_interop import leaf_of
 from sardonyx.graph.calls.nested_values import map_arrays
@@ -56,6 +57,11 @@ class CallArrays:
     def padded(self) -> list[int]:
         """The numbers of the arrays that are padded."""
         return [i for i, layout in enumerate(self.layouts({})) if has_padding(layout)]
+
+    def is_batch(self, name: str) -> bool:
+        """Whether a dimension is the first one of inputs, and no other one depends on it."""
+        others = [dimension for info in self.infos for dimension in (info.shape or ())[1:]]
+        return not any(isinstance(each, str) and name in names_in(each) for each in others)
 
     def inputs(self, sizes: Mapping[str, int]) -> list[Any]:
         """Return the inputs for these sizes in place of the call's; padded ones have no data."""

@@ -53,6 +53,16 @@ class Expression:
         return stack.pop()
 
 
+def names_in(text: str) -> frozenset[str]:
+    """Return the names of the sizes on which a dimension depends.
+
+    >>> sorted(names_in("past + 1")), sorted(names_in("the batch"))
+    (['past'], ['the batch'])
+    """
+    expression = parse(text)
+    return frozenset((text,)) if expression is None else expression.names
+
+
 @lru_cache(1024)
 def parse(text: str) -> Expression | None:
     """Return the expression of a dimension's name; None if it is something else.

@@ -12,6 +12,7 @@ from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import Shapes, SizePattern
 from sardonyx.graph.buckets.formulas import SizeVector
+from sardonyx.graph.buckets.patience import NewCall
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.programs.replay import Recording
@@ -22,6 +23,9 @@ from sardonyx.printable import first_line
 _LOG = Log("buckets")
 # Calls with so many times the elements of one that NumPy computes are tried without a bucket, too.
 GROWTH_ON_NUMPY = 2
+# A program takes about so long to compile, and so much longer for each of its steps. Calls take
+# twice as long beside a compiler: so they run step by step until it could have saved as much.
+SECONDS, SECONDS_PER_STEP = 0.5, 0.01
 # Runs of so many last sizes say how long one of another size takes.
 MOST_TIMES = 16
 
@@ -89,7 +93,11 @@ class LearnedCalls:
     derived: tuple[Derivation, SizePattern, int] | None = None
     # For that, if it goes on; None where it is not worth waiting for.
     search: Search | None = None
+    # The last call of a new size that traces its own recording, until it has run.
+    new: NewCall | None = None
     wasted: float = 0.0
+    # The same for calls that no bucket serves, as they have a size of 1.
+    wasted_alone: float = 0.0
     pace: Pace = field(default_factory=Pace)
     # How often nothing was found that derives them.
     underived: int = 0
@@ -148,6 +156,14 @@ class LearnedCalls:
         sizes = pattern.sizes(shapes)
         return (derivation, sizes) if sizes is not None and derivation.reaches(sizes) else None
 
+    def take_new(self, shapes: Shapes) -> NewCall | None:
+        """Return the last call of a new size if it has these shapes, once."""
+        call = self.new
+        if call is None or call.shapes != shapes:
+            return None
+        self.new = None
+        return call
+
     def savable(self, shapes: Shapes, seconds: float) -> float:
         """Return how many of the seconds of a call step by step a program would save, perhaps.
 
@@ -160,6 +176,11 @@ class LearnedCalls:
                 part = math.prod(sizes) / math.prod(derivation.largest)
                 return min(seconds, part * derivation.written.seconds)
         return seconds / 2
+
+    def is_worth_compiling(self, wasted: float) -> bool:
+        """Whether a program could have saved so many seconds that it is time to compile it."""
+        steps = 0 if self.derived is None else self.derived[0].count_steps()
+        return wasted >= SECONDS + SECONDS_PER_STEP * steps
 
     def is_small(self, shapes: Shapes) -> bool:
         """Whether NumPy probably computes such a call: then there is nothing to share."""

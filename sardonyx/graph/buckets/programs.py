@@ -19,6 +19,7 @@ from sardonyx.graph.buckets.comparing import Comparison
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.folded import are_regular
 from sardonyx.graph.buckets.formulas import SizeVector
+from sardonyx.graph.buckets.patience import Patience
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PaddedProgram, PaddedValue, PlanFormulas
 from sardonyx.graph.buckets.sampled_traces import MAX_TRACES, SampledTraces, Shown, TraceFor
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
@@ -190,11 +191,18 @@ class Buckets:
         return None if bucket is None else bucket.formulas
 
     def derivation(
-        self, call: CallArrays, inner: SizeVector, weights: Weights
+        self,
+        call: CallArrays,
+        inner: SizeVector,
+        weights: Weights,
+        patience: Patience | None = None,
+        *,
+        least: int = 2,
     ) -> Derivation | None:
         """Return what derives recordings up to the call's bucket; None if nothing does.
 
-        Formulas are checked for inner sizes, too.
+        Formulas are checked for inner sizes, too. They hold from the `least` size on, if that is a
+        batch's, and otherwise from 2 on: a length of one is rare, and often special.
         """
         with self.lock:
             self.begin(weights)
@@ -203,10 +211,12 @@ class Buckets:
                 sizes = [tuple(each.values()) for each in (call.bucket, *probes.sizes)]
                 if not probes.are_enough:
                     return None
-                with suppress(SardonyxError):  # The model does not run for all of them.
-                    found = self.samples.derivation(call, sizes, inner, weights)
-                    if found is not None:
-                        return found
+                batches = [_with_batches_of(least, each, call) for each in sizes]
+                for corners in (batches, sizes) if batches != sizes else (sizes,):
+                    with suppress(SardonyxError):  # The model does not run for all of them.
+                        found = self.samples.derivation(call, corners, inner, weights, patience)
+                        if found is not None:
+                            return found
         return None
 
     def _recorder(self, call: CallArrays) -> SegmentCollector:
@@ -401,4 +411,14 @@ def _refusal(call: CallArrays, reason: Exception, kind: type[CannotPad] = Cannot
     return kind(
         f"A call cannot be padded to its bucket ({sizes}) and stay exact: "
         f"{str(reason).rstrip('.')}. Leave this dimension out of the buckets."
+    )
+
+
+def _with_batches_of(least: int, sizes: SizeVector, call: CallArrays) -> SizeVector:
+    """Return the sizes with this one in place of 2, in dimensions that come first everywhere."""
+    return tuple(
+        [
+            least if size == 2 and call.is_batch(name) else size
+            for name, size in zip(call.bucket, sizes, strict=True)
+        ]
     )

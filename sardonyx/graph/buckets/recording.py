@@ -12,6 +12,7 @@ from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import BucketKey, Family, Shapes, SizePattern, reaches
 from sardonyx.graph.buckets.formulas import SizeVector
+from sardonyx.graph.buckets.patience import Patience
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PlanFormulas
 from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.ir import ValueInfo
@@ -34,6 +35,19 @@ class Relatives(NamedTuple):
     donated: tuple[str, ...]
     # The library and dtype of each array, and its sizes; all sizes beyond 1 count as 2.
     arrays: tuple[Any, ...]
+
+    @property
+    def has_single(self) -> bool:
+        """Whether an array has a size of 1."""
+        return any(1 in sizes for *_, sizes in self.arrays)
+
+    def resembles(self, other: Relatives) -> bool:
+        """Whether they differ only in which sizes are 1, or 0."""
+        kinds, others = [
+            [(library, dtype, len(sizes)) for library, dtype, sizes in each.arrays]
+            for each in (self, other)
+        ]
+        return self.donated == other.donated and kinds == others
 
     @classmethod
     def of(cls, values: Sequence[Any], donated: tuple[str, ...]) -> Relatives | None:
@@ -120,18 +134,25 @@ class PaddedCalls:
         return call.inputs(dict(zip(names, best, strict=True)))
 
     def derivation(
-        self, values: Sequence[Any], sizes: Sequence[SizeVector], weights: Weights
+        self,
+        values: Sequence[Any],
+        sizes: Sequence[SizeVector],
+        weights: Weights,
+        patience: Patience | None = None,
+        *,
+        least: int,
     ) -> Derivation | None:
         """Return what derives the recordings of calls up to these sizes, and some larger ones.
 
-        None if nothing does.
+        None if nothing does. The `least` size is that of a batch.
         """
         call, buckets = CallArrays.of(values, self._infos), self._buckets
         largest = [max(column) for column in zip(*sizes, strict=True)]
         for factor in AHEAD:
             wanted = [round(factor * size) for size in largest]
             bucket = buckets.sizes.padded(dict(zip(buckets.sizes.chosen, wanted, strict=True)))
-            found = buckets.derivation(replace(call, bucket=bucket), min(sizes), weights)
+            padded = replace(call, bucket=bucket)
+            found = buckets.derivation(padded, sizes[0], weights, patience, least=least)
             if found is not None:
                 return found
         return None

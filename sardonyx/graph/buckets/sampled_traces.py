@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -10,6 +11,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.derived import Derivation, Sample
 from sardonyx.graph.buckets.formulas import SizeVector
+from sardonyx.graph.buckets.patience import Patience
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.stages import Stage
@@ -35,6 +37,8 @@ class SampledTraces:
     samples: dict[Any, Sample] = field(default_factory=dict)
     # The version of the weights that tracing read.
     version: int = -1
+    # How long the last trace took.
+    seconds: float = 0.0
 
     def derivation(
         self,
@@ -42,11 +46,13 @@ class SampledTraces:
         corners: Sequence[SizeVector],
         inner: SizeVector,
         weights: Weights,
+        patience: Patience | None = None,
     ) -> Derivation | None:
         """Return what derives recordings between these sizes of the call's bucket, if it can.
 
         Formulas are checked for the inner sizes, too, or for sizes near them if they lie outside:
-        formulas hold between traces, and not beyond.
+        formulas hold between traces, and not beyond. Raise `OutOfPatience` if it takes too long;
+        the traces so far are kept.
         """
         columns = list(zip(*corners, strict=True))
         between = tuple(
@@ -54,22 +60,47 @@ class SampledTraces:
             for size, column in zip(inner, columns, strict=True)
         )
         sizes = dict.fromkeys((*corners, between))
+        if patience is not None:
+            self._trace_some(call, sizes, weights, patience)
         samples = [self.sample(call, each, weights) for each in sizes]
         return Derivation.of(samples, self.constants)
 
+    def _trace_some(
+        self, call: CallArrays, sizes: Iterable[SizeVector], weights: Weights, patience: Patience
+    ) -> None:
+        self._begin(weights)
+        for each in sizes:
+            if self._key(call, each) not in self.samples:
+                patience.begin(self.seconds)
+                self.sample(call, each, weights)
+        patience.begin(self.seconds)
+
     def sample(self, call: CallArrays, sizes: SizeVector, weights: Weights) -> Sample:
         """Return the trace for these sizes of the call's bucket; raise if the model refuses."""
-        if self.version != weights.static_version:
-            self.samples.clear()
-            self.version = weights.static_version
-        named = dict(zip(call.bucket, sizes, strict=True))
-        key = tuple(named), tuple(call.specs(named))
+        self._begin(weights)
+        key = self._key(call, sizes)
         if key not in self.samples:
-            recorder = SegmentCollector(self.backend, weights, call.padded, self.rewrites)
+            start, named = time.perf_counter(), self._named(call, sizes)
+            recorder = SegmentCollector(
+                self.backend, weights, call.padded, self.rewrites, single_rows=1 in sizes
+            )
             recorder.registers.embeds_arrays = False
             self.trace(recorder, call.inputs(named))
             recorder.registers.frame.clear()  # It holds arrays of the call.
             self.samples[key] = Sample.of(sizes, recorder, self.constants)
             if len(self.samples) > MAX_TRACES:
                 del self.samples[next(iter(self.samples))]
+            self.seconds = time.perf_counter() - start
         return self.samples[key]
+
+    def _begin(self, weights: Weights) -> None:
+        if self.version != weights.static_version:
+            self.samples.clear()
+            self.version = weights.static_version
+
+    def _key(self, call: CallArrays, sizes: SizeVector) -> Any:
+        named = self._named(call, sizes)
+        return tuple(named), tuple(call.specs(named))
+
+    def _named(self, call: CallArrays, sizes: SizeVector) -> dict[str, int]:
+        return dict(zip(call.bucket, sizes, strict=True))

@@ -36,6 +36,8 @@ class SegmentCollector:
     # The numbers of the padded inputs, whose values cannot be read.
     padded: Collection[int]
     rewrites: bool
+    # Whether it is a trace for sizes of 1, which stand for all.
+    single_rows: bool = False
     registers: Registers = field(default_factory=Registers)
     segments: list[TracedSegment] = field(default_factory=list)
     folded: list[Folded] = field(default_factory=list)
@@ -119,7 +121,9 @@ class SegmentCollector:
     def _stage(self, segment: TracedSegment, constants: Constants) -> Stage:
         registers = self.registers
         live = replace(segment, steps=without_dead_steps(segment.steps, segment.results))
-        steps = rewritten(live, self, knows_weights=self.knows_weights)
+        steps = rewritten(
+            live, self, knows_weights=self.knows_weights, single_rows=self.single_rows
+        )
         for register in registers.constants.keys() & {r for step in steps for r in step.reads}:
             value = registers.constants[register]
             registers.placed[register] = constants.place(digest(value), value)

@@ -1,0 +1,63 @@
+"""A search in the second size's call, as far as that is short beside the call itself.
+
+A search takes as long as a few traces. The call of a third size waits for it, unless the call
+before took so long that nobody notices.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sardonyx.graph.buckets.families import Shapes
+from sardonyx.graph.programs.replay import Recording
+from sardonyx.graph.values.params import Weights
+
+# A call of a new size takes at most so many times as long as its steps: with its own trace, and
+# with a part of the search.
+MOST_TIMES = 2.25
+
+
+class OutOfPatience(Exception):  # noqa: N818  (a signal, not an error)
+    """The search would take too long now; somebody else goes on with it."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Until when a search may go on, and how long a trace takes if nobody knows better."""
+
+    until: float
+    seconds: float
+
+    @property
+    def is_left(self) -> bool:
+        """Whether a trace may begin."""
+        return self.seconds < self.until - time.perf_counter() < math.inf
+
+    def begin(self, seconds: float) -> None:
+        """Raise `OutOfPatience` if one more trace would end too late, or what takes as long."""
+        if time.perf_counter() + (seconds or self.seconds) > self.until:
+            raise OutOfPatience
+
+
+class NewCall(NamedTuple):
+    """A call of a new size, whose recording is traced."""
+
+    shapes: Shapes
+    plain: Recording
+    weights: Weights
+    began: float
+
+    @classmethod
+    def of(cls, plain: Recording, values: Sequence[Any], weights: Weights) -> NewCall:
+        """Return the call that begins now."""
+        shapes = [tuple(value.shape) for value in values]
+        return cls(shapes, plain, weights, time.perf_counter())
+
+    def patience(self, seconds: float) -> Patience:
+        """Return how long a search may take after steps that took so many seconds."""
+        took = time.perf_counter() - self.began
+        return Patience(self.began + MOST_TIMES * seconds, took - seconds)
