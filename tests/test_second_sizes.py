@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 import sardonyx
 from sardonyx.graph.buckets import learned_calls, patience
 from sardonyx.graph.buckets.patience import OutOfPatience, Patience
+from sardonyx.graph.programs import interpretation
 from tests.test_buckets import GRAPHS, model, normal
 from tests.test_derived_recordings import loaded_in_background, wait_for_background
 
@@ -66,6 +67,16 @@ def test_the_third_goes_on_where_patience_ended(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Patience, "begin", begin_twice)
     loaded = loaded_in_background(model(GRAPHS["softmax"]))
     assert traces_of(loaded, [33, 40, 36, 35, 41]) == [1, 3, 2, 0, 0]
+
+
+def test_a_first_run_that_takes_long_is_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a second size as of any other: the program takes over as soon as it is ready."""
+    monkeypatch.setattr(interpretation, "PATIENCE", 0.0)
+    loaded = loaded_in_background(model(GRAPHS["softmax"]))
+    for i, size in enumerate((33, 40)):
+        loaded(normal(2, size, 6))
+        wait_for_background()
+        assert loaded.stats().compiles == i + 1
 
 
 def test_nothing_is_searched_for_calls_of_one_size(monkeypatch: pytest.MonkeyPatch) -> None:

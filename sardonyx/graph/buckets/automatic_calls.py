@@ -104,7 +104,7 @@ class AutomaticCalls:
                 if single is not None:
                     self._prepare_single(*single, plain, shapes)
                 elif learned.changing.has_changed:
-                    learned.new = NewCall.of(plain, values, weights)
+                    learned.new = NewCall.of(shapes, plain, weights)
                     plain.tree.decide = partial(_look_ahead, ref(self), relatives, shapes)
         if not is_to_pad or self._recall(plain, values):
             return plain

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sardonyx.graph.buckets.families import Shapes
 from sardonyx.graph.programs.replay import Recording
@@ -52,9 +51,8 @@ class NewCall(NamedTuple):
     began: float
 
     @classmethod
-    def of(cls, plain: Recording, values: Sequence[Any], weights: Weights) -> NewCall:
+    def of(cls, shapes: Shapes, plain: Recording, weights: Weights) -> NewCall:
         """Return the call that begins now."""
-        shapes = [tuple(value.shape) for value in values]
         return cls(shapes, plain, weights, time.perf_counter())
 
     def patience(self, seconds: float) -> Patience:

@@ -188,10 +188,10 @@ class Interpretation(Provisional):
         # A timer would need a thread, which takes as long to start as a small model to run.
         if time.monotonic() >= self._deadline:
             self._deadline = math.inf
+            if not self.compiles_by_itself:
+                self._note_time(PATIENCE)
             if self.compiles_by_itself:
                 self._submit()
-            else:
-                self._note_time(PATIENCE)
 
     def _note_time(self, seconds: float) -> None:
         """Tell those who decide when to compile how long a run took; infinite if it cannot run."""
