@@ -17,6 +17,9 @@ from sardonyx.ops.definition import Arrays, Definition, Map, Need
 # The results' dtypes according to the standard; None where it leaves them open.
 DTypes: TypeAlias = tuple[np.dtype[Any] | None, ...]
 
+# The calls of larger graphs would take too much memory.
+MOST_NODES = 10_000
+
 _ARRAYS = frozenset((Static, Device, Weight))
 
 
@@ -31,17 +34,17 @@ class KnownCall(NamedTuple):
 class KnownCalls:
     """The calls of a model's nodes so far, for all traces of it but the first.
 
-    Most models are traced once, and large ones would take a third more memory.
+    Most models are traced once, and calls take 0.7 kB a node.
     """
 
     def __init__(self) -> None:
         self._calls: dict[Any, KnownCall] = {}
         self._traces = 0
 
-    def begin(self) -> bool:
+    def begin(self, nodes: int) -> bool:
         """Note that a trace begins; return whether it is to use the calls and to add to them."""
         self._traces += 1
-        return self._traces > 1
+        return self._traces > 1 and nodes <= MOST_NODES
 
     def of(self, node: Node, inputs: Sequence[Value]) -> KnownCall | None:
         """Return what the node calls for inputs of these types, if that is known."""

@@ -445,6 +445,8 @@ class Tape:
             begin = end
         self._steps = steps[begin:]
         rest = {register for step in self._steps for register in step.results}
+        # Of a wide graph most values live on to its end: the next pieces need not see them.
+        self._computed = WeakSet([value for value in self._computed if value.register in rest])
         return [register for register in results if register in rest]
 
     def _results_of_segment(self, outputs: tuple[Value, ...] | None) -> list[int]:

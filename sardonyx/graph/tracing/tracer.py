@@ -90,7 +90,7 @@ class Tracer:
         The program holds for the values of inputs that are `Static`.
         """
         graph = self._graph()
-        if self.shares_calls and self.tape.calls.begin():
+        if self.shares_calls and self.tape.calls.begin(len(graph.nodes)):
             self._known = self.tape.calls
         scope = Scope(self.source.opsets, missing=self._initializer)
         for info, value in zip(graph.required_inputs, inputs, strict=True):
