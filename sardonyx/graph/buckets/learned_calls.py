@@ -21,6 +21,8 @@ from sardonyx.logs import Log
 from sardonyx.printable import first_line
 
 _LOG = Log("buckets")
+# Maximum number of calls that use a program as soon as it is compiled.
+MOST_WAITING = 256
 # Calls with so many times the elements of one that NumPy computes are tried without a bucket, too.
 GROWTH_ON_NUMPY = 2
 # A program takes about so long to compile, and so much longer for each of its steps. Calls take
@@ -155,6 +157,11 @@ class LearnedCalls:
             return None
         sizes = pattern.sizes(shapes)
         return (derivation, sizes) if sizes is not None and derivation.reaches(sizes) else None
+
+    def let_wait(self, call: WaitingCall) -> None:
+        """Let a call use the program that is compiled next, unless many do."""
+        if len(self.waiting) < MOST_WAITING:
+            self.waiting.append(call)
 
     def take_new(self, shapes: Shapes) -> NewCall | None:
         """Return the last call of a new size if it has these shapes, once."""
