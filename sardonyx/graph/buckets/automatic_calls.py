@@ -106,7 +106,7 @@ class AutomaticCalls:
     def _derived_single(
         self, relatives: Relatives, shapes: Shapes, weights: Weights
     ) -> tuple[Relatives, Derivation, SizeVector] | None:
-        """Return what derives a call with a size of 1 from larger ones, and what it is like."""
+        """Return what derives a call with a size of 1, and which larger calls it was found for."""
         if not relatives.has_single:
             return None
         for like, learned in self._learned.items():

@@ -79,7 +79,7 @@ class Tracer:
         self._iterations: list[Static | Device] = []
         # Number of nodes of subgraphs that were walked.
         self._walked = 0
-        # The calls that are known of other traces, if there are any.
+        # What nodes called in earlier traces; None in the first one.
         self._known: KnownCalls | None = None
         # The nodes whose subgraphs were checked, with the types of the values that these read.
         self._followed: set[tuple[Any, ...]] = set()
