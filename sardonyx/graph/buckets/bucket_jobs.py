@@ -41,7 +41,7 @@ MOST_FAILURES = 2
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BucketJob:
-    """Plans, and compiles, a padded call like a new one."""
+    """Searches, plans and compiles for calls like one of a new size."""
 
     learned: LearnedCalls
     calls: PaddedCalls
@@ -131,6 +131,8 @@ class BucketJob:
             derivation.write_out()
             if derivation.written is not None or min(derivation.smallest) > 1:
                 return
+            if self.weights.backend.steps_on_numpy() is None:
+                return  # Nothing is written out there, whatever the sizes are.
             other, pattern = self._derivation(values, learned.pattern, least=2), learned.pattern
             if other is None or pattern is None:
                 return
