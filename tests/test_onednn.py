@@ -93,6 +93,7 @@ WINDOWS = [
     Window((3, 32, 9, 9), (48, 32, 3, 3), 2, (0, 1)),
     Window((8, 16, 12, 12), (32, 16, 3, 3), 1, (1, 1)),
     Window((1, 512, 7, 7), (1024, 512, 1, 1)),
+    Window((2, 1024, 4, 4), (512, 1024, 1, 1)),
     Window((2, 64, 14, 14), (100, 64, 1, 1)),
     Window((1, 64, 14, 14), (128, 64, 1, 1), 2),
     Window((1, 96, 28, 28), (96, 1, 3, 3), 2, (1, 1), 1, 96),
@@ -146,8 +147,10 @@ def has_avx512() -> bool:
     return "avx512f" in Path("/proc/cpuinfo").read_text()
 
 
-def matrix_product(x: Sequence[int], weight: Sequence[int], **more: Any) -> onednn.Product:
-    product = onednn.matrix_product(spec_of(x), spec_of(weight), **more)
+def matrix_product(
+    x: Sequence[int], weight: Sequence[int], dtype: Any = np.float32, **more: Any
+) -> onednn.Product:
+    product = onednn.matrix_product(spec_of(x, dtype), spec_of(weight, dtype), **more)
     assert product is not None
     return product
 
@@ -198,6 +201,31 @@ def test_rows_of_an_array_of_any_rank() -> None:
         product = matrix_product(shape, matrix.shape)
         x = drawn(*shape)
         assert_close(product.run(x, product.form.pack(matrix)), multiplied(NOTHING, x, matrix))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("is_finite", [True, False], ids=["finite", "not finite"])
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+def test_a_few_rows_are_as_they_are_among_more(
+    epilogue: Epilogue, dtype: Any, is_finite: bool
+) -> None:
+    """The same code computes up to four rows, with zeros for those that are not there."""
+    matrix = drawn(512, 1030).astype(dtype)
+    four = matrix_product((4, 512), matrix.shape, dtype, epilogue=epilogue)
+    packed = four.form.pack(matrix)
+    x, others = drawn(4, 512), others_of(four, epilogue, 1030)
+    if not is_finite:
+        x[0, 3], x[2, 5] = np.nan, np.inf
+    x, *others = (array.astype(dtype) for array in (x, *others))
+    expected = four.run(x, packed, *others).astype(np.float32)
+    for rows in (1, 2, 3):
+        product = matrix_product((rows, 512), matrix.shape, dtype, epilogue=epilogue)
+        assert product.form == four.form
+        of_rows = [other[:rows] if other.ndim > 1 else other for other in others]
+        found = product.run(x[:rows], packed, *of_rows).astype(np.float32)
+        np.testing.assert_array_equal(found, expected[:rows])
 
 
 def test_every_activation_is_tried() -> None:

@@ -218,7 +218,7 @@ def test_what_follows_or_is_empty_is_left_to_others() -> None:
 
 def test_weights_are_turned_once_and_anew_when_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without oneDNN: where it is, it has kernels of its own."""
-    monkeypatch.setattr(onednn.loaded, "packed_size", lambda spec: None)
+    monkeypatch.setattr(onednn.loaded, "packed_form", lambda spec: None)
     filters, matrix = drawn((40, 8, 3, 3)), drawn((40, 64))
     proto = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["" : 20]>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from logging import INFO, WARNING
@@ -42,6 +43,14 @@ class Kernels(NamedTuple):
     have_lanes: bool = False
 
 
+class PackedForm(NamedTuple):
+    """How many bytes the packed weight of a product takes, and its form."""
+
+    size: int
+    # Equal for products that read the same packed weights; None if only oneDNN knows the form.
+    numbers: tuple[int, ...] | None
+
+
 def status() -> str:
     """Whether oneDNN is used, and why not, in a sentence."""
     fault = _kernels().fault
@@ -60,29 +69,21 @@ def shared_library() -> ctypes.CDLL | None:
     return _kernels().functions
 
 
-def packed_size(spec: Sequence[int]) -> int | None:
-    """The bytes of the packed weight of a product; None if oneDNN has no fast kernel for it."""
-    library = _kernels().functions
-    size = -1 if library is None else int(library.sardonyx_onednn_plan(*_passed(spec)))
-    if library is not None and size < 0:
+def packed_form(spec: Sequence[int]) -> PackedForm | None:
+    """The form of a product's packed weight; None if oneDNN has no fast kernel for it."""
+    library, room, size = _kernels().functions, 64, -1
+    while library is not None:
+        numbers, count = (ctypes.c_int64 * room)(), ctypes.c_int64(room)
+        size = library.sardonyx_onednn_plan(*_passed(spec), numbers, ctypes.byref(count))
+        if count.value <= room:
+            break
+        room = count.value
+    if size >= 0:
+        return PackedForm(size, tuple(numbers[: count.value]) if count.value >= 0 else None)
+    if library is not None:
         _LOG.debug(
             "oneDNN has no fast kernel for the product or convolution %s.", partial(str, spec)
         )
-    return None if size < 0 else size
-
-
-def packed_form(spec: Sequence[int]) -> tuple[int, ...] | None:
-    """Numbers that are equal for products which read the same packed weights.
-
-    None if only oneDNN knows in which form it reads them.
-    """
-    library, room = _kernels().functions, 64
-    while library is not None:
-        numbers = (ctypes.c_int64 * room)()
-        count = int(library.sardonyx_onednn_form(*_passed(spec), numbers, room))
-        if count <= room:
-            return None if count < 0 else tuple(numbers[:count])
-        room = count
     return None
 
 
@@ -91,11 +92,7 @@ def pack(spec: Sequence[int], size: int, weight: Bytes) -> Bytes:
     library = _kernels().functions
     packed, weight = zero_bytes(size), np.ascontiguousarray(weight)
     addresses = weight.ctypes.data, packed.ctypes.data
-    if (
-        library is None
-        or packed_size(spec) != size
-        or library.sardonyx_onednn_pack_now(*_passed(spec), *addresses)
-    ):
+    if library is None or library.sardonyx_onednn_pack_now(*_passed(spec), *addresses, size):
         raise RuntimeError(f"oneDNN cannot pack a weight of shape {weight.shape}")
     return packed
 
@@ -172,13 +169,14 @@ def release() -> None:
         library.sardonyx_onednn_release()
 
 
-def _passed(spec: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_int64], int]:
-    return _numbers(tuple(spec)), len(spec)
+def _passed(spec: Sequence[int]) -> tuple[bytes, int]:
+    return _packed_numbers(tuple(spec)), len(spec)
 
 
 @lru_cache(1024)
-def _numbers(spec: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(spec))(*spec)
+def _packed_numbers(spec: tuple[int, ...]) -> bytes:
+    """The numbers as C has them; `ctypes` would take five times as long to make an array."""
+    return struct.pack(f"{len(spec)}q", *spec)
 
 
 def _address(array: Any) -> Any:
@@ -226,13 +224,12 @@ def _left_out(fault: str, *, is_chosen: bool = False) -> Kernels:
 def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_release.restype = None
     library.sardonyx_onednn_has_lanes.restype = ctypes.c_int64
-    spec = (ctypes.POINTER(ctypes.c_int64), ctypes.c_int64)
+    spec = (ctypes.c_char_p, ctypes.c_int64)
     library.sardonyx_onednn_plan.restype = ctypes.c_int64
-    library.sardonyx_onednn_plan.argtypes = spec
-    library.sardonyx_onednn_form.restype = ctypes.c_int64
-    library.sardonyx_onednn_form.argtypes = (*spec, *spec)
+    library.sardonyx_onednn_plan.argtypes = (*spec, *[ctypes.POINTER(ctypes.c_int64)] * 2)
     library.sardonyx_onednn_pack_now.restype = ctypes.c_int64
-    library.sardonyx_onednn_pack_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)
+    pointers = ctypes.c_void_p, ctypes.c_void_p
+    library.sardonyx_onednn_pack_now.argtypes = (*spec, *pointers, ctypes.c_int64)
     library.sardonyx_onednn_run_now.restype = ctypes.c_int64
     library.sardonyx_onednn_run_now.argtypes = (*spec, *[ctypes.c_void_p] * 5)
     library.sardonyx_onednn_multiply_now.restype = ctypes.c_int64

@@ -50,7 +50,7 @@ class PackedWeight:
 
     weight: Spec
     packed: Spec
-    # What `loaded.packed_form` says of one of these products, and its specification.
+    # Which form it is, and the specification of one of these products.
     numbers: tuple[int, ...]
     spec: tuple[int, ...] = field(compare=False)
 
@@ -60,12 +60,11 @@ class PackedWeight:
     @classmethod
     def look_up(cls, *, weight: Spec, spec: tuple[int, ...]) -> PackedWeight | None:
         """The form that the product with this specification reads; None without a fast kernel."""
-        size = loaded.packed_size(spec)
-        if size is None:
-            return None
         form = loaded.packed_form(spec)
-        packed = Spec((size,), np.dtype(np.uint8))
-        return cls(weight, packed, spec if form is None else form, spec)
+        if form is None:
+            return None
+        packed = Spec((form.size,), np.dtype(np.uint8))
+        return cls(weight, packed, spec if form.numbers is None else form.numbers, spec)
 
     def pack(self, weight: Any) -> Any:
         """The weight in this form.

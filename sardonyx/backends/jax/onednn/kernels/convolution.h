@@ -167,9 +167,10 @@ class Pieces {
   // The specification of the product for one image.
   explicit Pieces(Spec spec) : Pieces(Reader(spec)) {}
 
-  // The weights as they come, and as they are packed.
+  // The weights as they come, as they are packed, and both in numbers.
   const Desc& given() const { return given_; }
   const Desc& packed() const { return packed_; }
+  const std::optional<Dims>& form() const { return form_; }
 
   // What differs from the whole convolution is how many images and which rows the part takes. Throws
   // where there is none.
@@ -196,6 +197,7 @@ class Pieces {
     piece->choose(in_any_form(data_type_, image.weights()));
     given_ = dense(data_type_, image.weights());
     packed_ = piece->weights;
+    form_ = form_of({{given_, 0, packed_, 0}});
     implementation_ = piece->whole->implementation();
   }
 
@@ -212,6 +214,7 @@ class Pieces {
   int data_type_;
   Epilogue epilogue_;
   Desc given_, packed_;
+  std::optional<Dims> form_;
   std::string implementation_;
   mutable std::mutex making_;
   mutable std::map<Key, std::shared_ptr<const Piece>> made_;
@@ -285,7 +288,7 @@ inline void Product::plan_convolution(Spec numbers, Reader& spec) {
   const int64_t weights = whole.outputs * whole.taps();
   const int64_t arrays = whole.pixels() * (whole.outputs + whole.inputs);
   // Where weights outweigh the arrays, each thread is to read but its own part of them.
-  if (whole.groups == 1 && parts > 1 && weights > 4 * arrays && plan_outputs(whole, parts)) return;
+  if (whole.groups == 1 && parts > 1 && weights > 8 * arrays && plan_outputs(whole, parts)) return;
   plan_images(whole, parts);
 }
 
@@ -335,6 +338,10 @@ inline void Product::plan_images(const Convolution& whole, int64_t parts) {
 
 inline std::shared_ptr<const Piece> Product::part(const Convolution& convolution) const {
   return of_any_batch_->of(convolution);
+}
+
+inline std::optional<Dims> Product::form() const {
+  return of_any_batch_ ? of_any_batch_->form() : form_of(weights_);
 }
 
 }  // namespace sardonyx

@@ -113,28 +113,27 @@ int64_t sardonyx_onednn_series() { return dnnl_version()->major; }
 
 void sardonyx_onednn_release() { sardonyx::Space::release(); }
 
-// How many bytes the packed weights take, or -1 if oneDNN has no fast kernel.
-int64_t sardonyx_onednn_plan(const int64_t* numbers, int64_t count) {
+// How many bytes the packed weights take, or -1 if oneDNN has no fast kernel. Writes numbers that
+// are equal for products which read the same packed weights, if there is room for `form_count` of
+// them, and how many there are: -1 if only oneDNN knows the form.
+int64_t sardonyx_onednn_plan(const int64_t* numbers, int64_t count, int64_t* form,
+                             int64_t* form_count) {
   return sardonyx::outcome([&]() -> int64_t {
-    return sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count))->packed_bytes();
+    auto plan = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count));
+    const auto known = plan->form();
+    const int64_t room = std::exchange(*form_count, known ? known->size() : -1);
+    if (*form_count <= room && known) std::copy(known->begin(), known->end(), form);
+    return plan->packed_bytes();
   });
 }
 
-// Writes numbers that are equal for products which read the same packed weights. Returns how many
-// there are, of which none are written if there is no room; or -1 if only oneDNN knows the form.
-int64_t sardonyx_onednn_form(const int64_t* numbers, int64_t count, int64_t* form, int64_t room) {
-  return sardonyx::outcome([&]() -> int64_t {
-    auto all = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count))->form();
-    if (static_cast<int64_t>(all.size()) <= room) std::copy(all.begin(), all.end(), form);
-    return all.size();
-  });
-}
-
-// For a plan that there is; 0 where all went well.
+// For a plan that there is, into so many bytes; 0 where all went well.
 int64_t sardonyx_onednn_pack_now(const int64_t* numbers, int64_t count, const std::byte* weights,
-                                 std::byte* packed) {
+                                 std::byte* packed, int64_t bytes) {
   return sardonyx::outcome([&]() -> int64_t {
-    sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count))->pack(weights, packed);
+    auto plan = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count));
+    if (plan->packed_bytes() != static_cast<size_t>(bytes)) return -1;
+    plan->pack(weights, packed);
     return 0;
   });
 }

@@ -60,19 +60,25 @@ struct MatrixForm {
   // product wants different forms for different numbers of rows, but is hardly slower with that of
   // one row. A matmul, which is faster with a long inner axis, wants the same one for all; if it is
   // not the other's, then its kernel is an older one.
-  static MatrixForm of(Matrix part, int data_type) {
-    part.rows = 1;
+  static std::shared_ptr<const MatrixForm> of(const Matrix& part, int data_type) {
+    const int64_t one_row[] = {data_type, 1, part.inner, part.columns, part.is_transposed};
+    return planned<MatrixForm>(Spec(one_row, std::size(one_row)));
+  }
+
+  explicit MatrixForm(Spec one_row) {
+    Reader spec(one_row);
+    const int data_type = spec.next();
+    const Matrix row(spec);
     auto chosen = [&](Kernel kernel) {
-      return piece_of(part, data_type, Epilogue(), kernel)
-          ->make(in_any_form(data_type, {part.inner, part.columns}), true);
+      return piece_of(row, data_type, Epilogue(), kernel)
+          ->make(in_any_form(data_type, {row.inner, row.columns}), true);
     };
     const Primitive matmul = chosen(Kernel::kMatmul), inner = chosen(Kernel::kInnerProduct);
     const Desc by_matmul = matmul.desc(dnnl::kWeightsDesc);
     const Desc by_inner = turned(inner.desc(dnnl::kWeightsDesc));
-    if (inner.is_slow() || Strides(by_matmul) == Strides(by_inner)) {
-      return {Kernel::kMatmul, by_matmul};
-    }
-    return {Kernel::kInnerProduct, by_inner};
+    const bool is_matmul = inner.is_slow() || Strides(by_matmul) == Strides(by_inner);
+    kernel = is_matmul ? Kernel::kMatmul : Kernel::kInnerProduct;
+    weights = is_matmul ? by_matmul : by_inner;
   }
 
   // Whether whoever reads this reads a part of the whole's columns, as they lie there.
@@ -94,31 +100,35 @@ struct MatrixForm {
 
 inline void Product::plan_matrix(Reader& spec) {
   const Matrix whole(spec);
-  const MatrixForm form = MatrixForm::of(whole, data_type_);
+  const auto form = MatrixForm::of(whole, data_type_);
   results_ = whole.rows * whole.columns;
   const int64_t parts = useful_parts(
       2.0 * std::max<int64_t>(whole.rows, 8) * whole.inner * whole.columns, threads_);
   if (whole.rows <= 64 || whole.rows < 16 * parts) {
-    plan_columns(whole, form, parts);
+    plan_columns(whole, *form, parts);
   } else {
-    plan_rows(whole, form, parts);
+    plan_rows(whole, *form, parts);
   }
 }
 
-// Each thread reads but its own part of the weights.
+// Each thread reads but its own part of the weights. oneDNN takes 1 ms to write the code for another
+// number of rows. A few take as long as one, which is the time to read the weights, so that there is
+// one code for all of these numbers.
 inline void Product::plan_columns(const Matrix& whole, const MatrixForm& form, int64_t parts) {
+  constexpr int64_t kFewRows = 4;
   const int64_t step = form.columns_together(), steps = (whole.columns + step - 1) / step;
   const int64_t count = std::min(parts, steps);
   std::vector<Matrix> matrices;
-  std::vector<MatrixForm> forms;
+  std::vector<std::shared_ptr<const MatrixForm>> forms;
   for (int64_t i = 0; i < count; ++i) {
     auto [first, last] = share(steps, i, count);
     matrices.push_back(whole);
     matrices[i].columns = std::min(last * step, whole.columns) - first * step;
+    matrices[i].rows = std::max(whole.rows, kFewRows);
     forms.push_back(MatrixForm::of(matrices[i], data_type_));
     pieces_.push_back({.bias_at = first * step, .y_at = first * step});
   }
-  const auto is_within = [&](const MatrixForm& part) { return part.is_within(form); };
+  const auto is_within = [&](const auto& part) { return part->is_within(form); };
   const bool are_within = std::ranges::all_of(forms, is_within);
   if (are_within) add_weights(whole.given(data_type_, whole.columns), 0, form.weights);
   for (int64_t i = 0; i < count; ++i) {
@@ -128,11 +138,13 @@ inline void Product::plan_columns(const Matrix& whole, const MatrixForm& form, i
       pieces_[i].weights_at = form.place_of(column, item_);
     } else {
       const Desc given = part.given(data_type_, whole.columns);
-      pieces_[i].weights_at = add_weights(given, part.place_of(column), forms[i].weights).to_at;
+      pieces_[i].weights_at = add_weights(given, part.place_of(column), forms[i]->weights).to_at;
     }
-    auto piece = piece_of(part, data_type_, epilogue_, forms[i].kernel);
+    auto piece = piece_of(part, data_type_, epilogue_, forms[i]->kernel);
     piece->pitch = whole.rows == 1 ? part.columns : whole.columns;
-    piece->read(forms[i].weights);
+    piece->rows = whole.rows;
+    piece->rows_more = part.rows - whole.rows;
+    piece->read(forms[i]->weights);
     pieces_[i].piece = std::move(piece);
   }
 }

@@ -3,6 +3,7 @@
 
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "epilogue.h"
 #include "work.h"
@@ -17,6 +18,20 @@ struct Weights {
   size_t to_at;
 };
 
+inline std::optional<Dims> form_of(const std::vector<Weights>& weights) {
+  Dims numbers;
+  try {
+    for (const Weights& part : weights) {
+      numbers.insert(numbers.end(), {part.from_at, static_cast<int64_t>(part.to_at)});
+      describe(part.from, numbers);
+      describe(part.to, numbers);
+    }
+  } catch (const std::runtime_error&) {
+    return std::nullopt;
+  }
+  return numbers;
+}
+
 // What one of the threads computes at a time.
 struct Piece {
   // Makes the primitive for weights of this form, with the epilogue or with the bias alone.
@@ -24,6 +39,8 @@ struct Piece {
   Desc x, bias, y;
   // Its results are rows, of which each begins `pitch` after the one before.
   int64_t rows, columns, pitch;
+  // Rows of zeros behind those of `x`, whose results nobody reads.
+  int64_t rows_more = 0;
   // The activation, if it runs by itself after the primitive.
   std::optional<Primitive> activation;
   // Its weights as they are packed, and the primitive with the epilogue that reads them.
@@ -105,16 +122,8 @@ class Product {
     }
   }
 
-  // The same for products that read the same packed weights.
-  Dims form() const {
-    Dims numbers;
-    for (const Weights& part : weights_) {
-      numbers.insert(numbers.end(), {part.from_at, static_cast<int64_t>(part.to_at)});
-      describe(part.from, numbers);
-      describe(part.to, numbers);
-    }
-    return numbers;
-  }
+  // The same for products that read the same packed weights; none where only oneDNN knows them.
+  std::optional<Dims> form() const;
 
   // The whole arrays of a product; the bias and the addend may be null.
   struct Pointers {
@@ -163,31 +172,45 @@ class Product {
 
   void compute(const Piece& piece, Pointers at) const {
     OneThread one_thread;
-    bool is_staged = piece.pitch != piece.columns;
-    size_t stage = is_staged ? aligned(bytes_of(piece.y)) : 0;
-    size_t after = piece.activation ? piece.activation->scratch_bytes() : 0;
-    std::byte* space = scratch(2 * stage + std::max(piece.whole->scratch_bytes(), after));
+    const bool is_staged = piece.rows_more || piece.pitch != piece.columns;
+    const size_t of_x = piece.rows_more ? aligned(bytes_of(piece.x)) : 0;
+    const size_t of_y = is_staged ? aligned(bytes_of(piece.y)) : 0;
+    const size_t of_addend = at.addend ? of_y : 0;
+    const size_t after = piece.activation ? piece.activation->scratch_bytes() : 0;
+    std::byte* space = scratch(of_x + of_y + of_addend +
+                               std::max(piece.whole->scratch_bytes(), after));
+    auto take = [&](size_t bytes) { return std::exchange(space, space + bytes); };
     Pointers staged = at;
-    if (is_staged) {
-      staged.y = space;
-      if (at.addend) {
-        copy_rows(piece, at.addend, piece.pitch, space + stage, piece.columns);
-        staged.addend = space + stage;
-      }
-    }
+    if (of_x) staged.x = with_more_rows(piece, at.x, take(of_x));
+    if (of_y) staged.y = take(of_y);
+    if (of_addend) staged.addend = staged_addend(piece, at.addend, take(of_addend));
     InvalidWatch watch;
-    (*piece.whole)(space + 2 * stage, {{dnnl::kSource, piece.x, staged.x},
-                                       {dnnl::kWeights, piece.weights, staged.weights},
-                                       {dnnl::kBias, piece.bias, staged.bias},
-                                       {epilogue_.addend_argument(), piece.y, staged.addend},
-                                       {dnnl::kDestination, piece.y, staged.y}});
+    (*piece.whole)(space, {{dnnl::kSource, piece.x, staged.x},
+                           {dnnl::kWeights, piece.weights, staged.weights},
+                           {dnnl::kBias, piece.bias, staged.bias},
+                           {epilogue_.addend_argument(), piece.y, staged.addend},
+                           {dnnl::kDestination, piece.y, staged.y}});
     if (piece.activation) {
       const Desc numbers = piece.activation->desc(dnnl::kSourceDesc);
-      (*piece.activation)(space + 2 * stage, {{dnnl::kSource, numbers, staged.y},
-                                              {dnnl::kDestination, numbers, staged.y}});
+      (*piece.activation)(space, {{dnnl::kSource, numbers, staged.y},
+                                  {dnnl::kDestination, numbers, staged.y}});
     }
     if (epilogue_.activation && watch.saw()) run_exactly(piece, staged);
     if (is_staged) copy_rows(piece, staged.y, piece.columns, at.y, piece.pitch);
+  }
+
+  const std::byte* with_more_rows(const Piece& piece, const std::byte* x, std::byte* to) const {
+    const size_t bytes = bytes_of(piece.x) / (piece.rows + piece.rows_more) * piece.rows;
+    std::memcpy(to, x, bytes);
+    std::memset(to + bytes, 0, bytes_of(piece.x) - bytes);
+    return to;
+  }
+
+  const std::byte* staged_addend(const Piece& piece, const std::byte* addend, std::byte* to) const {
+    copy_rows(piece, addend, piece.pitch, to, piece.columns);
+    const size_t bytes = piece.rows * piece.columns * item_;
+    std::memset(to + bytes, 0, bytes_of(piece.y) - bytes);
+    return to;
   }
 
   void run_exactly(const Piece& piece, Pointers at) const {
