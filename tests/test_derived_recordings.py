@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import sardonyx
 from sardonyx.backends import interpreter
-from sardonyx.graph.buckets import learned_calls, searching
+from sardonyx.backends.jax import onednn
+from sardonyx.graph.buckets import learned_calls, patience, searching
 from sardonyx.graph.buckets.derived import OpenStep
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.merging import Irregular, Merger
 from sardonyx.graph.model.form import Form
-from sardonyx.graph.programs import background
+from sardonyx.graph.programs import background, interpretation
 from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.steps import Step
@@ -208,16 +209,39 @@ def test_calls_that_cannot_run_step_by_step_get_a_bucket_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each waits for a program, so that one for all of them is compiled without patience."""
+    use_no_kernels(monkeypatch)
     monkeypatch.setattr(interpreter, "MOST_COLUMNS", 0)
-    proto = model("t = Transpose<perm = [0, 2, 1]>(x) y = Conv(t, w)")
-    weight = np.random.default_rng(0).standard_normal((4, 6, 3)).astype(np.float32)
+    changing = calls_of_a_convolution((33, 40, 36, 35, 37, *range(41, 48)))
+    assert changing.stats().compiles <= 4
+
+
+def test_large_calls_that_have_to_wait_share_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ones run step by step, large ones for a while: that is no time of theirs."""
+    use_no_kernels(monkeypatch)
+    monkeypatch.setattr(interpretation, "PATIENCE", 0.0)
+    monkeypatch.setattr(interpreter, "MOST_COLUMNS", 20 * 2 * 6 * 3 * 4)
+    sizes = (85, 46, 23, 3, 35, 24, 88, 43, 73, 97, 50, 82, 68, 47, 99, 36, 42, 4, 79, 45)
+    changing = calls_of_a_convolution(sizes)
+    # Two for their own sizes, and three for buckets.
+    assert changing.stats().compiles <= 5
+
+
+def use_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    none = onednn.loaded.Kernels(fault="a test wants none")
+    monkeypatch.setattr(onednn.loaded, "_asked_for", [none])
+
+
+def calls_of_a_convolution(sizes: Iterable[int]) -> sardonyx.Model:
+    """Call a model with these sizes, each when the background has nothing to do any more."""
+    proto = model("t = Transpose<perm = [0, 2, 1]>(x) y = Conv<group = 6>(t, w)")
+    weight = np.random.default_rng(0).standard_normal((6, 1, 3)).astype(np.float32)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     changing, numpy = loaded_in_background(proto), sardonyx.load(proto, backend="numpy")
-    for size in (33, 40, 36, 35, 37, *range(41, 48)):
+    for size in sizes:
         x = normal(2, size, 6)
         assert_allclose(changing(x), numpy(x), rtol=1e-4, atol=1e-5)
         wait_for_background()
-    assert changing.stats().compiles <= 6
+    return changing
 
 
 def test_the_program_of_a_bucket_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,6 +332,7 @@ def test_calls_wait_for_what_derives_their_recordings(monkeypatch: pytest.Monkey
 
 def test_no_call_waits_for_a_search_behind_a_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "MOST_SECONDS_TO_END", PATIENCE_OF_TESTS)
+    monkeypatch.setattr(patience, "MOST_TIMES", 0.0)  # Nor does a slow call search itself.
     released = threading.Event()
 
     def wait() -> None:

@@ -140,6 +140,9 @@ class AutomaticCalls:
         """Return the recording that runs such a call until a program is compiled."""
         # A recording is part of the model, and so may not keep it.
         job.plain.tree.decide = partial(_decide, ref(self), job.relatives, call.shapes)
+        if job.learned.pace.is_refused(elements(call.shapes)):
+            # It waits for a compiler anyway: rather for a program that other sizes use, too.
+            return job.recording(values)
         if not job.calls.grow:
             return job.postponed(values, call)
         if self._serves_growing(job, values, call):
@@ -178,7 +181,9 @@ class AutomaticCalls:
             return recording
         return None if learned.is_better_without(recording, shapes, weights) else recording
 
-    def decide(self, relatives: Relatives, shapes: Shapes, seconds: float) -> bool:
+    def decide(
+        self, relatives: Relatives, shapes: Shapes, seconds: float, *, has_ended: bool
+    ) -> bool:
         """Compile the program of a bucket when calls have run step by step for long enough.
 
         Return whether calls with these shapes have to be compiled for their own sizes.
@@ -188,7 +193,8 @@ class AutomaticCalls:
             if learned is None or learned.refusal is not None or learned.calls is None:
                 return True
             learned.wasted += learned.savable(shapes, seconds)
-            learned.pace.note(elements(shapes), seconds)
+            if has_ended:
+                learned.pace.note(elements(shapes), seconds)
             if learned.is_busy:
                 return False
             if learned.derived is None and learned.calls.grow:
@@ -245,23 +251,38 @@ class AutomaticCalls:
 
 
 def _decide(
-    calls: ref[AutomaticCalls], relatives: Relatives, shapes: Shapes, seconds: float
+    calls: ref[AutomaticCalls],
+    relatives: Relatives,
+    shapes: Shapes,
+    seconds: float,
+    *,
+    has_ended: bool = True,
 ) -> bool:
     known = calls()
-    return known is None or known.decide(relatives, shapes, seconds)
+    return known is None or known.decide(relatives, shapes, seconds, has_ended=has_ended)
 
 
 def _look_ahead(
-    calls: ref[AutomaticCalls], relatives: Relatives, shapes: Shapes, seconds: float
+    calls: ref[AutomaticCalls],
+    relatives: Relatives,
+    shapes: Shapes,
+    seconds: float,
+    *,
+    has_ended: bool = True,
 ) -> bool:
     known = calls()
-    if known is not None:
+    if known is not None and has_ended:
         known.look_ahead(relatives, shapes, seconds)
     return True  # Such calls are compiled for their own sizes.
 
 
 def _decide_alone(
-    calls: ref[AutomaticCalls], like: Relatives, shapes: Shapes, seconds: float
+    calls: ref[AutomaticCalls],
+    like: Relatives,
+    shapes: Shapes,
+    seconds: float,
+    *,
+    has_ended: bool = True,
 ) -> bool:
     known = calls()
     return known is None or known.decide_alone(like, shapes, seconds)

@@ -54,14 +54,22 @@ class Pace:
         """Return how long a call with so many elements takes at most, as a rule.
 
         Larger calls take longer, and others no more time for each element than smaller ones. Some
-        of the runs had the compiler beside them, and took twice as long.
+        of the runs had the compiler beside them, and took twice as long. If larger calls than all
+        that ran could not run so, those that are larger still cannot either.
 
-        >>> pace = Pace({10: 1.0, 30: 2.0, 40: 9.0})
-        >>> pace.at(5), pace.at(10), pace.at(20), pace.at(60)
-        (1.0, 1.0, 2.0, 4.0)
+        >>> pace = Pace({10: 1.0, 30: 2.0, 40: 9.0, 50: math.inf})
+        >>> pace.at(5), pace.at(10), pace.at(20), pace.at(45), pace.at(60)
+        (1.0, 1.0, 2.0, 3.0, inf)
         """
+        if self.is_refused(count):
+            return math.inf
         runs = self.seconds.items()
         return min((s * max(count / max(n, 1), 1) for n, s in runs), default=math.inf)
+
+    def is_refused(self, count: int) -> bool:
+        """Whether a call with so many elements cannot run step by step, as far as is known."""
+        most = max((n for n, seconds in self.seconds.items() if seconds < math.inf), default=0)
+        return any(most < n <= count for n in self.seconds)
 
 
 class WaitingCall(NamedTuple):

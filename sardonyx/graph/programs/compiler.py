@@ -23,7 +23,7 @@ from sardonyx.graph.programs.interpretation import (
     TooFewRuns,
     can_be_interpreted,
 )
-from sardonyx.graph.programs.provisional import Provisional
+from sardonyx.graph.programs.provisional import Decide, Provisional
 from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.graph.programs.stepped_segment import SteppedSegment
 from sardonyx.graph.programs.written_segment import (
@@ -75,7 +75,7 @@ class Unit:
     # Whether calls pass NumPy's arrays.
     from_numpy: bool = False
     # Gets the seconds of each run step by step, and returns whether the next starts the compiler.
-    decide: Callable[[float], bool] | None = None
+    decide: Decide | None = None
 
     @property
     def title(self) -> str:

@@ -16,7 +16,7 @@ from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.interpreter import Overtaken
 from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.programs.background import COMPILES
-from sardonyx.graph.programs.provisional import Provisional, write_out
+from sardonyx.graph.programs.provisional import Decide, Provisional, write_out
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Segment, Step
 from sardonyx.graph.tracing.subgraphs import BodyCall
@@ -67,8 +67,7 @@ class Interpretation(Provisional):
         self._write_out = write_out
         self._note_run = note_run
         self._note_wait = note_wait
-        # Gets the seconds of each run, and returns whether the next one starts the compiler.
-        self.decide: Callable[[float], bool] | None = None
+        self.decide: Decide | None = None
         # Set when the compiled function is ready, or must be waited for.
         self._is_over = Event()
         # Created by the first run, which waits for the compiled function if that fails.
@@ -141,7 +140,8 @@ class Interpretation(Provisional):
         except Exception as error:  # The compiled function says what is wrong, if anything is.
             if not isinstance(error, Overtaken):
                 self._note_wait(f"{type(error).__name__}: {first_line(error)}")
-            self._note_time(math.inf)
+            if not self._is_over.is_set():  # Otherwise the program was ready before the end.
+                self._note_time(math.inf)
             self.give_up()
         else:
             self._submit_if_late()
@@ -189,14 +189,14 @@ class Interpretation(Provisional):
         if time.monotonic() >= self._deadline:
             self._deadline = math.inf
             if not self.compiles_by_itself:
-                self._note_time(PATIENCE)
+                self._note_time(PATIENCE, has_ended=False)
             if self.compiles_by_itself:
                 self._submit()
 
-    def _note_time(self, seconds: float) -> None:
+    def _note_time(self, seconds: float, *, has_ended: bool = True) -> None:
         """Tell those who decide when to compile how long a run took; infinite if it cannot run."""
         if self.decide is not None:
-            self.compiles_by_itself = self.decide(seconds)
+            self.compiles_by_itself = self.decide(seconds, has_ended=has_ended)
 
     def _submit(self) -> None:
         self._deadline = math.inf

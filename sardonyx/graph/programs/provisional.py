@@ -5,13 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from sardonyx.backends.executable import Executable
 from sardonyx.logs import Log
 from sardonyx.printable import first_line
 
 _LOG = Log("compiling")
+
+
+class Decide(Protocol):
+    """Returns whether the next run starts the compiler."""
+
+    def __call__(self, seconds: float, /, *, has_ended: bool = True) -> bool:
+        """Take the seconds of a run, or those so far; infinite ones if it cannot run."""
 
 
 class Provisional(ABC):

@@ -19,7 +19,7 @@ from sardonyx.backends.executable import Costs, Executable, Replay, Spec
 from sardonyx.graph.calls.nested_values import map_arrays
 from sardonyx.graph.programs.compiler import Compiler, Unit
 from sardonyx.graph.programs.host_segments import executable_on_host
-from sardonyx.graph.programs.provisional import Provisional
+from sardonyx.graph.programs.provisional import Decide, Provisional
 from sardonyx.graph.programs.weight_preparation import Binding
 from sardonyx.graph.tracing.steps import Frame, Segment, Step
 from sardonyx.graph.values.kinds import Device, Static, Value, Weight, digest
@@ -60,7 +60,7 @@ class Stage:
     # Whether calls pass NumPy's arrays to the model.
     from_numpy: bool = False
     # Gets the seconds of each run step by step, and returns whether the next starts the compiler.
-    decide: Callable[[float], bool] | None = None
+    decide: Decide | None = None
     # Whether the first run goes step by step where the next ones run fused steps: a stage that was
     # derived for new sizes may run only once.
     begins_stepwise: bool = field(default=False, init=False)

@@ -17,7 +17,7 @@ from sardonyx.backends.jax.xla_cpu.convolution_forms import turns_weights
 from sardonyx.backends.numpy import HOST
 
 # Up to so many rows are multiplied by blocks of columns.
-MOST_ROWS_BY_BLOCKS = 16
+MOST_ROWS_BY_BLOCKS = 4
 COLUMNS_OF_BLOCK = 64
 # So many rows of a matrix stay in the processor's cache while they are transposed.
 ROWS_AT_ONCE = 32
