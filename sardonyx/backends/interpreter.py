@@ -17,7 +17,8 @@ from sardonyx.backends.executable import Replay, Spec
 from sardonyx.backends.numpy import NumpyBackend
 from sardonyx.backends.saturation import can_saturate, saturated
 
-# NumPy copies all windows of a convolution. For more bytes than these, the compiler is waited for.
+# Bytes of all windows of a convolution, which NumPy copies. For more of them it takes longer than
+# the compiler, which is waited for.
 MOST_COLUMNS = 2**26
 # OpenBLAS multiplies up to this many pairs of numbers without its threads. For each small matrix of
 # a stack it would wake them, and where oneDNN's threads run too, each wait took up to 50 ms.
