@@ -9,7 +9,7 @@ import pytest
 
 from sardonyx.backends import interpreter, numpy
 from sardonyx.backends.interpreter import Interpreter, Overtaken
-from sardonyx.backends.numpy import HOST
+from sardonyx.backends.numpy import HOST, FoldingBackend, TooLarge
 
 # Shapes of the images and of the filters, groups, and the options of one axis.
 CASES: list[tuple[Any, ...]] = [
@@ -62,6 +62,13 @@ def test_a_compiled_program_takes_over_between_them(monkeypatch: pytest.MonkeyPa
     with pytest.raises(Overtaken):
         convolved(Interpreter(is_ready), CASES[0])
     assert len(asked) == 3
+
+
+def test_what_is_folded_stays_small() -> None:
+    """A piece is small enough here, and all results are not."""
+    case = (2**14, 1, 32, 32), (2, 1, 1, 1), 1, 1, (0, 0), 1
+    with pytest.raises(TooLarge):
+        convolved(FoldingBackend(), case)
 
 
 def test_for_many_windows_the_compiler_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,9 @@ class NumpyBackend(NumpyLike):
             images = slice(start, start + together)
             part = super().convolution(x[images], weight, **layout)
             if y is None:
-                y = np.empty((len(x), *part.shape[1:]), part.dtype)
+                shape = len(x), *part.shape[1:]
+                self.allow(shape, part.dtype)
+                y = np.empty(shape, part.dtype)
             y[images] = part
         return y
 
