@@ -142,11 +142,12 @@ proto = model(nodes, ["x"], names)
 loaded = sardonyx.load(proto, backend="jax", device="cpu", compile="now")
 x = np.ones(2**18, np.float32)
 faults = []
-for _ in range(6):
+for _ in range(30):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     loaded.run(None, {"x": x})
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-print(min(faults[3:]))
+# The heap settles during the first calls, and is trimmed now and then.
+print(sorted(faults[10:])[10])
 """
 
 
