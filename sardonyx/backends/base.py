@@ -316,6 +316,11 @@ class Backend(Operations):
         """Return that library, if it is NumPy; its results are arrays of this backend, too."""
         return None
 
+    @property
+    def has_kernels(self) -> bool:
+        """Whether there are kernels that compute as fast outside of programs, as far as needed."""
+        return False
+
     def for_host_steps(self) -> Backend | None:
         """Return NumPy with kernels for steps on the host; None where NumPy is all there is."""
         return None

@@ -114,6 +114,10 @@ class JaxTraits(OnDevice):
         """Kernels of the backend's own for NumPy's arrays."""
         return onednn.HostKernels(self.threads) if self.fuses else None
 
+    @property
+    def has_kernels(self) -> bool:
+        return self.fuses and onednn.is_loaded()
+
     def steps_on_numpy(self) -> Backend | None:
         return Interpreter(lambda: False, self.host_kernels)
 

@@ -40,15 +40,28 @@ class Prover(Protocol):
     def runtime_args(self) -> Sequence[Any]:
         """The values that the program needs for these sizes."""
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether each row of a padded axis is computed from the same row alone, and all alike.
+
+        Only a prover that watches rows knows.
+        """
+
     def constant(self, true: Any, padded: Any) -> tuple[Layout, Slot | None]:
         """A constant's layout, and its slot if it is a runtime argument."""
 
     def step(
-        self, true: Call, padded: Call, layouts: Sequence[Layout], slots: Mapping[int, Slot]
+        self,
+        true: Call,
+        padded: Call,
+        layouts: Sequence[Layout],
+        slots: Mapping[int, Slot],
+        constants: Mapping[int, Sequence[Any]] | None = None,
     ) -> tuple[Sequence[Layout], PaddedStep | None]:
         """The layouts of the results, and the padded step; None if the step needs no change.
 
         `slots` names the operands that are runtime arguments; the padded step takes the others.
+        `constants` has the two values of operands that are constants.
         """
 
 
@@ -60,6 +73,8 @@ class Padding(Protocol):
         template: Sequence[bool],
         true_traces: dict[Any, Any],
         padded_traces: dict[Any, Any],
+        *,
+        watches_rows: bool = False,
     ) -> Prover:
         """A prover that takes over a template's decisions, and caches its traces of steps."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock
+from time import perf_counter
 from typing import Any
 from weakref import ref
 
@@ -25,7 +26,7 @@ from sardonyx.graph.buckets.learned_calls import (
     WaitingCall,
     elements,
 )
-from sardonyx.graph.buckets.patience import NewCall
+from sardonyx.graph.buckets.patience import patience_of
 from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.sizes import Sizes
@@ -88,7 +89,7 @@ class AutomaticCalls:
                 if single is not None:
                     self._prepare_single(*single, plain, shapes)
                 elif learned.changing.has_changed:
-                    learned.new = NewCall.of(shapes, plain, weights)
+                    learned.new = WaitingCall(publish, shapes, weights, plain, perf_counter())
                     plain.tree.decide = partial(_look_ahead, ref(self), relatives, shapes)
         if not is_to_pad or self._recall(plain, values):
             return plain
@@ -100,7 +101,7 @@ class AutomaticCalls:
         job = BucketJob(learned, calls, plain, relatives, weights, self._lock)
         if publish is None:
             return job.recording(values)
-        call = WaitingCall(publish, shapes, weights, plain)
+        call = WaitingCall(publish, shapes, weights, plain, perf_counter())
         return learned.best(shapes, weights) or self._postponed(job, values, call)
 
     def _derived_single(
@@ -140,7 +141,12 @@ class AutomaticCalls:
         """Return the recording that runs such a call until a program is compiled."""
         # A recording is part of the model, and so may not keep it.
         job.plain.tree.decide = partial(_decide, ref(self), job.relatives, call.shapes)
-        if job.learned.pace.is_refused(elements(call.shapes)):
+        is_refused = job.learned.pace.is_refused(elements(call.shapes))
+        if is_refused or job.learned.outgrows_pieces(call.shapes, call.weights):
+            best = job.best_in_pieces(values, call)
+            if best is not None:
+                return best
+        if is_refused:
             # It waits for a compiler anyway: rather for a program that other sizes use, too.
             return job.recording(values)
         if not job.calls.grow:
@@ -204,28 +210,46 @@ class AutomaticCalls:
             if not learned.is_worth_compiling(learned.wasted):
                 return False
             learned.wasted, learned.is_busy = 0.0, True
-            *_, weights, plain = learned.waiting[-1]
-            job = BucketJob(learned, learned.calls, plain, relatives, weights, self._lock)
+            last = learned.waiting[-1]
+            of_last = last.plain, relatives, last.weights
+            job = BucketJob(learned, learned.calls, *of_last, self._lock)
         COMPILES.submit(partial(job.compile_waiting, job.stand_ins(shapes)))
         return False
 
-    def look_ahead(self, relatives: Relatives, shapes: Shapes, seconds: float) -> None:
-        """Begin the search after the first run of a second size, if that took long."""
+    def look_ahead(
+        self, relatives: Relatives, shapes: Shapes, seconds: float, *, has_ended: bool
+    ) -> bool:
+        """Begin what is done for other sizes in the call of a second one, if that takes long.
+
+        Return whether such calls have to be compiled for their own sizes.
+        """
         with self._lock:
             learned = self._learned.get(relatives)
-            call = None if learned is None else learned.take_new(shapes)
+            call = None if learned is None else learned.new_call(shapes, has_ended=has_ended)
             if learned is None or call is None:
-                return
-            learned.pace.note(elements(shapes), seconds)
-            patience = call.patience(seconds)
-            if learned.is_busy or learned.refusal or learned.derived or not patience.is_left:
-                return
+                return True
+            if has_ended:
+                learned.pace.note(elements(shapes), seconds)
+            if learned.pieces is not None:
+                return not learned.pieces.are_possible
+            patience = patience_of(seconds, call.began)
+            is_busy = learned.is_busy or learned.refusal or learned.derived
+            # Kernels take as long in a program as without.
+            is_split = not has_ended and not call.weights.backend.has_kernels
+            if is_busy or not (is_split or (has_ended and patience.is_left)):
+                return not learned.is_busy
             calls = self._calls(learned, shapes, waits=False)
             if calls is None or calls.grow:
-                return
+                return True
             learned.is_busy = True
+            if is_split:
+                learned.let_wait(call)
         job = BucketJob(learned, calls, call.plain, relatives, call.weights, self._lock)
-        job.look_ahead(shapes, patience)
+        if not is_split:
+            job.look_ahead(shapes, patience)
+            return True
+        COMPILES.submit(partial(job.split_ahead, job.stand_ins(shapes)), is_next=True)
+        return False
 
     def _is_to_pad(self, learned: LearnedCalls, shapes: Shapes, *, waits: bool) -> bool:
         """Note a call; return whether sizes of such calls change."""
@@ -271,9 +295,7 @@ def _look_ahead(
     has_ended: bool = True,
 ) -> bool:
     known = calls()
-    if known is not None and has_ended:
-        known.look_ahead(relatives, shapes, seconds)
-    return True  # Such calls are compiled for their own sizes.
+    return known is None or known.look_ahead(relatives, shapes, seconds, has_ended=has_ended)
 
 
 def _decide_alone(

@@ -22,11 +22,17 @@ from sardonyx.graph.buckets.call_arrays import stand_in
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import Shapes, SizePattern
 from sardonyx.graph.buckets.formulas import SizeVector
-from sardonyx.graph.buckets.learned_calls import LearnedCalls, WaitingCall
+from sardonyx.graph.buckets.learned_calls import (
+    LARGER_IN_PIECES,
+    LearnedCalls,
+    Pieces,
+    WaitingCall,
+)
 from sardonyx.graph.buckets.patience import OutOfPatience, Patience
 from sardonyx.graph.buckets.programs import BucketTooLarge, CannotPad, sizes_text
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.searching import Search
+from sardonyx.graph.buckets.sizes import LARGEST_SIZE
 from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.values.params import Weights
@@ -94,6 +100,11 @@ class BucketJob:
             recording.learn()
         return recording
 
+    def best_in_pieces(self, values: Sequence[Any], call: WaitingCall) -> PaddedRecording | None:
+        """Return the recording that runs such a call in pieces; compile it if need be."""
+        self._compile(lambda: self._in_pieces(values))
+        return self.learned.best(call.shapes, call.weights)
+
     def run(self, values: Sequence[Any], pattern: SizePattern | None, search: Search) -> None:
         """Find out how to derive the recordings of such calls; compile at once if nobody knows."""
         learned = self.learned
@@ -106,8 +117,11 @@ class BucketJob:
         if derivation is None:
             learned.underived += 1
             self.compile_waiting(values)
-        else:
-            self._write_out(derivation, values)
+            return
+        if learned.pace.refuses:
+            # Calls wait for a compiler in any case.
+            self.compile_waiting(values)
+        self._write_out(derivation, values)
 
     def look_ahead(self, shapes: Shapes, patience: Patience) -> None:
         """Search as long as patience lasts; whoever goes on uses the traces so far."""
@@ -169,7 +183,7 @@ class BucketJob:
         return None
 
     def compile_waiting(self, values: Sequence[Any]) -> None:
-        """Compile for most of the last calls; then all that wait use the program if they can."""
+        """Compile for most of the last calls, and for all that wait."""
         learned = self.learned
         pattern, shapes = learned.pattern, [tuple(value.shape) for value in values]
 
@@ -178,8 +192,17 @@ class BucketJob:
             rest = [each for each in seen if learned.resized(each, self.weights) is None]
             return values if pattern is None else self.calls.like(values, pattern, rest)
 
+        self._compile_for_waiting(lambda: self._in_pieces(values) or self._planned(most_useful()))
+
+    def split_ahead(self, values: Sequence[Any]) -> None:
+        """Compile the program of pieces for calls that take long, if their rows are apart."""
+        self._compile_for_waiting(lambda: self._in_pieces(values, is_long=True))
+
+    def _compile_for_waiting(self, plan: Callable[[], Recording | None]) -> None:
+        """Compile what was planned; then all calls that wait use the program if they can."""
+        learned = self.learned
         before = learned.compiled
-        self._compile(most_useful)
+        self._compile(plan)
         with self.lock:
             waiting, learned.waiting, learned.is_busy = learned.waiting, [], False
         if learned.compiled is before:
@@ -202,13 +225,13 @@ class BucketJob:
         """Compile the program of these calls' own bucket, in the background."""
         if self.learned.refusal is None:
             values, job = self.stand_ins(shapes), replace(self, weights=weights)
-            COMPILES.submit(partial(job._compile, lambda: values))
+            COMPILES.submit(partial(job._compile, lambda: job._planned(values)))
 
-    def _compile(self, values: Callable[[], Sequence[Any]]) -> None:
+    def _compile(self, plan: Callable[[], Recording | None]) -> None:
         learned, start = self.learned, time.perf_counter()
         try:
             with self.weights.backend.scope():
-                recording = self._planned(values())
+                recording = plan()
                 if not isinstance(recording, PaddedRecording):
                     return
                 recording.compile(self.weights)
@@ -221,6 +244,26 @@ class BucketJob:
         recording.compile_own = self.compile_own
         recording.learn()
         learned.compiled = self.weights.static_version, recording
+
+    def _in_pieces(self, values: Sequence[Any], *, is_long: bool = False) -> Recording | None:
+        """Plan how calls run in pieces, and larger ones than came; None if they stay whole."""
+        learned, shapes = self.learned, [tuple(value.shape) for value in values]
+        pieces = learned.pieces_for(shapes, self.weights, is_long=is_long)
+        if pieces is None or self.calls.grow or self.weights.backend.steps_on_numpy() is None:
+            return None
+        version, size, wanted, _ = pieces
+        for largest in (wanted, wanted // LARGER_IN_PIECES):
+            with suppress(SardonyxError):  # The model does not run for so many rows.
+                arguments = self.plain, self.relatives, values, size, largest, self.weights
+                found = self.calls.in_pieces(*arguments)
+                if found is not None:
+                    recording, size, most = found
+                    learned.pieces = Pieces(version, size, most)
+                    _LOG.info("Calls of more than %d rows run in pieces of so many.", size)
+                    return recording
+                break
+        learned.pieces = pieces._replace(most=LARGEST_SIZE, are_possible=False)
+        return None
 
     def _planned(self, values: Sequence[Any]) -> Recording:
         learned, plain = self.learned, self.plain

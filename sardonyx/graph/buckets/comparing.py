@@ -125,12 +125,15 @@ class Comparison:
             operands = list(map(self._operand, true.operands, padded.operands))
             slots = {i: slot for i, (_, slot) in enumerate(operands) if slot is not None}
             forms = tuple((padded_form(layout), slot) for layout, slot in operands)
+            pairs = enumerate(zip(true.operands, padded.operands, strict=True))
+            constants = {i: self._constants(*pair) for i, pair in pairs}
             key = padded.call.key, forms, self.prover.position
             layouts, run = self.prover.step(
                 _call(true, self.true),
                 _call(padded, self.padded),
                 [layout for layout, _ in operands],
                 slots,
+                {i: values for i, values in constants.items() if values},
             )
         except (Unpaddable, Different) as reason:
             raise type(reason)(f"{label}: {reason}") from None
@@ -166,12 +169,17 @@ class Comparison:
             self.read_on_host.add(true)
         return self.counterparts.get(true, (None, ()))[0] == padded
 
+    def _constants(self, true: Operand, padded: Operand) -> Sequence[Any]:
+        """Return the two values of an operand; none if it is not a constant in both traces."""
+        values = self.true.constant(true), self.padded.constant(padded)
+        return () if values[0] is None or values[1] is None else values
+
     def _operand(self, true: Operand, padded: Operand) -> tuple[Layout, Slot | None]:
         """Return an operand's layout, and its slot if it is a runtime argument."""
         if true in self.written_on_host:
             raise Unpaddable("it reads what the host computes, which is not padded")
-        values = self.true.constant(true), self.padded.constant(padded)
-        if values[0] is not None and values[1] is not None:
+        values = self._constants(true, padded)
+        if values:
             return self.prover.constant(*values)
         if not (isinstance(true, int) and isinstance(padded, int)):
             raise Different("a value is a constant for one size only")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from sardonyx.graph.buckets.expressions import Expression, parse
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PlanFormulas
+from sardonyx.graph.buckets.row_pieces import SplitCalls
 from sardonyx.graph.ir import ValueInfo
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
@@ -73,12 +75,21 @@ class SizePattern:
         """Return the dimensions that do not follow from the sizes."""
         return tuple([shapes[array][axis] for array, axis in self.others])
 
+    def resized(self, shapes: Shapes, sizes: SizeVector) -> Shapes:
+        """Return the shapes with these sizes in place of their own, where none is computed."""
+        result = [list(shape) for shape in shapes]
+        for (array, axis), number in (*zip(self.places, count()), *self.repeated):
+            result[array][axis] = sizes[number]
+        return list(map(tuple, result))
+
 
 class SizedPlan(NamedTuple):
     """How a call of certain sizes runs, and which part of its work a smaller bucket would save."""
 
     plan: PaddedCallPlan
     waste: float
+    # The shapes of calls of that bucket.
+    saving: Shapes
 
 
 @dataclass(eq=False, slots=True)
@@ -91,6 +102,8 @@ class Family:
     reach: int = 1
     # By the sizes of the bucket and the other dimensions.
     formulas: dict[BucketKey, PlanFormulas] = field(default_factory=dict)
+    # How calls run in pieces, by their other dimensions.
+    split: Mapping[tuple[int, ...], SplitCalls] = field(default_factory=dict)
     # Seconds that the last program took until it was compiled.
     compile_seconds: float = 0.0
     # Seconds that calls took longer because their bucket has no program, by the bucket.
@@ -110,8 +123,11 @@ class Family:
             return None
         key = self.key(sizes, shapes)
         formulas = self.formulas.get(key)
+        in_pieces = self._in_pieces(shapes, sizes, key[1])
+        if in_pieces is not None:
+            return in_pieces
         if formulas is not None:
-            return SizedPlan(formulas.at(sizes), 0.0)
+            return SizedPlan(formulas.at(sizes), 0.0, shapes)
         larger = [
             (math.prod(bucket), each)
             for (bucket, rest), each in self.formulas.items()
@@ -120,7 +136,19 @@ class Family:
         if not larger:
             return None
         work, formulas = min(larger, key=itemgetter(0))
-        return SizedPlan(formulas.at(sizes), 1 - math.prod(key[0]) / work)
+        return SizedPlan(formulas.at(sizes), 1 - math.prod(key[0]) / work, shapes)
+
+    def _in_pieces(
+        self, shapes: Shapes, sizes: SizeVector, rest: tuple[int, ...]
+    ) -> SizedPlan | None:
+        calls = self.split.get(rest)
+        if calls is None:
+            return None
+        programs = {b[0]: each for (b, others), each in self.formulas.items() if others == rest}
+        found = calls.plan(sizes[0], programs)
+        if found is None:
+            return None
+        return SizedPlan(found.plan, found.waste, self.pattern.resized(shapes, (found.last,)))
 
     def is_worth_compiling(self, shapes: Shapes, seconds: float) -> bool:
         """Add what a call wasted; return whether all such calls now wasted a compile's time.

@@ -12,7 +12,6 @@ from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import Shapes, SizePattern
 from sardonyx.graph.buckets.formulas import SizeVector
-from sardonyx.graph.buckets.patience import NewCall
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.programs.replay import Recording
@@ -28,6 +27,11 @@ GROWTH_ON_NUMPY = 2
 # A program takes about so long to compile, and so much longer for each of its steps. Calls take
 # twice as long beside a compiler: so they run step by step until it could have saved as much.
 SECONDS, SECONDS_PER_STEP = 0.5, 0.01
+# The largest call runs in so many pieces at most, and a piece has as many rows at least; for fewer
+# rows XLA often takes more time for each. And pieces take as many seconds step by step.
+MOST_PIECES, LEAST_ROWS, SHORTEST_PIECE = 8, 8, 0.1
+# Calls of so many times the largest size are proved to run in pieces, which costs no time.
+LARGER_IN_PIECES = 4
 # Runs of so many last sizes say how long one of another size takes.
 MOST_TIMES = 16
 
@@ -58,18 +62,38 @@ class Pace:
         that ran could not run so, those that are larger still cannot either.
 
         >>> pace = Pace({10: 1.0, 30: 2.0, 40: 9.0, 50: math.inf})
-        >>> pace.at(5), pace.at(10), pace.at(20), pace.at(45), pace.at(60)
-        (1.0, 1.0, 2.0, 3.0, inf)
+        >>> pace.at(5), pace.at(10), pace.at(20), pace.at(42), pace.at(60)
+        (1.0, 1.0, 2.0, 2.8, inf)
         """
         if self.is_refused(count):
             return math.inf
         runs = self.seconds.items()
         return min((s * max(count / max(n, 1), 1) for n, s in runs), default=math.inf)
 
+    @property
+    def refuses(self) -> bool:
+        """Whether a call could not run step by step."""
+        return math.inf in self.seconds.values()
+
     def is_refused(self, count: int) -> bool:
-        """Whether a call with so many elements cannot run step by step, as far as is known."""
+        """Whether a call with so many elements cannot run step by step, as far as is known.
+
+        Between the largest that ran and the smallest that did not, the larger half cannot.
+        """
         most = max((n for n, seconds in self.seconds.items() if seconds < math.inf), default=0)
-        return any(most < n <= count for n in self.seconds)
+        refused = min((n for n in self.seconds if n > most), default=math.inf)
+        return 2 * count >= most + refused
+
+
+class Pieces(NamedTuple):
+    """How large the pieces of calls are, and up to which size calls run in pieces."""
+
+    # Of the weights.
+    version: int
+    size: int
+    most: int
+    # Not if rows depend on one another.
+    are_possible: bool = True
 
 
 class WaitingCall(NamedTuple):
@@ -80,6 +104,7 @@ class WaitingCall(NamedTuple):
     weights: Weights
     # What runs it until then.
     plain: Recording
+    began: float
 
 
 @dataclass(eq=False, slots=True)
@@ -104,7 +129,7 @@ class LearnedCalls:
     # For that, if it goes on; None where it is not worth waiting for.
     search: Search | None = None
     # The last call of a new size that traces its own recording, until it has run.
-    new: NewCall | None = None
+    new: WaitingCall | None = None
     wasted: float = 0.0
     # The same for calls that no bucket serves, as they have a size of 1.
     wasted_alone: float = 0.0
@@ -113,6 +138,8 @@ class LearnedCalls:
     underived: int = 0
     # The last recording that was compiled in the background, and the version of its weights.
     compiled: tuple[int, PaddedRecording] | None = None
+    # How calls of many rows run in pieces, once that was looked into.
+    pieces: Pieces | None = None
     # Why these calls are not padded any more.
     refusal: Exception | None = None
     failures: int = 0
@@ -146,7 +173,7 @@ class LearnedCalls:
         known = self.derivation_for(shapes, weights)
         if known is None or not known[0].holds(known[1]):
             return False
-        if recording.detour is None and recording.fastest == math.inf:
+        if recording.fastest == math.inf and not recording.pads_much:
             return False  # Nobody knows yet.
         return self.pace.at(elements(shapes)) < recording.fastest
 
@@ -166,17 +193,59 @@ class LearnedCalls:
         sizes = pattern.sizes(shapes)
         return (derivation, sizes) if sizes is not None and derivation.reaches(sizes) else None
 
+    def pieces_for(
+        self, shapes: Shapes, weights: Weights, *, is_long: bool = False
+    ) -> Pieces | None:
+        """Return how large pieces are to be, and up to which size.
+
+        None if calls stay whole, or if all that came can run so already. `shapes` are of a call,
+        that `is_long` even if nobody knows yet how long.
+        """
+        known, largest = self.pieces, self._largest(shapes)
+        if largest is None or not (self.pace.seconds or is_long):
+            return None
+        if known is not None and known.version == weights.static_version:
+            is_new = (
+                known.most < largest
+                or self.resized(self._of_size(shapes, largest), weights) is None
+            )
+            return known._replace(most=max(largest, known.most)) if is_new else None
+        seconds = math.inf if is_long else self.pace.at(elements(self._of_size(shapes, largest)))
+        count = int(min(MOST_PIECES, seconds / SHORTEST_PIECE, largest / LEAST_ROWS))
+        if count < 2:
+            return None
+        size, most = -(-largest // count), LARGER_IN_PIECES * largest
+        return Pieces(weights.static_version, size, most)
+
+    def _largest(self, shapes: Shapes) -> int | None:
+        """Return the largest size of calls like these, if only one changes."""
+        pattern = self.pattern
+        if pattern is None or len(pattern.names) > 1 or pattern.computed:
+            return None
+        seen = [each for each in (*self.changing.seen(shapes), shapes) if self.fits(each)]
+        return max((n[0] for n in map(pattern.sizes, seen) if n is not None), default=None)
+
+    def _of_size(self, shapes: Shapes, size: int) -> Shapes:
+        assert self.pattern is not None
+        return self.pattern.resized(shapes, (size,))
+
+    def outgrows_pieces(self, shapes: Shapes, weights: Weights) -> bool:
+        """Whether such a call is larger than those that run in pieces so far."""
+        largest = self._largest(shapes)
+        known = self.pieces
+        return known is not None and largest is not None and largest > known.most
+
     def let_wait(self, call: WaitingCall) -> None:
         """Let a call use the program that is compiled next, unless many do."""
         if len(self.waiting) < MOST_WAITING:
             self.waiting.append(call)
 
-    def take_new(self, shapes: Shapes) -> NewCall | None:
-        """Return the last call of a new size if it has these shapes, once."""
+    def new_call(self, shapes: Shapes, *, has_ended: bool) -> WaitingCall | None:
+        """Return the last call of a new size if it has these shapes; once, if it has ended."""
         call = self.new
         if call is None or call.shapes != shapes:
             return None
-        self.new = None
+        self.new = None if has_ended else call
         return call
 
     def savable(self, shapes: Shapes, seconds: float) -> float:

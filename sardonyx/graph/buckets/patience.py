@@ -9,11 +9,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from sardonyx.graph.buckets.families import Shapes
-from sardonyx.graph.programs.replay import Recording
-from sardonyx.graph.values.params import Weights
 
 # A call of a new size takes at most so many times as long as its steps: with its own trace, and
 # with a part of the search.
@@ -42,20 +37,7 @@ class Patience:
             raise OutOfPatience
 
 
-class NewCall(NamedTuple):
-    """A call of a new size, whose recording is traced."""
-
-    shapes: Shapes
-    plain: Recording
-    weights: Weights
-    began: float
-
-    @classmethod
-    def of(cls, shapes: Shapes, plain: Recording, weights: Weights) -> NewCall:
-        """Return the call that begins now."""
-        return cls(shapes, plain, weights, time.perf_counter())
-
-    def patience(self, seconds: float) -> Patience:
-        """Return how long a search may take after steps that took so many seconds."""
-        took = time.perf_counter() - self.began
-        return Patience(self.began + MOST_TIMES * seconds, took - seconds)
+def patience_of(seconds: float, began: float) -> Patience:
+    """Return how long a search may take in a call whose steps took so many seconds."""
+    took = time.perf_counter() - began
+    return Patience(began + MOST_TIMES * seconds, took - seconds)

@@ -55,6 +55,33 @@ class PaddedValue(NamedTuple):
     cut: Cut
 
 
+class Rows(NamedTuple):
+    """The axis of each input and output that has its rows; None where an array has none."""
+
+    inputs: Sequence[int | None]
+    outputs: Sequence[int | None]
+
+
+class Piece(NamedTuple):
+    """Runs for so many rows each, from certain rows on."""
+
+    plan: PaddedCallPlan
+    size: int
+    starts: range
+
+
+class RowPieces(NamedTuple):
+    """The runs that compute all rows of a call, a few at a time."""
+
+    rows: Rows
+    pieces: Sequence[Piece]
+
+    @property
+    def runs(self) -> int:
+        """The number of all runs."""
+        return sum(len(piece.starts) for piece in self.pieces)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class PaddedCallPlan:
     """How calls with certain sizes run: a bucket's program, its runtime arguments, its outputs."""
@@ -63,6 +90,13 @@ class PaddedCallPlan:
     runtime_args: Sequence[Array]
     outputs: tuple[Value, ...]
     computed: Sequence[PaddedValue]
+    # If smaller programs compute a few rows at a time: the first of them is `program`.
+    split: RowPieces | None = None
+
+    @property
+    def runs(self) -> int:
+        """How often programs run in such a call."""
+        return 1 if self.split is None else self.split.runs
 
     @property
     def form(self) -> Any:

@@ -21,6 +21,7 @@ from sardonyx.graph.buckets.folded import are_regular
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.patience import Patience
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PaddedProgram, PaddedValue, PlanFormulas
+from sardonyx.graph.buckets.row_pieces import SplitCalls, rows_of, run_in_pieces
 from sardonyx.graph.buckets.sampled_traces import MAX_TRACES, SampledTraces, Shown, TraceFor
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.buckets.sizes import Probes, Sizes
@@ -95,6 +96,8 @@ class Buckets:
     def run(self, plan: PaddedCallPlan, inputs: Sequence[Any], weights: Weights) -> list[Any]:
         """Return the outputs for these arrays."""
         program, backend = plan.program.shown, self.compiler.backend
+        if plan.split is not None:
+            return run_in_pieces(self.run, backend, plan, inputs, weights)
         frame = dict(enumerate(inputs))
         for i, spec in enumerate(program.inputs):
             if spec.dtype == object:  # Strings stay on the host, where nothing is padded.
@@ -189,6 +192,29 @@ class Buckets:
         """Return the formulas of the bucket of such a call, if it has any."""
         bucket = self.buckets.get((tuple(call.specs(call.bucket)), tuple(call.bucket), ()))
         return None if bucket is None else bucket.formulas
+
+    def split(self, call: CallArrays, size: int, weights: Weights) -> SplitCalls | None:
+        """Return how calls up to the bucket's size run in pieces; None if their rows are not apart.
+
+        The call has the size of a piece; nothing is compiled.
+        """
+        (name,), (most,) = call.bucket.keys(), call.bucket.values()
+        with self.lock:
+            self.begin(weights)
+            self._planned_by_formulas(call)
+            bucket = self._bucket(call, {})
+            if bucket.formulas is None or bucket.formulas.sample.program.draws:
+                return None
+            true, _ = self._traced(call, {name: size})
+            layouts, recorder = call.layouts({name: size}), bucket.recorder
+            traces = true.step_traces, recorder.step_traces
+            prover = self.padding.prover(bucket.template, *traces, watches_rows=True)
+            try:
+                inputs = dict(enumerate(layouts))
+                rows = rows_of(Comparison.of(true, recorder, inputs, prover), layouts)
+            except (Unpaddable, Different):
+                return None
+            return rows and SplitCalls(size, most, bucket.formulas, rows)
 
     def derivation(
         self,

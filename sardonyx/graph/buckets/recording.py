@@ -133,6 +133,39 @@ class PaddedCalls:
         call = replace(call, bucket=sizes.padded(call.sizes))
         return call.inputs(dict(zip(names, best, strict=True)))
 
+    def in_pieces(
+        self,
+        plain: Recording,
+        relatives: Relatives,
+        values: Sequence[Any],
+        size: int,
+        most: int,
+        weights: Weights,
+    ) -> tuple[PaddedRecording, int, int] | None:
+        """Let calls of up to `most` rows run in pieces, once the returned recording is compiled.
+
+        Also returns the sizes of a piece and of the largest call, which are those of buckets. None
+        if the rows of such calls depend on one another, or on how many there are.
+        """
+        buckets = self._buckets
+        call = CallArrays.of(values, self._infos)
+        (name,) = buckets.sizes.chosen
+        size, most = (buckets.sizes.padded({name: n})[name] for n in (size, most))
+        whole = replace(call, bucket={name: most})
+        values = whole.inputs({name: size})
+        call = CallArrays.of(values, self._infos)
+        split = buckets.split(replace(call, bucket=whole.bucket), size, weights)
+        if split is None:
+            return None
+        recording = self.recording(plain, relatives, values, weights, learns=False)
+        if not isinstance(recording, PaddedRecording) or not recording.is_planned:
+            return None
+        family = recording.family
+        rest = family.pattern.rest([tuple(array.shape) for array in call.arrays])
+        # Replaced as a whole, as other threads read it.
+        family.split = {**family.split, rest: split}
+        return recording, size, most
+
     def derivation(
         self,
         values: Sequence[Any],
@@ -173,10 +206,12 @@ class PaddedCalls:
 
 
 class Detour(NamedTuple):
-    """The shapes of calls that run in a larger bucket, and which part of their work that is."""
+    """The shapes of calls that run in a larger bucket, and which part of their work is in vain."""
 
     shapes: Shapes
     waste: float
+    # The shapes of calls whose bucket would save that.
+    saving: Shapes
     # The formulas of the family that were there when the bucket was chosen.
     formulas: Mapping[BucketKey, PlanFormulas]
 
@@ -205,17 +240,24 @@ class PaddedRecording(Recording):
         return any(plan is not None for plan in self.plans.values())
 
     @property
+    def pads_much(self) -> bool:
+        """Whether a program of a larger bucket serves these calls."""
+        is_split = any(plan is not None and plan.split for plan in self.plans.values())
+        return self.detour is not None and not is_split
+
+    @property
     def fastest(self) -> float:
         """The least seconds that a call with one of these programs took, of whatever sizes."""
-        programs = (plan.program.fastest for plan in self.plans.values() if plan is not None)
-        return min(programs, default=math.inf)
+        plans = (plan for plan in self.plans.values() if plan is not None)
+        return min((plan.runs * plan.program.fastest for plan in plans), default=math.inf)
 
     def resized(self, shapes: Shapes) -> PaddedRecording | None:
         """Return the recording for arrays of other sizes, if formulas say how they run."""
         sized = self.family.plan(shapes)
         if sized is None:
             return None
-        detour = Detour(shapes, sized.waste, self.family.formulas) if sized.waste else None
+        waste, saving = sized.waste, sized.saving
+        detour = Detour(shapes, waste, saving, self.family.formulas) if waste else None
         # `replace` looks at all fields, and this runs at each new size.
         return PaddedRecording(
             self.compiler,
@@ -248,8 +290,8 @@ class PaddedRecording(Recording):
         seconds = time.perf_counter() - start
         if detour is not None and self.compile_own is not None:
             wasted = seconds * detour.waste
-            if self.family.is_worth_compiling(detour.shapes, wasted):
-                self.compile_own(detour.shapes, weights)
+            if self.family.is_worth_compiling(detour.saving, wasted):
+                self.compile_own(detour.saving, weights)
         return outputs
 
     def _new_detour(self, detour: Detour) -> Detour | None:
@@ -271,7 +313,7 @@ class PaddedRecording(Recording):
         if program.draws:
             inputs = [*inputs, new_key()]
         outputs = self.buckets.run(plan, inputs, weights)
-        program.note_run(time.perf_counter() - start)
+        program.note_run((time.perf_counter() - start) / plan.runs)
         return outputs
 
     def plan(self, inputs: Sequence[Any], weights: Weights) -> PaddedCallPlan | None:

@@ -192,6 +192,8 @@ class Interpretation(Provisional):
                 self._note_time(PATIENCE, has_ended=False)
             if self.compiles_by_itself:
                 self._submit()
+            else:  # It may turn out meanwhile that nothing else serves such calls.
+                self._deadline = time.monotonic() + PATIENCE
 
     def _note_time(self, seconds: float, *, has_ended: bool = True) -> None:
         """Tell those who decide when to compile how long a run took; infinite if it cannot run."""

@@ -7,7 +7,7 @@ takes many passes for: functions of rows, pooling and non-maximum suppression.
 
 from sardonyx.backends.jax.onednn.chains import Chain, chain
 from sardonyx.backends.jax.onednn.host_kernels import HostKernels
-from sardonyx.backends.jax.onednn.loaded import identity, release, status
+from sardonyx.backends.jax.onednn.loaded import identity, is_loaded, release, status
 from sardonyx.backends.jax.onednn.products import (
     PackedWeight,
     Product,
@@ -23,6 +23,7 @@ __all__ = [
     "chain",
     "convolution",
     "identity",
+    "is_loaded",
     "matrix_product",
     "release",
     "status",

@@ -40,13 +40,22 @@ class JaxPadding:
         template: Sequence[bool],
         true_traces: dict[Any, Any],
         padded_traces: dict[Any, Any],
+        *,
+        watches_rows: bool = False,
     ) -> Prover:
         # Every model has a padding, and few have sizes that change.
         self._import_library()
         from sardonyx.backends.jax.padding.prover import JaxProver  # noqa: PLC0415
+        from sardonyx.backends.jax.padding.rows import keeps_rows  # noqa: PLC0415
         from sardonyx.backends.jax.padding.rules import RULES  # noqa: PLC0415
 
-        return JaxProver(RULES, template, true_traces=true_traces, padded_traces=padded_traces)
+        return JaxProver(
+            RULES,
+            template,
+            watch=keeps_rows if watches_rows else None,
+            true_traces=true_traces,
+            padded_traces=padded_traces,
+        )
 
     def pad(self, array: Any, shape: Sequence[int]) -> Any:
         if array.shape == tuple(shape):

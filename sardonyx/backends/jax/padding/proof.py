@@ -8,13 +8,14 @@ holds decisions that were true for other sizes; the proof takes them over.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from sardonyx.backends.jax import lockstep
+from sardonyx.backends.jax.padding.known import MOST_KNOWN, Known, differs_by_row, tells_rows
 from sardonyx.backends.jax.padding.masks import Mask, RuntimeArgs, digits_of
 from sardonyx.backends.padding.axes import (
     Axis,
@@ -30,6 +31,7 @@ from sardonyx.backends.standard import Shape
 # The padded form of an equation or a function, called with the runtime arguments and its operands.
 Run: TypeAlias = Callable[..., Sequence[Any]]
 Rule: TypeAlias = Callable[["EquationPair"], tuple[Sequence[Layout], Run]]
+Watch: TypeAlias = Callable[["EquationPair", Sequence[Layout], Sequence[Known | None]], bool]
 
 
 class Mark(NamedTuple):
@@ -48,6 +50,10 @@ class Proof:
     decisions: list[bool] = field(default_factory=list)
     # The runtime arguments: scalars by dtype, and arrays under None.
     arguments: dict[str | None, list[Any]] = field(default_factory=dict)
+    # Tells whether an equation computes each row of a padded axis from the same row alone, and all
+    # alike; None if nobody wants to know. And whether all equations so far do.
+    watch: Watch | None = None
+    keeps_rows: bool = True
 
     @property
     def values(self) -> RuntimeArgs:
@@ -103,17 +109,28 @@ class Proof:
             Axis.of(p, t, is_padded=varies, uniform=not is_argument and _is_uniform(padded, i))
             for i, (t, p, varies) in enumerate(zip(true.shape, padded.shape, varying, strict=True))
         )
+        self.keeps_rows &= padded.size <= MOST_KNOWN or not (is_argument or differs_by_row(layout))
         return layout, self.slot(whole) if is_argument else None
 
-    def walk(self, true: Any, padded: Any, layouts: Sequence[Layout]) -> tuple[list[Layout], Run]:
+    def walk(
+        self,
+        true: Any,
+        padded: Any,
+        layouts: Sequence[Layout],
+        known: Mapping[int, Known] | None = None,
+    ) -> tuple[list[Layout], Run]:
         """Derive the layouts of a jaxpr's results from those of its arguments.
 
         Also returns the padded program, as a function of the runtime arguments and the arguments.
+        The elements of some arguments may be known.
         """
         recorder = _Recorder(self)
         variables = zip(true.jaxpr.invars, padded.jaxpr.invars, layouts, strict=True)
         arguments = list(starmap(recorder.new_value, variables))
+        for i, elements in (known or {}).items():
+            arguments[i] = replace(arguments[i], known=elements)
         results = lockstep.walk((true, padded), arguments, recorder)
+        self.keeps_rows &= not any(tells_rows(each.layout, each.known) for each in results)
 
         def run(runtime_args: RuntimeArgs, *arrays: Any) -> list[Any]:
             values = list(arrays)
@@ -202,6 +219,8 @@ class _Value:
 
     layout: Layout
     read: Callable[[RuntimeArgs, Sequence[Any]], Any]
+    # Its elements in both traces, if they are known.
+    known: Known | None = None
 
 
 class _Recorder(lockstep.Visitor["_Value"]):
@@ -222,8 +241,9 @@ class _Recorder(lockstep.Visitor["_Value"]):
         layout, slot = self._proof.constant(*values)
         if slot is None:
             array = values[1]
-            return _Value(layout, lambda runtime_args, values: array)
-        return _Value(layout, lambda runtime_args, values: runtime_args[slot])
+            return _Value(layout, lambda runtime_args, values: array, Known.of(values))
+        known = Known.of(values, vary=True)
+        return _Value(layout, lambda runtime_args, values: runtime_args[slot], known)
 
     def equation(self, equations: Sequence[Any], operands: Sequence[_Value]) -> Sequence[_Value]:
         true, padded = equations
@@ -231,9 +251,26 @@ class _Recorder(lockstep.Visitor["_Value"]):
         rule = self._proof.rules.get(pair.name, _without_rule)
         layouts, run = rule(pair)
         self.calls.append((run, operands))
-        return list(
+        results = list(
             starmap(self.new_value, zip(true.outvars, padded.outvars, layouts, strict=True))
         )
+        watch = self._proof.watch
+        return results if watch is None else self._watched(watch, pair, operands, results)
+
+    def _watched(
+        self,
+        watch: Watch,
+        pair: EquationPair,
+        operands: Sequence[_Value],
+        results: Sequence[_Value],
+    ) -> Sequence[_Value]:
+        """Note whether the equation keeps rows apart; what follows from known values is known."""
+        known = [each.known for each in operands]
+        if all(known):
+            computed = Known.computed((pair.true, pair.padded), known)
+            return [replace(each, known=one) for each, one in zip(results, computed, strict=True)]
+        self._proof.keeps_rows &= watch(pair, [each.layout for each in results], known)
+        return results
 
 
 def _require_layout(true: Any, padded: Any, layout: Layout) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from sardonyx.backends.jax.padding.known import Known
 from sardonyx.backends.jax.padding.masks import RuntimeArgs
 from sardonyx.backends.jax.padding.proof import Proof
 from sardonyx.backends.padding.axes import Layout, Slot
@@ -33,11 +34,17 @@ class JaxProver(Proof):
         return self.values.leaves
 
     def step(
-        self, true: Call, padded: Call, layouts: Sequence[Layout], slots: Mapping[int, Slot]
+        self,
+        true: Call,
+        padded: Call,
+        layouts: Sequence[Layout],
+        slots: Mapping[int, Slot],
+        constants: Mapping[int, Sequence[Any]] | None = None,
     ) -> tuple[Sequence[Layout], PaddedStep | None]:
         before = self.mark().arguments
         traces = _trace(true, self.true_traces), _trace(padded, self.padded_traces)
-        results, run = self.walk(*traces, layouts)
+        known = {i: Known.of(pair, vary=i in slots) for i, pair in (constants or {}).items()}
+        results, run = self.walk(*traces, layouts, known)
         if not slots and self.mark().arguments == before:
             return results, None
 
