@@ -137,10 +137,10 @@ def test_nodes_add_up_to_their_segments(way: dict[str, Any]) -> None:
 @each_way
 def test_names_and_operations(way: dict[str, Any]) -> None:
     profile = sardonyx.load(convolutions(), **way).profile(np.ones((1, 3, 64, 64), np.float32))
-    assert profile.tier == {"never": "step by step"}.get(
-        way.get("compile", ""), "step by step" if "jit" in way or way["backend"] == "numpy" else
-        "compiled"
-    )  # fmt: skip
+    is_stepped = "jit" in way or way["backend"] == "numpy" or way.get("compile") == "never"
+    # Whether NumPy's steps are worth a function of their own is a matter of microseconds.
+    tiers = {"step by step", "written out"} if is_stepped else {"compiled"}
+    assert profile.tier in tiers
     assert sum(profile.bytes_by_node.values()) == sum(s.bytes for s in profile.segments)
     expected = 2 * 64 * 64 * 9 * (3 * 16 + 16 * 32 + 32 * 32)
     operations = sum(node.operations for node in profile.nodes)

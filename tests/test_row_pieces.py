@@ -211,6 +211,18 @@ def test_one_program_of_pieces_serves_all_sizes(in_pieces: list[int]) -> None:
     assert changing.stats().compiles <= 5
 
 
+@pytest.mark.usefixtures("compiles_all")
+def test_a_profile_has_the_time_of_all_pieces(in_pieces: list[int]) -> None:
+    changing = loaded_in_background(with_constants(GRAPHS["mlp"]))
+    for n in (40, 33, 17):
+        changing(np.ones((n, 4), np.float32))
+    in_pieces.clear()
+    profile = sardonyx.profile(changing, [np.ones((39, 4), np.float32)], calls=3)
+    assert in_pieces
+    assert len(profile.segments) == 1
+    assert profile.segments[0].seconds > 0
+
+
 def with_constants(body: str) -> onnx.ModelProto:
     """The model of a graph from x to y and z, with the constants that it reads."""
     proto = model(body, "float[batch,4] x", "y, z")

@@ -317,8 +317,8 @@ class Backend(Operations):
         return None
 
     @property
-    def has_kernels(self) -> bool:
-        """Whether there are kernels that compute as fast outside of programs, as far as needed."""
+    def steps_without_kernels(self) -> bool:
+        """Whether steps run on NumPy alone: no kernel computes them as fast as a program does."""
         return False
 
     def for_host_steps(self) -> Backend | None:

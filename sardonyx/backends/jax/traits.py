@@ -115,8 +115,8 @@ class JaxTraits(OnDevice):
         return onednn.HostKernels(self.threads) if self.fuses else None
 
     @property
-    def has_kernels(self) -> bool:
-        return self.fuses and onednn.is_loaded()
+    def steps_without_kernels(self) -> bool:
+        return self.steps_on_numpy() is not None and not (self.fuses and onednn.is_loaded())
 
     def steps_on_numpy(self) -> Backend | None:
         return Interpreter(lambda: False, self.host_kernels)

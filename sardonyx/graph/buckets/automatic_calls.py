@@ -216,40 +216,49 @@ class AutomaticCalls:
         COMPILES.submit(partial(job.compile_waiting, job.stand_ins(shapes)))
         return False
 
-    def look_ahead(
-        self, relatives: Relatives, shapes: Shapes, seconds: float, *, has_ended: bool
-    ) -> bool:
-        """Begin what is done for other sizes in the call of a second one, if that takes long.
-
-        Return whether such calls have to be compiled for their own sizes.
-        """
+    def look_ahead(self, relatives: Relatives, shapes: Shapes, seconds: float) -> None:
+        """Begin the search after the first run of a second size, if that took long."""
         with self._lock:
             learned = self._learned.get(relatives)
-            call = None if learned is None else learned.new_call(shapes, has_ended=has_ended)
+            call = None if learned is None else learned.new_call(shapes, has_ended=True)
             if learned is None or call is None:
-                return True
-            if has_ended:
-                learned.pace.note(elements(shapes), seconds)
-            if learned.pieces is not None:
-                return not learned.pieces.are_possible
+                return
+            learned.pace.note(elements(shapes), seconds)
             patience = patience_of(seconds, call.began)
-            is_busy = learned.is_busy or learned.refusal or learned.derived
-            # Kernels take as long in a program as without.
-            is_split = not has_ended and not call.weights.backend.has_kernels
-            if is_busy or not (is_split or (has_ended and patience.is_left)):
-                return not learned.is_busy
+            if learned.is_busy or learned.refusal or learned.derived or not patience.is_left:
+                return
             calls = self._calls(learned, shapes, waits=False)
             if calls is None or calls.grow:
-                return True
+                return
             learned.is_busy = True
-            if is_split:
-                learned.let_wait(call)
         job = BucketJob(learned, calls, call.plain, relatives, call.weights, self._lock)
-        if not is_split:
-            job.look_ahead(shapes, patience)
-            return True
+        job.look_ahead(shapes, patience)
+
+    def split_ahead(self, relatives: Relatives, shapes: Shapes) -> None:
+        """Begin to compile a program of pieces while a call of a second size takes long."""
+        with self._lock:
+            learned = self._learned.get(relatives)
+            call = None if learned is None else learned.new_call(shapes, has_ended=False)
+            # Kernels take as long in a program as without.
+            if learned is None or call is None or not call.weights.backend.steps_without_kernels:
+                return
+            if learned.is_busy or learned.refusal or learned.derived or learned.pieces:
+                return
+            calls = self._calls(learned, shapes, waits=False)
+            pieces = learned.pieces_for(shapes, call.weights, is_long=True)
+            if calls is None or calls.grow or pieces is None:
+                return
+            learned.let_wait(call)
+            learned.is_busy = learned.is_splitting = True
+        job = BucketJob(learned, calls, call.plain, relatives, call.weights, self._lock)
         COMPILES.submit(partial(job.split_ahead, job.stand_ins(shapes)), is_next=True)
-        return False
+
+    def stays_whole(self, relatives: Relatives) -> bool:
+        """Whether calls like these are compiled for their own sizes, as far as is known."""
+        learned = self._learned.get(relatives)
+        if learned is None or learned.pieces is None:
+            return learned is None or not learned.is_splitting
+        return not learned.pieces.are_possible
 
     def _is_to_pad(self, learned: LearnedCalls, shapes: Shapes, *, waits: bool) -> bool:
         """Note a call; return whether sizes of such calls change."""
@@ -295,7 +304,11 @@ def _look_ahead(
     has_ended: bool = True,
 ) -> bool:
     known = calls()
-    return known is None or known.look_ahead(relatives, shapes, seconds, has_ended=has_ended)
+    if known is not None and has_ended:
+        known.look_ahead(relatives, shapes, seconds)
+    elif known is not None:
+        known.split_ahead(relatives, shapes)
+    return known is None or known.stays_whole(relatives)
 
 
 def _decide_alone(

@@ -197,6 +197,7 @@ class BucketJob:
     def split_ahead(self, values: Sequence[Any]) -> None:
         """Compile the program of pieces for calls that take long, if their rows are apart."""
         self._compile_for_waiting(lambda: self._in_pieces(values, is_long=True))
+        self.learned.is_splitting = False
 
     def _compile_for_waiting(self, plan: Callable[[], Recording | None]) -> None:
         """Compile what was planned; then all calls that wait use the program if they can."""

@@ -140,6 +140,8 @@ class LearnedCalls:
     compiled: tuple[int, PaddedRecording] | None = None
     # How calls of many rows run in pieces, once that was looked into.
     pieces: Pieces | None = None
+    # Whether a job in the background looks into it.
+    is_splitting: bool = False
     # Why these calls are not padded any more.
     refusal: Exception | None = None
     failures: int = 0
@@ -205,11 +207,12 @@ class LearnedCalls:
         if largest is None or not (self.pace.seconds or is_long):
             return None
         if known is not None and known.version == weights.static_version:
-            is_new = (
-                known.most < largest
-                or self.resized(self._of_size(shapes, largest), weights) is None
-            )
-            return known._replace(most=max(largest, known.most)) if is_new else None
+            if not known.are_possible:
+                return None
+            if known.most < largest:
+                return known._replace(most=LARGER_IN_PIECES * largest)
+            is_ready = self.resized(self._of_size(shapes, largest), weights) is not None
+            return None if is_ready else known
         seconds = math.inf if is_long else self.pace.at(elements(self._of_size(shapes, largest)))
         count = int(min(MOST_PIECES, seconds / SHORTEST_PIECE, largest / LEAST_ROWS))
         if count < 2:

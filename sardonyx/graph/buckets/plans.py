@@ -98,6 +98,16 @@ class PaddedCallPlan:
         """How often programs run in such a call."""
         return 1 if self.split is None else self.split.runs
 
+    def with_programs(self, change: Callable[[PaddedProgram], PaddedProgram]) -> PaddedCallPlan:
+        """Return the plan with each of its programs changed."""
+        split = self.split
+        if split is not None:
+            changed = [
+                piece._replace(plan=piece.plan.with_programs(change)) for piece in split.pieces
+            ]
+            split = split._replace(pieces=changed)
+        return replace(self, program=change(self.program), split=split)
+
     @property
     def form(self) -> Any:
         """Equal for plans that differ in numbers only."""

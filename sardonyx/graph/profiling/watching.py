@@ -15,7 +15,7 @@ import numpy as np
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay
 from sardonyx.backends.numpy import HOST
-from sardonyx.graph.buckets.plans import PaddedCallPlan
+from sardonyx.graph.buckets.plans import PaddedCallPlan, PaddedProgram
 from sardonyx.graph.buckets.recording import PaddedRecording
 from sardonyx.graph.programs.compiler import NEVER, Compiler
 from sardonyx.graph.programs.host_segments import replaying_on_host
@@ -125,10 +125,15 @@ class Watch:
         self.way = self.timed
 
     def timed(self, watched: WatchedStage, arrays: Sequence[Any]) -> Any:
-        """Run a segment as calls do, and wait for it."""
-        start = time.perf_counter()
+        """Run a segment as calls do, and wait for it.
+
+        One that runs several times, for pieces of a call, lasts from its first run to its last.
+        """
+        start, number = time.perf_counter(), int(watched.label)
         results = watched.function(*arrays)
         self.compiler.backend.wait(results)
+        if number < len(self.spans):
+            start, _ = self.spans.pop(number)
         self.spans.append((start, time.perf_counter()))
         return results
 
@@ -165,15 +170,21 @@ class Watch:
         assert isinstance(recording, PaddedRecording)
         if plan.program.draws:
             inputs = [*inputs, new_key()]
-        shown: Any = _Shown(plan.program.shown, self)
-        program = replace(plan.program, shown=shown)
-        recording.buckets.run(replace(plan, program=program), inputs, weights)
+
+        def noted(program: PaddedProgram) -> PaddedProgram:
+            shown: Any = _Shown(program.shown, self)
+            return replace(program, shown=shown)
+
+        recording.buckets.run(plan.with_programs(noted), inputs, weights)
         return True
 
     def note(self, stage: Stage, frame: Frame, weights: Weights) -> None:
         """Run a stage while the call is prepared."""
         segment, compiler = stage.segment, self.compiler
         if segment is None:
+            return
+        if any(each.stage is stage for each in self.stages):  # It runs again, for another piece.
+            stage.run(frame, compiler, weights, inline=False)
             return
         if compiler.mode != NEVER:
             stage.compile(compiler, weights)
@@ -191,10 +202,13 @@ class Watch:
         plan = _plan(recording, inputs, weights)
         if plan is not None:
             assert isinstance(followed, PaddedRecording)
-            shown = copy(plan.program.shown)
-            shown.stages = tuple([self._watched(stage, weights) for stage in shown.stages])
-            watched_plan = replace(plan, program=replace(plan.program, shown=shown))
-            followed.plans = dict.fromkeys(followed.plans, watched_plan)
+
+            def under_watch(program: PaddedProgram) -> PaddedProgram:
+                shown = copy(program.shown)
+                shown.stages = tuple([self._watched(stage, weights) for stage in shown.stages])
+                return replace(program, shown=shown)
+
+            followed.plans = dict.fromkeys(followed.plans, plan.with_programs(under_watch))
             return followed
         followed.tree = last = copy(recording.root)
         for key, stage in self.path:
