@@ -19,6 +19,7 @@ from sardonyx.backends.jax.padding.rows import keeps_rows
 from sardonyx.backends.jax.padding.rules import RULES
 from sardonyx.backends.padding.axes import Axis, Unpaddable
 from sardonyx.graph.buckets import learned_calls, programs
+from sardonyx.stopping import Stopped, stoppable
 from tests.test_buckets import model
 from tests.test_derived_recordings import loaded_in_background, wait_for_background
 
@@ -209,6 +210,22 @@ def test_one_program_of_pieces_serves_all_sizes(in_pieces: list[int]) -> None:
         wait_for_background()
     assert len(in_pieces) > 50
     assert changing.stats().compiles <= 5
+
+
+@pytest.mark.usefixtures("compiles_all")
+def test_another_thread_can_stop_a_call_between_its_pieces(in_pieces: list[int]) -> None:
+    changing, asked = loaded_in_background(with_constants(GRAPHS["mlp"])), 0
+
+    def is_stopped() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 3
+
+    for n in (40, 33, 17):
+        changing(np.ones((n, 4), np.float32))
+    with pytest.raises(Stopped), stoppable(is_stopped):
+        changing(np.ones((39, 4), np.float32))
+    assert in_pieces[-1] > 4
 
 
 @pytest.mark.usefixtures("compiles_all")

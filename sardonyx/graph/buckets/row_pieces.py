@@ -26,6 +26,7 @@ from sardonyx.graph.buckets.plans import (
 from sardonyx.graph.programs.stages import outputs_of
 from sardonyx.graph.values.kinds import Device, Static, Weight
 from sardonyx.graph.values.params import Weights
+from sardonyx.stopping import stop_if_asked
 
 # Runs a plan, and returns its outputs.
 Run = Callable[[PaddedCallPlan, Sequence[Any], Weights], Sequence[Any]]
@@ -67,7 +68,8 @@ class SplitCalls:
             pieces.append(Piece(programs[size].at((size,)), size, range(start, start + 1)))
         split = RowPieces(self.rows, pieces)
         plan = replace(self.formulas.at((count,)), program=full.program, split=split)
-        return SplitPlan(plan, (size - rest) / (whole * self.size + size), rest)
+        # There is no program for one row, as a size of one is of another kind.
+        return SplitPlan(plan, (size - rest) / (whole * self.size + size), max(rest, 2))
 
 
 def rows_of(comparison: Comparison, inputs: Sequence[Layout]) -> Rows | None:
@@ -81,21 +83,25 @@ def rows_of(comparison: Comparison, inputs: Sequence[Layout]) -> Rows | None:
     is_plain = all(isinstance(output, (Static, Device)) for output in outputs)
     if has_host or not is_plain or not comparison.prover.keeps_rows:
         return None
-    layouts = [_layout_of(output, comparison, len(inputs)) for output in outputs]
+    layouts = [
+        layout
+        for output in outputs
+        if (layout := _layout_of(output, comparison, len(inputs))) is not None
+    ]
     axes = [[axis for axis in layout if axis.is_padded] for layout in (*inputs, *layouts)]
     sizes = {(axis.true, axis.padded) for layout in inputs for axis in layout if axis.is_padded}
-    if len(sizes) != 1 or any(
-        len(each) > 1 or not all(map(_begins_with_rows, each)) for each in axes
-    ):
+    are_kept = all(len(each) <= 1 and all(map(_begins_with_rows, each)) for each in axes)
+    if len(sizes) != 1 or len(layouts) < len(outputs) or not are_kept:
         return None
     return Rows(list(map(_row_axis, inputs)), list(map(_row_axis, layouts)))
 
 
-def _layout_of(output: Any, comparison: Comparison, inputs: int) -> Layout:
-    """The layout of an output that the program computes; others are there without it."""
+def _layout_of(output: Any, comparison: Comparison, inputs: int) -> Layout | None:
+    """The layout of an output, if it is known; of one that is there without a program, no axis."""
     if isinstance(output, (Static, Weight)) or output.register < inputs:
         return ()
-    return comparison.counterparts[output.register][1]
+    _, layout = comparison.counterparts.get(output.register, (None, None))
+    return layout
 
 
 def _begins_with_rows(axis: Axis) -> bool:
@@ -119,6 +125,7 @@ def run_in_pieces(
     own: dict[int, Any] = {}
     for piece, size, starts in pieces:
         for start in starts:
+            stop_if_asked()
             part = [
                 each if axis is None else _rows(each, axis, start, size)
                 for each, axis in zip(arrays, rows.inputs, strict=True)
