@@ -49,14 +49,21 @@ def layers() -> onnx.ModelProto:
     return model(nodes, [value("x", ["n", 3])], ["y", "turned", "z"], weights)
 
 
+# One run decides, and a busy moment of the machine can make it slow.
+ATTEMPTS = 4
+
+
 def written(proto: onnx.ModelProto, *inputs: Any, **options: Any) -> sardonyx.Model:
-    loaded = sardonyx.load(proto, **options)
-    loaded(*inputs)
-    wait_for_background()
-    assert not loaded.stats().written_out
-    for _ in range(2):
+    for _ in range(ATTEMPTS):
+        loaded = sardonyx.load(proto, **options)
         loaded(*inputs)
         wait_for_background()
+        assert not loaded.stats().written_out
+        for _ in range(2):
+            loaded(*inputs)
+            wait_for_background()
+        if loaded.stats().written_out:
+            break
     assert loaded.stats().written_out
     assert not loaded.stats().compiles
     return loaded
