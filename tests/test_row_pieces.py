@@ -83,6 +83,8 @@ MIXED: dict[str, Function] = {
     "sum of all": lambda x: x + x.sum(),
     "size": lambda x: x * len(x),
     "its inverse": lambda x: x / len(x),
+    "counted ones": lambda x: x * jnp.ones(len(x)).sum(),
+    "last number": lambda x: x + jnp.arange(len(x)).max(),
     "softmax of a column": lambda x: jax.nn.softmax(x, axis=0),
     "running totals": lambda x: jnp.cumsum(x, axis=0),
     "numbered rows": lambda x: x + jnp.arange(len(x))[:, None],

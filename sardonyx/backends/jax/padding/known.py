@@ -33,10 +33,15 @@ class Known:
         return cls([partial(_constant, value) for value in values], vary)
 
     @classmethod
-    def computed(cls, equations: Sequence[Any], operands: Sequence[Known | None]) -> list[Known]:
-        """The results of an equation whose operands are known; they are computed if need be."""
+    def computed(
+        cls, equations: Sequence[Any], operands: Sequence[Known | None], *, keeps_rows: bool
+    ) -> list[Known]:
+        """The results of an equation whose operands are known; they are computed if need be.
+
+        What combines rows, as a sum of ones does, is another number for more of them.
+        """
         known = [each for each in operands if each]
-        vary = any(each.vary for each in known)
+        vary = not keeps_rows or any(each.vary for each in known)
         # Functions that are called twice have the same equations.
         call = object()
         return [

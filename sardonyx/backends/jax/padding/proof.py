@@ -265,11 +265,12 @@ class _Recorder(lockstep.Visitor["_Value"]):
         results: Sequence[_Value],
     ) -> Sequence[_Value]:
         """Note whether the equation keeps rows apart; what follows from known values is known."""
-        known = [each.known for each in operands]
+        known, layouts = [each.known for each in operands], [each.layout for each in results]
         if all(known):
-            computed = Known.computed((pair.true, pair.padded), known)
+            keeps_rows = watch(pair, layouts, [None] * len(known))
+            computed = Known.computed((pair.true, pair.padded), known, keeps_rows=keeps_rows)
             return [replace(each, known=one) for each, one in zip(results, computed, strict=True)]
-        self._proof.keeps_rows &= watch(pair, [each.layout for each in results], known)
+        self._proof.keeps_rows &= watch(pair, layouts, known)
         return results
 
 

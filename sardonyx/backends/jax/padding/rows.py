@@ -38,7 +38,7 @@ def keeps_rows(
 
 
 def _gathers_own_rows(pair: EquationPair, indices: Known) -> bool:
-    """Whether row after row reads the row of its own number, and the same places of that."""
+    """Whether each row reads the row with the same number, and all rows the same places."""
     numbers, (x, rows) = pair.params["dimension_numbers"], pair.layouts
     along = [i for i, axis in enumerate(rows) if axis.is_padded]
     read = [i for i, axis in enumerate(x) if axis.is_padded]
