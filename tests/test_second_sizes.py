@@ -70,12 +70,16 @@ def test_the_third_goes_on_where_patience_ended(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_first_run_that_takes_long_is_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a second size as of any other: the program takes over as soon as it is ready."""
+    """Of a second size as of any other: the program takes over as soon as it is ready.
+
+    Without kernels a second size waits until it is known that it cannot run in pieces.
+    """
     monkeypatch.setattr(interpretation, "PATIENCE", 0.0)
     loaded = loaded_in_background(model(GRAPHS["softmax"]))
     for i, size in enumerate((33, 40)):
-        loaded(normal(2, size, 6))
-        wait_for_background()
+        for _ in range(i + 1):
+            loaded(normal(2, size, 6))
+            wait_for_background()
         assert loaded.stats().compiles == i + 1
 
 
