@@ -17,6 +17,7 @@ from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.learned_calls import Pace
 from sardonyx.graph.programs.compiler import MODES, NOW
 from sardonyx.targets.worker import Worker
+from tests.support.background import wait_for_background
 from tests.support.strict_backend import StrictBackend
 
 # Each operator has cases for its opsets, dtypes and backends, of which a twelfth run by default,
@@ -130,6 +131,13 @@ def _one_in(item: pytest.Item) -> int | None:
     parents = item.path.parents
     one_in = next((one for folder, one in ONE_IN_OF_FOLDERS.items() if folder in parents), None)
     return one_in if hasattr(item, "callspec") else 1
+
+
+@pytest.fixture(autouse=True)
+def _background_ends() -> Iterator[None]:
+    """What one test compiles in the background slows no other one down, nor makes its jobs wait."""
+    yield
+    wait_for_background()
 
 
 @pytest.fixture

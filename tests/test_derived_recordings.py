@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
@@ -29,6 +28,7 @@ from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.tracing.steps import Step
 from sardonyx.graph.values.kinds import digest
+from tests.support.background import PATIENCE_OF_TESTS, wait_for_background
 from tests.test_buckets import GRAPHS, model, normal
 from tests.test_changing_sizes import slicing, wrong_sizes_in_threads
 
@@ -36,20 +36,12 @@ MODELS = Path(__file__).parent / "models"
 # Graphs that draw weights at random, so that their calls need keys; one whose sizes are rounded;
 # one that computes nothing. Positions of two sizes at once are constants or not, as they are large.
 TRACED = {"convolution", "depthwise", "GRU", "LSTM", "maximum of windows", "a size"}
-PATIENCE_OF_TESTS = 120
 
 
 @pytest.fixture(autouse=True)
 def compiles_nothing(monkeypatch: pytest.MonkeyPatch, compiles_all: None) -> None:
     """Calls run step by step all the time, and no segment is written out."""
     monkeypatch.setattr(learned_calls, "SECONDS_PER_STEP", 1e9)
-
-
-def wait_for_background() -> None:
-    end = time.monotonic() + PATIENCE_OF_TESTS
-    while COMPILES._threads:
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def loaded_in_background(proto: Any, **options: Any) -> sardonyx.Model:
@@ -333,14 +325,16 @@ def test_calls_wait_for_what_derives_their_recordings(monkeypatch: pytest.Monkey
 def test_no_call_waits_for_a_search_behind_a_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "MOST_SECONDS_TO_END", PATIENCE_OF_TESTS)
     monkeypatch.setattr(patience, "MOST_TIMES", 0.0)  # Nor does a slow call search itself.
-    released = threading.Event()
+    began, released = threading.Event(), threading.Event()
 
     def wait() -> None:
+        began.set()
         released.wait(PATIENCE_OF_TESTS)
 
     for _ in range(background.MOST_THREADS):
         COMPILES.submit(wait)
     try:
+        assert began.wait(PATIENCE_OF_TESTS)
         loaded = loaded_in_background(model(GRAPHS["softmax"]))
         for n in (7, 9, 12, 13, 15):
             assert_allclose(loaded(normal(n, 5, 6)).sum(axis=1), 1, rtol=1e-5)

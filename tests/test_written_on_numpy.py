@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from typing import Any
 from weakref import ref
 
@@ -13,8 +12,8 @@ import pytest
 
 import sardonyx
 from sardonyx.graph.programs import compiler
-from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.written_segment import WrittenSegment
+from tests.support.background import wait_for_background
 from tests.support.official import node_tests
 from tests.support.onnx_builders import model, node, value, weight
 from tests.test_written_out import _array, _fail, tensor_cases
@@ -27,13 +26,6 @@ WAYS = {"numpy": {"backend": "numpy"}, "never": {"backend": "jax", "compile": "n
 @pytest.fixture(params=list(WAYS))
 def way(request: pytest.FixtureRequest) -> dict[str, Any]:
     return WAYS[request.param]
-
-
-def wait_for_background() -> None:
-    end = time.monotonic() + 60
-    while COMPILES._threads:
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def layers() -> onnx.ModelProto:
