@@ -21,6 +21,7 @@ import onnx
 import pytest
 
 import sardonyx
+from sardonyx.backends import interpreter
 from sardonyx.backends.base import Backend
 from sardonyx.backends.interpreter import MOST_FOR_ONE_THREAD, Interpreter, Overtaken
 from sardonyx.backends.jax.backend import JaxBackend
@@ -134,6 +135,22 @@ def test_never_compiles_only_when_asked() -> None:
     before = loaded.stats()
     loaded(x)
     assert (loaded.stats().compiles, loaded.stats().interpreted) == (1, before.interpreted)
+
+
+@pytest.mark.parametrize(("mode", "compiles"), [("never", 0), ("background", 1)])
+def test_a_large_convolution_waits_for_programs_that_follow(
+    mode: str, compiles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float64, of which oneDNN has none, by filters that no weight is."""
+    monkeypatch.setattr(interpreter, "MOST_COLUMNS", 0)
+    x, w = np.ones((1, 2, 200, 200)), np.ones((3, 2, 3, 3))
+    graph, double = [node("Conv", ["x", "w"], ["y"])], onnx.TensorProto.DOUBLE
+    inputs = [value(name, each.shape, double) for name, each in (("x", x), ("w", w))]
+    proto = model(graph, inputs, [value("y", None, double)])
+    loaded = sardonyx.load(proto, backend="jax", compile=mode)
+    for _ in range(3):
+        np.testing.assert_allclose(loaded(x, w), np.full((1, 3, 198, 198), 18), rtol=1e-6)
+    assert loaded.stats().compiles == compiles
 
 
 @pytest.mark.parametrize("rows", ROWS)

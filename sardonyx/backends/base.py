@@ -308,8 +308,11 @@ class Backend(Operations):
         """Why no library runs programs before they are compiled, if that could be otherwise."""
         return None
 
-    def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
-        """Return that library; a run of it ends when the function says so."""
+    def first_tier(self, is_overtaken: Callable[[], bool], *, is_final: bool = False) -> FirstTier:
+        """Return that library; a run of it ends when the function says so.
+
+        If it `is_final` no program follows by itself, and nothing is left to one.
+        """
         raise NotImplementedError
 
     def steps_on_numpy(self) -> Backend | None:

@@ -309,8 +309,9 @@ class JaxBackend(JaxOperations):
     def _cutter(self) -> CupyCutter | None:
         return first_tier.cutter(self._actual_device)
 
-    def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
-        return first_tier.first_tier(self, self._actual_device, is_overtaken)
+    def first_tier(self, is_overtaken: Callable[[], bool], *, is_final: bool = False) -> FirstTier:
+        device = self._actual_device
+        return first_tier.first_tier(self, device, is_overtaken, is_final=is_final)
 
     def steps_on_numpy(self) -> Backend | None:
         return super().steps_on_numpy() if self._is_on_cpu and self.interprets else None

@@ -22,10 +22,14 @@ LIMIT = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 def first_tier(
-    backend: JaxTraits, device: jax.Device, is_overtaken: Callable[[], bool]
+    backend: JaxTraits,
+    device: jax.Device,
+    is_overtaken: Callable[[], bool],
+    *,
+    is_final: bool,
 ) -> FirstTier:
     if device.platform == "cpu":
-        return NumpyTier(backend, is_overtaken, backend.host_kernels)
+        return NumpyTier(backend, is_overtaken, backend.host_kernels, is_final=is_final)
     tier: Callable[..., FirstTier] = _cupy("interpreter").CupyTier
     return tier(device.local_hardware_id, copy_of, is_overtaken)
 

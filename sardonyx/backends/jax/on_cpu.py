@@ -117,8 +117,8 @@ class JaxOnCpu(JaxTraits):
     def watches(self) -> bool:
         return presence.looks_for_nan()
 
-    def first_tier(self, is_overtaken: Callable[[], bool]) -> FirstTier:
-        return NumpyTier(self, is_overtaken, self.host_kernels)
+    def first_tier(self, is_overtaken: Callable[[], bool], *, is_final: bool = False) -> FirstTier:
+        return NumpyTier(self, is_overtaken, self.host_kernels, is_final=is_final)
 
     def place(self, value: Any) -> Any:
         if self.owns(value):

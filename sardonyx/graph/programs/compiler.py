@@ -17,13 +17,8 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
 from sardonyx.backends.executable import Executable, Replay, Spec, WrittenOut
 from sardonyx.graph.programs.background import in_background
-from sardonyx.graph.programs.interpretation import (
-    Interpretation,
-    Runs,
-    TooFewRuns,
-    can_be_interpreted,
-)
-from sardonyx.graph.programs.provisional import Decide, Provisional
+from sardonyx.graph.programs.interpretation import Interpretation, can_be_interpreted
+from sardonyx.graph.programs.provisional import Decide, Provisional, Runs, TooFewRuns
 from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.graph.programs.stepped_segment import SteppedSegment
 from sardonyx.graph.programs.written_segment import (
@@ -169,9 +164,9 @@ class Compiler:
             return None
         steps, bare = self._bound(unit), self._without_arrays(unit)
 
-        def write_out(seconds: float) -> Executable | None:
+        def write_out(runs: Runs) -> Executable | None:
             start, inputs = time.perf_counter(), len(bare.segment.inputs)
-            if not _is_worth_writing(bare, seconds):
+            if not _is_worth_writing(bare, runs):
                 return None
             written = written_with_kernels(
                 bare.replay, bare.arguments, inputs, backend, as_program=False
@@ -262,6 +257,7 @@ class Compiler:
         )
         interpretation.decide = unit.decide
         interpretation.compiles_by_itself = self.mode != NEVER and unit.decide is None
+        interpretation.is_final = self.mode == NEVER
         interpretation.writes_by_itself = self.mode == NEVER and unit.decide is None
         return interpretation
 
@@ -281,13 +277,12 @@ class Compiler:
         written = None
         if self._may_write_out(unit):
             written = self.backend.written_out(unit.replay, unit.arguments, inputs, unit.results)
-        if written is None and self._most_seconds(unit, runs().seconds) > 0:
+        if written is None and self._most_seconds(unit, runs()) > 0:
             written = noted()
-            # Other calls went on meanwhile.
-            seconds, number = runs()
-            if written and written.price * 1e-6 > self._most_seconds(unit, seconds):
+            known = runs()  # Other calls went on meanwhile.
+            if written and written.price * 1e-6 > self._most_seconds(unit, known):
                 written = None
-            if written and number < LEAST_RUNS and self.mode != NEVER:
+            if written and known.number < LEAST_RUNS and self.mode != NEVER:
                 raise TooFewRuns
         compiled = partial(self._compiled, unit, name, is_awaited=True)
         return self._running(written, unit, compiled, start) if written else None
@@ -303,7 +298,7 @@ class Compiler:
         executable = WrittenSegment(written, inputs, self.backend, instead).executable
         return replace(executable, stands_in=self.mode == NEVER and self.backend.compiled)
 
-    def _most_seconds(self, unit: Unit, seconds: float) -> float:
+    def _most_seconds(self, unit: Unit, runs: Runs) -> float:
         """Return how long the unit may take on NumPy beside kernels, so as to stay there for good.
 
         NumPy's threads are limited in a scope, which such calls do not enter.
@@ -314,10 +309,10 @@ class Compiler:
             return 0.0
         if is_never:
             # Somebody asks for a compiled program otherwise.
-            return math.inf if seconds > 0 and _is_worth_writing(unit, seconds) else 0.0
+            return math.inf if runs.number and _is_worth_writing(unit, runs) else 0.0
         # A process that has a cache is to leave compiled programs for the next one there.
         if backend.folder is None and any(kernel_of(step.call) for step in unit.segment.steps):
-            return MOST_BESIDE_KERNELS * (seconds - SECONDS_OF_STEP * len(unit.segment.steps))
+            return MOST_BESIDE_KERNELS * (runs.seconds - SECONDS_OF_STEP * len(unit.segment.steps))
         return 0.0
 
     def _may_write_out(self, unit: Unit) -> bool:
@@ -373,7 +368,10 @@ class Compiler:
         _LOG.log(level, text, *words, place, advice, seconds=seconds, steps=steps)
 
 
-def _is_worth_writing(unit: Unit, seconds: float) -> bool:
-    """Whether a unit that takes so many seconds step by step, or 0, is to be written out."""
+def _is_worth_writing(unit: Unit, runs: Runs) -> bool:
+    """Whether a unit that takes so long step by step is to be written out, as far as is known."""
     saved = SECONDS_OF_STEP * len(unit.segment.steps)
-    return seconds < MOST_SECONDS and saved >= LEAST_SAVED * seconds
+    is_worth = runs.seconds < MOST_SECONDS and saved >= LEAST_SAVED * runs.seconds
+    if not is_worth and runs.number < LEAST_RUNS:
+        raise TooFewRuns
+    return is_worth

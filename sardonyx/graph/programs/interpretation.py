@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Event, Lock
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
 
 from sardonyx.backends.base import Backend
@@ -16,7 +16,13 @@ from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec
 from sardonyx.backends.interpreter import Overtaken
 from sardonyx.graph.loading.custom_ops import Own
 from sardonyx.graph.programs.background import COMPILES
-from sardonyx.graph.programs.provisional import Decide, Provisional, write_out
+from sardonyx.graph.programs.provisional import (
+    Decide,
+    Provisional,
+    Runs,
+    TooFewRuns,
+    write_out,
+)
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Segment, Step
 from sardonyx.graph.tracing.subgraphs import BodyCall
@@ -28,20 +34,6 @@ _LOG = Log("compiling")
 # Seconds that a run may take before the compiler starts. Otherwise it starts after the second run,
 # so that nothing is compiled for shapes that come only once.
 PATIENCE = 0.5
-
-
-class Runs(NamedTuple):
-    """What is known about the runs step by step. The default says nothing about them."""
-
-    # The least of them but the first one, which prepares weights. During that the time that it
-    # may take before the compiler starts.
-    seconds: float = 0.0
-    # How many runs that was, without the first.
-    number: int = 0
-
-
-class TooFewRuns(Exception):  # noqa: N818  (a signal, not an error)
-    """Whether a segment is to be compiled shows after more runs."""
 
 
 class Interpretation(Provisional):
@@ -76,6 +68,8 @@ class Interpretation(Provisional):
         self.compiles_by_itself = True
         # Whether it is written out after a few runs, though it does not compile by itself.
         self.writes_by_itself = False
+        # Whether no program follows unless somebody asks for one.
+        self.is_final = False
         self._has_run = False
         self._runs = Runs(PATIENCE)
         # The time from which on the first run takes too long.
@@ -149,10 +143,10 @@ class Interpretation(Provisional):
             self._note_time(seconds)
             self._note_run()
             if has_run:
-                least, number = self._runs
-                self._runs = Runs(min(seconds, least) if number else seconds, number + 1)
-                if self.compiles_by_itself or self.writes_by_itself:
-                    self._submit()
+                self._runs = self._runs.and_one(seconds)
+            is_late = seconds >= PATIENCE and self.compiles_by_itself
+            if is_late or (has_run and (self.compiles_by_itself or self.writes_by_itself)):
+                self._submit()
             return results
         # Without the error, whose frames hold arrays.
         self._close_tier()
@@ -167,7 +161,8 @@ class Interpretation(Provisional):
             raise Overtaken
         if self._tier is None:
             # Through a weak reference: a compile that waits for its turn is dropped with its model.
-            self._tier = backend.first_tier(partial(_is_overtaken, ref(self)))
+            is_overtaken = partial(_is_overtaken, ref(self))
+            self._tier = backend.first_tier(is_overtaken, is_final=self.is_final)
         results = self._tier.run(self._replay, arrays, self._results)
         for array in donated:
             backend.discard(array)
@@ -208,7 +203,7 @@ class Interpretation(Provisional):
             _LOG.debug("Compiles that wait for the background: %d.", COMPILES.count_waiting)
 
     def wait_for_runs(self) -> None:
-        """Ask the compiler again after the next run."""
+        """Ask again after the next run what becomes of the segment."""
         self._is_submitted = False
 
     def give_up(self) -> None:
@@ -227,7 +222,8 @@ def _finish(reference: ref[Interpretation]) -> None:
     if interpretation is None:
         return
     if interpretation.writes_by_itself:
-        write_out(interpretation.write)
+        if not write_out(interpretation.write):
+            interpretation.wait_for_runs()
         return
     try:
         interpretation.compiled(is_awaited=False)
