@@ -40,6 +40,8 @@ MAX_BUCKETS = 256
 
 # A reach down to the smallest sizes.
 EVERYWHERE = 2**63
+# From this size on products have the forms of those of many rows, whatever the library.
+MANY = 5
 
 
 @dataclass(eq=False, slots=True)
@@ -228,7 +230,8 @@ class Buckets:
         """Return what derives recordings up to the call's bucket; None if nothing does.
 
         Formulas are checked for inner sizes, too. They hold from the `least` size on, if that is a
-        batch's, and otherwise from 2 on: a length of one is rare, and often special.
+        batch's, and otherwise from 2 on: a length of one is rare, and often special. Where others
+        as small are special, too, the formulas hold for larger ones.
         """
         with self.lock:
             self.begin(weights)
@@ -238,7 +241,8 @@ class Buckets:
                 if not probes.are_enough:
                     return None
                 batches = [_with_batches_of(least, each, call) for each in sizes]
-                for corners in (batches, sizes) if batches != sizes else (sizes,):
+                many = [tuple([max(size, MANY) for size in each]) for each in sizes]
+                for corners in dict.fromkeys(map(tuple, (batches, sizes, many))):
                     with suppress(SardonyxError):  # The model does not run for all of them.
                         found = self.samples.derivation(call, corners, inner, weights, patience)
                         if found is not None:
