@@ -231,7 +231,7 @@ def test_another_thread_can_stop_a_call_between_its_pieces(in_pieces: list[int])
 
 
 @pytest.mark.usefixtures("compiles_all")
-def test_a_profile_has_the_time_of_all_pieces(in_pieces: list[int]) -> None:
+def test_a_profile_has_the_time_and_the_work_of_all_pieces(in_pieces: list[int]) -> None:
     changing = loaded_in_background(with_constants(GRAPHS["mlp"]))
     for n in (40, 33, 17):
         changing(np.ones((n, 4), np.float32))
@@ -239,7 +239,12 @@ def test_a_profile_has_the_time_of_all_pieces(in_pieces: list[int]) -> None:
     profile = sardonyx.profile(changing, [np.ones((39, 4), np.float32)], calls=3)
     assert in_pieces
     assert len(profile.segments) == 1
+    whole = sardonyx.load(with_constants(GRAPHS["mlp"]), backend="jax", compile="now", buckets=None)
+    own = sardonyx.profile(whole, [np.ones((39, 4), np.float32)], calls=3)
     assert profile.segments[0].seconds > 0
+    # The last piece is filled up.
+    assert 1 <= profile.segments[0].operations / own.segments[0].operations < 1.5
+    assert profile.segments[0].operations == sum(each.operations for each in profile.nodes)
 
 
 def with_constants(body: str) -> onnx.ModelProto:

@@ -82,7 +82,7 @@ def measured(call: MeasuredCall, watch: Watch, calls: int | None) -> Profile:
     segments, nodes = [], []
     for i, (stage, (begin, end)) in enumerate(zip(stages, spans, strict=True)):
         seconds = end - begin
-        work = work_of(stage.stage, call.weights)
+        work = [each.times(stage.runs) for each in work_of(stage.stage, call.weights)]
         found = _steps(stage, seconds, work, profiled)
         segments.append(_segment(i, stage, seconds, found, work))
         nodes += _nodes(i, stage, found.seconds, work)
@@ -192,7 +192,7 @@ def _steps(
         found = _from_compiler(stage, seconds, work, profiled)
         if found is not None:
             return found
-    own = min(stage.steps, key=sum, default=[])
+    own = [stage.runs * each for each in min(stage.steps, key=sum, default=[])]
     if not sum(own):
         return FoundSteps([0.0] * len(stage.segment.steps), NOTHING)
     scale = seconds / sum(own)

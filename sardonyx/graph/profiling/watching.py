@@ -66,6 +66,8 @@ class WatchedStage:
     arrays: Sequence[Any]
     # Those that the function has already, if NumPy runs it; its steps need them.
     held: Sequence[Any]
+    # How often a call runs it: once for each of its pieces.
+    runs: int = 1
     # The times of the steps in each run that took them one by one.
     steps: list[list[float]] = field(default_factory=list)
 
@@ -183,7 +185,9 @@ class Watch:
         segment, compiler = stage.segment, self.compiler
         if segment is None:
             return
-        if any(each.stage is stage for each in self.stages):  # It runs again, for another piece.
+        again = next((each for each in self.stages if each.stage is stage), None)
+        if again is not None:
+            again.runs += 1
             stage.run(frame, compiler, weights, inline=False)
             return
         if compiler.mode != NEVER:

@@ -27,6 +27,11 @@ class Work:
     # The operations of each product of a chain.
     chained: tuple[int, ...] = ()
 
+    def times(self, runs: int) -> Work:
+        """Return the work of so many runs."""
+        chained = tuple([runs * each for each in self.chained])
+        return Work(runs * self.bytes, runs * self.operations, chained)
+
 
 class _Counting(ShapeBackend):
     """Counts the operations of products and convolutions; an addition is one operation."""
