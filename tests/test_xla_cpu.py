@@ -26,6 +26,7 @@ from sardonyx.backends.jax.xla_cpu import packed, sorting
 from sardonyx.backends.jax.xla_cpu.convolution import correlate, general_convolution
 from sardonyx.backends.jax.xla_cpu.windows import pad_planes, window_reduce
 from sardonyx.backends.numpy import HOST
+from sardonyx.backends.written_out.program import written_out
 from sardonyx.ops.fused_products import convolution_and_more
 from sardonyx.ops.reduction import ReduceMax, ReduceMean, ReduceSum
 
@@ -205,6 +206,35 @@ def test_matrices_are_turned_for_any_number_of_rows(
         y = jax.jit(product.run)(x, turned)
     assert y.dtype == dtype
     assert_close(y, x.astype(np.float64) @ matrix.astype(np.float64), EPSILON[dtype])
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("most", [1, 2 * 128 * 40, 2**30], ids=["blocks", "parts", "whole"])
+@pytest.mark.parametrize("rows", [(2,), (1, 3), (2, 2)], ids=str)
+@pytest.mark.sampled(3)
+def test_numpy_multiplies_a_few_rows_one_by_one(
+    rows: tuple[int, ...], most: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step by step, and as a function that has made the parts of the matrix ahead of its calls."""
+    monkeypatch.setattr(packed, "MOST_OF_PART", most)
+    x, matrix = drawn((*rows, 40), dtype), drawn((40, 384), dtype)
+    product = packed.matrix_product(
+        spec_of(x), spec_of(matrix), is_transposed=False, epilogue=NOTHING
+    )
+    assert product is not None
+    turned = product.form.pack(matrix)
+    expected = x.astype(np.float64) @ matrix.astype(np.float64)
+    stepped = product.run(x, turned)
+    assert stepped.dtype == dtype
+    assert_close(stepped, expected, EPSILON[dtype])
+    specs = [spec_of(x), spec_of(turned)]
+    function = written_out(
+        lambda _, x, turned: [product.run(x, turned)], specs, 1, [spec_of(stepped)]
+    )
+    assert function is not None
+    (found,) = function.run(lambda: False, pytest.fail, *function.ahead(turned), x)
+    assert (found.shape, found.dtype) == (stepped.shape, dtype)
+    assert_close(found, expected, EPSILON[dtype])
 
 
 def test_what_follows_or_is_empty_is_left_to_others() -> None:

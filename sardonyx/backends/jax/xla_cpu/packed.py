@@ -19,6 +19,9 @@ from sardonyx.backends.numpy import HOST
 # Up to so many rows are multiplied by blocks of columns.
 MOST_ROWS_BY_BLOCKS = 4
 COLUMNS_OF_BLOCK = 64
+# A part of a matrix stays in the caches while a few rows are multiplied by it, if it has so many
+# bytes. For smaller ones OpenBLAS's threads would wait for each other too often.
+MOST_OF_PART = 2_400_000
 # So many rows of a matrix stay in the processor's cache while they are transposed.
 ROWS_AT_ONCE = 32
 
@@ -107,15 +110,11 @@ class TurnedMatrix:
         rows = x.reshape(math.prod(sizes), inner)
         if is_array(x):
             y = _in_programs().product(rows, packed, is_blocked=self.is_blocked)
+        elif self.is_blocked:
+            y = _row_by_row(rows, packed)
         else:
-            y = HOST.matmul(rows, self._columns(packed))
+            y = HOST.matmul(rows, packed.T)
         return y.reshape(*sizes, y.shape[-1])
-
-    def _columns(self, packed: Any) -> Any:
-        """The matrix (K, N) again, for arrays of the host."""
-        if not self.is_blocked:
-            return packed.T
-        return packed.transpose(1, 0, 2).reshape(packed.shape[1], -1)
 
 
 def matrix_product(
@@ -130,6 +129,28 @@ def matrix_product(
     if is_transposed and not is_blocked:
         return None
     return TurnedMatrix(weight, is_transposed, is_blocked)
+
+
+def _row_by_row(rows: Any, blocks: Any) -> Any:
+    """A few rows times a matrix in blocks, for arrays of the host.
+
+    For a product of several rows OpenBLAS copies the matrix, which takes longer than to multiply
+    each row by itself, if a part of the matrix is in the processor's caches for all of them.
+    """
+    if isinstance(blocks, np.ndarray):
+        y = HOST.matmul(rows[None, :, None, :], blocks[:, None])[:, :, 0]
+    else:
+        # A function that is written out makes these parts once for all calls, and they are larger.
+        count, inner = _count_parts(blocks), blocks.shape[1]
+        parts = blocks.transpose(0, 2, 1).reshape(count, 1, -1, inner)
+        y = HOST.matmul(parts, rows[None, :, :, None])[..., 0]
+    return y.transpose(1, 0, 2).reshape(len(rows), -1)
+
+
+def _count_parts(blocks: Any) -> int:
+    """The least number of equal parts of a matrix, each of whole blocks, that are small enough."""
+    numbers = [n for n in range(1, len(blocks) + 1) if not len(blocks) % n]
+    return next((n for n in numbers if blocks.nbytes <= n * MOST_OF_PART), len(blocks))
 
 
 def transposed(matrix: Any) -> Any:
