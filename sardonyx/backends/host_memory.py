@@ -99,13 +99,13 @@ def give_back_freed() -> bool:
     return trim is not None and bool(trim(0))
 
 
-def retain_results() -> bool:
-    """Let this process retain up to 128 MB that is freed, for the results of the next call.
+def retain_results(nbytes: int) -> bool:
+    """Let this process retain up to 128 MB that is freed, if a call makes so many bytes anew.
 
     Without it the GNU C library returns arrays of some megabytes to the system, which clears their
     pages for the next call. What the user sets for `malloc` in the environment stays.
     """
-    if _retains.is_set() or _keeps.is_set() or _is_set_by_user():
+    if nbytes <= LARGE_RESULTS or _retains.is_set() or _keeps.is_set() or _is_set_by_user():
         return False
     _retains.set()
     return _adjusted([_MAPS_FROM_32_MB, _TRIMMING_FROM_128_MB])
@@ -140,6 +140,8 @@ def _adjusted(settings: Iterable[tuple[int, int]]) -> bool:
     return adjust is not None and all(adjust(*setting) for setting in settings)
 
 
+# Bytes of results and temporaries that take longer to clear at each call than the call itself.
+LARGE_RESULTS = 2**22
 # Set once the process is to keep all memory that it frees, or some.
 _keeps, _retains = Event(), Event()
 

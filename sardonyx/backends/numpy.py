@@ -13,6 +13,7 @@ from sardonyx.backends import blas_threads, windows
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.dtypes import is_low_precision, isdtype
+from sardonyx.backends.error_function import error_function
 from sardonyx.backends.executable import Replay, Spec
 from sardonyx.backends.rounding import prepared
 from sardonyx.backends.strides import extent
@@ -333,8 +334,8 @@ class NumpyBackend(NumpyLike):
 
     def erf(self, x: Any) -> Any:
         if is_low_precision(x.dtype):
-            return super().erf(x.astype(np.float32)).astype(x.dtype)  # type: ignore[attr-defined]
-        return super().erf(x)
+            return error_function(x.astype(np.float32)).astype(x.dtype)
+        return error_function(x) if x.dtype == np.float32 else super().erf(x)
 
 
 HOST = NumpyBackend()

@@ -61,9 +61,6 @@ EXACT = {"xla_allow_excess_precision": False}
 # Seconds of a compilation that leaves so much freed memory that giving it back pays.
 LONG_COMPILE = 0.5
 
-# Bytes of results and temporaries that take longer to clear at each call than the call itself.
-LARGE_RESULTS = 2**22
-
 
 class JaxBackend(JaxOperations):
     """JAX on one device, or on the one that JAX chooses."""
@@ -335,8 +332,8 @@ class JaxBackend(JaxOperations):
     ) -> Executable:
         checks = self.settings.checks
         specs = [self.spec(argument) for argument in arguments]
-        if self._is_on_cpu and bytes_made_anew(built) > LARGE_RESULTS:
-            retain_results()
+        if self._is_on_cpu:
+            retain_results(bytes_made_anew(built))
 
         def run(*arrays: Any) -> Any:
             try:

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from sardonyx.backends.base import Backend
 from sardonyx.backends.captures import Captures
 from sardonyx.backends.executable import Executable, Replay, Spec, WrittenOut
+from sardonyx.backends.host_memory import retain_results
 from sardonyx.graph.programs.background import in_background
 from sardonyx.graph.programs.interpretation import Interpretation, can_be_interpreted
 from sardonyx.graph.programs.provisional import Decide, Provisional, Runs, TooFewRuns
@@ -76,6 +77,12 @@ class Unit:
     def title(self) -> str:
         count = len(self.segment.steps)
         return f"{count} step{'s' * (count != 1)}"
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the results of its steps have."""
+        specs = [spec for step in self.segment.steps for spec in step.specs]
+        return sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in specs)
 
 
 @dataclass(eq=False)
@@ -162,6 +169,7 @@ class Compiler:
         is_on_numpy = backend.steps_on_numpy() is backend and not backend.limits_threads
         if not is_on_numpy or unit.donated or not can_be_interpreted(unit.segment):
             return None
+        self._retain_results(unit)
         steps, bare = self._bound(unit), self._without_arrays(unit)
 
         def write_out(runs: Runs) -> Executable | None:
@@ -174,6 +182,11 @@ class Compiler:
             return self._running(written, bare, lambda: steps, start) if written else None
 
         return SteppedSegment(steps, write_out)
+
+    def _retain_results(self, unit: Unit) -> None:
+        """Let the memory of large results serve later calls, where NumPy runs the steps."""
+        if self.backend.steps_on_numpy() is not None:
+            retain_results(unit.nbytes)
 
     def stepped(self, unit: Unit) -> Replay:
         """Return the unit's function on such a backend as one step after the other."""
@@ -244,6 +257,7 @@ class Compiler:
                 self._executables[key] = executable
             return executable
 
+        self._retain_results(unit)
         _LOG.debug("%s run one by one until they are compiled.", unit.title)
         interpretation = Interpretation(
             backend,
