@@ -12,10 +12,11 @@ import numpy as np
 from sardonyx.backends import blas_threads, windows
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dlpack import on_host
-from sardonyx.backends.dtypes import is_low_precision, isdtype
+from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.error_function import error_function
 from sardonyx.backends.executable import Replay, Spec
 from sardonyx.backends.rounding import prepared
+from sardonyx.backends.selection import selected
 from sardonyx.backends.strides import extent
 
 # Bytes of the windows that a convolution copies at once. NumPy gives the memory of larger arrays
@@ -332,8 +333,12 @@ class NumpyBackend(NumpyLike):
     def nonzero_total(self, total: Any) -> Any:
         return total + (total == 0)
 
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        found = selected(condition, a, b)
+        return np.where(condition, a, b) if found is None else found
+
     def erf(self, x: Any) -> Any:
-        if is_low_precision(x.dtype):
+        if x.dtype.itemsize < 4:
             return error_function(x.astype(np.float32)).astype(x.dtype)
         return error_function(x) if x.dtype == np.float32 else super().erf(x)
 
