@@ -18,7 +18,11 @@ from sardonyx.backends.captures import Captures
 from sardonyx.backends.executable import Executable, Replay, Spec, WrittenOut
 from sardonyx.backends.host_memory import retain_results
 from sardonyx.graph.programs.background import in_background
-from sardonyx.graph.programs.interpretation import Interpretation, can_be_interpreted
+from sardonyx.graph.programs.interpretation import (
+    Interpretation,
+    can_be_interpreted,
+    patience_of,
+)
 from sardonyx.graph.programs.provisional import Decide, Provisional, Runs, TooFewRuns
 from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.graph.programs.stepped_segment import SteppedSegment
@@ -270,6 +274,7 @@ class Compiler:
             note_wait=self._note_uninterpreted,
         )
         interpretation.decide = unit.decide
+        interpretation.patience = patience_of(len(unit.segment.steps))
         interpretation.compiles_by_itself = self.mode != NEVER and unit.decide is None
         interpretation.is_final = self.mode == NEVER
         interpretation.writes_by_itself = self.mode == NEVER and unit.decide is None

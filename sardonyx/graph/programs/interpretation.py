@@ -31,9 +31,10 @@ from sardonyx.ops.definition import OnBackend
 from sardonyx.printable import first_line
 
 _LOG = Log("compiling")
-# Seconds that a run may take before the compiler starts. Otherwise it starts after the second run,
-# so that nothing is compiled for shapes that come only once.
-PATIENCE = 0.5
+# Seconds that a run may take before the compiler starts: about as long as that takes itself, since
+# it slows the run down. So many steps take as long again, up to a few seconds. Otherwise it starts
+# after the second run, so that nothing is compiled for shapes that come only once.
+PATIENCE, STEPS, MOST_TIMES = 0.5, 50, 8
 
 
 class Interpretation(Provisional):
@@ -60,6 +61,8 @@ class Interpretation(Provisional):
         self._note_run = note_run
         self._note_wait = note_wait
         self.decide: Decide | None = None
+        # How long the first run may take before the compiler starts.
+        self.patience = PATIENCE
         # Set when the compiled function is ready, or must be waited for.
         self._is_over = Event()
         # Created by the first run, which waits for the compiled function if that fails.
@@ -127,7 +130,7 @@ class Interpretation(Provisional):
             if self.compiles_by_itself and self._backend.folder is not None:
                 self._submit()
             else:
-                self._deadline = start + PATIENCE
+                self._deadline = start + self.patience
         self._has_run = True
         try:
             results = self._stepped(arrays)
@@ -144,7 +147,7 @@ class Interpretation(Provisional):
             self._note_run()
             if has_run:
                 self._runs = self._runs.and_one(seconds)
-            is_late = seconds >= PATIENCE and self.compiles_by_itself
+            is_late = seconds >= self.patience and self.compiles_by_itself
             if is_late or (has_run and (self.compiles_by_itself or self.writes_by_itself)):
                 self._submit()
             return results
@@ -184,11 +187,11 @@ class Interpretation(Provisional):
         if time.monotonic() >= self._deadline:
             self._deadline = math.inf
             if not self.compiles_by_itself:
-                self._note_time(PATIENCE, has_ended=False)
+                self._note_time(self.patience, has_ended=False)
             if self.compiles_by_itself:
                 self._submit()
             else:  # It may turn out meanwhile that nothing else serves such calls.
-                self._deadline = time.monotonic() + PATIENCE
+                self._deadline = time.monotonic() + self.patience
 
     def _note_time(self, seconds: float, *, has_ended: bool = True) -> None:
         """Tell those who decide when to compile how long a run took; infinite if it cannot run."""
@@ -209,6 +212,11 @@ class Interpretation(Provisional):
     def give_up(self) -> None:
         """Let the next run wait for the compiled function."""
         self._is_over.set()
+
+
+def patience_of(steps: int) -> float:
+    """Return the seconds that a run of so many steps may take before the compiler starts."""
+    return PATIENCE * min(1 + steps / STEPS, MOST_TIMES)
 
 
 def _is_overtaken(reference: ref[Interpretation]) -> bool:
