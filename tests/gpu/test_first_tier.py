@@ -66,7 +66,9 @@ def tiers(cupy_backend: CupyBackend, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
     created: list[Any] = []
 
-    def on_cupy(backend: JaxBackend, is_overtaken: Callable[[], bool]) -> CupyTier:
+    def on_cupy(
+        backend: JaxBackend, is_overtaken: Callable[[], bool], *, is_final: bool
+    ) -> CupyTier:
         take = lambda array: backend.put(cupy.asnumpy(array))  # noqa: E731
         created.append(CupyTier(cupy_backend.device, take, is_overtaken))
         return created[-1]
@@ -271,7 +273,7 @@ def test_running_out_of_memory_waits(tiers: list[Any], cupy_backend: CupyBackend
 
 
 def test_a_tier_that_cannot_be_created_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(backend: JaxBackend, is_overtaken: Any) -> Any:
+    def fail(backend: JaxBackend, is_overtaken: Any, *, is_final: bool) -> Any:
         raise ImportError("libnvrtc is missing")
 
     monkeypatch.setattr(JaxBackend, "first_tier", fail)
