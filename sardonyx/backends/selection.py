@@ -1,7 +1,7 @@
-"""Elements of one of two arrays, for NumPy, which decides about each by a jump.
+"""`np.where` of large arrays, without a branch for each element.
 
-Where conditions follow no pattern the processor foresees half of the jumps. Without them, on the
-bits of the elements, it takes a tenth of the time.
+Where conditions follow no pattern, the processor predicts half of the branches wrongly. To select
+the bits of the elements takes a tenth of the time.
 """
 
 from __future__ import annotations
