@@ -27,8 +27,9 @@ from sardonyx.backends.interpreter import MOST_FOR_ONE_THREAD, Interpreter, Over
 from sardonyx.backends.jax.backend import JaxBackend
 from sardonyx.backends.numpy import NumpyBackend
 from sardonyx.backends.standard import Array
-from sardonyx.graph.programs import interpretation
+from sardonyx.graph.programs import compiler, interpretation
 from sardonyx.graph.programs.background import Background
+from tests.support.background import wait_for_background
 from tests.support.onnx_builders import graph as subgraph
 from tests.support.onnx_builders import model, node, value, weight
 from tests.test_first_calls import MODELS, drawn
@@ -143,6 +144,7 @@ def test_a_large_convolution_waits_for_programs_that_follow(
 ) -> None:
     """In float64, of which oneDNN has none, by filters that no weight is."""
     monkeypatch.setattr(interpreter, "MOST_COLUMNS", 0)
+    monkeypatch.setattr(compiler, "LEAST_SAVED", 0)  # Steps are written out, however long.
     x, w = np.ones((1, 2, 200, 200)), np.ones((3, 2, 3, 3))
     graph, double = [node("Conv", ["x", "w"], ["y"])], onnx.TensorProto.DOUBLE
     inputs = [value(name, each.shape, double) for name, each in (("x", x), ("w", w))]
@@ -150,7 +152,9 @@ def test_a_large_convolution_waits_for_programs_that_follow(
     loaded = sardonyx.load(proto, backend="jax", compile=mode)
     for _ in range(3):
         np.testing.assert_allclose(loaded(x, w), np.full((1, 3, 198, 198), 18), rtol=1e-6)
-    assert loaded.stats().compiles == compiles
+        wait_for_background()
+    stats = loaded.stats()
+    assert (stats.compiles, stats.written_out) == (compiles, 1 - compiles)
 
 
 @pytest.mark.parametrize("rows", ROWS)

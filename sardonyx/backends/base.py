@@ -315,7 +315,7 @@ class Backend(Operations):
         """
         raise NotImplementedError
 
-    def steps_on_numpy(self) -> Backend | None:
+    def steps_on_numpy(self, *, is_final: bool = False) -> Backend | None:
         """Return that library, if it is NumPy; its results are arrays of this backend, too."""
         return None
 

@@ -215,7 +215,7 @@ class NumpyBackend(NumpyLike):
         blas_threads.require()
         return NumpyBackend(threads)
 
-    def steps_on_numpy(self) -> Backend:
+    def steps_on_numpy(self, *, is_final: bool = False) -> Backend:
         return self
 
     def owns(self, value: object) -> bool:

@@ -310,8 +310,9 @@ class JaxBackend(JaxOperations):
         device = self._actual_device
         return first_tier.first_tier(self, device, is_overtaken, is_final=is_final)
 
-    def steps_on_numpy(self) -> Backend | None:
-        return super().steps_on_numpy() if self._is_on_cpu and self.interprets else None
+    def steps_on_numpy(self, *, is_final: bool = False) -> Backend | None:
+        is_possible = self._is_on_cpu and self.interprets
+        return super().steps_on_numpy(is_final=is_final) if is_possible else None
 
     def watches(self) -> bool:
         config: Any = jax.config

@@ -118,8 +118,8 @@ class JaxTraits(OnDevice):
     def steps_without_kernels(self) -> bool:
         return self.steps_on_numpy() is not None and not (self.fuses and onednn.is_loaded())
 
-    def steps_on_numpy(self) -> Backend | None:
-        return Interpreter(lambda: False, self.host_kernels)
+    def steps_on_numpy(self, *, is_final: bool = False) -> Backend | None:
+        return Interpreter(lambda: False, self.host_kernels, is_final=is_final)
 
     def for_host_steps(self) -> Backend | None:
         kernels = self.host_kernels

@@ -240,17 +240,15 @@ class Compiler:
             stored = backend.stored(named, unit.arguments, donated=unit.donated, name=name)
             if stored is not None:
                 return stored
-        bare = self._without_arrays(unit)
+        bare, is_final = self._without_arrays(unit), self.mode == NEVER
 
         def compiled(is_awaited: bool) -> Executable:
             return kept(self._compiled(bare, name, is_awaited=is_awaited))
 
         @cache
         def noted() -> WrittenOut | None:
-            inputs = len(bare.segment.inputs)
-            return written_with_kernels(
-                bare.replay, bare.arguments, inputs, backend, as_program=True
-            )
+            inputs, xp = len(bare.segment.inputs), backend.steps_on_numpy(is_final=is_final)
+            return written_with_kernels(bare.replay, bare.arguments, inputs, xp, as_program=True)
 
         def write_out(runs: Callable[[], Runs]) -> Executable | None:
             written = self._written_out(bare, name, runs, noted)
@@ -275,9 +273,9 @@ class Compiler:
         )
         interpretation.decide = unit.decide
         interpretation.patience = patience_of(len(unit.segment.steps))
-        interpretation.compiles_by_itself = self.mode != NEVER and unit.decide is None
-        interpretation.is_final = self.mode == NEVER
-        interpretation.writes_by_itself = self.mode == NEVER and unit.decide is None
+        interpretation.compiles_by_itself = not is_final and unit.decide is None
+        interpretation.is_final = is_final
+        interpretation.writes_by_itself = is_final and unit.decide is None
         return interpretation
 
     def _written_out(

@@ -23,15 +23,14 @@ def written_with_kernels(
     replay: Replay,
     specs: Sequence[Spec],
     inputs: int,
-    backend: Backend,
+    xp: Backend | None,
     *,
     as_program: bool,
 ) -> WrittenOut | None:
-    """Return a segment as calls of NumPy and of kernels, if its steps can be noted.
+    """Return a segment as calls of NumPy, which is `xp`, and of kernels, if steps can be noted.
 
     Its price is that of what runs beside kernels that compiled programs call, too.
     """
-    xp = backend.steps_on_numpy()
     noted = None if xp is None else noted_steps(replay, xp, specs, kernel_of)
     if noted is None:
         return None
