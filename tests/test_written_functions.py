@@ -246,6 +246,32 @@ def test_work_on_weights_is_done_ahead() -> None:
 
 
 @pytest.mark.parametrize(
+    "made",
+    [
+        lambda xp, x, w: xp.matmul(x, w),
+        lambda xp, x, w: x[:, :1] * w[0],
+        lambda xp, x, w: xp.concat([x[:, :1], xp.reshape(w[0, :1], (1, 1)) + x[:, 2:]], axis=1),
+        lambda xp, x, w: xp.where(x > 1, x, w[0, 0]),
+    ],
+    ids=["product", "ufunc", "joined", "selected"],
+)
+def test_work_on_weights_is_done_ahead_where_new_arrays_are_changed(made: Any) -> None:
+    """Attention changes scores in place, which are made of products with weights."""
+
+    def function(xp: Any, x: Any, w: Any) -> Sequence[Any]:
+        result = made(xp, x, xp.exp(w))
+        result -= 1
+        return [result]
+
+    w = np.ones((3, 4), np.float32)
+    found = written(function, X, w, inputs=1)
+    assert found is not None
+    for _ in range(2):
+        np.testing.assert_array_equal(run(found, X, weights=[w])[0], function(HOST, X, w)[0])
+    assert all(np.all(np.asarray(each) == np.exp(np.float32(1))) for each in found.ahead(w))
+
+
+@pytest.mark.parametrize(
     "function",
     [
         lambda xp, x: [xp.take(xp.asarray(np.arange(4)), xp.astype(x, np.dtype(np.int64)), axis=0)],

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sardonyx.backends import blas_threads, windows
+from sardonyx.backends import blas_threads, few_rows, windows
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.dtypes import isdtype
@@ -223,6 +223,9 @@ class NumpyBackend(NumpyLike):
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         return value
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        return few_rows.product(a, b) if few_rows.are_few(a, b) else super().matmul(a, b)
 
     def adopt(self, value: Any) -> Any:
         return on_host(value)

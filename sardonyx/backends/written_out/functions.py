@@ -44,6 +44,11 @@ _SILENT_METHODS = (
 )  # fmt: skip
 SILENT = frozenset((*_SILENT, *(getattr(np.ndarray, name) for name in _SILENT_METHODS)))
 
+# Their results are no views of what they take, like those of all ufuncs.
+NEW = frozenset((
+    np.concatenate, np.where, np.ndarray.copy, np.ndarray.dot, np.ndarray.repeat, np.ndarray.take,
+))  # fmt: skip
+
 # The calls of ufuncs whose results have shapes that follow from the arguments' shapes.
 UFUNC_METHODS = frozenset(("__call__", "accumulate", "at", "reduce"))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.written_out.functions import SILENT
+from sardonyx.backends.written_out.functions import NEW, SILENT
 from sardonyx.backends.written_out.notes import NotedCall, Place, Variable, has_variable, mapped
 from sardonyx.backends.written_out.quiet import QuietContexts
 
@@ -219,9 +219,15 @@ def _sources(reads: dict[NotedCall, list[Place]], places: Collection[Place]) -> 
     """Return these places, and all from which their calls made them, which they may be views of."""
     found = set(places)
     for call in reversed(reads):
-        if call.result in found:
+        if call.result in found and not _makes_new(call):
             found.update(reads[call])
     return found
+
+
+def _makes_new(call: NotedCall) -> bool:
+    """Whether the result has memory of its own; one that is changed in place was made before."""
+    is_known = call.function in NEW or isinstance(call.function, np.ufunc)
+    return is_known and call.changes is None and "out" not in call.options
 
 
 def without_dead(calls: Sequence[NotedCall], results: Sequence[Any]) -> list[NotedCall]:

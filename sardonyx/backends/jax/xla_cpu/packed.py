@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sardonyx.backends.executable import Spec
+from sardonyx.backends.few_rows import MOST_OF_PART, are_few, by_columns
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
 from sardonyx.backends.host_memory import aligned_copy, zero_bytes
 from sardonyx.backends.jax.arrays import is_array
@@ -19,9 +20,6 @@ from sardonyx.backends.numpy import HOST
 # Up to so many rows are multiplied by blocks of columns.
 MOST_ROWS_BY_BLOCKS = 4
 COLUMNS_OF_BLOCK = 64
-# A part of a matrix stays in the caches while a few rows are multiplied by it, if it has so many
-# bytes. For smaller ones OpenBLAS's threads would wait for each other too often.
-MOST_OF_PART = 2_400_000
 # So many rows of a matrix stay in the processor's cache while they are transposed.
 ROWS_AT_ONCE = 32
 
@@ -112,6 +110,8 @@ class TurnedMatrix:
             y = _in_programs().product(rows, packed, is_blocked=self.is_blocked)
         elif self.is_blocked:
             y = _row_by_row(rows, packed)
+        elif are_few(rows, packed.T):
+            y = by_columns(rows, packed)
         else:
             y = HOST.matmul(rows, packed.T)
         return y.reshape(*sizes, y.shape[-1])
