@@ -111,6 +111,7 @@ class TurnedMatrix:
         elif self.is_blocked:
             y = _row_by_row(rows, packed)
         elif are_few(rows, packed.T):
+            # Notes of a matrix do not say that its columns are contiguous.
             y = by_columns(rows, packed)
         else:
             y = HOST.matmul(rows, packed.T)
