@@ -316,7 +316,10 @@ class Backend(Operations):
         raise NotImplementedError
 
     def steps_on_numpy(self, *, is_final: bool = False) -> Backend | None:
-        """Return that library, if it is NumPy; its results are arrays of this backend, too."""
+        """Return that library, if it is NumPy; its results are arrays of this backend, too.
+
+        If it `is_final` no program follows by itself, and nothing is left to one.
+        """
         return None
 
     @property

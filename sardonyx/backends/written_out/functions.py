@@ -44,7 +44,7 @@ _SILENT_METHODS = (
 )  # fmt: skip
 SILENT = frozenset((*_SILENT, *(getattr(np.ndarray, name) for name in _SILENT_METHODS)))
 
-# Their results are no views of what they take, like those of all ufuncs.
+# Like all ufuncs they return new arrays, not views of their arguments.
 NEW = frozenset((
     np.concatenate, np.where, np.ndarray.copy, np.ndarray.dot, np.ndarray.repeat, np.ndarray.take,
 ))  # fmt: skip

@@ -225,7 +225,7 @@ def _sources(reads: dict[NotedCall, list[Place]], places: Collection[Place]) -> 
 
 
 def _makes_new(call: NotedCall) -> bool:
-    """Whether the result has memory of its own, and is not part of an argument."""
+    """Whether the result is a new array, not a view of an argument."""
     is_known = call.function in NEW or isinstance(call.function, np.ufunc)
     return is_known and call.changes is None and "out" not in call.options
 
