@@ -33,6 +33,18 @@ class HostKernels(Protocol):
     def multiplied(self, a: Any, b: Any) -> Any:
         """Return the product of stacks of matrices, or None for one that NumPy is to compute."""
 
+    def attended(
+        self,
+        queries: Any,
+        keys: Any,
+        values: Any,
+        mask: Any,
+        *,
+        scale: float,
+        or_zero: bool,
+    ) -> Any:
+        """Return the softmax of the scores times the values, or None where steps are to do that."""
+
     def softmax(self, x: Any, *, or_zero: bool) -> Any:
         """Return the softmax along the last axis, or zeros for a row where that is NaN."""
 
@@ -119,6 +131,32 @@ class Interpreter(Overtakable, NumpyBackend):
     def softmax_of_rows(self, x: Any, *, or_zero: bool = False) -> Any:
         return self._own_kernels.softmax(x, or_zero=or_zero)
 
+    def attended(
+        self,
+        queries: Any,
+        keys: Any,
+        values: Any,
+        mask: Any,
+        factors: Sequence[Any],
+        *,
+        or_zero: bool = False,
+    ) -> Any:
+        scale = _joint_scale(factors)
+        if scale is not None:
+            arrays, kernels = (queries, keys, values, mask), self._own_kernels
+            result = kernels.attended(*arrays, scale=scale, or_zero=or_zero)
+            if result is not None:
+                return result
+            # Keys may be a long cache.
+            factors = np.float32(scale), None, None, None
+        of_queries, of_keys, of_scores, divisor = factors
+        queries = queries if of_queries is None else queries * of_queries
+        scores = self.matmul(queries, keys if of_keys is None else keys * of_keys)
+        scores = scores if of_scores is None else scores * of_scores
+        scores = scores if divisor is None else scores / divisor
+        scores = scores if mask is None else scores + mask
+        return self.matmul(self.softmax_of_rows(scores, or_zero=or_zero), values)
+
     def standardized_rows(self, x: Any, scale: Any, bias: Any, *, epsilon: float) -> Any:
         return self._own_kernels.standardized(x, scale, bias, epsilon=epsilon)
 
@@ -147,6 +185,15 @@ class Interpreter(Overtakable, NumpyBackend):
         if not self._is_final and _count_window_bytes(x, weight, **options) > MOST_COLUMNS:
             raise Overtaken
         return super().convolution(x, weight, **options)
+
+
+def _joint_scale(factors: Sequence[Any]) -> float | None:
+    """Return what scores are times, by the factors of `attended`; None if that is not plain."""
+    if any(each is not None and each.dtype != np.float32 for each in factors):
+        return None
+    *numbers, divisor = [1.0 if each is None else float(each.reshape(())) for each in factors]
+    scale = math.prod(numbers) / divisor if divisor else math.inf
+    return scale if math.isfinite(scale) else None
 
 
 def _count_window_bytes(x: Any, weight: Any, **options: Any) -> int:

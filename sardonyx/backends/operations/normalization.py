@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array
 
@@ -39,4 +41,21 @@ class Normalization(Library):
 
     def softmax_of_rows(self, x: Array, *, or_zero: bool = False) -> Array:
         """The softmax along the last axis; if that is asked, zeros for a row where it is NaN."""
+        raise NotImplementedError
+
+    def attended(
+        self,
+        queries: Array,
+        keys: Array,
+        values: Array,
+        mask: Array | None,
+        factors: Sequence[Array | None],
+        *,
+        or_zero: bool = False,
+    ) -> Array:
+        """The softmax of the products of queries and keys, which are columns, times the values.
+
+        The mask is added to the scores before. Of the factors, queries, keys and scores are times
+        the first three, and scores by the last one; None stands for one.
+        """
         raise NotImplementedError

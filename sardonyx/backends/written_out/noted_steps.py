@@ -22,6 +22,7 @@ from sardonyx.backends.shape_arrays import (
     taken_shape,
 )
 from sardonyx.backends.windows import WindowLayout
+from sardonyx.backends.written_out.attention import with_attention
 from sardonyx.backends.written_out.backend import NotingBackend
 from sardonyx.backends.written_out.noted_array import NotedArray, noted_call
 from sardonyx.backends.written_out.notes import (
@@ -273,7 +274,10 @@ def noted_steps(
         return None
     if not all(isinstance(result, NotedArray) for result in results):
         return None
-    return NotedSteps(notes.calls, [a.place for a in arguments], [r.place for r in results])
+    places = [result.place for result in results]
+    shapes = {argument.place: argument.shape for argument in arguments}
+    calls = with_attention(notes.calls, shapes, places, xp)
+    return NotedSteps(calls, [argument.place for argument in arguments], places)
 
 
 def kernel_run(kernel: Kernel, *arrays: Any) -> Any:

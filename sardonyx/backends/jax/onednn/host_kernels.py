@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sardonyx.backends.jax.onednn import rows, windows
+from sardonyx.backends.jax.onednn.attention import attended
 from sardonyx.backends.jax.onednn.stacks import multiplied
 from sardonyx.backends.jax.onednn.suppression import suppressed
 from sardonyx.backends.windows import WindowLayout
@@ -20,6 +21,10 @@ class HostKernels:
     def multiplied(self, a: Any, b: Any) -> Any:
         """The product of two stacks of matrices, or None for one that NumPy is to compute."""
         return multiplied(a, b, threads=self.threads)
+
+    def attended(self, queries: Any, keys: Any, values: Any, mask: Any, **options: Any) -> Any:
+        """Attention of arrays in float32; None where its steps are to run one by one."""
+        return attended(queries, keys, values, mask, **options, threads=self.threads)
 
     def softmax(self, x: Any, *, or_zero: bool) -> Any:
         """The softmax of float32 along the last axis, or zeros for a row where that is NaN."""

@@ -124,6 +124,17 @@ def multiply(spec: Sequence[int], y: Bytes, a: Bytes, b: Bytes) -> None:
         raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
 
 
+def attend(spec: Sequence[int], y: Bytes, *arrays: Bytes | None) -> None:
+    """Write attention to `y`; the arrays are queries, keys, values, and the mask or None.
+
+    kernels/attention.h says what the specification is.
+    """
+    library = _kernels().functions
+    addresses = map(_address, (*arrays, y))
+    if library is None or library.sardonyx_onednn_attend_now(*_passed(spec), *addresses):
+        raise RuntimeError(f"the kernels cannot compute attention of shape {y.shape}")
+
+
 def run_rows(spec: Sequence[int], *arrays: Bytes | None) -> None:
     """Compute a function of each row; kernels/rows.h says what the specification and arrays are."""
     library = _kernels().functions
@@ -234,6 +245,8 @@ def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_run_now.argtypes = (*spec, *[ctypes.c_void_p] * 5)
     library.sardonyx_onednn_multiply_now.restype = ctypes.c_int64
     library.sardonyx_onednn_multiply_now.argtypes = (*spec, *[ctypes.c_void_p] * 3)
+    library.sardonyx_onednn_attend_now.restype = ctypes.c_int64
+    library.sardonyx_onednn_attend_now.argtypes = (*spec, *[ctypes.c_void_p] * 5)
     library.sardonyx_onednn_rows_now.restype = ctypes.c_int64
     library.sardonyx_onednn_rows_now.argtypes = (*spec, *[ctypes.c_void_p] * 6)
     library.sardonyx_onednn_windows_now.restype = ctypes.c_int64

@@ -51,14 +51,14 @@ def _multiplied(a: Any, b: Any, threads: int | None) -> Any:
     is_for_numpy = pairs <= most and math.prod(stack) * pairs < FEWEST_PAIRS
     if inner != b.shape[-2] or is_for_numpy or not loaded.is_loaded():
         return None
-    a, b = _readable(a), _readable(b)
+    a, b = readable(a), readable(b)
     head = threads or threads_of_calls(), len(stack), *stack, rows, inner, columns
     y = np.empty(shape, np.float32)
-    loaded.multiply((*head, *_layout(a, len(stack)), *_layout(b, len(stack))), y, a, b)
+    loaded.multiply((*head, *layout(a, len(stack)), *layout(b, len(stack))), y, a, b)
     return y
 
 
-def _readable(x: Any) -> Any:
+def readable(x: Any) -> Any:
     """The array, or a copy if its rows and its columns have gaps between their elements."""
     return x if x.flags.aligned and (_pitch(x) or _pitch(x.swapaxes(-1, -2))) else x.copy(order="C")
 
@@ -74,8 +74,8 @@ def _pitch(x: Any) -> int:
     return row if row >= columns else 0
 
 
-def _layout(x: Any, axes: int) -> tuple[int, ...]:
-    """How the matrices lie in memory: transposed or not, their pitch, and the steps between them.
+def layout(x: Any, axes: int) -> tuple[int, ...]:
+    """How `readable` matrices lie: transposed or not, their pitch, and the steps between them.
 
     All are counted in elements; along axes of length 1 the same matrix is read again.
     """

@@ -1,5 +1,6 @@
 // The kernels as XLA calls them, and as Python does.
 
+#include "attention.h"
 #include "chain.h"
 #include "convolution.h"
 #include "matrix.h"
@@ -155,6 +156,17 @@ int64_t sardonyx_onednn_multiply_now(const int64_t* numbers, int64_t count, cons
   return sardonyx::outcome([&]() -> int64_t {
     const sardonyx::Stack stack{sardonyx::Reader(sardonyx::Spec(numbers, count))};
     stack.run(sardonyx::Workers::all(), a, b, y);
+    return 0;
+  });
+}
+
+// Of float32; the mask may be null. 0 where all went well.
+int64_t sardonyx_onednn_attend_now(const int64_t* numbers, int64_t count, const float* queries,
+                                   const float* keys, const float* values, const float* mask,
+                                   float* y) {
+  return sardonyx::outcome([&]() -> int64_t {
+    const sardonyx::Attention attention{sardonyx::Reader(sardonyx::Spec(numbers, count))};
+    attention.run(sardonyx::Workers::all(), {queries, keys, values, mask, y});
     return 0;
   });
 }

@@ -66,7 +66,7 @@ inline Memory allocated(size_t bytes) {
   return memory;
 }
 
-enum class For { kPrimitive, kBand };
+enum class For { kPrimitive, kBand, kScores };
 
 // Memory of this thread that lasts until its next use for the same.
 template <For purpose = For::kPrimitive>

@@ -124,8 +124,8 @@ class Rows {
 
   template <class Pool>
   void run(Pool& pool, const RowArrays& arrays) const {
-    // An exponential takes about as long as so many operations of a product.
-    constexpr double kOperations = 24;
+    // A number takes about as long as so many operations of a product.
+    constexpr double kOperations = 48;
     const int64_t parts = std::min(useful_parts(kOperations * rows_ * columns_, threads_),
                                    std::max<int64_t>(rows_, 1));
     for_each_piece(pool, parts, {static_cast<size_t>(parts)}, [=, this](size_t, size_t i) {

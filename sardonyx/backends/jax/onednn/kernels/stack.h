@@ -5,6 +5,30 @@
 
 namespace sardonyx {
 
+// How the matrices of a stack lie: whether they are transposed, how far apart their rows are in
+// memory, and the matrices along each axis of the stack.
+struct Side {
+  bool is_transposed = false;
+  int64_t pitch = 0;
+  Dims steps;
+
+  Side() = default;
+  Side(Reader& at, size_t axes) : is_transposed(at.next()), pitch(at.next()) {
+    for (size_t i = 0; i < axes; ++i) steps.push_back(at.next());
+  }
+
+  char flag() const { return is_transposed ? 'T' : 'N'; }
+  int64_t row(int64_t i) const { return is_transposed ? i : i * pitch; }
+  int64_t column(int64_t i) const { return is_transposed ? i * pitch : i; }
+  int64_t place_of(int64_t pair, const Dims& axes) const {
+    int64_t place = 0;
+    for (size_t axis = axes.size(); axis-- > 0; pair /= axes[axis]) {
+      place += pair % axes[axis] * steps[axis];
+    }
+    return place;
+  }
+};
+
 // Pairs of matrices of float32, whose results lie one after the other.
 class Stack {
  public:
@@ -16,11 +40,7 @@ class Stack {
     rows_ = at.next();
     inner_ = at.next();
     columns_ = at.next();
-    for (Side* side : {&a_, &b_}) {
-      side->is_transposed = at.next();
-      side->pitch = at.next();
-      for (size_t i = 0; i < axes_.size(); ++i) side->steps.push_back(at.next());
-    }
+    for (Side* side : {&a_, &b_}) *side = Side(at, axes_.size());
     const double operations = 2.0 * pairs_ * rows_ * inner_ * columns_;
     parts_ = useful_parts(operations, threads_);
     cuts_ = std::min((parts_ + pairs_ - 1) / pairs_, std::max(rows_, columns_));
@@ -34,22 +54,10 @@ class Stack {
   }
 
  private:
-  // Whether its matrices are transposed, how far apart the rows lie in memory, and the matrices
-  // along each axis of the stack.
-  struct Side {
-    bool is_transposed;
-    int64_t pitch;
-    Dims steps;
-
-    char flag() const { return is_transposed ? 'T' : 'N'; }
-    int64_t row(int64_t i) const { return is_transposed ? i : i * pitch; }
-    int64_t column(int64_t i) const { return is_transposed ? i * pitch : i; }
-  };
-
   // A matrix is cut along its longer side, if there are fewer pairs than threads.
   void run_piece(size_t i, const float* a, const float* b, float* y) const {
     OneThread one_thread;
-    int64_t a_at = place_of(i / cuts_, a_), b_at = place_of(i / cuts_, b_);
+    int64_t a_at = a_.place_of(i / cuts_, axes_), b_at = b_.place_of(i / cuts_, axes_);
     int64_t y_at = i / cuts_ * rows_ * columns_, rows = rows_, columns = columns_;
     const bool is_by_rows = rows > columns;
     auto [first, last] = share(is_by_rows ? rows : columns, i % cuts_, cuts_);
@@ -65,14 +73,6 @@ class Stack {
     check(dnnl_sgemm(a_.flag(), b_.flag(), rows, columns, inner_, 1, a + a_at, a_.pitch, b + b_at,
                      b_.pitch, 0, y + y_at, columns_),
           "product");
-  }
-
-  int64_t place_of(int64_t pair, const Side& side) const {
-    int64_t place = 0;
-    for (size_t axis = axes_.size(); axis-- > 0; pair /= axes_[axis]) {
-      place += pair % axes_[axis] * side.steps[axis];
-    }
-    return place;
   }
 
   int64_t threads_, parts_, pairs_ = 1, rows_, inner_, columns_, cuts_;

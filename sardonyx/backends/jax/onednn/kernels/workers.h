@@ -41,10 +41,12 @@ class Workers {
 
  private:
   static constexpr size_t kMost = 64;
+  static constexpr int kFewestSpins = 64;
 
   void add(const std::shared_ptr<Stages>& stages, size_t count) {
     std::lock_guard<std::mutex> lock(changing_);
     waiting_.insert(waiting_.end(), count, stages);
+    count_ = waiting_.size();
     asked_ += count;
     for (; threads_ < std::min(asked_, kMost); ++threads_) {
       std::thread([this] { serve(); }).detach();
@@ -55,25 +57,42 @@ class Workers {
   void take_back(const std::shared_ptr<Stages>& stages, size_t count) {
     std::lock_guard<std::mutex> lock(changing_);
     std::erase(waiting_, stages);
+    count_ = waiting_.size();
     asked_ -= count;
   }
 
   void serve() {
+    int spins = kSpins;
     std::unique_lock<std::mutex> lock(changing_);
     for (;;) {
       added_.wait(lock, [this] { return !waiting_.empty(); });
       auto stages = std::move(waiting_.front());
       waiting_.pop_front();
+      count_ = waiting_.size();
       lock.unlock();
       stages->work();
       stages.reset();
+      look_out(spins);
       lock.lock();
     }
+  }
+
+  // The next kernel of a call begins soon: to be woken would take as long as a small one lasts.
+  // Where none comes in time, a thread soon looks for less long.
+  void look_out(int& spins) {
+    int spin = 0;
+    while (spin < spins && !count_) {
+      _mm_pause();
+      ++spin;
+    }
+    spins = count_ ? std::min(2 * spins, kSpins) : std::max(spins / 2, kFewestSpins);
   }
 
   std::mutex changing_;
   std::condition_variable added_;
   std::deque<std::shared_ptr<Stages>> waiting_;
+  // How many wait, for those that do not hold the lock.
+  std::atomic<size_t> count_{0};
   // Threads that there are, and that calls at this time have asked for.
   size_t threads_ = 0, asked_ = 0;
 };
