@@ -90,6 +90,20 @@ def test_results_are_those_of_the_steps(
 
 
 @pytest.mark.usefixtures("small_ones_too")
+def test_masks_in_any_order() -> None:
+    q, k, v = by_rows(2, 3, 9, 4), by_columns(2, 3, 4, 5), by_rows(2, 3, 5, 6)
+    for mask in (
+        drawn(3, 2, 9, 5).swapaxes(0, 1),
+        drawn(2, 3, 18, 5)[::-1, :, ::-2],
+        np.broadcast_to(drawn(2, 1, 9, 1), (2, 3, 9, 5)),
+        drawn(2, 1, 1, 5),
+        drawn(1),
+    ):
+        y = attended(q, k, v, mask, scale=0.5, or_zero=False)
+        assert_allclose(y, exact(q, k, v, mask, 0.5), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("small_ones_too")
 @pytest.mark.parametrize("count", [1, 8])
 @pytest.mark.parametrize("special", [[-INF, 0, 1], [NAN, 0, 1], [INF, 0, 1], [-3e38, 3e38, 0]])
 def test_scores_that_are_not_finite(special: list[float], count: int) -> None:
@@ -111,8 +125,14 @@ def test_what_has_another_form_is_left_to_the_steps() -> None:
     assert attended(q.astype(np.float64), k, v, None, **options) is None
     assert attended(q, k, v, drawn(7, 2, 8, 3), **options) is None
     assert attended(q, k, v, np.zeros((8, 3)), **options) is None
+    assert attended(q, k, v, drawn(8, 6)[:, ::2], **options) is None
     assert attended(q, k[:1], v, None, **options) is None
     assert attended(q[0], k, v, None, **options) is None
+    # Neither the rows nor the columns of these are whole in memory.
+    for place in range(3):
+        arrays = [q, k, v]
+        arrays[place] = arrays[place].repeat(2, axis=-1).repeat(2, axis=-2)[..., ::2, ::2]
+        assert attended(*arrays, None, **options) is None
 
 
 def test_few_numbers_are_left_to_the_steps() -> None:

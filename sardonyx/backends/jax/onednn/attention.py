@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from sardonyx.backends.jax.onednn import loaded
 from sardonyx.backends.jax.onednn.rows import MOST_COLUMNS
-from sardonyx.backends.jax.onednn.stacks import layout, readable
+from sardonyx.backends.jax.onednn.stacks import is_readable, layout
 from sardonyx.backends.jax.onednn.threads import threads_of_calls
 
 # With fewer pairs of numbers in all NumPy is as fast: for one query, and for so many that oneDNN's
@@ -43,7 +43,7 @@ def attended(
     """
     arrays = (queries, keys, values) if mask is None else (queries, keys, values, mask)
     forms = tuple([(x.shape, x.strides) for x in arrays])
-    if not loaded.has_lanes() or not all(map(_is_readable, arrays)):
+    if not loaded.has_lanes() or not all(map(_is_of_floats, arrays)):
         return None
     plan = _planned(forms, float(scale), or_zero, threads or threads_of_calls())
     if plan is None:
@@ -53,7 +53,7 @@ def attended(
     return y
 
 
-def _is_readable(x: Any) -> bool:
+def _is_of_floats(x: Any) -> bool:
     return x.dtype == np.float32 and bool(x.flags.aligned)
 
 
@@ -75,8 +75,6 @@ def _planned(
     queries, keys, values, *masks = starmap(_form, forms)
     if not _is_for_kernel(queries, keys, values):
         return None
-    if not all(x is readable(x) for x in (queries, keys, values)):
-        return None
     *stack, count, inner = map(int, queries.shape)
     known, columns, axes = keys.shape[-1], values.shape[-1], len(stack)
     mask_layout: Sequence[int] | None = (0,) * (axes + 2)
@@ -96,13 +94,14 @@ def _planned(
 
 
 def _form(shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """An array that lies like another one in memory, and has no elements of its own."""
+    """An array that lies like another one in memory. It has no elements: nobody may read them."""
     return as_strided(np.empty(1, np.float32), shape, strides)
 
 
 def _is_for_kernel(queries: Any, keys: Any, values: Any) -> bool:
-    """Whether the arrays belong together, and are so large that the kernel takes less time."""
-    if min(queries.ndim, keys.ndim, values.ndim) < 2:
+    """Whether the kernel can read these arrays, and takes less time for so many numbers."""
+    arrays = queries, keys, values
+    if any(x.ndim < 2 for x in arrays) or not all(map(is_readable, arrays)):
         return False
     (*stack, count, inner), known, columns = queries.shape, keys.shape[-1], values.shape[-1]
     if keys.shape != (*stack, inner, known) or values.shape != (*stack, known, columns):
@@ -122,7 +121,7 @@ def _layout_of_mask(mask: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None
     except ValueError:
         return None
     *steps, row, key = (step // mask.itemsize for step in wide.strides)
-    return key == 0, row, *steps
+    return (key == 0, row, *steps) if key in (0, 1) else None
 
 
 def _result(shape: tuple[int, ...]) -> Any:

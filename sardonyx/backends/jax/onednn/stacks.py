@@ -60,7 +60,12 @@ def _multiplied(a: Any, b: Any, threads: int | None) -> Any:
 
 def readable(x: Any) -> Any:
     """The array, or a copy if its rows and its columns have gaps between their elements."""
-    return x if x.flags.aligned and (_pitch(x) or _pitch(x.swapaxes(-1, -2))) else x.copy(order="C")
+    return x if is_readable(x) else x.copy(order="C")
+
+
+def is_readable(x: Any) -> bool:
+    """Whether the elements of each row, or of each column, lie one after the other."""
+    return bool(x.flags.aligned and (_pitch(x) or _pitch(x.swapaxes(-1, -2))))
 
 
 def _pitch(x: Any) -> int:
