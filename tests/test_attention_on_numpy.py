@@ -213,6 +213,17 @@ def test_steps_become_one_call_unless_something_else_reads_between(
         assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_factors_that_are_no_number_as_one_stay_apart() -> None:
+    assert loaded.shared_library() is not None
+    xp, tiny = Interpreter(lambda: False, HostKernels()), np.asarray(1e-30, np.float32)
+    q, k, v = by_rows(1, 1, 32), by_columns(1, 32, 300), by_rows(1, 300, 5)
+    found = xp.attended(
+        q * np.float32(1e30), k * np.float32(1e30), v, None, (tiny, tiny, None, None)
+    )
+    assert_allclose(found, exact(q, k, v), rtol=1e-4, atol=1e-5)
+    assert_allclose(xp.attended(q, k, v, None, (None,) * 4), exact(q, k, v), rtol=1e-4, atol=1e-5)
+
+
 def attention_model() -> onnx.ModelProto:
     """Two heads' queries, keys and values from one product, as exporters write it."""
     w = drawn(64, 3 * 128, seed=4) / 8

@@ -23,6 +23,9 @@ MOST_COLUMNS = 2**26
 # OpenBLAS multiplies up to this many pairs of numbers without its threads. For each small matrix of
 # a stack it would wake them, and where oneDNN's threads run too, each wait took up to 50 ms.
 MOST_FOR_ONE_THREAD = 2**18
+# Factors stay apart if their product is less than this, or more than its inverse: float32 might not
+# hold it.
+LEAST_SCALE = 2.0**-64
 # Fewer rows than these are no faster by themselves.
 FEWEST_ROWS = 8
 
@@ -33,17 +36,8 @@ class HostKernels(Protocol):
     def multiplied(self, a: Any, b: Any) -> Any:
         """Return the product of stacks of matrices, or None for one that NumPy is to compute."""
 
-    def attended(
-        self,
-        queries: Any,
-        keys: Any,
-        values: Any,
-        mask: Any,
-        *,
-        scale: float,
-        or_zero: bool,
-    ) -> Any:
-        """Return the softmax of the scores times the values, or None where steps are to do that."""
+    def attended(self, queries: Any, keys: Any, values: Any, mask: Any, **options: Any) -> Any:
+        """Return `Normalization.attended` with one scale, or None where steps are to do that."""
 
     def softmax(self, x: Any, *, or_zero: bool) -> Any:
         """Return the softmax along the last axis, or zeros for a row where that is NaN."""
@@ -148,7 +142,7 @@ class Interpreter(Overtakable, NumpyBackend):
             if result is not None:
                 return result
             # Keys may be a long cache.
-            factors = np.float32(scale), None, None, None
+            factors = None if scale == 1 else np.float32(scale), None, None, None
         of_queries, of_keys, of_scores, divisor = factors
         queries = queries if of_queries is None else queries * of_queries
         scores = self.matmul(queries, keys if of_keys is None else keys * of_keys)
@@ -193,7 +187,7 @@ def _joint_scale(factors: Sequence[Any]) -> float | None:
         return None
     *numbers, divisor = [1.0 if each is None else float(each.reshape(())) for each in factors]
     scale = math.prod(numbers) / divisor if divisor else math.inf
-    return scale if math.isfinite(scale) else None
+    return scale if LEAST_SCALE <= abs(scale) <= 1 / LEAST_SCALE else None
 
 
 def _count_window_bytes(x: Any, weight: Any, **options: Any) -> int:

@@ -5,5 +5,5 @@ Python. Where a program does little, NumPy alone is faster than both: `noted_arr
 ops do with arrays, `source.py` writes it as a function, and `prices.py` says whether that is small.
 
 A larger program can be written out too, where it is nearly all kernels or its sizes change:
-`noted_steps.py` notes its steps without computing them.
+`noted_steps.py` notes its steps without computing them, and `attention.py` joins what is attention.
 """

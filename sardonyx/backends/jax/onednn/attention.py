@@ -58,7 +58,7 @@ def _is_of_floats(x: Any) -> bool:
 
 
 class _Plan(NamedTuple):
-    """What the kernel is told of a call, and the shape of the results."""
+    """The numbers that the kernel takes beside the arrays, and the shape of the results."""
 
     spec: tuple[int, ...]
     shape: tuple[int, ...]
