@@ -19,6 +19,7 @@ from sardonyx.graph.programs.compiler import MODES, NOW
 from sardonyx.targets.worker import Worker
 from tests.support.background import wait_for_background
 from tests.support.strict_backend import StrictBackend
+from tests.support.turns import turn_on_gpu
 
 # Each operator has cases for its opsets, dtypes and backends, of which a twelfth run by default,
 # and of com.microsoft one in forty. Compilers of other hardware get every case.
@@ -131,6 +132,20 @@ def _one_in(item: pytest.Item) -> int | None:
     parents = item.path.parents
     one_in = next((one for folder, one in ONE_IN_OF_FOLDERS.items() if folder in parents), None)
     return one_in if hasattr(item, "callspec") else 1
+
+
+@pytest.fixture(autouse=True)
+def _turn(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Tests marked `whole_gpu` leave no memory to others, which wait until they are over."""
+    if request.node.get_closest_marker("gpu") is None:
+        yield
+        return
+    alone = request.node.get_closest_marker("whole_gpu") is not None
+    # The folder of all workers lies around that of each.
+    with turn_on_gpu(tmp_path_factory.getbasetemp().parent, alone=alone):
+        yield
 
 
 @pytest.fixture(autouse=True)

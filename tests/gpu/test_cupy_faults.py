@@ -124,6 +124,7 @@ print(float(sardonyx.run_op("Add", x, x, backend="cupy").sum()))
 """
 
 
+@pytest.mark.whole_gpu
 def test_out_of_memory_leaves_the_process_usable(cupy_backend: CupyBackend) -> None:
     error, total = said_by(EXHAUSTED)
     assert "out of memory" in error
