@@ -56,6 +56,7 @@ def pool(cupy_backend: CupyBackend) -> Any:
 @contextmanager
 def at_most(pool: Any, more: int) -> Iterator[None]:
     """Let the pool take only so many bytes more than it has."""
+    gc.collect()
     pool.free_all_blocks()
     limit = pool.get_limit()
     pool.set_limit(pool.total_bytes() + more)
@@ -153,10 +154,10 @@ def test_a_call_holds_no_input_when_it_has_returned(
 def test_running_out_of_memory_names_the_node_and_passes(
     cupy_backend: CupyBackend, pool: Any, name: str, calls_before: int
 ) -> None:
+    used = pool.used_bytes()
     loaded = sardonyx.load(PROTOS[name](), backend=cupy_backend)
     for _ in range(calls_before):
         loaded(cupy_backend.put(rows(16)))
-    used = pool.used_bytes()
     x = cupy_backend.put(rows(16))  # 4 MiB
     with at_most(pool, 5 * MIB):
         for _ in range(3):
@@ -168,8 +169,10 @@ def test_running_out_of_memory_names_the_node_and_passes(
         assert small.shape[-1] == WIDTH
     assert loaded(x).size == x.size * (2 if name == "read" else 1)
     del x, small
+    # A call that went well may have left a graph, which has memory of its own.
+    loaded.release()
     gc.collect()
-    assert pool.used_bytes() - used <= 2 * MIB, "the calls that failed hold memory"
+    assert pool.used_bytes() == used, "the calls that failed hold memory"
 
 
 def test_an_input_that_finds_no_memory_is_named(cupy_backend: CupyBackend, pool: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from traceback import clear_frames
 from typing import Any, NoReturn
 
 from sardonyx import errors
@@ -125,6 +126,8 @@ def raise_from_call(error: Exception, backend: Backend, retrace: Callable[[], ob
     """
     if isinstance(error, SardonyxError) or _is_located(error):
         raise error
+    if isinstance(translated(error, "", backend), LimitExceeded):
+        _free(error)
     try:
         retrace()
     except SardonyxError:
@@ -138,6 +141,13 @@ def raise_from_call(error: Exception, backend: Backend, retrace: Callable[[], ob
     for note in notes:
         _add_note(error, note)
     raise error
+
+
+def _free(error: BaseException | None) -> None:
+    """Let go of what an error's frames hold: on a device without memory nothing can be traced."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def raise_translated(error: Exception, summary: str, backend: Backend) -> NoReturn:
