@@ -319,6 +319,7 @@ TRANSFORMED: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", TRANSFORMED.values(), ids=TRANSFORMED)
 def test_derivatives_beside_a_query_whose_scores_overflow(transform: Any) -> None:
     """A query without a score has none, and those of other queries do not change."""
@@ -393,6 +394,7 @@ def test_gradients(form: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 @FORM
 def test_gradients_with_a_mask_and_without_a_sink_are_finite(form: Any) -> None:
     given = [jnp.asarray(x) for x in arrays("float32")]

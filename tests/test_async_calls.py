@@ -172,6 +172,7 @@ def test_loops_of_several_threads_share_a_model() -> None:
     assert not failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", ["release", "gc"])
 def test_threads_end_with_the_model(ended: str) -> None:
     before = call_threads()
@@ -186,6 +187,7 @@ def test_threads_end_with_the_model(ended: str) -> None:
     wait_until(lambda: not call_threads() - before)
 
 
+@pytest.mark.slow
 def test_calls_go_on_through_a_release() -> None:
     square = sardonyx.load(SQUARE, backend="numpy")
 

@@ -436,6 +436,7 @@ def run_script(calls: int, **options: Any) -> tuple[str, str]:
     return done.stdout.strip(), done.stderr
 
 
+@pytest.mark.slow
 def test_a_process_may_end_while_it_compiles() -> None:
     out, errors = run_script(3)
     assert out.startswith("(2, 8, 48)")

@@ -276,6 +276,7 @@ def test_what_cannot_be_proved_is_refused_with_its_node(name: str) -> None:
     assert bucketed.stats().compiles == 0
 
 
+@pytest.mark.slow
 def test_draws_for_a_padded_batch_are_those_of_the_call() -> None:
     proto = model("y = RandomUniformLike(x)")
     plain = sardonyx.load(proto, backend="jax")
@@ -372,6 +373,7 @@ def test_under_a_caller_s_jit_the_sizes_are_those_of_the_call() -> None:
     assert slope.shape == x.shape
 
 
+@pytest.mark.slow
 def test_programs_are_compiled_ahead_shown_and_given_back() -> None:
     bucketed = sardonyx.load(model(GRAPHS["softmax"]), backend="jax", buckets=BUCKETS)
     bucketed.compile({"x": (3, 5, 6)}, {"x": (2, 7, 6)})

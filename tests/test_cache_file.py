@@ -70,6 +70,7 @@ print(model.stats().traces, sum("compile" in name for name in events))
 """
 
 
+@pytest.mark.slow
 def test_another_process_neither_traces_nor_compiles(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,6 +109,7 @@ def test_every_kind_of_product_follows_the_type(operator: str) -> None:
     assert_near(wide(wide_params, X), fn(params, X), "bfloat16")
 
 
+@pytest.mark.slow
 def test_gradients_have_the_types_of_what_they_belong_to() -> None:
     path, images = "tests/models/cnn_dynamo.onnx", stored_inputs("cnn_dynamo")
     fn, params = sardonyx.to_jax(path, dtype=jnp.bfloat16)
@@ -130,6 +131,7 @@ def test_gradients_have_the_types_of_what_they_belong_to() -> None:
     assert all(types == {"bfloat16"} for types, _ in factors)
 
 
+@pytest.mark.slow
 def test_the_function_works_under_transformations() -> None:
     fn, params = sardonyx.to_jax("tests/models/mlp_dynamo.onnx", dtype="bfloat16")
     x = jnp.ones((2, 6), jnp.bfloat16)

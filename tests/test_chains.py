@@ -215,6 +215,7 @@ def test_memory_between_products_is_not_asked_for_again(tmp_path: Path) -> None:
     assert int(done.stdout) < 5_000
 
 
+@pytest.mark.slow
 def test_release_frees_the_space_between_products() -> None:
     loaded = sardonyx.load(network(*CASES["inverted"][:2], **WIDE), backend="jax", compile="now")
     x = {"x": np.ones((16, CHANNELS, 96, 96), np.float32)}

@@ -42,6 +42,7 @@ def planted() -> tuple[bytes, str, str]:
     return proto.SerializeToString(), node.output[0], weight.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_a_planted_error_is_found_at_its_node(backend: str) -> None:
     changed, output, weight = planted()
@@ -57,6 +58,7 @@ def test_a_planted_error_is_found_at_its_node(backend: str) -> None:
     assert len(repr(found).splitlines()) < 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_onnxruntime_agrees_and_a_changed_operator_is_found(backend: str) -> None:
     pytest.importorskip("onnxruntime")

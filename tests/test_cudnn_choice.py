@@ -210,6 +210,7 @@ class Trusting(OnHopper):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "asked"), [(None, [LARGE]), ("0", []), ("1", [LARGE, SMALL, (1, 2, 8, 16)])]
 )
@@ -252,6 +253,7 @@ def test_no_call_fails_where_cuDNN_does(
     np.testing.assert_allclose(found, np.asarray(right, np.float32), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_only_programs_that_are_compiled_here_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not those inside of a caller's transformation, before or after the model itself."""
     monkeypatch.setattr(cudnn_choice, "version", lambda: cudnn_choice.OLDEST)

@@ -56,6 +56,7 @@ DIFFERED = "attention without cuDNN, whose results differed when it was tried ou
 FAILED = "attention without cuDNN, which failed when it was tried out"
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("is_traced", [False, True])
 @pytest.mark.parametrize("reach", [
@@ -123,6 +124,7 @@ def test_few_trials_stand_for_all_lengths() -> None:
     assert len({cudnn_trial._tried_length(length) for length in range(2, 40_000)}) == 14
 
 
+@pytest.mark.slow
 def test_lengths_of_one_kind_share_a_trial() -> None:
     calls = []
 

@@ -71,6 +71,7 @@ def collections_of_a_first_call() -> int:
     return len(seen)
 
 
+@pytest.mark.slow
 def test_the_collector_comes_rarely_in_a_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     collections_of_a_first_call()  # Imports what it needs.
     gc.set_threshold(100, 1000, 1000)

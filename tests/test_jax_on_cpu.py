@@ -82,6 +82,7 @@ assert "jax" not in sys.modules
     in_a_new_process(script)
 
 
+@pytest.mark.slow
 def test_jax_is_imported_in_the_background_and_takes_over() -> None:
     script = f"""{LOADED}
 first = model(x)
@@ -95,6 +96,7 @@ assert not first.flags.writeable and not last.flags.writeable
     in_a_new_process(script)
 
 
+@pytest.mark.slow
 def test_an_import_draws_no_random_numbers_of_the_caller() -> None:
     script = f"""{LOADED}
 np.random.seed(7)
@@ -252,6 +254,7 @@ def test_its_cache_is_that_of_the_library(tmp_path: Path) -> None:
     assert high.folder.path == tmp_path
 
 
+@pytest.mark.slow
 def test_a_stored_program_is_loaded_while_calls_run(tmp_path: Path) -> None:
     """The first call of the second process waits for neither JAX nor a program or a trace."""
     script = f"""
@@ -300,6 +303,7 @@ def test_params_are_arrays_of_jax_and_can_be_replaced() -> None:
             loaded.compile({"x": x})
 
 
+@pytest.mark.slow
 def test_it_works_inside_of_jit_and_grad() -> None:
     loaded = sardonyx.load(ENCODER, backend=JaxOnCpu(), compile="background")
     x = np.random.default_rng(0).standard_normal((2, 8, 48)).astype(np.float32)
@@ -321,6 +325,7 @@ OF_TOKENS = DECODER.replace("float[batch, 1, 8] x", "int64[batch, 1] token").rep
 )
 
 
+@pytest.mark.slow
 def test_buckets_are_proved_in_the_backends_own_scope() -> None:
     """The proof is the first to ask for JAX, and would take int64 for int32 without its scope."""
     proto = onnx.parser.parse_model(OF_TOKENS)

@@ -381,6 +381,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "logging.md"
 VARYING = r"\d+\.\d+ s|\b[0-9a-f]{12}\b|\d+ bytes|[^ ]*tmp\w+"
 
 
+@pytest.mark.slow
 @NEEDS_ONEDNN
 def test_the_page_shows_what_is_logged(tmp_path: Path) -> None:
     """Without a compiler, so that the kernels are left out."""

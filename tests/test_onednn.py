@@ -467,6 +467,7 @@ def test_a_kernel_gets_its_vectors_one_by_one() -> None:
     assert_close(model(x), sardonyx.load(proto, backend="numpy")(x))
 
 
+@pytest.mark.slow
 def test_a_model_within_a_transformation_has_the_plain_form() -> None:
     model = sardonyx.load(network(), backend="jax")
     x = jnp.asarray(drawn(2, 16, 12, 12))

@@ -61,6 +61,7 @@ def product_of_external_data(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_system_that_has_none_of_linux_extras(
     product_of_external_data: Path, tmp_path: Path
 ) -> None:

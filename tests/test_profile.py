@@ -325,6 +325,7 @@ def test_a_cached_program(tmp_path: Path) -> None:
 # -- a profile changes nothing --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @each_way
 def test_a_profile_changes_neither_results_nor_counts(way: dict[str, Any]) -> None:

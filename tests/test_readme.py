@@ -26,7 +26,7 @@ TEST_COMMAND = "pip install '.[test]' && pytest"
         "docs/architecture.md",
         "docs/checked.md",
         "examples/README.md",
-        "docs/jax.md",
+        pytest.param("docs/jax.md", marks=pytest.mark.slow),
         "docs/functions.md",
         "docs/onnxruntime.md",
         "docs/service.md",

@@ -33,6 +33,7 @@ def exported(fn: Any, params: Any, text: str, dtype: Any = jnp.float32, **option
     return export.export(jax.jit(fn))(params, spec)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SHAPES)
 def test_one_export_serves_all_sizes(path: str) -> None:
     text, shapes = SHAPES[path]
@@ -43,6 +44,7 @@ def test_one_export_serves_all_sizes(path: str) -> None:
         np.testing.assert_allclose(program.call(params, x), fn(params, x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["examples/encoder.onnx", "tests/models/cnn_dynamo.onnx"])
 def test_another_float_type_has_symbolic_sizes_too(path: str) -> None:
     text, shapes = SHAPES[path]
@@ -54,6 +56,7 @@ def test_another_float_type_has_symbolic_sizes_too(path: str) -> None:
     np.testing.assert_allclose(np.float32(y), np.float32(fn(params, x)), rtol=0.05, atol=0.05)
 
 
+@pytest.mark.slow
 def test_gradients_can_be_exported_for_all_sizes() -> None:
     fn, params = sardonyx.to_jax("tests/models/mlp_dynamo.onnx")
     slopes = jax.grad(lambda params, x: jnp.sum(fn(params, x) ** 2))
@@ -63,6 +66,7 @@ def test_gradients_can_be_exported_for_all_sizes() -> None:
         np.testing.assert_allclose(program.call(params, x)[name], slope, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_sizes_may_be_symbols_while_shapes_are_evaluated() -> None:
     fn, params = sardonyx.to_jax("examples/encoder.onnx")
     sizes = export.symbolic_shape("b, s, 48")

@@ -67,6 +67,7 @@ for graph, shape in ((product, (768, 1024)), (convolution, (4, 64, 56, 56))):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's times of threads")
 @pytest.mark.parametrize(
     ("backend", "mode", "onednn"),
@@ -90,6 +91,7 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.slow
 def test_models_of_several_numbers_in_one_process(backend: str) -> None:
     expected = sardonyx.load(ENCODER, backend=backend)(X)
     models = [sardonyx.load(ENCODER, backend=backend, threads=n) for n in (1, 2, 3, 1)]
@@ -100,6 +102,7 @@ def test_models_of_several_numbers_in_one_process(backend: str) -> None:
         assert_allclose(copied(X), expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_arrays_of_jax_stay_on_the_callers_device() -> None:
     limited, plain = (sardonyx.load(ENCODER, backend="jax", threads=n) for n in (1, None))
     x = jnp.asarray(X)

@@ -37,6 +37,7 @@ def test_anything_at_once_for_longer(name: str) -> None:
     assert not done.errors, done.errors[:5]
 
 
+@pytest.mark.slow
 def test_a_call_sees_one_version_of_the_params() -> None:
     """What is prepared of a weight belongs to the same version as the weight itself."""
     proto = model(

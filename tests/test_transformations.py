@@ -62,6 +62,7 @@ class TestTransformations:
         looped = jax.tree.map(lambda *a: jnp.stack(a), *(fn(params, one) for one in several))
         assert_alike(jax.vmap(fn, (None, 0))(params, several), looped)
 
+    @pytest.mark.slow
     @pytest.mark.sampled(4)
     def test_vmap_over_params_is_the_loop(self, case: Any) -> None:
         fn, params, x = case
@@ -97,6 +98,7 @@ class TestTransformations:
             made.append(out)
         assert_alike(scanned, jax.tree.map(lambda *a: jnp.stack(a), *made))
 
+    @pytest.mark.slow
     @pytest.mark.sampled(4)
     def test_derivatives_forward_backward_and_remade_agree(self, case: Any) -> None:
         fn, params, x = case
@@ -197,6 +199,7 @@ TRANSFORMS: dict[str, tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(20)
 @pytest.mark.usefixtures("mode")
 @pytest.mark.parametrize("name", TRANSFORMS)

@@ -227,6 +227,7 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert written[0] == written[1]
 
 
+@pytest.mark.slow
 def test_threads_share_programs_and_may_release_them() -> None:
     model = bucketed(classifier(STRINGS))
     plain = sardonyx.load(classifier(STRINGS), backend="numpy")

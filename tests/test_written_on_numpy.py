@@ -233,6 +233,7 @@ def test_steps_go_on_if_they_cannot_be_written_out(
     assert (loaded.stats().compiles, loaded.stats().written_out) == (0, 0)
 
 
+@pytest.mark.slow
 def test_arrays_of_a_call_are_not_kept(way: dict[str, Any]) -> None:
     loaded = sardonyx.load(layers(), **way)
     for _ in range(2):
@@ -245,6 +246,7 @@ def test_arrays_of_a_call_are_not_kept(way: dict[str, Any]) -> None:
         wait_for_background()
 
 
+@pytest.mark.slow
 def test_a_model_may_go_before_it_is_written_out() -> None:
     loaded = sardonyx.load(layers(), backend="numpy")
     for _ in range(3):

@@ -268,6 +268,7 @@ def test_shapes_that_data_decide_compile_nothing() -> None:
     assert not loaded.stats().compiles
 
 
+@pytest.mark.slow
 def test_small_calls_whose_sizes_change_share_no_bucket() -> None:
     loaded = sardonyx.load(classifier(), backend="jax", compile="background")
     rng = np.random.default_rng(0)

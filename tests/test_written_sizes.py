@@ -269,6 +269,7 @@ def test_a_model_is_freed_with_its_function() -> None:
     assert form() is None, "it waits for the garbage collector"
 
 
+@pytest.mark.slow
 def test_a_program_that_takes_longer_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is compiled, as steps might be slow, and then measured."""
     monkeypatch.setattr(learned_calls, "SECONDS", 0.0)

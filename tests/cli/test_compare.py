@@ -20,6 +20,7 @@ def test_onnxruntime_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert "The values that differ most" in told
 
 
+@pytest.mark.slow
 def test_backends_and_precisions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", ENCODER, *SHAPE, "--with", "jax", "--values", "layer_norm*"]) == 0
     assert "a (numpy) and b (jax): 4 values compared" in capsys.readouterr().out

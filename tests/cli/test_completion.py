@@ -40,6 +40,7 @@ def test_other_shells(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_bash(tmp_path: Path) -> None:
     bash = shutil.which("bash")
     if bash is None or sys.platform == "win32":

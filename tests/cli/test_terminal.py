@@ -37,6 +37,7 @@ def test_eighty_columns(arguments: list[str]) -> None:
     assert max(map(len, lines)) <= COLUMNS
 
 
+@pytest.mark.slow
 def test_without_colours() -> None:
     assert COLOUR.search(in_terminal(RUN)[1])
     status, shown = in_terminal(RUN, NO_COLOR="1")
@@ -109,6 +110,7 @@ def test_interruption(tmp_path: Path) -> None:
     assert b"Traceback" not in complaints
 
 
+@pytest.mark.slow
 def test_a_bar_moves_on_the_standard_error_of_a_terminal() -> None:
     """Beside what takes more than a second, and nowhere else."""
     bench = ["bench", ENCODER, "--shape", "x=1,4,48", "--backend", "numpy", "--seconds", "1.6"]

@@ -116,6 +116,7 @@ except ort.capi.onnxruntime_pybind11_state.InvalidArgument:
 """
 
 
+@pytest.mark.slow
 def test_a_program_prints_the_same_after_one_line() -> None:
     """Also what it draws at random: loading a session draws nothing."""
     path = str(Path(__file__).parents[2] / "examples" / "encoder.onnx")

@@ -190,6 +190,7 @@ def test_a_cast_that_rounds_once_has_a_derivative(to: Any) -> None:
         assert jax.jit(jax.grad(there_and_back))(np.array([1.1, 3.0])).tolist() == [1, 1]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=9))
 @settings(deadline=None, max_examples=25)
 def test_integers_are_rounded_once(values: list[int]) -> None:

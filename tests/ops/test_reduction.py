@@ -219,6 +219,7 @@ def test_places_that_are_not_there(op: Any) -> None:
 # -- CumSum and CumProd --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.data(), st.booleans(), st.booleans())
 @settings(deadline=None, max_examples=25)
 def test_cumsum(shape: list[int], data: st.DataObject, exclusive: bool, reverse: bool) -> None:

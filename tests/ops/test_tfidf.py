@@ -80,6 +80,7 @@ def cases(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any]]:
     return random.integers(0, 4, shape), attributes
 
 
+@pytest.mark.slow
 @given(cases())
 @settings(deadline=None, max_examples=150)
 def test_as_the_standard_tells_it_and_onnxruntime_counts(case: Any) -> None:

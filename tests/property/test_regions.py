@@ -138,6 +138,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(12)
 @versions_of(CASES)
 def test_regions(op: str, version: int) -> None:

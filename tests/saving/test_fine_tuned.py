@@ -169,6 +169,7 @@ def test_bfloat16_weights_stay_bfloat16(tmp_path: Path) -> None:
         sardonyx.save(model, tmp_path / "m.onnx", params={"w": jnp.ones(3)})
 
 
+@pytest.mark.slow
 def test_merged_overlays_and_params_of_a_mesh_are_written(tmp_path: Path) -> None:
     model = sardonyx.load("examples/encoder.onnx", backend="jax")
     fn, params = sardonyx.to_jax(model)
@@ -207,6 +208,7 @@ def test_what_is_no_path_is_refused(path: Any, tmp_path: Path) -> None:
         sardonyx.save(sardonyx.load(plain(tmp_path)), path)
 
 
+@pytest.mark.slow
 def test_the_example_ends_in_onnxruntime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
