@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,9 @@ import onnx
 import pytest
 
 import sardonyx
+from sardonyx.backends import find
 from sardonyx.errors import InternalError, InvalidInput, InvalidModel, LimitExceeded, SardonyxError
+from sardonyx.graph.errors.node_errors import raise_from_call
 from sardonyx.ops import OPS
 from sardonyx.types import Array, Backend, Host, Unsized
 from tests.support.onnx_builders import BOOL, INT64, function, graph, model, node, value
@@ -421,3 +424,25 @@ def test_an_operator_without_inputs_blames_the_model() -> None:
     nodes = [node("RandomNormal", [], ["r"], shape=[-1]), node("Add", ["x", "r"], ["y"])]
     with pytest.raises(InvalidModel, match="has no inputs"):
         sardonyx.load(model(nodes, ["x"], ["y"]), backend="numpy")(X)
+
+
+def test_arrays_of_a_call_that_found_no_memory_are_freed_before_it_is_traced_again() -> None:
+    """Also if errors lead back to themselves, as those of a library may."""
+    held: list[ref[Any]] = []
+
+    def fail() -> None:
+        array = X.copy()
+        held.append(ref(array))
+        raise MemoryError("no")
+
+    def retrace() -> None:
+        assert [each() for each in held] == [None]
+        raise LimitExceeded("Node 'n' finds no memory.")
+
+    other = ValueError("no")
+    try:
+        fail()
+    except MemoryError as error:
+        error.__context__, other.__context__ = other, error
+        with pytest.raises(LimitExceeded, match="Node 'n'"):
+            raise_from_call(error, find("numpy").for_ops, retrace)

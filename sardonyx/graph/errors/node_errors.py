@@ -145,7 +145,9 @@ def raise_from_call(error: Exception, backend: Backend, retrace: Callable[[], ob
 
 def _free(error: BaseException | None) -> None:
     """Let go of what an error's frames hold: on a device without memory nothing can be traced."""
-    while error is not None:
+    freed = set[int]()
+    while error is not None and id(error) not in freed:
+        freed.add(id(error))
         clear_frames(error.__traceback__)
         error = error.__context__
 
