@@ -151,6 +151,8 @@ def matrix_product(
     x: Sequence[int], weight: Sequence[int], dtype: Any = np.float32, **more: Any
 ) -> onednn.Product:
     product = onednn.matrix_product(spec_of(x, dtype), spec_of(weight, dtype), **more)
+    if product is None and dtype != np.float32 and not has_avx512():
+        pytest.skip("oneDNN has fast kernels for narrow floats on processors with AVX-512 alone")
     assert product is not None
     return product
 
