@@ -21,12 +21,12 @@ from tests.support.background import wait_for_background
 from tests.support.strict_backend import StrictBackend
 from tests.support.turns import turn_on_gpu
 
-# Each operator has cases for its opsets, dtypes and backends, of which a twentieth run by default,
-# and of com.microsoft one in sixty. Compilers of other hardware get every case.
+# Each operator has cases for its opsets, dtypes and backends, of which a thirtieth run by default,
+# and of com.microsoft one in ninety. Compilers of other hardware get every case.
 TESTS = Path(__file__).parent
-ONE_IN_OF_FOLDERS = {TESTS / "ops" / "microsoft": 60, TESTS / "ops": 20, TESTS / "aot": 1}
+ONE_IN_OF_FOLDERS = {TESTS / "ops" / "microsoft": 90, TESTS / "ops": 30, TESTS / "aot": 1}
 # Of any other test with more cases than a few, one in so many.
-FEW, ONE_IN_OF_MANY = 5, 6
+FEW, ONE_IN_OF_MANY = 5, 9
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

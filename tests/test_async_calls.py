@@ -211,6 +211,7 @@ def test_copies_have_threads_of_their_own() -> None:
         assert_array_equal(asyncio.run(copied.async_call(X)), X * X)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_process_has_threads_of_its_own() -> None:
     code = (

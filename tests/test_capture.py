@@ -78,6 +78,7 @@ def test_an_input_called_capture() -> None:
     assert output.tolist() == captured["h"].tolist() == [1, 2, 3]
 
 
+@pytest.mark.sampled(3)
 def test_bound_models_and_pickles(model: sardonyx.Model) -> None:
     bound = pickle.loads(pickle.dumps(model.bind(capture="h")))
     np.testing.assert_array_equal(bound(X)[1]["h"], X * W)

@@ -62,6 +62,7 @@ def assert_near(expected: Any, actual: Any, dtype: str, tolerance: float = 1.0) 
         assert np.abs(difference).max(initial=0) <= tolerance * TOLERANCE[dtype] * largest
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_is_as_near_to_itself_as_the_type_allows(name: str, dtype: str) -> None:

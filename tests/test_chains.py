@@ -205,6 +205,7 @@ print(min(counted))
 """
 
 
+@pytest.mark.slow
 def test_memory_between_products_is_not_asked_for_again(tmp_path: Path) -> None:
     # The array between them has 154 MB; the C library gives back what is larger than 32.
     nodes = [conv("x", "a", "u"), node("Relu", ["u"], ["v"]), conv("v", "c", "y", strides=[7, 7])]

@@ -60,6 +60,7 @@ def test_any_batch_with_any_number_of_threads(
     assert len(forms) == 1
 
 
+@pytest.mark.slow
 def test_a_batch_is_as_right_as_its_images_alone() -> None:
     weights = [drawn(24, 8, 3, 3), drawn(24, 1, 3, 3, seed=1), drawn(16, 24, 1, 1, seed=2)]
     nodes = [

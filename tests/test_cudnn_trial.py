@@ -75,6 +75,7 @@ def test_a_trial_agrees(dtype: Any, reach: Reach, is_traced: bool) -> None:
     assert verdicts == [True]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("form", "reason"),
     [(wrong, DIFFERED), (with_nan, DIFFERED), (failing, FAILED), (missing, FAILED)],
@@ -138,6 +139,7 @@ def test_lengths_of_one_kind_share_a_trial() -> None:
     assert calls == [(2, 2, 37, 8), (2, 2, 64, 8)]
 
 
+@pytest.mark.slow
 def test_programs_go_on_without_it_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     class Distrusting(OnHopper):
         def trusts_cudnn(self, q: Any, k: Any, scoring: Scoring) -> bool:

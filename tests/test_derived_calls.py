@@ -254,6 +254,7 @@ def test_threads_derive_recordings_at_once(backend: Backend) -> None:
     wait_for_background()
 
 
+@pytest.mark.slow
 def test_a_model_whose_sizes_change_is_freed(backend: Backend) -> None:
     changing = loaded(model(GRAPHS["softmax"]), backend)
     for size in (33, 40, 36, 35, 37):

@@ -141,6 +141,7 @@ else:
     in_a_new_process(script, PYTHONPATH=path_with(tmp_path))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("choices", ["", ", backend='jax'"])
 def test_a_platform_that_is_not_here_is_named(choices: str) -> None:
     script = f"""

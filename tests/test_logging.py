@@ -326,6 +326,7 @@ sardonyx.load("examples/encoder.onnx", backend="jax")(np.zeros((1, 8, 48), np.fl
 """
 
 
+@pytest.mark.sampled(2)
 @NEEDS_ONEDNN
 @pytest.mark.parametrize(
     ("environment", "start"),

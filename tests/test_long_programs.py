@@ -105,6 +105,7 @@ def test_steps_that_do_not_repeat_are_cut_too() -> None:
     assert max(lengths) < 128
 
 
+@pytest.mark.slow
 def test_a_donated_input_is_reused_in_the_piece_that_reads_it_last() -> None:
     jax = pytest.importorskip("jax")
     model = sardonyx.load(residual_network(LAYERS), backend="jax")

@@ -345,6 +345,7 @@ print(os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"])
 """
 
 
+@pytest.mark.slow
 def test_the_cap_is_set_before_jax_starts(tmp_path: Path) -> None:
     onnx.save(ADD, tmp_path / "add.onnx")
     run = [sys.executable, "-c", CAPPED, str(tmp_path / "add.onnx")]

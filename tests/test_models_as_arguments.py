@@ -70,6 +70,7 @@ def test_a_model_in_place_of_an_array_says_what_to_pass(
     assert "params" in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_worked_without_being_an_array_still_works(objects: dict[str, Any], kind: str) -> None:
     each = objects[kind]

@@ -314,6 +314,7 @@ def test_equal_layers_of_long_programs() -> None:
         assert sum(map(bool, times)) > len(times) / 2
 
 
+@pytest.mark.slow
 def test_a_cached_program(tmp_path: Path) -> None:
     x = np.ones((8, 256), np.float32)
     for _ in range(2):

@@ -101,6 +101,7 @@ def test_sizes_that_do_not_fit_are_refused_as_by_numpy() -> None:
             xp.matmul(drawn(*a), drawn(*b))
 
 
+@pytest.mark.slow
 def test_no_kernels_are_loaded_for_these_products_alone() -> None:
     script = (
         "import numpy as np\n"

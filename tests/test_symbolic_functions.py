@@ -94,6 +94,7 @@ def test_several_outputs_and_narrow_integers() -> None:
     assert (y.tolist(), shape.tolist(), z.tolist()) == ([2] * 5, [5], [0, 1, 2, 3, 4])
 
 
+@pytest.mark.slow
 def test_random_numbers_of_a_symbolic_size_are_refused_at_their_node() -> None:
     model = parsed("{ y = RandomNormalLike(x) }", "g (float[n] x) => (float[n] y)")
     fn, params = sardonyx.to_jax(model)

@@ -215,6 +215,7 @@ def test_what_is_no_number_of_threads_is_refused(threads: Any, backend: str) -> 
         sardonyx.load(ENCODER, backend=backend, threads=threads)
 
 
+@pytest.mark.slow
 def test_where_threads_cannot_be_limited_they_are_refused() -> None:
     with refused(InvalidInput, "jit=False", "leave out"):
         sardonyx.load(ENCODER, backend="jax", jit=False, threads=1)

@@ -171,6 +171,7 @@ def test_a_replaced_param_is_a_copy(xp: Backend) -> None:
     np.testing.assert_array_equal(np.asarray(loaded(W)), W)
 
 
+@pytest.mark.slow
 def test_statistics_are_told_while_forms_are_made() -> None:
     names = [f"d{i}" for i in range(8)]
     steps = [

@@ -28,6 +28,7 @@ def mode(request: pytest.FixtureRequest) -> Any:
 # -- what it is -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["cnn_dynamo", "encoder_torchscript", "decoder_dynamo"])
 def test_results_are_those_of_onnxruntime(name: str) -> None:
     fn, params = sardonyx.to_jax(f"{MODELS}/{name}.onnx")

@@ -322,6 +322,7 @@ def test_overlays_of_low_rank_begin_as_nothing_and_train_alone() -> None:
         sardonyx.apply_overlays(params, {"v": adapters["w"]})
 
 
+@pytest.mark.slow
 def test_params_travel_through_orbax(tmp_path: Path) -> None:
     reason = "orbax-checkpoint, of the test extra, is not installed"
     checkpoint = pytest.importorskip("orbax.checkpoint", reason=reason)

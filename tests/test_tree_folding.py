@@ -212,6 +212,7 @@ def test_folding_is_done_once_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> 
     assert model.stats().traces == before + 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", ["a sum of trees is one forest", "base values"])
 def test_graphs_are_freed_with_their_models(case: str) -> None:
     model = sardonyx.load(model_of(CASES[case][0], "z"), backend="numpy")

@@ -209,6 +209,7 @@ def test_results_whose_sizes_depend_on_data_are_refused() -> None:
         )
 
 
+@pytest.mark.slow
 def test_labels_of_calls_whose_sizes_change_are_padded_too() -> None:
     model = sardonyx.load(classifier(STRINGS), backend="jax", compile="now")
     plain = sardonyx.load(classifier(STRINGS), backend="numpy")

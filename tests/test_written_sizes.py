@@ -260,6 +260,7 @@ def test_threads_share_the_function() -> None:
     wait_for_background()
 
 
+@pytest.mark.slow
 def test_a_model_is_freed_with_its_function() -> None:
     changing = prepared(GRAPHS["softmax"])
     assert runs_sized(changing, normal(2, 37, 6))

@@ -26,6 +26,7 @@ def test_demo(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "repeated, median" in told
 
 
+@pytest.mark.slow
 def test_python_m_sardonyx_takes_the_example_from_anywhere(tmp_path: Path) -> None:
     assert example("encoder.onnx").is_file()
     assert example("encoder.npz").is_file()

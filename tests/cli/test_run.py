@@ -283,6 +283,7 @@ def test_models_without_inputs_and_with_overridable_weights(tmp_path: Path) -> N
     np.testing.assert_array_equal(outputs_of([path, *on, *more], tmp_path)["y"], [9])
 
 
+@pytest.mark.slow
 def test_exported_programs_run(tmp_path: Path) -> None:
     pytest.importorskip("flatbuffers", reason="no flatbuffers; pip install 'sardonyx[export]'")
     artefact = sardonyx.export(ENCODER, {"x": ("batch", 4, 48)}, ["cpu"])

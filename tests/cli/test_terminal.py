@@ -27,7 +27,7 @@ COMMANDS = (
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such terminals")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
 def test_eighty_columns(arguments: list[str]) -> None:
     status, shown = in_terminal(arguments)
@@ -50,6 +50,7 @@ def test_without_colours() -> None:
     assert not run.stderr
 
 
+@pytest.mark.slow
 def test_names_of_a_model_do_not_reach_the_terminal(tmp_path: Path) -> None:
     """A name with codes that clear a terminal, and one that looks like rich's markup."""
     path = saved(
@@ -66,6 +67,7 @@ def test_names_of_a_model_do_not_reach_the_terminal(tmp_path: Path) -> None:
         assert "\x1b[2J" not in shown
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arguments", [["ops"], ["ops", "--json"], ["show", ENCODER]])
 def test_a_reader_that_is_gone(arguments: list[str]) -> None:
     reader, writer = os.pipe()

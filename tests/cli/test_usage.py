@@ -61,6 +61,7 @@ print(*(name for name in ("jax", "rich", "onnxruntime", "PIL", "sardonyx.cli.com
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["no such command"]])
 def test_commands_are_imported_when_they_are_used(arguments: list[str]) -> None:
     run = subprocess.run(

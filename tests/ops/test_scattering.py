@@ -86,6 +86,7 @@ def test_the_deprecated_scatter_runs_as_a_model(xp: Backend) -> None:
 # -- ScatterND ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(deadline=None, max_examples=25)
 def test_slices_are_combined(data: st.DataObject) -> None:

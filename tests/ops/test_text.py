@@ -306,7 +306,7 @@ def test_a_pattern_has_a_length() -> None:
         ("(((a|b|c)*)*)*x", "abc" * 100_000),
     ],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 def test_work_without_re2_has_an_end(monkeypatch: Any, pattern: str, text: str) -> None:
     began = time.process_time()
     with contextlib.suppress(LimitExceeded):
@@ -404,6 +404,7 @@ def test_patterns_that_never_go_back(pattern: str, is_flat: bool) -> None:
 signs = st.text("ab0_-.^$|*+?[]\\dwAz ~,}&:=<\0é\n", max_size=8)
 
 
+@pytest.mark.slow
 @given(signs, st.lists(st.text("ab-_0\né", max_size=5), max_size=8))
 @settings(deadline=None, max_examples=1000)
 def test_re2_accepts_what_is_matched_without_it(pattern: str, texts: list[str]) -> None:

@@ -82,6 +82,7 @@ def test_a_transformer_block_is_the_same_in_python_recorded_and_in_onnxruntime(
     assert onnx.load(path).graph.name == "block"
 
 
+@pytest.mark.slow
 def test_its_gradient_is_that_of_the_python_function() -> None:
     x = jnp.asarray(normal(2, 5, D))
     weights = {name: jnp.asarray(array) for name, array in WEIGHTS.items()}
