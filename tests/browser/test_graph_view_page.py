@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 from tests.browser.conftest import MODELS, Open, view_of
-from tests.browser.waiting import wait_until
+from tests.browser.waiting import unfold_all, wait_until
 
 ENCODER = MODELS / "encoder_torchscript.onnx"
 
@@ -60,7 +60,7 @@ def test_groups_fold_and_unfold(open_view: Open) -> None:
     page = open_view(view_of(ENCODER))
     page.click("text=Fold all")
     folded = page.evaluate("graphView.scene.place.size")
-    page.click("text=Unfold all")
+    unfold_all(page)
     assert page.evaluate("graphView.scene.place.size") > 2 * folded
     assert "attention" in page.evaluate(TITLES)
     page.click("text=Fold all")
@@ -78,7 +78,7 @@ def test_what_leaves_an_open_group_is_labelled_once(open_view: Open) -> None:
     graph = helper.make_graph(nodes, "main", ends[:1], ends[1:])
     model = sardonyx.load(helper.make_model(graph), backend="numpy")
     page = open_view(model.view(x=(2, 3)))
-    page.click("text=Unfold all")
+    unfold_all(page)
     labels = page.evaluate("""() => {
       const { context } = graphView, { fillText } = context, found = [];
       graphView.camera.scale = 1;
@@ -122,7 +122,7 @@ def test_search_jumps_to_a_node_and_unfolds_it(text: str, open_view: Open) -> No
 
 def test_a_click_shows_attributes_values_and_histograms(open_view: Open) -> None:
     page = open_view(view_of(MODELS / "cnn_dynamo.onnx"))
-    page.click("text=Unfold all")
+    unfold_all(page)
     page.wait_for_timeout(350)
     click(page, item_of(page, "Conv"))
     shown = page.inner_text("#panel")
@@ -197,7 +197,7 @@ def test_wheel_and_drag_move_the_sheet(open_view: Open) -> None:
 
 def test_branches_are_groups_inside_their_node(open_view: Open) -> None:
     page = open_view(view_of(MODELS / "cond_dynamo.onnx"))
-    page.click("text=Unfold all")
+    unfold_all(page)
     titles = page.evaluate(TITLES)
     assert {"If", "then_branch", "else_branch", "Tanh", "Relu"} <= set(titles)
     inside = page.evaluate(

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from sardonyx.display.graph_view.view import GraphView
 from tests.browser.conftest import Open, view_of
-from tests.browser.waiting import wait_until
+from tests.browser.waiting import unfold_all
 
 SECONDS = 5.0
 # How many colours a coarse grid of the canvas has: a blank one has one.
@@ -33,7 +33,6 @@ WATCH = """() => {
   };
   tick();
 }"""
-UNFOLDED = "() => document.getElementById('live').textContent === 'Everything unfolded'"
 # Pairs of boxes of one group that overlap.
 OVERLAPS = """() => graphView.graph.items.filter(i => i.layout).flatMap(({ layout }) =>
   layout.children.flatMap((a, i, all) => all.slice(i + 1).filter(b =>
@@ -73,8 +72,7 @@ def test_5000_nodes_unfold_while_the_page_responds(scoped: bool, open_view: Open
     page = open_view(view_of(large_model(scoped=scoped)))
     page.evaluate(WATCH)
     begun = time.monotonic()
-    page.click("text=Unfold all")
-    wait_until(page, UNFOLDED)
+    unfold_all(page)
     assert time.monotonic() - begun < SECONDS
     assert page.evaluate("longest") < 1000
     assert page.evaluate("graphView.scene.place.size") > 5000
@@ -96,8 +94,7 @@ def irregular_model(count: int) -> onnx.ModelProto:
 
 def test_the_layout_of_vast_graphs_keeps_directions(open_view: Open) -> None:
     page = open_view(view_of(irregular_model(3000)))
-    page.click("text=Unfold all")
-    wait_until(page, UNFOLDED)
+    unfold_all(page)
     assert page.evaluate("graphView.graph.isVast")
     assert page.evaluate(OVERLAPS) == 0
     up, edges = page.evaluate(

@@ -10,6 +10,7 @@ from typing import Any
 
 # Seconds.
 PATIENCE = 20.0
+UNFOLDED = "() => document.getElementById('live').textContent === 'Everything unfolded'"
 
 
 def wait_until(page: Any, expression: str, arg: Any = None) -> None:
@@ -18,3 +19,9 @@ def wait_until(page: Any, expression: str, arg: Any = None) -> None:
     while not page.evaluate(expression, arg):
         assert time.monotonic() < end, expression
         page.wait_for_timeout(10)
+
+
+def unfold_all(page: Any) -> None:
+    """Open all groups, which the page lays out in slices."""
+    page.click("text=Unfold all")
+    wait_until(page, UNFOLDED)
