@@ -29,7 +29,7 @@ from sardonyx.backends.jax.onednn import build
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.fused_products import convolution_and_more, product_and_more
 from tests.support import onnx_builders as builders
-from tests.support.kernels import NEEDS_ONEDNN
+from tests.support.kernels import NEEDS_ONEDNN, has_avx512
 
 pytestmark = NEEDS_ONEDNN
 
@@ -141,10 +141,6 @@ def convolution(window: Window, epilogue: Epilogue = NOTHING, dtype: Any = np.fl
         pytest.skip("oneDNN has a fast kernel for this on processors with AVX-512 alone")
     assert product is not None
     return product
-
-
-def has_avx512() -> bool:
-    return "avx512f" in Path("/proc/cpuinfo").read_text()
 
 
 def matrix_product(

@@ -159,67 +159,6 @@ inline std::shared_ptr<Piece> piece_of(const Convolution& part, int data_type,
   return made;
 }
 
-// The pieces of a convolution, whatever its batch. All of them read the weights in the form that
-// oneDNN chooses for one image, and each is described once. For a few sizes oneDNN has no kernel of
-// the same kind that reads this form.
-class Pieces {
- public:
-  // The specification of the product for one image.
-  explicit Pieces(Spec spec) : Pieces(Reader(spec)) {}
-
-  // The weights as they come, as they are packed, and both in numbers.
-  const Desc& given() const { return given_; }
-  const Desc& packed() const { return packed_; }
-  const std::optional<Dims>& form() const { return form_; }
-
-  // What differs from the whole convolution is how many images and which rows the part takes. Throws
-  // where there is none.
-  std::shared_ptr<const Piece> of(const Convolution& part) const {
-    const Axis& rows = part.axes[0];
-    const Key key{part.batch, rows.size, rows.pad_before, rows.pad_after};
-    std::lock_guard<std::mutex> lock(making_);
-    auto found = made_.find(key);
-    if (found == made_.end()) found = made_.emplace(key, made(part)).first;
-    return found->second;
-  }
- private:
-  using Key = std::array<int64_t, 4>;
-
-  explicit Pieces(Reader spec) {
-    OneThread one_thread;
-    spec.next();  // The threads.
-    data_type_ = spec.next();
-    epilogue_ = Epilogue(spec);
-    spec.next();  // That it is a convolution.
-    Convolution image(spec);
-    image.join_pixels();
-    const auto piece = piece_of(image, data_type_, epilogue_);
-    piece->choose(in_any_form(data_type_, image.weights()));
-    given_ = dense(data_type_, image.weights());
-    packed_ = piece->weights;
-    form_ = form_of({{given_, 0, packed_, 0}});
-    implementation_ = piece->whole->implementation();
-  }
-
-  std::shared_ptr<const Piece> made(const Convolution& part) const {
-    OneThread one_thread;
-    const auto piece = piece_of(part, data_type_, epilogue_);
-    piece->read(packed_);
-    if (piece->whole->implementation() != implementation_) {
-      throw std::runtime_error("it takes another kernel");
-    }
-    return piece;
-  }
-
-  int data_type_;
-  Epilogue epilogue_;
-  Desc given_, packed_;
-  std::optional<Dims> form_;
-  std::string implementation_;
-  mutable std::mutex making_;
-  mutable std::map<Key, std::shared_ptr<const Piece>> made_;
-};
-
 // What a piece computes, and where that begins in the arrays.
 struct Share {
   Convolution part;
@@ -275,9 +214,98 @@ inline std::vector<Share> shares(const Convolution& whole, int64_t threads, int6
   return shares;
 }
 
+// The pieces of a convolution, whatever its batch. All of them read the weights in one form, and each
+// is described once. For a few sizes oneDNN has no kernel of the same kind that reads this form.
+class Pieces {
+ public:
+  // The specification of the product for one image.
+  explicit Pieces(Spec spec) : Pieces(Reader(spec)) {}
+
+  // The weights as they come, as they are packed, and both in numbers.
+  const Desc& given() const { return given_; }
+  const Desc& packed() const { return packed_; }
+  const std::optional<Dims>& form() const { return form_; }
+
+  // What differs from the whole convolution is how many images and which rows the part takes. Throws
+  // where there is none.
+  std::shared_ptr<const Piece> of(const Convolution& part) const {
+    const Axis& rows = part.axes[0];
+    const Key key{part.batch, rows.size, rows.pad_before, rows.pad_after};
+    std::lock_guard<std::mutex> lock(making_);
+    auto found = made_.find(key);
+    if (found == made_.end()) found = made_.emplace(key, made(part)).first;
+    return found->second;
+  }
+
+  // One image in shares that there are in any case.
+  const std::vector<Share>& image() const { return image_; }
+
+ private:
+  using Key = std::array<int64_t, 4>;
+
+  explicit Pieces(Reader spec) {
+    OneThread one_thread;
+    const int64_t threads = spec.next();
+    data_type_ = spec.next();
+    epilogue_ = Epilogue(spec);
+    spec.next();  // That it is a convolution.
+    const Convolution image(spec);
+    image_ = shares(image, 1, 1);
+    given_ = dense(data_type_, image_.front().part.weights());
+    const auto bands = shares(image, useful_parts(image.operations(), threads), 1);
+    choose_form(image_.front().part);
+    if (!reads(bands)) {
+      // Without AVX-512, oneDNN chooses for some images what it cannot read for their bands.
+      choose_form(bands.front().part);
+      if (reads(bands)) {
+        image_ = bands;
+      } else {
+        choose_form(image_.front().part);
+      }
+    }
+    form_ = form_of({{given_, 0, packed_, 0}});
+  }
+
+  // The one that oneDNN chooses for this part.
+  void choose_form(const Convolution& part) {
+    const auto piece = piece_of(part, data_type_, epilogue_);
+    piece->choose(in_any_form(data_type_, part.weights()));
+    packed_ = piece->weights;
+    implementation_ = piece->whole->implementation();
+    made_.clear();
+  }
+
+  bool reads(const std::vector<Share>& shares) const {
+    try {
+      for (const Share& share : shares) of(share.part);
+    } catch (const std::runtime_error&) {
+      return false;
+    }
+    return true;
+  }
+
+  std::shared_ptr<const Piece> made(const Convolution& part) const {
+    OneThread one_thread;
+    const auto piece = piece_of(part, data_type_, epilogue_);
+    piece->read(packed_);
+    if (piece->whole->implementation() != implementation_) {
+      throw std::runtime_error("it takes another kernel");
+    }
+    return piece;
+  }
+
+  int data_type_;
+  Epilogue epilogue_;
+  std::vector<Share> image_;
+  Desc given_, packed_;
+  std::optional<Dims> form_;
+  std::string implementation_;
+  mutable std::mutex making_;
+  mutable std::map<Key, std::shared_ptr<const Piece>> made_;
+};
+
 inline void Product::plan_convolution(Spec numbers, Reader& spec) {
   Dims one_image(numbers.begin(), numbers.end());
-  one_image[0] = 1;
   one_image[Convolution::batch_at(spec) - numbers.begin()] = 1;
   of_any_batch_ = planned<Pieces>(Spec(one_image.data(), one_image.size()));
   add_weights(of_any_batch_->given(), 0, of_any_batch_->packed());
@@ -319,21 +347,24 @@ inline bool Product::plan_outputs(Convolution whole, int64_t parts) {
 inline void Product::plan_images(const Convolution& whole, int64_t parts) {
   Convolution image = whole;
   image.batch = 1;
-  const int64_t together = std::max(most_together(image), most_of_many(whole.batch / parts));
-  auto plan = [&](int64_t threads, int64_t most) {
-    pieces_.clear();
-    for (const Share& share : shares(whole, threads, most)) {
-      pieces_.push_back({part(share.part), share.x_at, 0, share.y_at});
-    }
+  const int64_t of_x = image.inputs_in_all(), of_y = image.pixels() * image.outputs;
+  auto add = [&](const Share& share, int64_t before) {
+    const int64_t x_at = before * of_x + share.x_at, y_at = before * of_y + share.y_at;
+    pieces_.push_back({part(share.part), x_at, 0, y_at});
   };
+  const int64_t together = std::max(most_together(image), most_of_many(whole.batch / parts));
   for (int64_t most : {together, int64_t{1}}) {
     try {
-      return plan(parts, most);
+      for (const Share& share : shares(whole, parts, most)) add(share, 0);
+      return;
     } catch (const std::runtime_error&) {
       // It takes another kernel for so many images, or so few rows.
+      pieces_.clear();
     }
   }
-  plan(1, 1);
+  for (int64_t i = 0; i < whole.batch; ++i) {
+    for (const Share& share : of_any_batch_->image()) add(share, i);
+  }
 }
 
 inline std::shared_ptr<const Piece> Product::part(const Convolution& convolution) const {

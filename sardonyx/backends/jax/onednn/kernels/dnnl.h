@@ -28,6 +28,7 @@ typedef struct {
 } dnnl_version_t;
 
 const dnnl_version_t* dnnl_version();
+int dnnl_get_effective_cpu_isa();
 
 int dnnl_engine_create(dnnl_engine_t*, int kind, size_t index);
 int dnnl_stream_create(dnnl_stream_t*, dnnl_engine_t, unsigned flags);
@@ -97,6 +98,8 @@ namespace dnnl {
 enum Status { kSuccess = 0 };
 enum EngineKind { kCpu = 1 };
 enum StreamFlags { kInOrder = 1 };
+// The bit that all sets of instructions from AVX-512 on have.
+enum Instructions { kAvx512 = 0x20 };
 enum Tag { kAny = 1 };
 enum FormatKind { kBlocked = 2 };
 enum ScratchpadMode { kOfTheUser = 1 };

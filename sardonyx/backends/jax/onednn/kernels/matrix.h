@@ -1,6 +1,9 @@
 // Products with a matrix of weights.
 #pragma once
 
+#include <map>
+#include <numeric>
+
 #include "product.h"
 
 namespace sardonyx {
@@ -92,7 +95,7 @@ struct MatrixForm {
   }
   // Parts of the columns begin at multiples of it.
   int64_t columns_together() const {
-    constexpr int64_t kFew = 64;
+    constexpr int64_t kFew = 48;
     const int64_t block = Strides(weights).block_of(1);
     return (kFew + block - 1) / block * block;
   }
@@ -104,11 +107,70 @@ inline void Product::plan_matrix(Reader& spec) {
   results_ = whole.rows * whole.columns;
   const int64_t parts = useful_parts(
       2.0 * std::max<int64_t>(whole.rows, 8) * whole.inner * whole.columns, threads_);
+  if (Panels::serve(data_type_, epilogue_) && plan_panels(whole, *form, parts)) return;
   if (whole.rows <= 64 || whole.rows < 16 * parts) {
     plan_columns(whole, *form, parts);
   } else {
     plan_rows(whole, *form, parts);
   }
+}
+
+// Into how many parts the rows and the columns of a product in panels are divided: the results of a
+// piece are to stay in the processor's second cache, and each thread is to have as many pieces as
+// the others. Columns are divided at multiples of `step`.
+struct Division {
+  int64_t rows, columns;
+
+  Division(const Matrix& whole, int64_t parts, int64_t step) {
+    constexpr int64_t kRows = 256, kColumns = 192, kFewestRows = 16;
+    const int64_t steps = std::max<int64_t>(whole.columns / step, 1);
+    rows = (whole.rows + kRows - 1) / kRows;
+    columns = std::clamp<int64_t>(whole.columns / kColumns, 1, steps);
+    if (whole.rows < kFewestRows) columns = std::min(parts, steps);
+    if (rows * columns < parts) columns = std::min((parts + rows - 1) / rows, steps);
+    if (rows * columns < parts) {
+      const int64_t most = std::max<int64_t>(whole.rows / kFewestRows, 1);
+      rows = std::clamp((parts + columns - 1) / columns, rows, std::max(rows, most));
+    }
+    const int64_t together = parts / std::gcd(parts, rows);
+    const int64_t even = (columns + together - 1) / together * together;
+    if (even <= steps) columns = even;
+  }
+};
+
+// False where the weights do not lie so, or those of some columns would lie otherwise.
+inline bool Product::plan_panels(const Matrix& whole, const MatrixForm& form, int64_t parts) {
+  constexpr int kInner = 0, kColumns = 1;
+  if (!Panels::of(form.weights, kInner, kColumns, epilogue_)) return false;
+  const int64_t step = form.columns_together(), steps = (whole.columns + step - 1) / step;
+  const Division division(whole, parts, step);
+  std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const Piece>> made;
+  std::vector<Placed> pieces;
+  for (int64_t i = 0; i < division.columns; ++i) {
+    const auto [first, last] = share(steps, i, division.columns);
+    const int64_t column = first * step;
+    Matrix part = whole;
+    part.columns = std::min(last * step, whole.columns) - column;
+    const auto part_form = MatrixForm::of(part, data_type_);
+    if (!part_form->is_within(form)) return false;
+    for (int64_t j = 0; j < division.rows; ++j) {
+      const auto [row, end] = share(whole.rows, j, division.rows);
+      part.rows = end - row;
+      auto& piece = made[{part.rows, part.columns}];
+      if (!piece) {
+        auto one = piece_of(part, data_type_, epilogue_, form.kernel);
+        one->pitch = whole.columns;
+        one->read(part_form->weights);
+        one->use_panels(kInner, kColumns, epilogue_);
+        piece = std::move(one);
+      }
+      const int64_t y_at = row * whole.columns + column;
+      pieces.push_back({piece, row * whole.inner, column, y_at, form.place_of(column, item_)});
+    }
+  }
+  add_weights(whole.given(data_type_, whole.columns), 0, form.weights);
+  pieces_ = std::move(pieces);
+  return true;
 }
 
 // Each thread reads but its own part of the weights. oneDNN takes 1 ms to write the code for another

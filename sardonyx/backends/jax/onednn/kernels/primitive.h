@@ -32,6 +32,12 @@ inline dnnl_engine_t engine() {
   return one;
 }
 
+// Whether oneDNN computes with the longest registers, or has been told not to.
+inline bool has_avx512() {
+  static const bool has = dnnl_get_effective_cpu_isa() & dnnl::kAvx512;
+  return has;
+}
+
 inline dnnl_stream_t stream() {
   thread_local dnnl_stream_t one = [] {
     dnnl_stream_t made;

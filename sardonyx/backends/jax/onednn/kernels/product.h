@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "epilogue.h"
+#include "panels.h"
 #include "work.h"
 
 namespace sardonyx {
@@ -46,6 +46,8 @@ struct Piece {
   // Its weights as they are packed, and the primitive with the epilogue that reads them.
   Desc weights;
   std::optional<Primitive> whole;
+  // What computes it in place of that primitive, if anything.
+  std::optional<Panels> panels;
 
   // Chooses the form of the weights, for which there are none yet.
   void choose(const Desc& given) {
@@ -55,6 +57,13 @@ struct Piece {
   void read(const Desc& packed) {
     weights = packed;
     whole = make(packed, true);
+  }
+  // Computes it without oneDNN, if the weights lie as it needs them. A long activation runs apart.
+  void use_panels(int inner_axis, int column_axis, const Epilogue& epilogue) {
+    panels = Panels::of(weights, inner_axis, column_axis, epilogue);
+    if (!panels || epilogue.activation.is_short()) return;
+    const Activation& f = epilogue.activation;
+    activation = elementwise(f.algorithm(), f.alpha, f.beta, kFloat32, rows * columns);
   }
   // Without the epilogue; most are never needed.
   Primitive bare() const {
@@ -152,6 +161,7 @@ class Product {
   bool plan_outputs(Convolution whole, int64_t parts);
   void plan_images(const Convolution& whole, int64_t parts);
   void plan_matrix(Reader& spec);
+  bool plan_panels(const Matrix& whole, const MatrixForm& form, int64_t parts);
   void plan_rows(const Matrix& whole, const MatrixForm& form, int64_t parts);
   void plan_columns(const Matrix& whole, const MatrixForm& form, int64_t parts);
 
@@ -172,7 +182,8 @@ class Product {
 
   void compute(const Piece& piece, Pointers at) const {
     OneThread one_thread;
-    const bool is_staged = piece.rows_more || piece.pitch != piece.columns;
+    const bool is_apart = piece.pitch != piece.columns && (!piece.panels || piece.activation);
+    const bool is_staged = piece.rows_more || is_apart;
     const size_t of_x = piece.rows_more ? aligned(bytes_of(piece.x)) : 0;
     const size_t of_y = is_staged ? aligned(bytes_of(piece.y)) : 0;
     const size_t of_addend = at.addend ? of_y : 0;
@@ -185,18 +196,29 @@ class Product {
     if (of_y) staged.y = take(of_y);
     if (of_addend) staged.addend = staged_addend(piece, at.addend, take(of_addend));
     InvalidWatch watch;
-    (*piece.whole)(space, {{dnnl::kSource, piece.x, staged.x},
-                           {dnnl::kWeights, piece.weights, staged.weights},
-                           {dnnl::kBias, piece.bias, staged.bias},
-                           {epilogue_.addend_argument(), piece.y, staged.addend},
-                           {dnnl::kDestination, piece.y, staged.y}});
+    multiply(piece, staged, is_staged ? piece.columns : piece.pitch, space);
     if (piece.activation) {
       const Desc numbers = piece.activation->desc(dnnl::kSourceDesc);
       (*piece.activation)(space, {{dnnl::kSource, numbers, staged.y},
                                   {dnnl::kDestination, numbers, staged.y}});
     }
-    if (epilogue_.activation && watch.saw()) run_exactly(piece, staged);
+    const bool is_exact = piece.panels && !piece.activation;
+    if (epilogue_.activation && !is_exact && watch.saw()) run_exactly(piece, staged);
     if (is_staged) copy_rows(piece, staged.y, piece.columns, at.y, piece.pitch);
+  }
+
+  void multiply(const Piece& piece, Pointers at, int64_t pitch, std::byte* space) const {
+    if (piece.panels) {
+      auto floats = [](const std::byte* bytes) { return reinterpret_cast<const float*>(bytes); };
+      piece.panels->run({floats(at.x), floats(at.weights), floats(at.bias), floats(at.addend),
+                         reinterpret_cast<float*>(at.y), piece.rows, pitch});
+      return;
+    }
+    (*piece.whole)(space, {{dnnl::kSource, piece.x, at.x},
+                           {dnnl::kWeights, piece.weights, at.weights},
+                           {dnnl::kBias, piece.bias, at.bias},
+                           {epilogue_.addend_argument(), piece.y, at.addend},
+                           {dnnl::kDestination, piece.y, at.y}});
   }
 
   const std::byte* with_more_rows(const Piece& piece, const std::byte* x, std::byte* to) const {

@@ -1,0 +1,202 @@
+// Products of float32 with weights that oneDNN packed in panels of columns, for AVX2.
+#pragma once
+
+#include <optional>
+
+#include "epilogue.h"
+#include "lanes.h"
+
+namespace sardonyx {
+
+// Without AVX-512, oneDNN's own kernels take a tenth longer for many rows, and twice as long for a
+// few. They write code for each number of rows; this one is compiled once. A panel has 16 or 24
+// columns, and for each step along the inner axis their weights side by side.
+class Panels {
+ public:
+  // Whether oneDNN's kernels are slower, and this can do what follows a product.
+  static bool serve(int data_type, const Epilogue& epilogue) {
+    const bool can_finish = epilogue.activation.is_short() ||
+                            epilogue.addend != Addend::kAfterActivation;
+    return data_type == kFloat32 && has_wide_registers() && !has_avx512() && can_finish;
+  }
+
+  // For packed weights with these two axes, the others being of size 1; none if they lie otherwise.
+  static std::optional<Panels> of(const Desc& weights, int inner_axis, int column_axis,
+                                  const Epilogue& epilogue) {
+    if (asked<int>(weights, dnnl::kFormatKind) != dnnl::kBlocked) return std::nullopt;
+    const Strides form(weights);
+    const Dims dims = asked(weights, dnnl::kDims, asked<int>(weights, dnnl::kRank));
+    const int64_t width = form.block_of(column_axis), together = form.block_of(inner_axis);
+    const bool are_innermost = !form.axes.empty() && form.axes.back() == column_axis &&
+                               form.blocks.back() == width;
+    const bool are_dense = form.blocks.size() <= 2 && form.steps[inner_axis] == width * together;
+    if (!are_innermost || !are_dense || (width != 16 && width != 24)) return std::nullopt;
+    return Panels(width, dims[inner_axis], dims[column_axis], form.steps[column_axis], epilogue);
+  }
+
+  // The bias and the addend may be null; rows of the addend and of the result begin `pitch` apart.
+  struct Arrays {
+    const float *x, *weights, *bias, *addend;
+    float* y;
+    int64_t rows, pitch;
+  };
+
+  void run(const Arrays& at) const { width_ == 24 ? run_in<3, 4>(at) : run_in<2, 6>(at); }
+
+ private:
+  // Steps along the inner axis at once: a panel of them stays in the processor's second cache.
+  static constexpr int64_t kSteps = 1024;
+  // For fewer rows the processor itself looks ahead far enough.
+  static constexpr int64_t kRowsForPrefetch = 64;
+  static constexpr int64_t kFloatsOfLine = 16;
+
+  Panels(int64_t width, int64_t inner, int64_t columns, int64_t step, const Epilogue& epilogue)
+      : width_(width),
+        inner_(inner),
+        columns_(columns),
+        step_(step),
+        addend_(epilogue.addend),
+        activation_(epilogue.activation.is_short() ? epilogue.activation : Activation{}) {}
+
+  // One panel, some of its steps, and a few rows.
+  struct Tile {
+    const float *x, *weights, *bias, *addend;
+    float* y;
+    int64_t steps, columns;
+    bool is_first, is_last;
+  };
+
+  template <int kVectors, int kRows>
+  [[gnu::target("avx2,fma")]] void run_in(const Arrays& at) const {
+    const int64_t parts = (inner_ + kSteps - 1) / kSteps;
+    for (int64_t part = 0; part < parts; ++part) {
+      const auto [begin, end] = share(inner_, part, parts);
+      for (int64_t column = 0; column < columns_; column += width_) {
+        const float* weights = at.weights + column / width_ * step_ + begin * width_;
+        const float* next = column + width_ < columns_ ? weights + step_ : at.weights + end * width_;
+        const int64_t lines = (end - begin) * width_ / kFloatsOfLine;
+        const int64_t tiles = at.rows / kRows;
+        const int64_t ahead = at.rows < kRowsForPrefetch ? 0 : (lines + tiles - 1) / tiles;
+        for (int64_t row = 0; row < at.rows; row += kRows) {
+          for (int64_t line = 0; line < ahead; ++line, next += kFloatsOfLine) {
+            __builtin_prefetch(next, 0, 2);
+          }
+          const int64_t y_at = row * at.pitch + column;
+          const Tile tile{at.x + row * inner_ + begin,
+                          weights,
+                          at.bias ? at.bias + column : nullptr,
+                          at.addend ? at.addend + y_at : nullptr,
+                          at.y + y_at,
+                          end - begin,
+                          std::min(columns_ - column, width_),
+                          part == 0,
+                          part + 1 == parts};
+          compute_up_to<kVectors, kRows>(tile, at.rows - row, at.pitch);
+        }
+      }
+    }
+  }
+
+  template <int kVectors, int kRows>
+  SARDONYX_INLINE void compute_up_to(const Tile& tile, int64_t rows, int64_t pitch) const {
+    if (rows >= kRows) {
+      if (tile.columns == width_) {
+        compute<kVectors, kRows, true>(tile, pitch);
+      } else {
+        compute<kVectors, kRows, false>(tile, pitch);
+      }
+    } else if constexpr (kRows > 1) {
+      compute_up_to<kVectors, kRows - 1>(tile, rows, pitch);
+    }
+  }
+
+  template <int kVectors, int kRows, bool kIsWhole>
+  SARDONYX_INLINE void compute(const Tile& tile, int64_t pitch) const {
+    Floats sums[kRows][kVectors];
+#pragma GCC unroll 8
+    for (int row = 0; row < kRows; ++row) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        sums[row][i] = tile.is_first ? Floats{} : read<kIsWhole>(tile.y + row * pitch, i, tile);
+      }
+    }
+    add_products<kVectors, kRows>(sums, tile);
+#pragma GCC unroll 8
+    for (int row = 0; row < kRows; ++row) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        Floats value = sums[row][i];
+        if (tile.is_last) value = finished<kIsWhole>(value, tile, row * pitch, i);
+        write<kIsWhole>(tile.y + row * pitch, value, i, tile);
+      }
+    }
+  }
+
+  template <int kVectors, int kRows>
+  SARDONYX_INLINE void add_products(Floats (&sums)[kRows][kVectors], const Tile& tile) const {
+    const float* x[kRows];
+#pragma GCC unroll 8
+    for (int row = 0; row < kRows; ++row) x[row] = tile.x + row * inner_;
+    const float* weights = tile.weights;
+    for (int64_t step = 0; step < tile.steps; ++step, weights += kVectors * kLanes) {
+      Floats columns[kVectors];
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) columns[i] = loaded(weights + i * kLanes);
+#pragma GCC unroll 8
+      for (int row = 0; row < kRows; ++row) {
+        const float f = x[row][step];
+        // An expression with arithmetic would take instructions beyond the one that fills all lanes.
+        const Floats factor = {f, f, f, f, f, f, f, f};
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) sums[row][i] += factor * columns[i];
+      }
+    }
+  }
+
+  template <bool kIsWhole>
+  SARDONYX_INLINE Floats finished(Floats value, const Tile& tile, int64_t row_at, int i) const {
+    if (tile.bias) value += read<kIsWhole>(tile.bias, i, tile);
+    if (addend_ == Addend::kBeforeActivation) {
+      value += read<kIsWhole>(tile.addend + row_at, i, tile);
+    }
+    value = activated(value);
+    if (addend_ == Addend::kAfterActivation) {
+      value += read<kIsWhole>(tile.addend + row_at, i, tile);
+    }
+    return value;
+  }
+
+  // NaN stays NaN: it is not less than a number, nor more.
+  SARDONYX_INLINE Floats activated(Floats value) const {
+    const Floats low = all(activation_.alpha), high = all(activation_.beta);
+    switch (activation_.function) {
+      case Function::kLeakyRelu:
+        return value < Floats{} ? (activation_.alpha == 0 ? Floats{} : low * value) : value;
+      case Function::kClip: return value < low ? low : value > high ? high : value;
+      default: return value;
+    }
+  }
+
+  // Vectors of a panel, of which the last may have fewer columns.
+  template <bool kIsWhole>
+  SARDONYX_INLINE static Floats read(const float* from, int i, const Tile& tile) {
+    if (kIsWhole) return loaded(from + i * kLanes);
+    const int64_t count = std::clamp<int64_t>(tile.columns - i * kLanes, 0, kLanes);
+    return count ? loaded(from + i * kLanes, count, 0) : Floats{};
+  }
+
+  template <bool kIsWhole>
+  SARDONYX_INLINE static void write(float* to, Floats value, int i, const Tile& tile) {
+    if (kIsWhole) return store(to + i * kLanes, value);
+    const int64_t count = std::clamp<int64_t>(tile.columns - i * kLanes, 0, kLanes);
+    if (count) store(to + i * kLanes, value, count);
+  }
+
+  int64_t width_, inner_, columns_;
+  // From one panel to the next.
+  int64_t step_;
+  Addend addend_;
+  Activation activation_;
+};
+
+}  // namespace sardonyx
