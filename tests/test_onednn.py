@@ -25,7 +25,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue, Function
 from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
-from sardonyx.backends.jax.onednn import build
+from sardonyx.backends.jax.onednn import build, loaded
 from sardonyx.backends.numpy import HOST
 from sardonyx.ops.fused_products import convolution_and_more, product_and_more
 from tests.support import onnx_builders as builders
@@ -191,6 +191,15 @@ def test_matrix_product(
     others = others_of(product, epilogue, columns)
     found = jax.jit(product.run)(x, product.form.pack(weight), *others)
     assert_close(found, multiplied(epilogue, x, matrix, *others))
+
+
+def test_kernels_find_the_elements_of_any_array() -> None:
+    whole = drawn(6, 8)
+    fixed = whole.view()
+    fixed.flags.writeable = False
+    for x in (whole, fixed, whole[2:, 3:].T, whole.view(np.recarray), np.empty(0, np.float32)):
+        assert loaded._address(x) == x.ctypes.data
+    assert loaded._address(None) is None
 
 
 def test_rows_of_an_array_of_any_rank() -> None:

@@ -8,6 +8,7 @@ each call, so that a function written out for all sizes has one form. All arrays
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def softmax(x: Any, *, or_zero: bool = False, threads: int | None = None) -> Any
             weights[np.isnan(weights)] = 0
         return weights
     function = _SOFTMAX_OR_ZERO if or_zero else _SOFTMAX
-    return _computed(_spec(function, x, x.shape[-1], 0.0, threads), x)
+    return _computed(_spec(function, x.size, x.shape[-1], 0.0, threads), x)
 
 
 def standardized(
@@ -52,7 +53,7 @@ def standardized(
         y = centred * inverse * scale
         return y if bias is None else y + bias, mean, inverse
     mean, inverse = np.empty((2, *x.shape[: axes[0]], *(1 for _ in axes)), np.float32)
-    spec = _spec(_STANDARDIZE, x, scale.size, epsilon, threads)
+    spec = _spec(_STANDARDIZE, x.size, scale.size, epsilon, threads)
     return _computed(spec, x, scale, bias, mean, inverse), mean, inverse
 
 
@@ -61,7 +62,7 @@ def by_root_mean_square(x: Any, scale: Any, *, epsilon: float, threads: int | No
     if not _is_for_kernel(x.size, scale.size):
         squares = np.square(x).mean(axis=_axes(x, scale), keepdims=True)
         return x / np.sqrt(squares + epsilon) * scale
-    return _computed(_spec(_BY_ROOT_MEAN_SQUARE, x, scale.size, epsilon, threads), x, scale)
+    return _computed(_spec(_BY_ROOT_MEAN_SQUARE, x.size, scale.size, epsilon, threads), x, scale)
 
 
 def _axes(x: Any, scale: Any) -> tuple[int, ...]:
@@ -72,11 +73,12 @@ def _is_for_kernel(numbers: int, columns: int) -> bool:
     return numbers >= FEWEST_NUMBERS and columns <= MOST_COLUMNS and loaded.has_lanes()
 
 
+@lru_cache(1024)
 def _spec(
-    function: int, x: Any, columns: int, epsilon: float, threads: int | None
+    function: int, numbers: int, columns: int, epsilon: float, threads: int | None
 ) -> tuple[int, ...]:
     bits = int(np.float32(epsilon).view(np.int32))
-    return threads or threads_of_calls(), function, x.size // columns, columns, bits
+    return threads or threads_of_calls(), function, numbers // columns, columns, bits
 
 
 def _computed(

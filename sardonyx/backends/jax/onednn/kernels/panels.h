@@ -58,42 +58,58 @@ class Panels {
         addend_(epilogue.addend),
         activation_(epilogue.activation.is_short() ? epilogue.activation : Activation{}) {}
 
-  // One panel, some of its steps, and a few rows.
+  // Some steps of one panel. While rows pass, the next panel is fetched line by line.
+  struct Panel {
+    const float *weights, *next;
+    int64_t column, columns, begin, steps;
+    bool is_first, is_last;
+  };
+
+  // A few rows of a panel.
   struct Tile {
-    const float *x, *weights, *bias, *addend;
+    const float *x, *weights, *next;
+    int64_t lines, steps_of_line;
+    const float *bias, *addend;
     float* y;
     int64_t steps, columns;
     bool is_first, is_last;
   };
 
   template <int kVectors, int kRows>
-  [[gnu::target("avx2,fma")]] void run_in(const Arrays& at) const {
+  void run_in(const Arrays& at) const {
     const int64_t parts = (inner_ + kSteps - 1) / kSteps;
     for (int64_t part = 0; part < parts; ++part) {
       const auto [begin, end] = share(inner_, part, parts);
       for (int64_t column = 0; column < columns_; column += width_) {
+        const bool is_last = column + width_ >= columns_;
         const float* weights = at.weights + column / width_ * step_ + begin * width_;
-        const float* next = column + width_ < columns_ ? weights + step_ : at.weights + end * width_;
-        const int64_t lines = (end - begin) * width_ / kFloatsOfLine;
-        const int64_t tiles = at.rows / kRows;
-        const int64_t ahead = at.rows < kRowsForPrefetch ? 0 : (lines + tiles - 1) / tiles;
-        for (int64_t row = 0; row < at.rows; row += kRows) {
-          for (int64_t line = 0; line < ahead; ++line, next += kFloatsOfLine) {
-            __builtin_prefetch(next, 0, 2);
-          }
-          const int64_t y_at = row * at.pitch + column;
-          const Tile tile{at.x + row * inner_ + begin,
-                          weights,
-                          at.bias ? at.bias + column : nullptr,
-                          at.addend ? at.addend + y_at : nullptr,
-                          at.y + y_at,
-                          end - begin,
-                          std::min(columns_ - column, width_),
-                          part == 0,
-                          part + 1 == parts};
-          compute_up_to<kVectors, kRows>(tile, at.rows - row, at.pitch);
-        }
+        const float* next = is_last ? at.weights + end * width_ : weights + step_;
+        run_panel<kVectors, kRows>(at, {weights, next, column, std::min(columns_ - column, width_),
+                                        begin, end - begin, part == 0, part + 1 == parts});
       }
+    }
+  }
+
+  template <int kVectors, int kRows>
+  [[gnu::target("avx2,fma")]] void run_panel(const Arrays& at, const Panel& panel) const {
+    const int64_t all_lines = panel.steps * width_ / kFloatsOfLine, tiles = at.rows / kRows;
+    const int64_t lines = at.rows < kRowsForPrefetch ? 0 : (all_lines + tiles - 1) / tiles;
+    const float* next = panel.next;
+    for (int64_t row = 0; row < at.rows; row += kRows, next += lines * kFloatsOfLine) {
+      const int64_t y_at = row * at.pitch + panel.column;
+      const Tile tile{at.x + row * inner_ + panel.begin,
+                      panel.weights,
+                      next,
+                      lines,
+                      panel.steps / (lines + 1),
+                      at.bias ? at.bias + panel.column : nullptr,
+                      at.addend ? at.addend + y_at : nullptr,
+                      at.y + y_at,
+                      panel.steps,
+                      panel.columns,
+                      panel.is_first,
+                      panel.is_last};
+      compute_up_to<kVectors, kRows>(tile, at.rows - row, at.pitch);
     }
   }
 
@@ -138,18 +154,24 @@ class Panels {
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) x[row] = tile.x + row * inner_;
     const float* weights = tile.weights;
-    for (int64_t step = 0; step < tile.steps; ++step, weights += kVectors * kLanes) {
-      Floats columns[kVectors];
+    int64_t step = 0;
+    // One line at a time: if all were fetched at once, what is needed now would wait for them.
+    for (int64_t line = 0; line <= tile.lines; ++line) {
+      const int64_t end = line < tile.lines ? step + tile.steps_of_line : tile.steps;
+      for (; step < end; ++step, weights += kVectors * kLanes) {
+        Floats columns[kVectors];
 #pragma GCC unroll 8
-      for (int i = 0; i < kVectors; ++i) columns[i] = loaded(weights + i * kLanes);
+        for (int i = 0; i < kVectors; ++i) columns[i] = loaded(weights + i * kLanes);
 #pragma GCC unroll 8
-      for (int row = 0; row < kRows; ++row) {
-        const float f = x[row][step];
-        // An expression with arithmetic would take instructions beyond the one that fills all lanes.
-        const Floats factor = {f, f, f, f, f, f, f, f};
+        for (int row = 0; row < kRows; ++row) {
+          const float f = x[row][step];
+          // An expression with arithmetic would take instructions beyond the one that fills all lanes.
+          const Floats factor = {f, f, f, f, f, f, f, f};
 #pragma GCC unroll 8
-        for (int i = 0; i < kVectors; ++i) sums[row][i] += factor * columns[i];
+          for (int i = 0; i < kVectors; ++i) sums[row][i] += factor * columns[i];
+        }
       }
+      __builtin_prefetch(tile.next + line * kFloatsOfLine, 0, 2);
     }
   }
 
