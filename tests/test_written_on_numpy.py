@@ -196,10 +196,10 @@ def test_one_slow_run_does_not_decide(
 ) -> None:
     and_one = Runs.and_one
 
-    def slower(self: Runs, seconds: float) -> Runs:
-        return and_one(self, 10.0 if self.number < slow_runs else seconds)
+    def timed(self: Runs, _: float) -> Runs:
+        return and_one(self, 10.0 if self.number < slow_runs else 1e-4)
 
-    monkeypatch.setattr(Runs, "and_one", slower)
+    monkeypatch.setattr(Runs, "and_one", timed)
     monkeypatch.setattr(compiler, "MOST_STEPS", 0)
     loaded = sardonyx.load(layers(), **way)
     for _ in range(5):
