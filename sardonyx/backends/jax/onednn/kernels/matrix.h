@@ -140,8 +140,7 @@ struct Division {
 
 // False where the weights do not lie so, or those of some columns would lie otherwise.
 inline bool Product::plan_panels(const Matrix& whole, const MatrixForm& form, int64_t parts) {
-  constexpr int kInner = 0, kColumns = 1;
-  if (!Panels::of(form.weights, kInner, kColumns, epilogue_)) return false;
+  if (!Panels::of(form.weights, epilogue_)) return false;
   const int64_t step = form.columns_together(), steps = (whole.columns + step - 1) / step;
   const Division division(whole, parts, step);
   std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const Piece>> made;
@@ -161,7 +160,7 @@ inline bool Product::plan_panels(const Matrix& whole, const MatrixForm& form, in
         auto one = piece_of(part, data_type_, epilogue_, form.kernel);
         one->pitch = whole.columns;
         one->read(part_form->weights);
-        one->use_panels(kInner, kColumns, epilogue_);
+        one->use_panels(epilogue_);
         piece = std::move(one);
       }
       const int64_t y_at = row * whole.columns + column;

@@ -20,18 +20,18 @@ class Panels {
     return data_type == kFloat32 && has_wide_registers() && !has_avx512() && can_finish;
   }
 
-  // For packed weights with these two axes, the others being of size 1; none if they lie otherwise.
-  static std::optional<Panels> of(const Desc& weights, int inner_axis, int column_axis,
-                                  const Epilogue& epilogue) {
+  // For packed weights whose axes are the inner one and the columns; none if they lie otherwise.
+  static std::optional<Panels> of(const Desc& weights, const Epilogue& epilogue) {
+    constexpr int kInner = 0, kColumns = 1;
     if (asked<int>(weights, dnnl::kFormatKind) != dnnl::kBlocked) return std::nullopt;
     const Strides form(weights);
-    const Dims dims = asked(weights, dnnl::kDims, asked<int>(weights, dnnl::kRank));
-    const int64_t width = form.block_of(column_axis), together = form.block_of(inner_axis);
-    const bool are_innermost = !form.axes.empty() && form.axes.back() == column_axis &&
+    const Dims dims = asked(weights, dnnl::kDims, 2);
+    const int64_t width = form.block_of(kColumns), together = form.block_of(kInner);
+    const bool are_innermost = !form.axes.empty() && form.axes.back() == kColumns &&
                                form.blocks.back() == width;
-    const bool are_dense = form.blocks.size() <= 2 && form.steps[inner_axis] == width * together;
+    const bool are_dense = form.blocks.size() <= 2 && form.steps[kInner] == width * together;
     if (!are_innermost || !are_dense || (width != 16 && width != 24)) return std::nullopt;
-    return Panels(width, dims[inner_axis], dims[column_axis], form.steps[column_axis], epilogue);
+    return Panels(width, dims[kInner], dims[kColumns], form.steps[kColumns], epilogue);
   }
 
   // The bias and the addend may be null; rows of the addend and of the result begin `pitch` apart.

@@ -59,8 +59,8 @@ struct Piece {
     whole = make(packed, true);
   }
   // Computes it without oneDNN, if the weights lie as it needs them. A long activation runs apart.
-  void use_panels(int inner_axis, int column_axis, const Epilogue& epilogue) {
-    panels = Panels::of(weights, inner_axis, column_axis, epilogue);
+  void use_panels(const Epilogue& epilogue) {
+    panels = Panels::of(weights, epilogue);
     if (!panels || epilogue.activation.is_short()) return;
     const Activation& f = epilogue.activation;
     activation = elementwise(f.algorithm(), f.alpha, f.beta, kFloat32, rows * columns);
