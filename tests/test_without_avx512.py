@@ -89,7 +89,7 @@ def test_convolutions_whose_images_are_divided(window: Window) -> None:
     assert_close(found, convolved(window, NOTHING, x, weight))
 
 
-@pytest.mark.skipif(not has_avx512(), reason="this process has tested all of it")
+@pytest.mark.skipif(not has_avx512(), reason="without AVX-512 the tests above are all of it")
 def test_all_of_it_without_avx512() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}

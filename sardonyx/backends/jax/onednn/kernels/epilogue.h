@@ -48,12 +48,6 @@ struct Activation {
     }
   }
 
-  // Whether it is but a comparison or two.
-  bool is_short() const {
-    return function == Function::kNone || function == Function::kLeakyRelu ||
-           function == Function::kClip;
-  }
-
   int algorithm() const {
     switch (function) {
       case Function::kLeakyRelu: return dnnl::kRelu;

@@ -95,9 +95,9 @@ struct MatrixForm {
   }
   // Parts of the columns begin at multiples of it.
   int64_t columns_together() const {
-    constexpr int64_t kFew = 48;
-    const int64_t block = Strides(weights).block_of(1);
-    return (kFew + block - 1) / block * block;
+    // AVX2's blocks of 24 would make 72 of 64, by which few numbers of columns can be divided.
+    const int64_t few = has_avx512() ? 64 : 48, block = Strides(weights).block_of(1);
+    return (few + block - 1) / block * block;
   }
 };
 

@@ -15,7 +15,7 @@ class Panels {
  public:
   // Whether oneDNN's kernels are slower, and this can do what follows a product.
   static bool serve(int data_type, const Epilogue& epilogue) {
-    const bool can_finish = epilogue.activation.is_short() ||
+    const bool can_finish = !epilogue.activation.is_long() ||
                             epilogue.addend != Addend::kAfterActivation;
     return data_type == kFloat32 && has_wide_registers() && !has_avx512() && can_finish;
   }
@@ -56,7 +56,7 @@ class Panels {
         columns_(columns),
         step_(step),
         addend_(epilogue.addend),
-        activation_(epilogue.activation.is_short() ? epilogue.activation : Activation{}) {}
+        activation_(epilogue.activation.is_long() ? Activation{} : epilogue.activation) {}
 
   // Some steps of one panel. While rows pass, the next panel is fetched line by line.
   struct Panel {
@@ -190,13 +190,18 @@ class Panels {
 
   // NaN stays NaN: it is not less than a number, nor more.
   SARDONYX_INLINE Floats activated(Floats value) const {
-    const Floats low = all(activation_.alpha), high = all(activation_.beta);
+    const Floats alpha = all(activation_.alpha), beta = all(activation_.beta);
     switch (activation_.function) {
       case Function::kLeakyRelu:
-        return value < Floats{} ? (activation_.alpha == 0 ? Floats{} : low * value) : value;
-      case Function::kClip: return value < low ? low : value > high ? high : value;
+        return value < Floats{} ? (activation_.alpha == 0 ? Floats{} : alpha * value) : value;
+      case Function::kClip: return clip(value, alpha, beta);
+      case Function::kHardSwish: return value * clip(alpha * value + beta, Floats{}, all(1));
+      case Function::kHardSigmoid: return clip(alpha * value + beta, Floats{}, all(1));
       default: return value;
     }
+  }
+  SARDONYX_INLINE static Floats clip(Floats value, Floats low, Floats high) {
+    return value < low ? low : value > high ? high : value;
   }
 
   // Vectors of a panel, of which the last may have fewer columns.

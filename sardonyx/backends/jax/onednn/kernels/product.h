@@ -61,7 +61,7 @@ struct Piece {
   // Computes it without oneDNN, if the weights lie as it needs them. A long activation runs apart.
   void use_panels(const Epilogue& epilogue) {
     panels = Panels::of(weights, epilogue);
-    if (!panels || epilogue.activation.is_short()) return;
+    if (!panels || !epilogue.activation.is_long()) return;
     const Activation& f = epilogue.activation;
     activation = elementwise(f.algorithm(), f.alpha, f.beta, kFloat32, rows * columns);
   }
