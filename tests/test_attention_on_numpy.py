@@ -259,13 +259,13 @@ def attention_model() -> onnx.ModelProto:
 @pytest.mark.parametrize("changes", [False, True])
 def test_models_give_the_same_with_it(changes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert loaded.shared_library() is not None
-    calls, attend = [], loaded.attend
+    kinds, compute = set(), loaded.compute
 
-    def counted(*arguments: Any) -> None:
-        calls.append(arguments)
-        attend(*arguments)
+    def noted(kind: loaded.Kind, *arguments: Any) -> None:
+        kinds.add(kind)
+        compute(kind, *arguments)
 
-    monkeypatch.setattr(loaded, "attend", counted)
+    monkeypatch.setattr(loaded, "compute", noted)
     made = attention_model()
     found, wanted = (
         sardonyx.load(made, backend="jax", compile="never"),
@@ -277,4 +277,4 @@ def test_models_give_the_same_with_it(changes: bool, monkeypatch: pytest.MonkeyP
         mask[:, :, :, length // 2 :] = -INF
         assert_allclose(found(x, mask), wanted(x, mask), rtol=1e-4, atol=1e-4)
         wait_for_background()
-    assert calls
+    assert loaded.Kind.ATTENTION in kinds

@@ -322,6 +322,15 @@ class Backend(Operations):
         """
         return None
 
+    def in_one_call(
+        self, function: Callable[..., Sequence[Any]], constants: int
+    ) -> Callable[..., Sequence[Any]]:
+        """Return a function of so many constants and of further arrays, for calls with many such.
+
+        It runs kernels of the library, if these can be joined, in less time.
+        """
+        return function
+
     @property
     def steps_without_kernels(self) -> bool:
         """Whether steps run on NumPy alone: no kernel computes them as fast as a program does."""

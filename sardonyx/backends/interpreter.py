@@ -33,6 +33,11 @@ FEWEST_ROWS = 8
 class HostKernels(Protocol):
     """Functions of NumPy's arrays that take less time than NumPy's own; most in float32."""
 
+    def in_one_call(
+        self, function: Callable[..., Sequence[Any]], constants: int
+    ) -> Callable[..., Sequence[Any]]:
+        """Return `Backend.in_one_call` of a function that calls these."""
+
     def multiplied(self, a: Any, b: Any) -> Any:
         """Return the product of stacks of matrices, or None for one that NumPy is to compute."""
 
@@ -118,6 +123,13 @@ class Interpreter(Overtakable, NumpyBackend):
             return super().matmul(a, b)
         parts = [a[..., start : start + rows, :] for start in range(0, count, rows)]
         return self.concat([super(Interpreter, self).matmul(part, b) for part in parts], axis=-2)
+
+    def in_one_call(
+        self, function: Callable[..., Sequence[Any]], constants: int
+    ) -> Callable[..., Sequence[Any]]:
+        if self._kernels is None:
+            return function
+        return self._kernels.in_one_call(function, constants)
 
     def has_kernels_of_rows(self, *arrays: Any) -> bool:
         return self._kernels is not None and all(a.dtype == np.float32 for a in arrays)

@@ -100,6 +100,7 @@ class _Search:
                     arguments=(queries, keys, values, mask, factors),
                     options=dict(softmax.options),
                     price=PRICE_OF_KERNEL,
+                    is_kernel=True,
                 )
                 return joined, set(between)
         return None

@@ -138,6 +138,7 @@ def noted_call(
     arrays: int | None = None,
     price: float | None = None,
     is_step: bool = False,
+    is_kernel: bool = False,
     result: Any = None,
 ) -> Any:
     """Call a function of NumPy and note it; only the first `arrays` arguments may be noted ones.
@@ -147,7 +148,13 @@ def noted_call(
     if has_noted((dict(options or {}), *arguments[arrays or len(arguments) :])):
         raise Unnoted
     place, result = notes.call(
-        function, arguments, options, price=price, is_step=is_step, result=result
+        function,
+        arguments,
+        options,
+        price=price,
+        is_step=is_step,
+        is_kernel=is_kernel,
+        result=result,
     )
     return _noted(notes, place, result, list(_flat(tuple(arguments))))
 

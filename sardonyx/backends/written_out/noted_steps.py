@@ -189,8 +189,7 @@ class NotingInterpreter(NotingBackend):
         kernel = self._kernel_of(call)
         if kernel is not None:
             run = partial(kernel_run, kernel)
-            price, result = PRICE_OF_KERNEL, like[0]
-            return [noted_call(notes, run, arrays, price=price, is_step=True, result=result)]
+            return [self._noted_kernel(run, arrays, {}, like[0], is_step=True)]
         step = partial(stepped, self._xp, call)
         price = price_of_step(sum(result.size for result in like))
         results: tuple[Any, ...] = noted_call(
@@ -215,10 +214,8 @@ class NotingInterpreter(NotingBackend):
         ones = (1,) * scale.ndim
         statistic = shape_array((*x.shape[: x.ndim - scale.ndim], *ones), x.dtype)
         like = shape_array(x.shape, x.dtype), statistic, statistic
-        arrays, options = (x, scale, bias), {"epsilon": epsilon}
-        return noted_call(
-            self._notes, self._standardized, arrays, options, price=PRICE_OF_KERNEL, result=like
-        )
+        options = {"epsilon": epsilon}
+        return self._noted_kernel(self._standardized, (x, scale, bias), options, like)
 
     def normalizes_rows(self, x: Any, scale: Any, bias: Any, *, is_centred: bool) -> bool:
         return self._xp.normalizes_rows(x, scale, bias, is_centred=is_centred)
@@ -231,14 +228,30 @@ class NotingInterpreter(NotingBackend):
 
     def reduced_windows(self, x: Any, layout: WindowLayout, *, by: Literal["max", "sum"]) -> Any:
         like = shape_array((*x.shape[:2], *layout.sizes(x.shape[2:])), x.dtype)
-        return noted_call(
-            self._notes, self._reduced, (x, layout), {"by": by}, price=PRICE_OF_KERNEL, result=like
-        )
+        return self._noted_kernel(self._reduced, (x, layout), {"by": by}, like)
 
     def _of_rows(self, function: Callable[..., Any], arrays: Sequence[Any], **options: Any) -> Any:
         like = shape_array(arrays[0].shape, arrays[0].dtype)
+        return self._noted_kernel(function, arrays, options, like)
+
+    def _noted_kernel(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        options: Mapping[str, Any],
+        like: Any,
+        *,
+        is_step: bool = False,
+    ) -> Any:
         return noted_call(
-            self._notes, function, arrays, options, price=PRICE_OF_KERNEL, result=like
+            self._notes,
+            function,
+            arguments,
+            options,
+            price=PRICE_OF_KERNEL,
+            is_step=is_step,
+            is_kernel=True,
+            result=like,
         )
 
     def astype(self, x: Any, dtype: Any) -> Any:

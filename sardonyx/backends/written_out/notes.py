@@ -51,6 +51,8 @@ class NotedCall:
     demands: bool = False
     # Whether it is a step of the program that runs as before.
     is_step: bool = False
+    # Whether it is a kernel of a library, which can run in one call with others.
+    is_kernel: bool = False
 
     @property
     def is_variable(self) -> bool:
@@ -86,6 +88,7 @@ class Notes:
         changes: NotedValue | None = None,
         price: float | None = None,
         is_step: bool = False,
+        is_kernel: bool = False,
         result: Any = None,
     ) -> tuple[Place, Any]:
         """Call the function with the values, and note it; return the result's place, and itself.
@@ -110,6 +113,7 @@ class Notes:
             price,
             getattr(result, "shape", None),
             is_step=is_step,
+            is_kernel=is_kernel,
         )
         return self._keep(call), result
 

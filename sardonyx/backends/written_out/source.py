@@ -64,11 +64,7 @@ def function_of(
     passed = [names.of(place) for place in inputs]
     taken = [*map(names.of, ahead), *map(names.of, map(Variable, range(variables or 0))), *passed]
     body = [f"{x} = {x} if type({x}) is ndarray else asarray({x})" for x in passed]
-    lasts = {} if variables is None else _last_uses(calls, results)
-    for call in calls:
-        body.append(_line(call, names))
-        if call in lasts:
-            body.append(f"del {', '.join(map(names.of, lasts[call]))}")
+    body += _lines(calls, names, {} if variables is None else _last_uses(calls, results))
     made_by = {call.result: call for call in calls}
     body += _handing_out(results, made_by, names, as_program=as_program)
     instead = f"return instead({', '.join(passed)})"
@@ -104,7 +100,7 @@ def values_of(
 ) -> Callable[..., list[Any]]:
     """Return the function that does these calls, and returns these values as they are."""
     names = _Names()
-    body = [_line(call, names) for call in calls]
+    body = _lines(calls, names, _last_uses(calls, results))
     body.append(f"return [{', '.join(map(names.of, results))}]")
     heading = f"def written_ahead({', '.join(map(names.of, parameters))}):"
     return _compiled([heading, *_indented(body, 1)], "written_ahead", names)
@@ -165,6 +161,18 @@ def _handing_out(
             read_only = f"{name}.flags.writeable = {name}.dtype.hasobject"
             lines.append(f"{name}.setflags(write=False)" if is_number else read_only)
     return [*lines, f"return [{', '.join(f'r{i}' for i in range(len(results)))}]"]
+
+
+def _lines(
+    calls: Sequence[NotedCall], names: _Names, lasts: Mapping[NotedCall, Sequence[Place]]
+) -> list[str]:
+    """Return a line for each call, and one that frees what is used for the last time there."""
+    lines = []
+    for call in calls:
+        lines.append(_line(call, names))
+        if call in lasts:
+            lines.append(f"del {', '.join(map(names.of, lasts[call]))}")
+    return lines
 
 
 def _line(call: NotedCall, names: _Names) -> str:
@@ -243,11 +251,16 @@ def without_dead(calls: Sequence[NotedCall], results: Sequence[Any]) -> list[Not
 
 def places_in(call: NotedCall) -> list[Place]:
     """Return the places that a call reads."""
+    return places_of((call.arguments, dict(call.options)))
+
+
+def places_of(item: Any) -> list[Place]:
+    """Return the places in it, at any depth."""
     found: list[Place] = []
 
-    def note(item: Any) -> None:
-        if isinstance(item, Place):
-            found.append(item)
+    def note(each: Any) -> None:
+        if isinstance(each, Place):
+            found.append(each)
 
-    mapped(note, (call.arguments, dict(call.options)))
+    mapped(note, item)
     return found

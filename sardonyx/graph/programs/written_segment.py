@@ -32,12 +32,18 @@ def written_with_kernels(
     Its price is that of what runs beside kernels that compiled programs call, too.
     """
     noted = None if xp is None else noted_steps(replay, xp, specs, kernel_of)
-    if noted is None:
+    if xp is None or noted is None:
         return None
     fixed = zip(noted.arguments[inputs:], (spec.shape for spec in specs[inputs:]), strict=True)
-    passed = noted.arguments[:inputs]
-    results = noted.results
-    return written(noted.calls, passed, dict(fixed), results, variables=0, as_program=as_program)
+    return written(
+        noted.calls,
+        noted.arguments[:inputs],
+        dict(fixed),
+        noted.results,
+        variables=0,
+        as_program=as_program,
+        join=xp.in_one_call,
+    )
 
 
 def kernel_of(call: Any) -> Kernel | None:

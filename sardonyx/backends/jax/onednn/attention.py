@@ -49,7 +49,7 @@ def attended(
     if plan is None:
         return None
     y = _result(plan.shape)
-    loaded.attend(plan.spec, y, queries, keys, values, mask)
+    loaded.compute(loaded.Kind.ATTENTION, plan.spec, queries, keys, values, mask, y)
     return y
 
 

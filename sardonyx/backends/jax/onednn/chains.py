@@ -75,7 +75,7 @@ class Chain:
         if isinstance(arguments[0], np.ndarray):
             arrays = map(in_memory_order, arguments, inputs)
             y = empty_in_order(result, output)
-            loaded.run_chain(self.spec, y, *arrays)
+            loaded.compute(loaded.Kind.CHAIN, self.spec, *arrays, y)
             return in_axis_order(y, output)
         return called(loaded.CHAIN, self.spec, result, *arguments, layouts=self.layouts)
 

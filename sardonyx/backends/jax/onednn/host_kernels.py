@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from sardonyx.backends.jax.onednn import rows, windows
 from sardonyx.backends.jax.onednn.attention import attended
+from sardonyx.backends.jax.onednn.one_call import OneCall
 from sardonyx.backends.jax.onednn.stacks import multiplied
 from sardonyx.backends.jax.onednn.suppression import suppressed
 from sardonyx.backends.windows import WindowLayout
@@ -17,6 +19,12 @@ class HostKernels:
     """Kernels for arrays of NumPy that are new in each call, with a number of threads or all."""
 
     threads: int | None = None
+
+    def in_one_call(
+        self, function: Callable[..., Sequence[Any]], constants: int
+    ) -> Callable[..., Sequence[Any]]:
+        """The function, whose kernels run in one call if it does nothing else than to call them."""
+        return OneCall(function, constants)
 
     def multiplied(self, a: Any, b: Any) -> Any:
         """The product of two stacks of matrices, or None for one that NumPy is to compute."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
 from functools import lru_cache, partial
 from logging import INFO, WARNING
-from threading import Lock
+from threading import Lock, local
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -31,6 +33,7 @@ SERIES = 3
 # All objects of CPython have the same head, behind which NumPy's arrays begin with this pointer.
 _POINTER_WITHIN_ARRAY = object.__basicsize__
 _pointer_at = ctypes.c_void_p.from_address
+_BYTES_OF_NUMBER = 8
 
 _loading = Lock()
 # The kernels, once somebody has asked.
@@ -45,6 +48,34 @@ class Kernels(NamedTuple):
     fault: str = ""
     # Whether they compute functions of rows, windows and boxes, too, on this processor.
     have_lanes: bool = False
+
+
+class Kind(IntEnum):
+    """What a kernel computes, numbered as in kernels/sequence.h."""
+
+    PRODUCT, CHAIN, STACK, ATTENTION, ROWS, WINDOWS, SEQUENCE = range(7)
+
+
+class KernelCall(NamedTuple):
+    """A call of a kernel."""
+
+    kind: Kind
+    spec: tuple[int, ...]
+    arrays: tuple[Bytes | None, ...]
+
+    @property
+    def results(self) -> int:
+        """How many of the last arrays it writes to."""
+        return 3 if self.kind is Kind.ROWS else 1
+
+
+class _Notes(local):
+    """The calls of a thread that only notes them."""
+
+    calls: list[KernelCall] | None = None
+
+
+_notes = _Notes()
 
 
 class PackedForm(NamedTuple):
@@ -101,66 +132,41 @@ def pack(spec: Sequence[int], size: int, weight: Bytes) -> Bytes:
     return packed
 
 
-def run(spec: Sequence[int], y: Bytes, x: Bytes, packed: Bytes, *others: Bytes | None) -> None:
-    """Write the product of arrays of the host to `y`; the others are the bias and the addend.
+def compute(kind: Kind, spec: Sequence[int], *arrays: Bytes | None) -> None:
+    """Compute what the header of this kind of kernel says, with arrays in the order that it has.
 
-    All lie densely in memory, in the order that the kernel expects.
+    They lie densely in memory. It writes to the last one, and if it is of `ROWS` to the last three.
     """
+    if _notes.calls is None:
+        run(kind, _packed(spec), [address(array) for array in arrays])
+    else:
+        _notes.calls.append(KernelCall(kind, tuple(spec), arrays))
+
+
+def run(kind: Kind, packed_spec: bytes, addresses: Sequence[int | None]) -> None:
+    """Compute the same for arrays at these addresses."""
     library = _kernels().functions
-    addresses = map(_address, (x, packed, *others, y))
-    if library is None or library.sardonyx_onednn_run_now(*_passed(spec), *addresses):
-        raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
+    pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+    count = len(packed_spec) // _BYTES_OF_NUMBER
+    if library is None or library.sardonyx_onednn_compute_now(kind, packed_spec, count, pointers):
+        raise RuntimeError(f"the kernels cannot compute {kind.name.lower()} of these shapes")
 
 
-def run_chain(spec: Sequence[int], y: Bytes, *arguments: Bytes) -> None:
-    """Write the last of linked products to `y`; all arrays lie as in `run`."""
-    library = _kernels().functions
-    addresses = (ctypes.c_void_p * len(arguments))(*map(_address, arguments))
-    if library is None or library.sardonyx_onednn_chain_now(*_passed(spec), addresses, _address(y)):
-        raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
-
-
-def multiply(spec: Sequence[int], y: Bytes, a: Bytes, b: Bytes) -> None:
-    """Write the products of matrices to `y`; kernels/stack.h says what the specification is."""
-    library = _kernels().functions
-    addresses = map(_address, (a, b, y))
-    if library is None or library.sardonyx_onednn_multiply_now(*_passed(spec), *addresses):
-        raise RuntimeError(f"oneDNN cannot compute a product of shape {y.shape}")
-
-
-def attend(spec: Sequence[int], y: Bytes, *arrays: Bytes | None) -> None:
-    """Write attention to `y`; the arrays are queries, keys, values, and the mask or None.
-
-    kernels/attention.h says what the specification is.
-    """
-    library = _kernels().functions
-    addresses = map(_address, (*arrays, y))
-    if library is None or library.sardonyx_onednn_attend_now(*_passed(spec), *addresses):
-        raise RuntimeError(f"the kernels cannot compute attention of shape {y.shape}")
-
-
-def run_rows(spec: Sequence[int], *arrays: Bytes | None) -> None:
-    """Compute a function of each row; kernels/rows.h says what the specification and arrays are."""
-    library = _kernels().functions
-    addresses = map(_address, arrays)
-    if library is None or library.sardonyx_onednn_rows_now(*_passed(spec), *addresses):
-        raise RuntimeError(f"the kernels cannot compute the rows {tuple(spec)}")
-
-
-def reduce_windows(spec: Sequence[int], y: Bytes, x: Bytes) -> None:
-    """Write what windows of `x` come to; kernels/windows.h says what the specification is."""
-    library = _kernels().functions
-    if library is None or library.sardonyx_onednn_windows_now(
-        *_passed(spec), _address(x), _address(y)
-    ):
-        raise RuntimeError(f"the kernels cannot reduce windows to {y.shape}")
+@contextmanager
+def only_noted() -> Iterator[list[KernelCall]]:
+    """A context in which kernels that this thread calls compute nothing, and a list of them."""
+    before, _notes.calls = _notes.calls, []
+    try:
+        yield _notes.calls
+    finally:
+        _notes.calls = before
 
 
 def suppress(spec: Sequence[int], found: Bytes, boxes: Bytes, scores: Bytes) -> int:
     """Write which boxes are selected, and return how many, as kernels/suppression.h says."""
     library, count = _kernels().functions, -1
     if library is not None:
-        addresses = map(_address, (boxes, scores, found))
+        addresses = map(address, (boxes, scores, found))
         count = int(library.sardonyx_onednn_suppress_now(*_passed(spec), *addresses))
     if count < 0:
         raise RuntimeError(f"the kernels cannot select among {boxes.shape[1]} boxes")
@@ -185,16 +191,24 @@ def release() -> None:
 
 
 def _passed(spec: Sequence[int]) -> tuple[bytes, int]:
-    return _packed_numbers(tuple(spec)), len(spec)
+    return _packed(spec), len(spec)
+
+
+def _packed(spec: Sequence[int]) -> bytes:
+    return _packed_numbers(tuple(spec))
 
 
 @lru_cache(1024)
 def _packed_numbers(spec: tuple[int, ...]) -> bytes:
+    return packed_numbers(spec)
+
+
+def packed_numbers(spec: Sequence[int]) -> bytes:
     """The numbers as C has them; `ctypes` would take five times as long to make an array."""
     return struct.pack(f"{len(spec)}q", *spec)
 
 
-def _address(array: Any) -> Any:
+def address(array: Any) -> Any:
     """Where the elements begin, as an integer; None for no array.
 
     NumPy's `ctypes.data` would take eight times as long, and a chain has a hundred weights.
@@ -242,17 +256,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_pack_now.restype = ctypes.c_int64
     pointers = ctypes.c_void_p, ctypes.c_void_p
     library.sardonyx_onednn_pack_now.argtypes = (*spec, *pointers, ctypes.c_int64)
-    library.sardonyx_onednn_run_now.restype = ctypes.c_int64
-    library.sardonyx_onednn_run_now.argtypes = (*spec, *[ctypes.c_void_p] * 5)
-    library.sardonyx_onednn_multiply_now.restype = ctypes.c_int64
-    library.sardonyx_onednn_multiply_now.argtypes = (*spec, *[ctypes.c_void_p] * 3)
-    library.sardonyx_onednn_attend_now.restype = ctypes.c_int64
-    library.sardonyx_onednn_attend_now.argtypes = (*spec, *[ctypes.c_void_p] * 5)
-    library.sardonyx_onednn_rows_now.restype = ctypes.c_int64
-    library.sardonyx_onednn_rows_now.argtypes = (*spec, *[ctypes.c_void_p] * 6)
-    library.sardonyx_onednn_windows_now.restype = ctypes.c_int64
-    library.sardonyx_onednn_windows_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)
+    library.sardonyx_onednn_compute_now.restype = ctypes.c_int64
+    library.sardonyx_onednn_compute_now.argtypes = (ctypes.c_int64, *spec, ctypes.c_void_p)
     library.sardonyx_onednn_suppress_now.restype = ctypes.c_int64
     library.sardonyx_onednn_suppress_now.argtypes = (*spec, *[ctypes.c_void_p] * 3)
-    library.sardonyx_onednn_chain_now.restype = ctypes.c_int64
-    library.sardonyx_onednn_chain_now.argtypes = (*spec, *[ctypes.c_void_p] * 2)

@@ -15,7 +15,7 @@ from sardonyx.backends.fused_epilogue import NOTHING, Epilogue, Function
 from sardonyx.backends.jax.arrays import is_array, is_tracer
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import loaded
-from sardonyx.backends.jax.onednn.loaded import PACK, RUN
+from sardonyx.backends.jax.onednn.loaded import PACK, RUN, Kind
 from sardonyx.backends.jax.onednn.threads import threads_of_process
 from sardonyx.backends.standard import Shape
 
@@ -122,7 +122,7 @@ class Product:
         bias = others.pop(0) if self.has_bias else None
         addend = others.pop(0) if others else None
         y = empty_in_order(self.result, order)
-        loaded.run(self.spec, y, x, packed, bias, addend)
+        loaded.compute(Kind.PRODUCT, self.spec, x, packed, bias, addend, y)
         return in_axis_order(y, order)
 
 

@@ -91,5 +91,5 @@ def _computed(
 ) -> Any:
     y = np.empty(x.shape, np.float32)
     arrays = [None if a is None else np.ascontiguousarray(a) for a in (x, scale, bias)]
-    loaded.run_rows(spec, *arrays, y, mean, inverse)
+    loaded.compute(loaded.Kind.ROWS, spec, *arrays, y, mean, inverse)
     return y

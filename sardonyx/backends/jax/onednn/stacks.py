@@ -54,7 +54,8 @@ def _multiplied(a: Any, b: Any, threads: int | None) -> Any:
     a, b = readable(a), readable(b)
     head = threads or threads_of_calls(), len(stack), *stack, rows, inner, columns
     y = np.empty(shape, np.float32)
-    loaded.multiply((*head, *layout(a, len(stack)), *layout(b, len(stack))), y, a, b)
+    spec = (*head, *layout(a, len(stack)), *layout(b, len(stack)))
+    loaded.compute(loaded.Kind.STACK, spec, a, b, y)
     return y
 
 

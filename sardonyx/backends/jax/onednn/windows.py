@@ -41,7 +41,7 @@ def reduced(
         return _by_numpy(x, layout, by)
     y = np.empty((batch, *sizes, channels), np.float32)
     head = (threads or threads_of_calls(), by == "sum", batch, channels)
-    loaded.reduce_windows((*head, *_axes(spatial, layout)), y, last)
+    loaded.compute(loaded.Kind.WINDOWS, (*head, *_axes(spatial, layout)), last, y)
     return y.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
 
 

@@ -42,7 +42,7 @@ SARDONYX_INLINE void weighted_sum(const float* weights, const float* rows, int64
 
 // A thread computes the scores of some queries, the softmax of these, and the results, so that the
 // scores stay in its cache and no thread waits for another one between.
-class Attention {
+class Attention : public Kernel {
  public:
   // The threads, the axes of the stack with their number ahead, and how many queries, numbers of a
   // query, keys and numbers of a result there are; how the matrices of the queries, the keys (with
@@ -66,10 +66,13 @@ class Attention {
     cuts_ = std::min(cuts, queries_);
   }
 
-  template <class Pool>
-  void run(Pool& pool, const AttentionArrays& arrays) const {
+  // Of queries, keys and values, the mask, which may be null, and the results.
+  Work work(Arrays at, std::byte*) const override {
+    const AttentionArrays arrays{read_from<float>(at[0]), read_from<float>(at[1]),
+                                 read_from<float>(at[2]), read_from<float>(at[3]),
+                                 reinterpret_cast<float*>(at[4])};
     const size_t pieces = pairs_ * cuts_;
-    for_each_piece(pool, parts_, {pieces}, [=, this](size_t, size_t i) { run_piece(i, arrays); });
+    return {parts_, {pieces}, [=, this](size_t, size_t i) { run_piece(i, arrays); }};
   }
 
  private:

@@ -6,7 +6,7 @@
 
 namespace sardonyx {
 
-class Chain {
+class Chain : public Kernel {
  public:
   // How many arrays come from outside, how many products there are, and for each of these: which
   // arrays it reads as `x` and as addend (or -1), and its own specification, with its length ahead.
@@ -20,33 +20,34 @@ class Chain {
       const Spec spec = at.next_spec();
       link.product = planned<Product>(spec);
       link.convolution = convolution_of(spec);
-      threads_ = std::max<size_t>(threads_, link.product->threads());
+      threads_ = std::max(threads_, link.product->threads());
       links_.push_back(std::move(link));
     }
     plan_stages();
     plan_space();
   }
 
-  // `next` returns the arguments in turn: the arrays, then the weight and bias of each product.
-  template <class Pool>
-  void run(Pool& pool, std::function<const std::byte*(bool is_there)> next, std::byte* y) const {
-    const Space space(space_bytes_);
+  size_t space_bytes() const override { return plan_.bytes(); }
+
+  // Of the arrays from outside, then of the weight and, if it has one, the bias of each product, and
+  // of the last results.
+  Work work(Arrays next, std::byte* space) const override {
     std::vector<const std::byte*> arrays;
-    for (int64_t i = 0; i < arrays_; ++i) arrays.push_back(next(true));
-    for (const Link& link : links_) arrays.push_back(space.get() + link.at);
+    for (int64_t i = 0; i < arrays_; ++i) arrays.push_back(*next++);
+    for (const Link& link : links_) arrays.push_back(space + link.at);
     std::vector<Product::Pointers> whole;
     for (const Link& link : links_) {
-      auto* weights = next(true);
-      auto* bias = next(link.product->epilogue().has_bias);
+      auto* weights = *next++;
+      auto* bias = link.product->epilogue().has_bias ? *next++ : nullptr;
       auto* addend = link.addend < 0 ? nullptr : arrays[link.addend];
-      whole.push_back({arrays[link.x], weights, bias, addend, space.get() + link.at});
+      whole.push_back({arrays[link.x], weights, bias, addend, space + link.at});
     }
-    whole.back().y = y;
-    for_each_piece(pool, threads_, pieces_, [&](size_t i, size_t piece) {
-      const Stage& stage = stages_[i];
-      if (stage.bands) return stage.bands->run_piece(piece, &whole[stage.first]);
-      links_[stage.first].product->run_piece(piece, whole[stage.first]);
-    });
+    whole.back().y = *next;
+    return {threads_, pieces_, [this, whole = std::move(whole)](size_t i, size_t piece) {
+              const Stage& stage = stages_[i];
+              if (stage.bands) return stage.bands->run_piece(piece, &whole[stage.first]);
+              links_[stage.first].product->run_piece(piece, whole[stage.first]);
+            }};
   }
 
  private:
@@ -96,21 +97,12 @@ class Chain {
     return last;
   }
 
-  // Each result gets the first gap between those that are still read.
   void plan_space() {
-    struct Block {
-      size_t begin, end, last_read;
-    };
-    std::vector<Block> blocks;
     for (const Stage& stage : stages_) {
       if (stage.last + 1 == links_.size()) break;
-      std::erase_if(blocks, [&](const Block& block) { return block.last_read < stage.first; });
-      const size_t bytes = aligned(links_[stage.last].product->result_bytes());
-      size_t begin = 0, i = 0;
-      for (; i < blocks.size() && blocks[i].begin < begin + bytes; ++i) begin = blocks[i].end;
-      blocks.insert(blocks.begin() + i, {begin, begin + bytes, last_read(arrays_ + stage.last)});
-      links_[stage.last].at = begin;
-      space_bytes_ = std::max(space_bytes_, begin + bytes);
+      Link& link = links_[stage.last];
+      const size_t last_use = last_read(arrays_ + stage.last);
+      link.at = plan_.place(link.product->result_bytes(), stage.first, last_use);
     }
   }
 
@@ -132,7 +124,8 @@ class Chain {
   std::vector<Link> links_;
   std::vector<Stage> stages_;
   std::vector<size_t> pieces_;
-  size_t threads_ = 1, space_bytes_ = 0;
+  int64_t threads_ = 1;
+  SpacePlan plan_;
 };
 
 }  // namespace sardonyx

@@ -1,13 +1,9 @@
 // The kernels as XLA calls them, and as Python does.
 
-#include "attention.h"
-#include "chain.h"
 #include "convolution.h"
 #include "matrix.h"
-#include "rows.h"
-#include "stack.h"
+#include "sequence.h"
 #include "suppression.h"
-#include "windows.h"
 #include "workers.h"
 
 namespace sardonyx {
@@ -29,68 +25,68 @@ inline Product::Product(Spec numbers, Reader spec)
   check_primitives();
 }
 
-// What the arguments are is up to the specification, in this order.
-class Inputs {
- public:
-  explicit Inputs(ffi::RemainingArgs arguments) : arguments_(arguments) {}
+using Output = ffi::Result<ffi::AnyBuffer>;
 
-  const std::byte* next(bool is_there = true) {
-    if (!is_there) return nullptr;
-    auto buffer = arguments_.get<ffi::AnyBuffer>(used_++);
-    return static_cast<const std::byte*>(buffer.value().untyped_data());
+std::byte* address(const ffi::AnyBuffer& buffer) {
+  return static_cast<std::byte*>(buffer.untyped_data());
+}
+
+// What the arguments are is up to the specification.
+std::vector<std::byte*> addresses(ffi::RemainingArgs arguments) {
+  std::vector<std::byte*> found;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    found.push_back(address(arguments.get<ffi::AnyBuffer>(i).value()));
   }
+  return found;
+}
 
- private:
-  ffi::RemainingArgs arguments_;
-  size_t used_ = 0;
-};
+template <class Pool>
+void compute(Pool& pool, const Kernel& kernel, Arrays arrays) {
+  const Space space(kernel.space_bytes());
+  perform(pool, kernel.work(arrays, space.get()));
+}
 
-template <class Work>
-ffi::Error guarded(Work work) {
+template <class Function>
+ffi::Error guarded(Function function) {
   try {
-    work();
+    function();
   } catch (const std::exception& error) {
     return ffi::Error::Internal(error.what());
   }
   return ffi::Error::Success();
 }
 
-// What the work returns, or -1 where it fails: Python's caller knows no exceptions of C++.
-template <class Work>
-int64_t outcome(Work work) {
+// What it returns, or -1 where it fails: Python's caller knows no exceptions of C++.
+template <class Function>
+int64_t outcome(Function function) {
   try {
-    return work();
+    return function();
   } catch (const std::exception&) {
     return -1;
   }
 }
 
-using Output = ffi::Result<ffi::AnyBuffer>;
-
 ffi::Error pack(ffi::ThreadPool, ffi::RemainingArgs arguments, Output packed, Spec spec) {
-  return guarded([&] {
-    auto* weights = Inputs(arguments).next();
-    planned<Product>(spec)->pack(weights, static_cast<std::byte*>(packed->untyped_data()));
-  });
+  return guarded([&] { planned<Product>(spec)->pack(addresses(arguments)[0], address(*packed)); });
 }
 
 ffi::Error run(ffi::ThreadPool pool, ffi::RemainingArgs arguments, Output y, Spec spec) {
   return guarded([&] {
     auto plan = planned<Product>(spec);
-    Inputs inputs(arguments);
-    auto* x = inputs.next();
-    auto* packed = inputs.next();
-    auto* bias = inputs.next(plan->epilogue().has_bias);
-    auto* addend = inputs.next(plan->epilogue().addend != Addend::kNone);
-    plan->run(pool, {x, packed, bias, addend, static_cast<std::byte*>(y->untyped_data())});
+    // The bias and the addend are passed if there are any.
+    std::vector<std::byte*> arrays = addresses(arguments);
+    if (!plan->epilogue().has_bias) arrays.insert(arrays.begin() + 2, nullptr);
+    if (plan->epilogue().addend == Addend::kNone) arrays.push_back(nullptr);
+    arrays.push_back(address(*y));
+    compute(pool, *plan, arrays.data());
   });
 }
 
 ffi::Error chain(ffi::ThreadPool pool, ffi::RemainingArgs arguments, Output y, Spec spec) {
   return guarded([&] {
-    Inputs inputs(arguments);
-    auto next = [&](bool is_there) { return inputs.next(is_there); };
-    planned<Chain>(spec)->run(pool, next, static_cast<std::byte*>(y->untyped_data()));
+    std::vector<std::byte*> arrays = addresses(arguments);
+    arrays.push_back(address(*y));
+    compute(pool, *planned<Chain>(spec), arrays.data());
   });
 }
 
@@ -139,34 +135,13 @@ int64_t sardonyx_onednn_pack_now(const int64_t* numbers, int64_t count, const st
   });
 }
 
-// The same as in XLA's programs; the bias and the addend may be null. 0 where all went well.
-int64_t sardonyx_onednn_run_now(const int64_t* numbers, int64_t count, const std::byte* x,
-                                const std::byte* packed, const std::byte* bias,
-                                const std::byte* addend, std::byte* y) {
+// What a kernel of this kind does with arrays in its order. 0 where all went well.
+int64_t sardonyx_onednn_compute_now(int64_t kind, const int64_t* numbers, int64_t count,
+                                    std::byte* const* arrays) {
   return sardonyx::outcome([&]() -> int64_t {
-    auto plan = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count));
-    plan->run(sardonyx::Workers::all(), {x, packed, bias, addend, y});
-    return 0;
-  });
-}
-
-// Of float32. 0 where all went well.
-int64_t sardonyx_onednn_multiply_now(const int64_t* numbers, int64_t count, const float* a,
-                                     const float* b, float* y) {
-  return sardonyx::outcome([&]() -> int64_t {
-    const sardonyx::Stack stack{sardonyx::Reader(sardonyx::Spec(numbers, count))};
-    stack.run(sardonyx::Workers::all(), a, b, y);
-    return 0;
-  });
-}
-
-// Of float32; the mask may be null. 0 where all went well.
-int64_t sardonyx_onednn_attend_now(const int64_t* numbers, int64_t count, const float* queries,
-                                   const float* keys, const float* values, const float* mask,
-                                   float* y) {
-  return sardonyx::outcome([&]() -> int64_t {
-    const sardonyx::Attention attention{sardonyx::Reader(sardonyx::Spec(numbers, count))};
-    attention.run(sardonyx::Workers::all(), {queries, keys, values, mask, y});
+    const sardonyx::Spec spec(numbers, count);
+    auto kernel = sardonyx::kernel_of(static_cast<sardonyx::Kind>(kind), spec);
+    sardonyx::compute(sardonyx::Workers::all(), *kernel, arrays);
     return 0;
   });
 }
@@ -174,44 +149,12 @@ int64_t sardonyx_onednn_attend_now(const int64_t* numbers, int64_t count, const 
 // Whether the processor can run the kernels of rows, windows and boxes.
 int64_t sardonyx_onednn_has_lanes() { return sardonyx::has_wide_registers(); }
 
-// Of float32; rows.h says which arrays may be null. 0 where all went well.
-int64_t sardonyx_onednn_rows_now(const int64_t* numbers, int64_t count, const float* x,
-                                 const float* scale, const float* bias, float* y, float* means,
-                                 float* inverse_deviations) {
-  return sardonyx::outcome([&]() -> int64_t {
-    const sardonyx::Rows rows{sardonyx::Reader(sardonyx::Spec(numbers, count))};
-    rows.run(sardonyx::Workers::all(), {x, scale, bias, y, means, inverse_deviations});
-    return 0;
-  });
-}
-
-// 0 where all went well.
-int64_t sardonyx_onednn_windows_now(const int64_t* numbers, int64_t count, const float* x,
-                                    float* y) {
-  return sardonyx::outcome([&]() -> int64_t {
-    const sardonyx::Windows windows{sardonyx::Reader(sardonyx::Spec(numbers, count))};
-    windows.run(sardonyx::Workers::all(), x, y);
-    return 0;
-  });
-}
-
 // How many boxes are selected; -1 where something went wrong.
 int64_t sardonyx_onednn_suppress_now(const int64_t* numbers, int64_t count, const float* boxes,
                                      const float* scores, int64_t* found) {
   return sardonyx::outcome([&]() -> int64_t {
     const sardonyx::Suppression suppression{sardonyx::Reader(sardonyx::Spec(numbers, count))};
     return suppression.run(sardonyx::Workers::all(), boxes, scores, found);
-  });
-}
-
-// The arguments as in XLA's programs, in the same order. 0 where all went well.
-int64_t sardonyx_onednn_chain_now(const int64_t* numbers, int64_t count,
-                                  const std::byte* const* arguments, std::byte* y) {
-  return sardonyx::outcome([&]() -> int64_t {
-    auto next = [&](bool is_there) { return is_there ? *arguments++ : nullptr; };
-    sardonyx::planned<sardonyx::Chain>(sardonyx::Spec(numbers, count))
-        ->run(sardonyx::Workers::all(), next, y);
-    return 0;
   });
 }
 }

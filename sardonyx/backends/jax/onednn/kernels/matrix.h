@@ -9,7 +9,7 @@
 namespace sardonyx {
 
 // oneDNN has two primitives for them. An inner product reads the transposed weights.
-enum class Kernel { kMatmul, kInnerProduct };
+enum class MatrixKernel { kMatmul, kInnerProduct };
 
 struct Matrix {
   int64_t rows, inner, columns;
@@ -26,10 +26,10 @@ struct Matrix {
 };
 
 inline std::shared_ptr<Piece> piece_of(const Matrix& part, int data_type, const Epilogue& epilogue,
-                                       Kernel kernel) {
+                                       MatrixKernel kernel) {
   auto made = std::make_shared<Piece>();
   Piece& piece = *made;
-  const bool is_matmul = kernel == Kernel::kMatmul;
+  const bool is_matmul = kernel == MatrixKernel::kMatmul;
   piece.x = dense(data_type, {part.rows, part.inner});
   piece.y = dense(data_type, {part.rows, part.columns});
   if (epilogue.has_bias) {
@@ -56,7 +56,7 @@ inline std::shared_ptr<Piece> piece_of(const Matrix& part, int data_type, const 
 
 // In which form the weights of some columns are packed, and which primitive reads it.
 struct MatrixForm {
-  Kernel kernel;
+  MatrixKernel kernel;
   Desc weights;
 
   // One for all numbers of rows: weights are packed once, whatever sizes calls have. An inner
@@ -72,15 +72,15 @@ struct MatrixForm {
     Reader spec(one_row);
     const int data_type = spec.next();
     const Matrix row(spec);
-    auto chosen = [&](Kernel kernel) {
+    auto chosen = [&](MatrixKernel kernel) {
       return piece_of(row, data_type, Epilogue(), kernel)
           ->make(in_any_form(data_type, {row.inner, row.columns}), true);
     };
-    const Primitive matmul = chosen(Kernel::kMatmul), inner = chosen(Kernel::kInnerProduct);
+    const Primitive matmul = chosen(MatrixKernel::kMatmul), inner = chosen(MatrixKernel::kInnerProduct);
     const Desc by_matmul = matmul.desc(dnnl::kWeightsDesc);
     const Desc by_inner = turned(inner.desc(dnnl::kWeightsDesc));
     const bool is_matmul = inner.is_slow() || Strides(by_matmul) == Strides(by_inner);
-    kernel = is_matmul ? Kernel::kMatmul : Kernel::kInnerProduct;
+    kernel = is_matmul ? MatrixKernel::kMatmul : MatrixKernel::kInnerProduct;
     weights = is_matmul ? by_matmul : by_inner;
   }
 

@@ -95,7 +95,7 @@ class Pieces;
 struct Matrix;
 struct MatrixForm;
 
-class Product {
+class Product : public Kernel {
  public:
   explicit Product(Spec spec);
 
@@ -140,9 +140,10 @@ class Product {
     std::byte* y;
   };
 
-  template <class Pool>
-  void run(Pool& pool, Pointers whole) const {
-    for_each_piece(pool, threads_, {pieces_.size()}, [=, this](size_t, size_t i) { run_piece(i, whole); });
+  // In the order of these.
+  Work work(Arrays at, std::byte*) const override {
+    const Pointers whole{at[0], at[1], at[2], at[3], at[4]};
+    return {threads_, {pieces_.size()}, [=, this](size_t, size_t i) { run_piece(i, whole); }};
   }
 
   void run_piece(size_t i, Pointers whole) const {

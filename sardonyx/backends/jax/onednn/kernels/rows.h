@@ -111,7 +111,7 @@ struct RowArrays {
 };
 
 // Rows that lie one after the other, each of which is computed by one thread.
-class Rows {
+class Rows : public Kernel {
  public:
   // The threads, the function, how many rows there are, how long they are, and what is added to the
   // mean square.
@@ -122,16 +122,19 @@ class Rows {
         columns_(at.next()),
         epsilon_(at.next_float()) {}
 
-  template <class Pool>
-  void run(Pool& pool, const RowArrays& arrays) const {
+  // In the order of RowArrays.
+  Work work(Arrays at, std::byte*) const override {
+    const RowArrays arrays{read_from<float>(at[0]), read_from<float>(at[1]),
+                           read_from<float>(at[2]), reinterpret_cast<float*>(at[3]),
+                           reinterpret_cast<float*>(at[4]), reinterpret_cast<float*>(at[5])};
     // A number takes about as long as so many operations of a product.
     constexpr double kOperations = 48;
     const int64_t parts = std::min(useful_parts(kOperations * rows_ * columns_, threads_),
                                    std::max<int64_t>(rows_, 1));
-    for_each_piece(pool, parts, {static_cast<size_t>(parts)}, [=, this](size_t, size_t i) {
-      auto [first, last] = share(rows_, i, parts);
-      run_rows(arrays, first, last);
-    });
+    return {parts, {static_cast<size_t>(parts)}, [=, this](size_t, size_t i) {
+              auto [first, last] = share(rows_, i, parts);
+              run_rows(arrays, first, last);
+            }};
   }
 
  private:

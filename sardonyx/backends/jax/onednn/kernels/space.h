@@ -97,4 +97,30 @@ class Space {
   Block memory_;
 };
 
+// Where arrays lie in a space. Each gets the first gap between those that are still used.
+class SpacePlan {
+ public:
+  // Steps come in turn. The array is there from this one on, up to the last that uses it.
+  size_t place(size_t bytes, size_t step, size_t last_use) {
+    if (!bytes) return 0;
+    std::erase_if(blocks_, [&](const Block& block) { return block.last_use < step; });
+    bytes = aligned(bytes);
+    size_t begin = 0, i = 0;
+    for (; i < blocks_.size() && blocks_[i].begin < begin + bytes; ++i) begin = blocks_[i].end;
+    blocks_.insert(blocks_.begin() + i, {begin, begin + bytes, last_use});
+    bytes_ = std::max(bytes_, begin + bytes);
+    return begin;
+  }
+
+  size_t bytes() const { return bytes_; }
+
+ private:
+  struct Block {
+    size_t begin, end, last_use;
+  };
+
+  std::vector<Block> blocks_;
+  size_t bytes_ = 0;
+};
+
 }  // namespace sardonyx

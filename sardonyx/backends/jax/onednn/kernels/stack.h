@@ -30,7 +30,7 @@ struct Side {
 };
 
 // Pairs of matrices of float32, whose results lie one after the other.
-class Stack {
+class Stack : public Kernel {
  public:
   // The threads, the axes of the stack with their number ahead, and the sizes of each matrix; then
   // how the matrices of both sides lie. Places are counted in elements.
@@ -46,11 +46,12 @@ class Stack {
     cuts_ = std::min((parts_ + pairs_ - 1) / pairs_, std::max(rows_, columns_));
   }
 
-  template <class Pool>
-  void run(Pool& pool, const float* a, const float* b, float* y) const {
+  // Of both sides, and of the results.
+  Work work(Arrays at, std::byte*) const override {
+    auto *a = read_from<float>(at[0]), *b = read_from<float>(at[1]);
+    auto* y = reinterpret_cast<float*>(at[2]);
     const size_t pieces = pairs_ * cuts_;
-    for_each_piece(pool, parts_, {pieces},
-                   [=, this](size_t, size_t i) { run_piece(i, a, b, y); });
+    return {parts_, {pieces}, [=, this](size_t, size_t i) { run_piece(i, a, b, y); }};
   }
 
  private:

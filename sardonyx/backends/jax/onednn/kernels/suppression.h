@@ -93,10 +93,10 @@ class Suppression {
     // Classes differ in what they have to do.
     const int64_t parts = threads == 1 ? 1 : std::min(searches, 8 * threads);
     std::vector<int64_t> counts(searches);
-    for_each_piece(pool, threads, {static_cast<size_t>(parts)}, [&](size_t, size_t i) {
-      auto [first, last] = share(searches, i, parts);
-      select(boxes, scores, first, last, found, counts.data());
-    });
+    perform(pool, {threads, {static_cast<size_t>(parts)}, [&](size_t, size_t i) {
+                     auto [first, last] = share(searches, i, parts);
+                     select(boxes, scores, first, last, found, counts.data());
+                   }});
     int64_t total = 0;
     for (int64_t search = 0; search < searches; ++search) {
       const int64_t* own = found + search * limit_ * 3;

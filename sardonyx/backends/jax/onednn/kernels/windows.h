@@ -6,7 +6,7 @@
 
 namespace sardonyx {
 
-class Windows {
+class Windows : public Kernel {
  public:
   // The threads, whether numbers are added up, how many images and channels there are, and the
   // axes: each with its size, and then as in a convolution.
@@ -15,8 +15,10 @@ class Windows {
     for (Axis& axis : axes_) axis = Axis::read(at);
   }
 
-  template <class Pool>
-  void run(Pool& pool, const float* x, float* y) const {
+  // Of what lies under the windows, and of the results.
+  Work work(Arrays at, std::byte*) const override {
+    auto* x = read_from<float>(at[0]);
+    auto* y = reinterpret_cast<float*>(at[1]);
     // Memory is waited for, too.
     constexpr double kOperations = 8;
     const auto [planes, rows, columns] = results();
@@ -24,10 +26,10 @@ class Windows {
     double operations = kOperations * lines * columns * channels_;
     for (const Axis& axis : axes_) operations *= axis.kernel;
     const int64_t parts = std::min(useful_parts(operations, threads_), std::max<int64_t>(lines, 1));
-    for_each_piece(pool, parts, {static_cast<size_t>(parts)}, [=, this](size_t, size_t i) {
-      auto [first, last] = share(lines, i, parts);
-      run_lines(x, y, first, last);
-    });
+    return {parts, {static_cast<size_t>(parts)}, [=, this](size_t, size_t i) {
+              auto [first, last] = share(lines, i, parts);
+              run_lines(x, y, first, last);
+            }};
   }
 
  private:

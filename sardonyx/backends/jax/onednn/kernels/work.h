@@ -52,8 +52,13 @@ inline std::pair<int64_t, int64_t> share(int64_t count, int64_t part, int64_t pa
 }
 
 // A thread spins for so long before it sleeps: most pieces end about when their neighbours do, and
-// to sleep and be woken would take longer than they last.
-constexpr int kSpins = 4096;
+// to sleep and be woken would take longer than they last. Where it waits in vain, because others
+// share the processor, it soon looks for less long.
+constexpr int kSpins = 4096, kFewestSpins = 64;
+
+inline int next_spins(int spins, bool was_in_vain) {
+  return was_in_vain ? std::max(spins / 2, kFewestSpins) : std::min(2 * spins, kSpins);
+}
 
 // Stages one after the other, each in pieces side by side. The pieces are taken by this thread and
 // by those of the pool that come in time. What none of them has begun is never waited for, so that
@@ -99,11 +104,9 @@ class Stages {
     }
   }
 
-  // Where the processor is shared with others, spinning fails, and is soon given up.
   static void wait(std::atomic<size_t>& done, size_t count, int& spins) {
     for (int spin = 0; spin < spins && done < count; ++spin) _mm_pause();
-    if (done == count) return;
-    spins /= 2;
+    spins = next_spins(spins, done < count);
     for (size_t now; (now = done) < count;) done.wait(now);
   }
 
@@ -114,6 +117,31 @@ class Stages {
   std::exception_ptr failure_;
 };
 
+// What a kernel does with certain arrays: how many pieces each of its stages has, and one of them.
+struct Work {
+  int64_t threads;
+  std::vector<size_t> pieces;
+  Stages::RunPiece run_piece;
+};
+
+// The arrays of a kernel in turn: first those that it reads, of which some may be null.
+using Arrays = std::byte* const*;
+
+// It computes the same for all arrays of certain shapes.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  // Of the memory that its work needs for itself.
+  virtual size_t space_bytes() const { return 0; }
+  // The arrays and the space, not the list of arrays, must outlive the work, and the kernel too.
+  virtual Work work(Arrays arrays, std::byte* space) const = 0;
+};
+
+template <class Number>
+const Number* read_from(std::byte* array) {
+  return reinterpret_cast<const Number*>(array);
+}
+
 // Lets other threads help for as long as the result lasts, or for longer.
 template <class Pool>
 std::nullptr_t helped(Pool& pool, const std::shared_ptr<Stages>& stages, size_t count) {
@@ -122,10 +150,10 @@ std::nullptr_t helped(Pool& pool, const std::shared_ptr<Stages>& stages, size_t 
 }
 
 template <class Pool>
-void for_each_piece(Pool& pool, size_t threads, std::vector<size_t> pieces,
-                    Stages::RunPiece run_piece) {
-  threads = std::min(threads, *std::max_element(pieces.begin(), pieces.end()));
-  auto stages = std::make_shared<Stages>(std::move(pieces), std::move(run_piece));
+void perform(Pool& pool, Work work) {
+  const size_t most = *std::max_element(work.pieces.begin(), work.pieces.end());
+  const size_t threads = std::min<size_t>(work.threads, most);
+  auto stages = std::make_shared<Stages>(std::move(work.pieces), std::move(work.run_piece));
   [[maybe_unused]] const auto help = helped(pool, stages, threads - 1);
   stages->work();
   stages->rethrow();

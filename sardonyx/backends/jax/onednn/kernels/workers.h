@@ -41,7 +41,6 @@ class Workers {
 
  private:
   static constexpr size_t kMost = 64;
-  static constexpr int kFewestSpins = 64;
 
   void add(const std::shared_ptr<Stages>& stages, size_t count) {
     std::lock_guard<std::mutex> lock(changing_);
@@ -78,14 +77,13 @@ class Workers {
   }
 
   // The next kernel of a call begins soon: to be woken would take as long as a small one lasts.
-  // Where none comes in time, a thread soon looks for less long.
   void look_out(int& spins) {
     int spin = 0;
     while (spin < spins && !count_) {
       _mm_pause();
       ++spin;
     }
-    spins = count_ ? std::min(2 * spins, kSpins) : std::max(spins / 2, kFewestSpins);
+    spins = next_spins(spins, !count_);
   }
 
   std::mutex changing_;

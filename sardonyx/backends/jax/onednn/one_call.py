@@ -1,0 +1,221 @@
+"""Kernels that a function calls one after the other, in one call of the library.
+
+Between two calls from Python the threads idle for as long as the next one takes to prepare, which
+is a twentieth of the time of a transformer on two threads.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.loaded import KernelCall, Kind
+from sardonyx.stopping import stop_if_asked
+
+Function: TypeAlias = Callable[..., Sequence[Any]]
+
+
+class Unplanned(Exception):  # noqa: N818  (a signal, not an error)
+    """A function does more than to call kernels and to look at arrays in other ways."""
+
+
+class Form(NamedTuple):
+    """What a function may know of an array whose elements it does not read itself."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, array: Any) -> Form:
+        return cls(array.shape, array.strides, array.dtype)
+
+    def empty(self) -> Any:
+        """An array that lies like this in memory of its own, which nobody has touched."""
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)
+        ends = [(n - 1) * step for n, step in zip(self.shape, self.strides, strict=True)]
+        before = -sum(min(end, 0) for end in ends)
+        size = before + sum(max(end, 0) for end in ends) + self.dtype.itemsize
+        return self.view_of(np.empty(size, np.uint8), before)
+
+    def view_of(self, array: Any, at: int) -> Any:
+        """What lies like this in the memory of an array, from a place on."""
+        if at == 0 and Form.of(array) == self:
+            return array
+        return np.ndarray(self.shape, self.dtype, array, at, self.strides)
+
+
+class Operand(NamedTuple):
+    """An array of a plan, by its number, and a place in it, in bytes."""
+
+    array: int
+    at: int
+
+
+class Result(NamedTuple):
+    """A view of one of the arrays that are written for the caller."""
+
+    written: int
+    at: int
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the library is to do, as numbers, and with which arrays."""
+
+    spec: bytes
+    constants: Sequence[int]
+    written: Sequence[Form]
+    results: Sequence[Result]
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """Compute the results of the function for arrays like those of the plan."""
+        written = [np.empty(form.shape, form.dtype) for form in self.written]
+        addresses = [*map(loaded.address, inputs), *self.constants, *map(loaded.address, written)]
+        loaded.run(Kind.SEQUENCE, self.spec, addresses)
+        return [form.view_of(written[number], at) for number, at, form in self.results]
+
+
+class OneCall:
+    """A function of constants and of further arrays, whose kernels run in one call.
+
+    It is planned for the constants and for the forms of the other arrays that it meets first, and
+    anew for others. A function that cannot be planned runs as it is.
+    """
+
+    def __init__(self, function: Function, constants: int) -> None:
+        self._function = function
+        self._constants = constants
+        # Replaced as a whole, as other threads read it.
+        self._planned: _Planned | None = None
+
+    def __call__(self, *arrays: Any) -> Sequence[Any]:
+        stop_if_asked()
+        constants, inputs = arrays[: self._constants], arrays[self._constants :]
+        planned = self._planned
+        if planned is None or not planned.serves(constants, inputs):
+            planned = self._planned = _Planned.of(self._function, constants, inputs)
+        if planned.plan is None:
+            return self._function(*arrays)
+        return planned.plan.run(inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A plan, if there is one, and the arrays that it is for."""
+
+    constants: Sequence[Callable[[], Any]]
+    forms: Sequence[Form]
+    plan: Plan | None
+
+    @classmethod
+    def of(cls, function: Function, constants: Sequence[Any], inputs: Sequence[Any]) -> _Planned:
+        forms = list(map(Form.of, inputs))
+        try:
+            plan = _plan_of(function, constants, [form.empty() for form in forms])
+        except Exception:  # If anything is wrong, the function says so when it runs.
+            plan = None
+        return cls(list(map(_reference_to, constants)), forms, plan)
+
+    def serves(self, constants: Sequence[Any], inputs: Sequence[Any]) -> bool:
+        pairs = zip(self.constants, constants, strict=True)
+        are_same = all(known() is constant for known, constant in pairs)
+        return are_same and self.forms == list(map(Form.of, inputs))
+
+
+def _reference_to(constant: Any) -> Callable[[], Any]:
+    """A function that returns the constant for as long as somebody else holds it."""
+    return weakref.ref(constant) if isinstance(constant, np.ndarray) else lambda: constant
+
+
+def _plan_of(function: Function, constants: Sequence[Any], inputs: Sequence[Any]) -> Plan:
+    """The plan for constants, and for inputs that lie like these; else raise `Unplanned`."""
+    with loaded.only_noted() as calls:
+        results = function(*constants, *inputs)
+    if not all(isinstance(result, np.ndarray) for result in results):
+        raise Unplanned
+    planner = _Planner(constants, inputs)
+    for call in calls:
+        planner.note(call)
+    return planner.plan(results)
+
+
+class _Planner:
+    """Tells arrays by the memory that they are views of. All of them must be held elsewhere."""
+
+    def __init__(self, constants: Sequence[Any], inputs: Sequence[Any]) -> None:
+        self._inputs = {id(_memory(array)): (i, array) for i, array in enumerate(inputs)}
+        self._constants = {id(_memory(array)) for array in constants}
+        # The arrays that kernels write to, and the addresses of constants.
+        self._written: dict[int, Any] = {}
+        self._addresses: dict[int, int] = {}
+        self._calls: list[KernelCall] = []
+
+    def note(self, call: KernelCall) -> None:
+        """Take a call whose arguments are known; raise `Unplanned` for others."""
+        read, written = call.arrays[: -call.results], call.arrays[-call.results :]
+        for array in read:
+            self._check(array)
+        for array in written:
+            if array is not None:
+                memory = _memory(array)
+                self._written[id(memory)] = memory
+        self._calls.append(call)
+
+    def _check(self, array: Any) -> None:
+        if array is None:
+            return
+        memory = id(_memory(array))
+        if memory in self._constants:
+            self._addresses.setdefault(loaded.address(array), len(self._addresses))
+        elif memory not in self._inputs and memory not in self._written:
+            raise Unplanned
+
+    def plan(self, results: Sequence[Any]) -> Plan:
+        """The plan of all calls, after which these are returned."""
+        returned = dict.fromkeys(id(_memory(result)) for result in results)
+        if not returned.keys() <= self._written.keys():
+            raise Unplanned
+        between = [memory for memory in self._written if memory not in returned]
+        first = len(self._inputs) + len(self._addresses)
+        numbers = {memory: first + i for i, memory in enumerate([*returned, *between])}
+        spec = [first + len(returned), len(between)]
+        spec += [self._written[memory].nbytes for memory in between]
+        spec.append(len(self._calls))
+        for call in self._calls:
+            spec += call.kind, len(call.spec), *call.spec, len(call.arrays)
+            for array in call.arrays:
+                spec += self._operand(array, numbers)
+        written = [Form.of(self._written[memory]) for memory in returned]
+        views = [self._result(result, list(returned)) for result in results]
+        return Plan(loaded.packed_numbers(spec), list(self._addresses), written, views)
+
+    def _operand(self, array: Any, numbers: Mapping[int, int]) -> Operand:
+        if array is None:
+            return Operand(-1, 0)
+        memory, address = id(_memory(array)), loaded.address(array)
+        if memory in self._inputs:
+            number, whole = self._inputs[memory]
+            return Operand(number, address - loaded.address(whole))
+        if memory in self._written:
+            return Operand(numbers[memory], address - loaded.address(self._written[memory]))
+        return Operand(len(self._inputs) + self._addresses[address], 0)
+
+    def _result(self, result: Any, returned: Sequence[int]) -> Result:
+        memory = id(_memory(result))
+        at = loaded.address(result) - loaded.address(self._written[memory])
+        return Result(returned.index(memory), at, Form.of(result))
+
+
+def _memory(array: Any) -> Any:
+    """The array whose memory this one is a view of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

@@ -1,0 +1,115 @@
+"""Kernels that follow one another, as one call of a function that calls them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sardonyx.backends.written_out.notes import NotedCall, Place
+from sardonyx.backends.written_out.source import places_in, places_of, values_of
+
+FEWEST_KERNELS = 2
+# Elements of what is computed earlier than before: it takes memory for longer.
+MOST_ELEMENTS = 2**16
+
+Function: TypeAlias = Callable[..., Sequence[Any]]
+# Makes of a function of so many constants and of further arrays one that runs its kernels at once.
+Join: TypeAlias = Callable[[Function, int], Function]
+
+_VIEWS: tuple[Any, ...] = (
+    operator.getitem,
+    *(getattr(np.ndarray, name) for name in ("reshape", "squeeze", "swapaxes", "transpose")),
+)
+
+
+def with_joined_kernels(
+    calls: Sequence[NotedCall],
+    known: Collection[Place],
+    results: Iterable[Any],
+    join: Join,
+    new_place: Callable[[], Place],
+) -> list[NotedCall]:
+    """Return the calls, with one in place of kernels between which nothing else has to happen.
+
+    What is `known` is the same each time. Small arrays for which a group of kernels need not wait
+    are computed ahead of it.
+    """
+    groups = _Groups(known, _readers(calls, results), join, new_place)
+    found: list[NotedCall] = []
+    group: list[NotedCall] = []
+    made: set[Place] = set()
+    for call in calls:
+        needs_group = not made.isdisjoint(places_in(call))
+        if groups.can_have(call) or (needs_group and _is_view(call)):
+            group.append(call)
+            made.add(call.result)
+        elif needs_group or not _can_run_earlier(call):
+            found += [*groups.as_one(group), call]
+            group, made = [], set()
+        else:
+            found.append(call)
+    return [*found, *groups.as_one(group)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Makes one call of several."""
+
+    known: Collection[Place]
+    # The calls that read a value, and None for whoever reads the results.
+    readers: dict[Place, set[NotedCall | None]]
+    join: Join
+    new_place: Callable[[], Place]
+
+    def can_have(self, call: NotedCall) -> bool:
+        """Whether it is a kernel that reads nothing new but the elements of arrays."""
+        others = [a for a in (*call.arguments, *call.options.values()) if not isinstance(a, Place)]
+        return call.is_kernel and all(place in self.known for place in places_of(others))
+
+    def as_one(self, group: Sequence[NotedCall]) -> list[NotedCall]:
+        """Return the call of all kernels, and those that tell its results apart."""
+        if sum(call.is_kernel for call in group) < FEWEST_KERNELS:
+            return list(group)
+        made = {call.result for call in group}
+        read = dict.fromkeys(place for call in group for place in places_in(call))
+        outside = [place for place in read if place not in made]
+        constants = [place for place in outside if place in self.known]
+        passed = [*constants, *(place for place in outside if place not in self.known)]
+        wanted = [call for call in group if not self.readers[call.result] <= set(group)]
+        function = values_of(group, passed, [call.result for call in wanted])
+        joined, price = self.join(function, len(constants)), sum(call.price for call in group)
+        whole = NotedCall(joined, tuple(passed), {}, self.new_place(), None, price, is_step=True)
+        parts = [
+            NotedCall(operator.getitem, (whole.result, i), {}, call.result, None, 0.0, call.shape)
+            for i, call in enumerate(wanted)
+        ]
+        return [whole, *parts]
+
+
+def _is_view(call: NotedCall) -> bool:
+    return call.function in _VIEWS and len(places_in(call)) == 1
+
+
+def _can_run_earlier(call: NotedCall) -> bool:
+    """Whether nobody sees that it runs before the calls ahead of it that it does not need."""
+    is_small = call.shape is not None and math.prod(call.shape) <= MOST_ELEMENTS
+    return is_small and call.changes is None and not call.demands and not call.is_step
+
+
+def _readers(
+    calls: Iterable[NotedCall], results: Iterable[Any]
+) -> dict[Place, set[NotedCall | None]]:
+    readers: dict[Place, set[NotedCall | None]] = defaultdict(set)
+    for call in calls:
+        for place in places_in(call):
+            readers[place].add(call)
+    for result in results:
+        if isinstance(result, Place):
+            readers[result].add(None)
+    return readers
