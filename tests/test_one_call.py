@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -17,7 +20,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import sardonyx
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.jax import onednn
-from sardonyx.backends.jax.onednn import HostKernels, loaded, rows
+from sardonyx.backends.jax.onednn import HostKernels, copies, loaded, rows
 from sardonyx.backends.jax.onednn.loaded import Kind
 from sardonyx.backends.jax.onednn.one_call import OneCall
 from sardonyx.backends.operations.products import Link
@@ -86,9 +89,10 @@ def everything() -> tuple[Callable[..., Sequence[Any]], list[Any]]:
         attended = KERNELS.attended(
             heads, heads.swapaxes(1, 2), heads, mask, scale=0.5, or_zero=True
         )
+        turned = second.run(weights.swapaxes(0, 1).reshape(WIDTH, ROWS)[:, ::-1].T, w1)
         pooled = KERNELS.reduced_windows(y[None].transpose(0, 2, 1), layout, by="max")
         rooted = KERNELS.by_root_mean_square(weights, scale, epsilon=1e-5)
-        return [attended, weights, pooled, products, mean, inverse, y[1::2, :7], rooted]
+        return [turned, attended, weights, pooled, products, mean, inverse, y[1::2, :7], rooted]
 
     return function, [w1, w2, scale, bias]
 
@@ -192,12 +196,29 @@ def test_inputs_may_be_views_of_one_array_and_of_others_later(ran: list[Kind]) -
     assert ran == [Kind.SEQUENCE]
 
 
-def test_arrays_that_have_to_be_copied_first_are_not_planned_for(ran: list[Kind]) -> None:
+def test_arrays_are_copied_first_if_need_be(ran: list[Kind]) -> None:
     function, packed = of_two()
     one_call = OneCall(function, 1)
-    a, b = drawn(ROWS, 2 * WIDTH)[:, ::2], drawn(ROWS, WIDTH)
-    assert_same(one_call(packed, a, b), function(packed, a, b))
-    assert Kind.SEQUENCE not in ran
+    for seed in range(3):
+        a, b = drawn(ROWS, 2 * WIDTH, seed=seed)[:, ::-2], drawn(WIDTH, ROWS, seed=seed).T
+        wanted = function(packed, a, b)
+        ran.clear()
+        assert_same(one_call(packed, a, b), wanted)
+        assert ran == [Kind.SEQUENCE]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, ml_dtypes.bfloat16, np.float32, np.int64])
+@pytest.mark.parametrize(
+    "shape", [(5, 3), (3, 37), (2, 3, 40, 41), (1, 3, 1, 17), (0, 4), (7, 200, 64)]
+)
+def test_copies(shape: tuple[int, ...], dtype: Any) -> None:
+    x = (np.arange(math.prod(shape)) % 127).reshape(shape).astype(dtype)
+    for threads in (1, 3):
+        for order in permutations(range(x.ndim)):
+            for turned in (x.transpose(order), x.transpose(order)[..., ::-1], x[:, 1:].T):
+                found = copies.dense(turned, threads)
+                assert found.flags.c_contiguous
+                assert_same([found], [turned])
 
 
 def test_what_is_computed_between_kernels_is_not_left_out(ran: list[Kind]) -> None:

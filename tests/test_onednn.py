@@ -198,8 +198,8 @@ def test_kernels_find_the_elements_of_any_array() -> None:
     fixed = whole.view()
     fixed.flags.writeable = False
     for x in (whole, fixed, whole[2:, 3:].T, whole.view(np.recarray), np.empty(0, np.float32)):
-        assert loaded._address(x) == x.ctypes.data
-    assert loaded._address(None) is None
+        assert loaded.address(x) == x.ctypes.data
+    assert loaded.address(None) is None
 
 
 def test_rows_of_an_array_of_any_rank() -> None:

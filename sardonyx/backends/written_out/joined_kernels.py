@@ -14,7 +14,6 @@ import numpy as np
 from sardonyx.backends.written_out.notes import NotedCall, Place
 from sardonyx.backends.written_out.source import places_in, places_of, values_of
 
-FEWEST_KERNELS = 2
 # Elements of what is computed earlier than before: it takes memory for longer.
 MOST_ELEMENTS = 2**16
 
@@ -37,7 +36,8 @@ def with_joined_kernels(
 ) -> list[NotedCall]:
     """Return the calls, with one in place of kernels between which nothing else has to happen.
 
-    What is `known` is the same each time. Small arrays for which a group of kernels need not wait
+    One kernel alone is such a call, too: it need not look at its weights again. What is `known` is
+    the same each time. Small arrays for which a group of kernels need not wait
     are computed ahead of it.
     """
     groups = _Groups(known, _readers(calls, results), join, new_place)
@@ -74,14 +74,15 @@ class _Groups:
 
     def as_one(self, group: Sequence[NotedCall]) -> list[NotedCall]:
         """Return the call of all kernels, and those that tell its results apart."""
-        if sum(call.is_kernel for call in group) < FEWEST_KERNELS:
-            return list(group)
+        if not group:
+            return []
         made = {call.result for call in group}
         read = dict.fromkeys(place for call in group for place in places_in(call))
         outside = [place for place in read if place not in made]
         constants = [place for place in outside if place in self.known]
         passed = [*constants, *(place for place in outside if place not in self.known)]
-        wanted = [call for call in group if not self.readers[call.result] <= set(group)]
+        own = set(group)
+        wanted = [call for call in group if not self.readers[call.result] <= own]
         function = values_of(group, passed, [call.result for call in wanted])
         joined, price = self.join(function, len(constants)), sum(call.price for call in group)
         whole = NotedCall(joined, tuple(passed), {}, self.new_place(), None, price, is_step=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -70,14 +71,14 @@ class Chain:
 
         As with `Product.run`, it runs at once on arrays of the host, and has no derivatives.
         """
-        result = self.links[-1].product.result
+        last = self.links[-1].product
         *inputs, output = self.layouts
         if isinstance(arguments[0], np.ndarray):
-            arrays = map(in_memory_order, arguments, inputs)
-            y = empty_in_order(result, output)
+            arrays = map(in_memory_order, arguments, inputs, repeat(last.threads))
+            y = empty_in_order(last.result, output)
             loaded.compute(loaded.Kind.CHAIN, self.spec, *arrays, y)
             return in_axis_order(y, output)
-        return called(loaded.CHAIN, self.spec, result, *arguments, layouts=self.layouts)
+        return called(loaded.CHAIN, self.spec, last.result, *arguments, layouts=self.layouts)
 
 
 def chain(links: Sequence[Link], arrays: int) -> Chain | None:

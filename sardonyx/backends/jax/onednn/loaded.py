@@ -53,7 +53,7 @@ class Kernels(NamedTuple):
 class Kind(IntEnum):
     """What a kernel computes, numbered as in kernels/sequence.h."""
 
-    PRODUCT, CHAIN, STACK, ATTENTION, ROWS, WINDOWS, SEQUENCE = range(7)
+    PRODUCT, CHAIN, STACK, ATTENTION, ROWS, WINDOWS, COPY, SEQUENCE = range(8)
 
 
 class KernelCall(NamedTuple):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from itertools import repeat
 from typing import Any, ClassVar, TypeAlias, get_args
 
 import numpy as np
@@ -15,6 +16,7 @@ from sardonyx.backends.fused_epilogue import NOTHING, Epilogue, Function
 from sardonyx.backends.jax.arrays import is_array, is_tracer
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.copies import dense
 from sardonyx.backends.jax.onednn.loaded import PACK, RUN, Kind
 from sardonyx.backends.jax.onednn.threads import threads_of_process
 from sardonyx.backends.standard import Shape
@@ -116,9 +118,14 @@ class Product:
         arrays = (x, packed, *others)
         return called(RUN, self.spec, self.result, *arrays, layouts=self.layouts)
 
+    @property
+    def threads(self) -> int:
+        """How many of them share the work."""
+        return self.spec[0]
+
     def _run_on_host(self, *arrays: Any) -> Any:
         *orders, order = self.layouts
-        x, packed, *others = map(in_memory_order, arrays, orders)
+        x, packed, *others = map(in_memory_order, arrays, orders, repeat(self.threads))
         bias = others.pop(0) if self.has_bias else None
         addend = others.pop(0) if others else None
         y = empty_in_order(self.result, order)
@@ -126,9 +133,9 @@ class Product:
         return in_axis_order(y, order)
 
 
-def in_memory_order(array: Any, order: AxisOrder) -> Any:
+def in_memory_order(array: Any, order: AxisOrder, threads: int) -> Any:
     """A view whose axes are in this order, or a copy if they are not so in memory."""
-    return np.ascontiguousarray(array if _is_by_rows(order) else array.transpose(order))
+    return dense(array if _is_by_rows(order) else array.transpose(order), threads)
 
 
 def empty_in_order(spec: Spec, order: AxisOrder) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.copies import dense
 from sardonyx.backends.jax.onednn.threads import threads_of_calls
 
 FEWEST_NUMBERS, MOST_COLUMNS = 2**11, 2**14
@@ -90,6 +91,6 @@ def _computed(
     inverse: Any = None,
 ) -> Any:
     y = np.empty(x.shape, np.float32)
-    arrays = [None if a is None else np.ascontiguousarray(a) for a in (x, scale, bias)]
+    arrays = [None if a is None else dense(a, spec[0]) for a in (x, scale, bias)]
     loaded.compute(loaded.Kind.ROWS, spec, *arrays, y, mean, inverse)
     return y

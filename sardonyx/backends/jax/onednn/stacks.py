@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.copies import dense
 from sardonyx.backends.jax.onednn.threads import threads_of_calls
 
 # With fewer pairs of numbers in all, NumPy is faster, as it is called in less time.
@@ -51,17 +52,20 @@ def _multiplied(a: Any, b: Any, threads: int | None) -> Any:
     is_for_numpy = pairs <= most and math.prod(stack) * pairs < FEWEST_PAIRS
     if inner != b.shape[-2] or is_for_numpy or not loaded.is_loaded():
         return None
-    a, b = readable(a), readable(b)
-    head = threads or threads_of_calls(), len(stack), *stack, rows, inner, columns
+    threads = threads or threads_of_calls()
+    a, b = readable(a, threads), readable(b, threads)
+    head = threads, len(stack), *stack, rows, inner, columns
     y = np.empty(shape, np.float32)
     spec = (*head, *layout(a, len(stack)), *layout(b, len(stack)))
     loaded.compute(loaded.Kind.STACK, spec, a, b, y)
     return y
 
 
-def readable(x: Any) -> Any:
+def readable(x: Any, threads: int) -> Any:
     """The array, or a copy if its rows and its columns have gaps between their elements."""
-    return x if is_readable(x) else x.copy(order="C")
+    if is_readable(x):
+        return x
+    return dense(x, threads) if x.flags.aligned else x.copy(order="C")
 
 
 def is_readable(x: Any) -> bool:

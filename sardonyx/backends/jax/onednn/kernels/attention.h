@@ -79,9 +79,8 @@ class Attention : public Kernel {
   // Of the processor's second cache, in numbers.
   static constexpr int64_t kScores = int64_t{1} << 16;
   static constexpr int64_t kFewestQueries = 16;
-  // Operations of a product that take as long as what else a score takes; and as one for which a
-  // number is read from memory.
-  static constexpr double kOfSoftmax = 48, kOfReading = 4;
+  // Operations of a product that take as long as what else a score takes.
+  static constexpr double kOfSoftmax = 48;
 
   __attribute__((target("avx2,fma"))) void run_piece(size_t i, const AttentionArrays& at) const {
     OneThread one_thread;

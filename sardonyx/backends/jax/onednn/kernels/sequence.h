@@ -3,6 +3,7 @@
 
 #include "attention.h"
 #include "chain.h"
+#include "copy.h"
 #include "rows.h"
 #include "space.h"
 #include "stack.h"
@@ -10,7 +11,7 @@
 
 namespace sardonyx {
 
-enum class Kind : int64_t { kProduct, kChain, kStack, kAttention, kRows, kWindows, kSequence };
+enum class Kind : int64_t { kProduct, kChain, kStack, kAttention, kRows, kWindows, kCopy, kSequence };
 
 std::shared_ptr<const Kernel> kernel_of(Kind kind, Spec spec);
 
@@ -114,6 +115,7 @@ inline std::shared_ptr<const Kernel> kernel_of(Kind kind, Spec spec) {
     case Kind::kAttention: return std::make_shared<const Attention>(Reader(spec));
     case Kind::kRows: return std::make_shared<const Rows>(Reader(spec));
     case Kind::kWindows: return std::make_shared<const Windows>(Reader(spec));
+    case Kind::kCopy: return std::make_shared<const Copy>(Reader(spec));
     case Kind::kSequence: return planned<Sequence>(spec);
   }
   throw std::runtime_error("there is no such kernel");

@@ -29,6 +29,9 @@ struct Side {
   }
 };
 
+// Operations that take as long as one for which a number is read from memory.
+constexpr int64_t kOfReading = 4;
+
 // Pairs of matrices of float32, whose results lie one after the other.
 class Stack : public Kernel {
  public:
@@ -41,7 +44,8 @@ class Stack : public Kernel {
     inner_ = at.next();
     columns_ = at.next();
     for (Side* side : {&a_, &b_}) *side = Side(at, axes_.size());
-    const double operations = 2.0 * pairs_ * rows_ * inner_ * columns_;
+    const double operations =
+        2.0 * pairs_ * inner_ * std::max(rows_, kOfReading) * std::max(columns_, kOfReading);
     parts_ = useful_parts(operations, threads_);
     cuts_ = std::min((parts_ + pairs_ - 1) / pairs_, std::max(rows_, columns_));
   }

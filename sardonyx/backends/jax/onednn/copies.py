@@ -1,0 +1,31 @@
+"""Arrays whose elements lie one after the other, as kernels read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.loaded import Kind
+from sardonyx.backends.jax.onednn.threads import threads_of_calls
+
+_BYTES_OF_ELEMENTS = (1, 2, 4, 8)
+
+
+def dense(x: Any, threads: int | None = None) -> Any:
+    """The array itself if its elements lie by rows, or a copy.
+
+    NumPy copies with one thread.
+
+    >>> dense(np.arange(6).reshape(2, 3).T).tolist()
+    [[0, 3], [1, 4], [2, 5]]
+    """
+    if x.flags.c_contiguous:
+        return x
+    if x.itemsize not in _BYTES_OF_ELEMENTS or x.dtype.hasobject or not loaded.is_loaded():
+        return np.ascontiguousarray(x)
+    y = np.empty(x.shape, x.dtype)
+    spec = (threads or threads_of_calls(), x.itemsize, x.ndim, *x.shape, *x.strides)
+    loaded.compute(Kind.COPY, spec, x, y)
+    return y
