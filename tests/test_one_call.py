@@ -273,6 +273,41 @@ def test_results_are_new_memory_at_each_call() -> None:
         assert not any(np.shares_memory(one, other) for other in second)
 
 
+def test_what_belongs_to_the_caller_is_no_view(ran: list[Kind]) -> None:
+    kernel, packed = product()
+
+    def function(packed: Any, x: Any) -> Sequence[Any]:
+        y = kernel.run(x, packed)
+        other = kernel.run(y, packed).reshape(-1)
+        return [y.T, y.reshape(2, -1), y, y[:5], y, other, other[:3]]
+
+    x, own = drawn(ROWS, WIDTH), range(6)
+    one_call = OneCall(function, 1, own)
+    for _ in range(2):
+        found = one_call(packed, x)
+        assert_same(found, function(packed, x))
+        assert Kind.SEQUENCE in ran
+        for i in own:
+            assert found[i].base is None
+            assert found[i].flags.c_contiguous
+            assert not any(np.shares_memory(found[i], found[j]) for j in own if i != j)
+        assert np.shares_memory(found[5], found[6])
+
+
+def test_shapes_of_which_there_is_no_view(ran: list[Kind]) -> None:
+    kernel, packed = product()
+
+    def function(packed: Any, x: Any) -> Sequence[Any]:
+        y = kernel.run(x, packed).reshape(ROWS // 2, 2, 4, WIDTH // 4).transpose(1, 2, 0, 3)
+        return [KERNELS.softmax(KERNELS.reshaped(y, (8, -1)), or_zero=False)]
+
+    x = drawn(ROWS, WIDTH)
+    assert_same(OneCall(function, 1)(packed, x), function(packed, x))
+    assert ran[0] is Kind.SEQUENCE
+    with pytest.raises(ValueError, match="reshape"):
+        KERNELS.reshaped(x.T, (7, -1))
+
+
 def test_a_stopped_call_ends() -> None:
     function, packed = of_two()
     one_call, x, asked = OneCall(function, 1), drawn(ROWS, WIDTH), []
@@ -295,6 +330,8 @@ def transformer(layers: int = 2) -> onnx.ModelProto:
         weight("hidden", np.float32(-1e9)),
         weight("apart", np.int64([0, 0, 4, 32])),
         weight("joined", np.int64([0, 0, 128])),
+        weight("heads", np.int64([8, -1, 32])),
+        weight("again", np.int64([2, 4, -1, 32])),
         weight("factor", np.float32(32**-0.5)),
     ]
     last, outputs = "x", []
@@ -311,12 +348,15 @@ def transformer(layers: int = 2) -> onnx.ModelProto:
             nodes.append(node("Reshape", [f"flat_{name}{layer}", "apart"], [f"r_{name}{layer}"]))
             perm = [0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
             nodes.append(node("Transpose", [f"r_{name}{layer}"], [f"t_{name}{layer}"], perm=perm))
+        # Heads of all images as one axis, of which there is no view.
+        nodes.append(node("Reshape", [f"t_v{layer}", "heads"], [f"all_v{layer}"]))
+        nodes.append(node("Reshape", [f"all_v{layer}", "again"], [f"v_{layer}"]))
         nodes += [
             node("MatMul", [f"t_q{layer}", f"t_k{layer}"], [f"scores{layer}"]),
             node("Mul", [f"scores{layer}", "factor"], [f"scaled{layer}"]),
             node("Add", [f"scaled{layer}", "bias"], [f"masked{layer}"]),
             node("Softmax", [f"masked{layer}"], [f"weights{layer}"], axis=-1),
-            node("MatMul", [f"weights{layer}", f"t_v{layer}"], [f"heads{layer}"]),
+            node("MatMul", [f"weights{layer}", f"v_{layer}"], [f"heads{layer}"]),
             node("Transpose", [f"heads{layer}"], [f"rows{layer}"], perm=[0, 2, 1, 3]),
             node("Reshape", [f"rows{layer}", "joined"], [f"all{layer}"]),
             node("MatMul", [f"all{layer}", names["o"]], [f"out{layer}"]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
@@ -323,11 +323,12 @@ class Backend(Operations):
         return None
 
     def in_one_call(
-        self, function: Callable[..., Sequence[Any]], constants: int
+        self, function: Callable[..., Sequence[Any]], constants: int, own: Collection[int]
     ) -> Callable[..., Sequence[Any]]:
         """Return a function of so many constants and of further arrays, for calls with many such.
 
-        It runs kernels of the library, if these can be joined, in less time.
+        It runs kernels of the library, if these can be joined, in less time. Those results whose
+        numbers are in `own` need not be views of other arrays.
         """
         return function
 

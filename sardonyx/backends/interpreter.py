@@ -6,7 +6,7 @@ That is NumPy for the CPU, and CuPy for a CUDA device (`backends/cupy/interprete
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -34,9 +34,12 @@ class HostKernels(Protocol):
     """Functions of NumPy's arrays that take less time than NumPy's own; most in float32."""
 
     def in_one_call(
-        self, function: Callable[..., Sequence[Any]], constants: int
+        self, function: Callable[..., Sequence[Any]], constants: int, own: Collection[int]
     ) -> Callable[..., Sequence[Any]]:
         """Return `Backend.in_one_call` of a function that calls these."""
+
+    def reshaped(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """Return the array in another shape, as a view if there is one."""
 
     def multiplied(self, a: Any, b: Any) -> Any:
         """Return the product of stacks of matrices, or None for one that NumPy is to compute."""
@@ -125,11 +128,16 @@ class Interpreter(Overtakable, NumpyBackend):
         return self.concat([super(Interpreter, self).matmul(part, b) for part in parts], axis=-2)
 
     def in_one_call(
-        self, function: Callable[..., Sequence[Any]], constants: int
+        self, function: Callable[..., Sequence[Any]], constants: int, own: Collection[int]
     ) -> Callable[..., Sequence[Any]]:
         if self._kernels is None:
             return function
-        return self._kernels.in_one_call(function, constants)
+        return self._kernels.in_one_call(function, constants, own)
+
+    def reshape(self, x: Any, shape: Any) -> Any:
+        if self._kernels is None or x.flags.c_contiguous:
+            return super().reshape(x, shape)
+        return self._kernels.reshaped(x, shape)
 
     def has_kernels_of_rows(self, *arrays: Any) -> bool:
         return self._kernels is not None and all(a.dtype == np.float32 for a in arrays)

@@ -6,8 +6,8 @@ import math
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from sardonyx.backends.written_out.source import places_in, places_of, values_of
 MOST_ELEMENTS = 2**16
 
 Function: TypeAlias = Callable[..., Sequence[Any]]
-# Makes of a function of so many constants and of further arrays one that runs its kernels at once.
-Join: TypeAlias = Callable[[Function, int], Function]
 
 _VIEWS: tuple[Any, ...] = (
     operator.getitem,
@@ -27,11 +25,21 @@ _VIEWS: tuple[Any, ...] = (
 )
 
 
+class Library(Protocol):
+    """The library of the kernels."""
+
+    def in_one_call(self, function: Function, constants: int, own: Collection[int]) -> Function:
+        """Return `Backend.in_one_call`."""
+
+    def reshape(self, x: Any, shape: Any) -> Any:
+        """Return the array in another shape; a kernel copies it if need be."""
+
+
 def with_joined_kernels(
     calls: Sequence[NotedCall],
     known: Collection[Place],
     results: Iterable[Any],
-    join: Join,
+    library: Library,
     new_place: Callable[[], Place],
 ) -> list[NotedCall]:
     """Return the calls, with one in place of kernels between which nothing else has to happen.
@@ -40,7 +48,7 @@ def with_joined_kernels(
     the same each time. Small arrays for which a group of kernels need not wait
     are computed ahead of it.
     """
-    groups = _Groups(known, _readers(calls, results), join, new_place)
+    groups = _Groups(known, _readers(calls, results), library, new_place)
     found: list[NotedCall] = []
     group: list[NotedCall] = []
     made: set[Place] = set()
@@ -64,7 +72,7 @@ class _Groups:
     known: Collection[Place]
     # The calls that read a value, and None for whoever reads the results.
     readers: dict[Place, set[NotedCall | None]]
-    join: Join
+    library: Library
     new_place: Callable[[], Place]
 
     def can_have(self, call: NotedCall) -> bool:
@@ -83,14 +91,22 @@ class _Groups:
         passed = [*constants, *(place for place in outside if place not in self.known)]
         own = set(group)
         wanted = [call for call in group if not self.readers[call.result] <= own]
-        function = values_of(group, passed, [call.result for call in wanted])
-        joined, price = self.join(function, len(constants)), sum(call.price for call in group)
+        own_calls = [self._by_kernels(call) for call in group]
+        function = values_of(own_calls, passed, [call.result for call in wanted])
+        returned = [i for i, call in enumerate(wanted) if None in self.readers[call.result]]
+        joined = self.library.in_one_call(function, len(constants), returned)
+        price = sum(call.price for call in group)
         whole = NotedCall(joined, tuple(passed), {}, self.new_place(), None, price, is_step=True)
         parts = [
             NotedCall(operator.getitem, (whole.result, i), {}, call.result, None, 0.0, call.shape)
             for i, call in enumerate(wanted)
         ]
         return [whole, *parts]
+
+    def _by_kernels(self, call: NotedCall) -> NotedCall:
+        """Return the call, with a function of the library where NumPy may have to copy."""
+        is_changed = call.function is np.ndarray.reshape
+        return replace(call, function=self.library.reshape) if is_changed else call
 
 
 def _is_view(call: NotedCall) -> bool:

@@ -13,7 +13,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay, Spec, WrittenOut
 from sardonyx.backends.written_out.backend import NotingBackend
 from sardonyx.backends.written_out.broadcasting import with_broadcast_ahead
-from sardonyx.backends.written_out.joined_kernels import Join, with_joined_kernels
+from sardonyx.backends.written_out.joined_kernels import Library, with_joined_kernels
 from sardonyx.backends.written_out.noted_array import NotedArray
 from sardonyx.backends.written_out.notes import NotedCall, Notes, Place
 from sardonyx.backends.written_out.source import (
@@ -83,14 +83,14 @@ def written(
     variables: int | None = None,
     *,
     as_program: bool = True,
-    join: Join | None = None,
+    library: Library | None = None,
 ) -> WrittenOut:
     """Return the functions that do these calls: on what is `fixed`, with its shapes, and on inputs.
 
     With a number of variables, the second function takes these before the inputs, and frees each
     array after its last use: its arrays may be large. Unless it runs `as_program`, arrays lie as in
-    the steps, so that sums of them have the same bits: then nothing is broadcast ahead. If kernels
-    can be joined to one call, `join` does so; there must be no variables then.
+    the steps, so that sums of them have the same bits: then nothing is broadcast ahead. Kernels of
+    the library are joined; there must be no variables then.
     """
     calls = without_dead(calls, results)
     ahead, each = ahead_of_calls(calls, inputs)
@@ -103,8 +103,8 @@ def written(
         broadcast, each = with_broadcast_ahead(ahead, each, fixed, new_place)
         ahead += broadcast
     known = {*fixed, *(call.result for call in ahead)}
-    if join is not None:
-        each = with_joined_kernels(each, known, results, join, new_place)
+    if library is not None:
+        each = with_joined_kernels(each, known, results, library, new_place)
     reads = [place for call in each for place in places_in(call)] + list(results)
     kept = list(dict.fromkeys(place for place in reads if _is_in(place, known)))
     return WrittenOut(

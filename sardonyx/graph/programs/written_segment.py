@@ -42,7 +42,7 @@ def written_with_kernels(
         noted.results,
         variables=0,
         as_program=as_program,
-        join=xp.in_one_call,
+        library=xp,
     )
 
 

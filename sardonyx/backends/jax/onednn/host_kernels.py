@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from sardonyx.backends.jax.onednn import rows, windows
 from sardonyx.backends.jax.onednn.attention import attended
+from sardonyx.backends.jax.onednn.copies import reshaped
 from sardonyx.backends.jax.onednn.one_call import OneCall
 from sardonyx.backends.jax.onednn.stacks import multiplied
 from sardonyx.backends.jax.onednn.suppression import suppressed
@@ -21,10 +22,14 @@ class HostKernels:
     threads: int | None = None
 
     def in_one_call(
-        self, function: Callable[..., Sequence[Any]], constants: int
+        self, function: Callable[..., Sequence[Any]], constants: int, own: Collection[int]
     ) -> Callable[..., Sequence[Any]]:
         """The function, whose kernels run in one call if it does nothing else than to call them."""
-        return OneCall(function, constants)
+        return OneCall(function, constants, own)
+
+    def reshaped(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """The array in another shape, as a view if there is one."""
+        return reshaped(x, shape, self.threads)
 
     def multiplied(self, a: Any, b: Any) -> Any:
         """The product of two stacks of matrices, or None for one that NumPy is to compute."""

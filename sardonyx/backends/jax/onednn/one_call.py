@@ -7,13 +7,14 @@ is a twentieth of the time of a transformer on two threads.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.copies import copied
 from sardonyx.backends.jax.onednn.loaded import KernelCall, Kind
 from sardonyx.stopping import stop_if_asked
 
@@ -87,12 +88,14 @@ class OneCall:
     """A function of constants and of further arrays, whose kernels run in one call.
 
     It is planned for the constants and for the forms of the other arrays that it meets first, and
-    anew for others. A function that cannot be planned runs as it is.
+    anew for others. Results that are to be the caller's `own` lie by rows in memory that nothing
+    else has. A function that cannot be planned runs as it is.
     """
 
-    def __init__(self, function: Function, constants: int) -> None:
+    def __init__(self, function: Function, constants: int, own: Collection[int] = ()) -> None:
         self._function = function
         self._constants = constants
+        self._own = own
         # Replaced as a whole, as other threads read it.
         self._planned: _Planned | None = None
 
@@ -101,7 +104,7 @@ class OneCall:
         constants, inputs = arrays[: self._constants], arrays[self._constants :]
         planned = self._planned
         if planned is None or not planned.serves(constants, inputs):
-            planned = self._planned = _Planned.of(self._function, constants, inputs)
+            planned = self._planned = _Planned.of(self._function, constants, inputs, self._own)
         if planned.plan is None:
             return self._function(*arrays)
         return planned.plan.run(inputs)
@@ -116,10 +119,16 @@ class _Planned:
     plan: Plan | None
 
     @classmethod
-    def of(cls, function: Function, constants: Sequence[Any], inputs: Sequence[Any]) -> _Planned:
+    def of(
+        cls,
+        function: Function,
+        constants: Sequence[Any],
+        inputs: Sequence[Any],
+        own: Collection[int],
+    ) -> _Planned:
         forms = list(map(Form.of, inputs))
         try:
-            plan = _plan_of(function, constants, [form.empty() for form in forms])
+            plan = _plan_of(function, constants, [form.empty() for form in forms], own)
         except Exception:  # If anything is wrong, the function says so when it runs.
             plan = None
         return cls(list(map(_reference_to, constants)), forms, plan)
@@ -135,16 +144,34 @@ def _reference_to(constant: Any) -> Callable[[], Any]:
     return weakref.ref(constant) if isinstance(constant, np.ndarray) else lambda: constant
 
 
-def _plan_of(function: Function, constants: Sequence[Any], inputs: Sequence[Any]) -> Plan:
+def _plan_of(
+    function: Function, constants: Sequence[Any], inputs: Sequence[Any], own: Collection[int]
+) -> Plan:
     """The plan for constants, and for inputs that lie like these; else raise `Unplanned`."""
     with loaded.only_noted() as calls:
         results = function(*constants, *inputs)
-    if not all(isinstance(result, np.ndarray) for result in results):
-        raise Unplanned
+        if not all(isinstance(result, np.ndarray) for result in results):
+            raise Unplanned
+        results = _apart(results, own)
     planner = _Planner(constants, inputs)
     for call in calls:
         planner.note(call)
     return planner.plan(results)
+
+
+def _apart(results: Sequence[Any], own: Collection[int]) -> Sequence[Any]:
+    """The results, with copies of those that are to be the caller's own and are parts of others."""
+    found, taken = list(results), set()
+    for i in own:
+        memory = _memory(found[i])
+        if id(memory) in taken or not _is_all_of(found[i], memory):
+            found[i] = memory = copied(found[i])
+        taken.add(id(memory))
+    return found
+
+
+def _is_all_of(array: Any, memory: Any) -> bool:
+    return bool(array.flags.c_contiguous and array.nbytes == memory.nbytes)
 
 
 class _Planner:
@@ -193,7 +220,12 @@ class _Planner:
             spec += call.kind, len(call.spec), *call.spec, len(call.arrays)
             for array in call.arrays:
                 spec += self._operand(array, numbers)
-        written = [Form.of(self._written[memory]) for memory in returned]
+        forms = {memory: Form.of(self._written[memory]) for memory in returned}
+        for result in results:
+            # It is not a view then.
+            if _is_all_of(result, _memory(result)):
+                forms[id(_memory(result))] = Form.of(result)
+        written = list(forms.values())
         views = [self._result(result, list(returned)) for result in results]
         return Plan(loaded.packed_numbers(spec), list(self._addresses), written, views)
 
