@@ -45,8 +45,7 @@ def with_joined_kernels(
     """Return the calls, with one in place of kernels between which nothing else has to happen.
 
     One kernel alone is such a call, too: it need not look at its weights again. What is `known` is
-    the same each time. Small arrays for which a group of kernels need not wait
-    are computed ahead of it.
+    the same each time. Small arrays that no kernel of a group computes are computed ahead of it.
     """
     groups = _Groups(known, _readers(calls, results), library, new_place)
     found: list[NotedCall] = []
@@ -89,10 +88,10 @@ class _Groups:
         outside = [place for place in read if place not in made]
         constants = [place for place in outside if place in self.known]
         passed = [*constants, *(place for place in outside if place not in self.known)]
-        own = set(group)
-        wanted = [call for call in group if not self.readers[call.result] <= own]
-        own_calls = [self._by_kernels(call) for call in group]
-        function = values_of(own_calls, passed, [call.result for call in wanted])
+        within = set(group)
+        wanted = [call for call in group if not self.readers[call.result] <= within]
+        calls = [self._by_kernels(call) for call in group]
+        function = values_of(calls, passed, [call.result for call in wanted])
         returned = [i for i, call in enumerate(wanted) if None in self.readers[call.result]]
         joined = self.library.in_one_call(function, len(constants), returned)
         price = sum(call.price for call in group)

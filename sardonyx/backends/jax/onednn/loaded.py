@@ -135,7 +135,7 @@ def pack(spec: Sequence[int], size: int, weight: Bytes) -> Bytes:
 def compute(kind: Kind, spec: Sequence[int], *arrays: Bytes | None) -> None:
     """Compute what the header of this kind of kernel says, with arrays in the order that it has.
 
-    They lie densely in memory. It writes to the last one, and if it is of `ROWS` to the last three.
+    It writes to the last of them, and if it is of `ROWS` to the last three.
     """
     if _notes.calls is None:
         run(kind, _packed(spec), [address(array) for array in arrays])
