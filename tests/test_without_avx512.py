@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,8 @@ def test_convolutions_whose_images_are_divided(window: Window) -> None:
 
 @pytest.mark.skipif(not has_avx512(), reason="without AVX-512 the tests above are all of it")
 def test_all_of_it_without_avx512() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
+    files = __file__, str(Path(__file__).with_name("test_winograd.py"))
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *files]
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-3000:]

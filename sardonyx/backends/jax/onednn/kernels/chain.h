@@ -19,7 +19,7 @@ class Chain : public Kernel {
       Link link{.x = at.next(), .addend = at.next()};
       const Spec spec = at.next_spec();
       link.product = planned<Product>(spec);
-      link.convolution = convolution_of(spec);
+      if (link.product->has_parts()) link.convolution = convolution_of(spec);
       threads_ = std::max(threads_, link.product->threads());
       links_.push_back(std::move(link));
     }

@@ -304,15 +304,39 @@ class Pieces {
   mutable std::map<Key, std::shared_ptr<const Piece>> made_;
 };
 
+// False where it does not serve the convolution.
+inline bool Product::plan_winograd(const Convolution& whole, int64_t parts) {
+  auto is_served = [](const Axis& axis) {
+    return axis.kernel == 3 && axis.stride == 1 && axis.dilation == 1;
+  };
+  const bool are_served = std::ranges::all_of(whole.axes, is_served);
+  if (whole.axes.size() != 2 || whole.groups != 1 || !are_served) return false;
+  const Axis &rows = whole.axes[0], &columns = whole.axes[1];
+  const Winograd::Sizes sizes{.images = whole.batch,
+                              .height = rows.size,
+                              .width = columns.size,
+                              .inputs = whole.inputs,
+                              .outputs = whole.outputs,
+                              .top = rows.pad_before,
+                              .left = columns.pad_before,
+                              .rows = rows.results(),
+                              .columns = columns.results()};
+  if (!Winograd::serves(sizes, data_type_, epilogue_)) return false;
+  winograd_.emplace(sizes, epilogue_, parts);
+  packed_bytes_ = winograd_->packed_bytes();
+  return true;
+}
+
 inline void Product::plan_convolution(Spec numbers, Reader& spec) {
   Dims one_image(numbers.begin(), numbers.end());
   one_image[Convolution::batch_at(spec) - numbers.begin()] = 1;
-  of_any_batch_ = planned<Pieces>(Spec(one_image.data(), one_image.size()));
-  add_weights(of_any_batch_->given(), 0, of_any_batch_->packed());
-
   const Convolution whole(spec);
   results_ = whole.pixels() * whole.outputs;
   const int64_t parts = useful_parts(whole.operations(), threads_);
+  if (plan_winograd(whole, parts)) return;
+  of_any_batch_ = planned<Pieces>(Spec(one_image.data(), one_image.size()));
+  add_weights(of_any_batch_->given(), 0, of_any_batch_->packed());
+
   const int64_t weights = whole.outputs * whole.taps();
   const int64_t arrays = whole.pixels() * (whole.outputs + whole.inputs);
   // Where weights outweigh the arrays, each thread is to read but its own part of them.
@@ -372,6 +396,7 @@ inline std::shared_ptr<const Piece> Product::part(const Convolution& convolution
 }
 
 inline std::optional<Dims> Product::form() const {
+  if (winograd_) return winograd_->form();
   return of_any_batch_ ? of_any_batch_->form() : form_of(weights_);
 }
 

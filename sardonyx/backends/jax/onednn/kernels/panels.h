@@ -3,8 +3,7 @@
 
 #include <optional>
 
-#include "epilogue.h"
-#include "lanes.h"
+#include "finish.h"
 
 namespace sardonyx {
 
@@ -34,6 +33,16 @@ class Panels {
     return Panels(width, dims[kInner], dims[kColumns], form.steps[kColumns], epilogue);
   }
 
+  // For weights that somebody packs at the places that this tells, and nothing that follows.
+  static Panels dense(int64_t inner, int64_t columns) {
+    const int64_t width = columns % 16 && columns % 24 == 0 ? 24 : 16;
+    return Panels(width, inner, columns, width * inner, Epilogue());
+  }
+  int64_t packed_floats() const { return (columns_ + width_ - 1) / width_ * step_; }
+  int64_t place_of(int64_t inner, int64_t column) const {
+    return column / width_ * step_ + inner * width_ + column % width_;
+  }
+
   // The bias and the addend may be null; rows of the addend and of the result begin `pitch` apart.
   struct Arrays {
     const float *x, *weights, *bias, *addend;
@@ -55,8 +64,7 @@ class Panels {
         inner_(inner),
         columns_(columns),
         step_(step),
-        addend_(epilogue.addend),
-        activation_(epilogue.activation.is_long() ? Activation{} : epilogue.activation) {}
+        finish_(epilogue) {}
 
   // Some steps of one panel. While rows pass, the next panel is fetched line by line.
   struct Panel {
@@ -178,30 +186,7 @@ class Panels {
   template <bool kIsWhole>
   SARDONYX_INLINE Floats finished(Floats value, const Tile& tile, int64_t row_at, int i) const {
     if (tile.bias) value += read<kIsWhole>(tile.bias, i, tile);
-    if (addend_ == Addend::kBeforeActivation) {
-      value += read<kIsWhole>(tile.addend + row_at, i, tile);
-    }
-    value = activated(value);
-    if (addend_ == Addend::kAfterActivation) {
-      value += read<kIsWhole>(tile.addend + row_at, i, tile);
-    }
-    return value;
-  }
-
-  // NaN stays NaN: it is not less than a number, nor more.
-  SARDONYX_INLINE Floats activated(Floats value) const {
-    const Floats alpha = all(activation_.alpha), beta = all(activation_.beta);
-    switch (activation_.function) {
-      case Function::kLeakyRelu:
-        return value < Floats{} ? (activation_.alpha == 0 ? Floats{} : alpha * value) : value;
-      case Function::kClip: return clip(value, alpha, beta);
-      case Function::kHardSwish: return value * clip(alpha * value + beta, Floats{}, all(1));
-      case Function::kHardSigmoid: return clip(alpha * value + beta, Floats{}, all(1));
-      default: return value;
-    }
-  }
-  SARDONYX_INLINE static Floats clip(Floats value, Floats low, Floats high) {
-    return value < low ? low : value > high ? high : value;
+    return finish_.of(value, tile.addend ? read<kIsWhole>(tile.addend + row_at, i, tile) : Floats{});
   }
 
   // Vectors of a panel, of which the last may have fewer columns.
@@ -222,8 +207,7 @@ class Panels {
   int64_t width_, inner_, columns_;
   // From one panel to the next.
   int64_t step_;
-  Addend addend_;
-  Activation activation_;
+  Finish finish_;
 };
 
 }  // namespace sardonyx

@@ -72,7 +72,7 @@ inline Memory allocated(size_t bytes) {
   return memory;
 }
 
-enum class For { kPrimitive, kBand, kScores };
+enum class For { kPrimitive, kBand, kScores, kTiles };
 
 // Memory of this thread that lasts until its next use for the same.
 template <For purpose = For::kPrimitive>

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "panels.h"
+#include "winograd.h"
 #include "work.h"
 
 namespace sardonyx {
@@ -113,7 +114,9 @@ class Product : public Kernel {
   const Epilogue& epilogue() const { return epilogue_; }
   size_t packed_bytes() const { return packed_bytes_; }
   size_t result_bytes() const { return results_ * item_; }
-  size_t pieces() const { return pieces_.size(); }
+  size_t pieces() const { return winograd_ ? winograd_->pieces() : pieces_.size(); }
+  // Whether it is made of pieces that compute any rows of its results.
+  bool has_parts() const { return !winograd_; }
   int64_t threads() const { return threads_; }
   int data_type() const { return data_type_; }
   std::string implementation() const { return pieces_.front().piece->whole->implementation(); }
@@ -122,6 +125,7 @@ class Product : public Kernel {
   std::shared_ptr<const Piece> part(const Convolution& convolution) const;
 
   void pack(const std::byte* weights, std::byte* packed) const {
+    if (winograd_) return winograd_->pack(reinterpret_cast<const float*>(weights), packed);
     OneThread one_thread;
     for (const Weights& part : weights_) {
       Primitive reorder = reordering(part.from, part.to);
@@ -143,10 +147,15 @@ class Product : public Kernel {
   // In the order of these.
   Work work(Arrays at, std::byte*) const override {
     const Pointers whole{at[0], at[1], at[2], at[3], at[4]};
-    return {threads_, {pieces_.size()}, [=, this](size_t, size_t i) { run_piece(i, whole); }};
+    return {threads_, {pieces()}, [=, this](size_t, size_t i) { run_piece(i, whole); }};
   }
 
   void run_piece(size_t i, Pointers whole) const {
+    if (winograd_) {
+      auto floats = [](const std::byte* bytes) { return reinterpret_cast<const float*>(bytes); };
+      return winograd_->run_piece(i, {floats(whole.x), whole.weights, floats(whole.bias),
+                                      floats(whole.addend), reinterpret_cast<float*>(whole.y)});
+    }
     const Placed& at = pieces_[i];
     compute(*at.piece, {whole.x + at.x_at * item_, whole.weights + at.weights_at,
                         whole.bias ? whole.bias + at.bias_at * item_ : nullptr,
@@ -161,6 +170,7 @@ class Product : public Kernel {
   void plan_convolution(Spec numbers, Reader& spec);
   bool plan_outputs(Convolution whole, int64_t parts);
   void plan_images(const Convolution& whole, int64_t parts);
+  bool plan_winograd(const Convolution& whole, int64_t parts);
   void plan_matrix(Reader& spec);
   bool plan_panels(const Matrix& whole, const MatrixForm& form, int64_t parts);
   void plan_rows(const Matrix& whole, const MatrixForm& form, int64_t parts);
@@ -173,6 +183,7 @@ class Product : public Kernel {
   }
 
   void check_primitives() const {
+    if (winograd_) return;
     if (pieces_.front().piece->whole->is_slow()) throw std::runtime_error("oneDNN has no fast kernel");
     for (const Placed& each : pieces_) {
       if (each.piece->whole->implementation() != implementation()) {
@@ -196,7 +207,7 @@ class Product : public Kernel {
     if (of_x) staged.x = with_more_rows(piece, at.x, take(of_x));
     if (of_y) staged.y = take(of_y);
     if (of_addend) staged.addend = staged_addend(piece, at.addend, take(of_addend));
-    InvalidWatch watch;
+    FaultWatch watch(FaultWatch::kInvalid);
     multiply(piece, staged, is_staged ? piece.columns : piece.pitch, space);
     if (piece.activation) {
       const Desc numbers = piece.activation->desc(dnnl::kSourceDesc);
@@ -264,6 +275,8 @@ class Product : public Kernel {
   int64_t results_ = 0;
   // Of a convolution.
   std::shared_ptr<const Pieces> of_any_batch_;
+  // What computes it in place of pieces, if anything.
+  std::optional<Winograd> winograd_;
 };
 
 }  // namespace sardonyx

@@ -75,9 +75,8 @@ class Sequence : public Kernel {
 
   std::byte* address(const Operand& array, Arrays outside, std::byte* space) const {
     if (array.number < 0) return nullptr;
-    const bool is_outside = array.number < outside_;
-    std::byte* begin = is_outside ? outside[array.number] : space + between_[array.number - outside_].at;
-    return begin + array.at;
+    if (array.number < outside_) return outside[array.number] + array.at;
+    return space + between_[array.number - outside_].at + array.at;
   }
 
   void plan_space() {
@@ -92,7 +91,8 @@ class Sequence : public Kernel {
     size_t begun = 0;
     for_each([&](Between& each, size_t step) {
       for (; begun <= step; ++begun) place_own_space(begun);
-      if (!std::exchange(each.has_place, true)) each.at = plan_.place(each.bytes, step, each.last_use);
+      if (std::exchange(each.has_place, true)) return;
+      each.at = plan_.place(each.bytes, step, each.last_use);
     });
     for (; begun < steps_.size(); ++begun) place_own_space(begun);
   }

@@ -159,20 +159,23 @@ void perform(Pool& pool, Work work) {
   stages->rethrow();
 }
 
-// Tells whether what ran since met a NaN, or made one: the processor notes it. oneDNN's maxima take
-// a NaN for a number, and its exponential takes it for a large one.
-class InvalidWatch {
+// Tells whether what ran since met a NaN, or made one, or a number that is too large: the processor
+// notes it. oneDNN's maxima take a NaN for a number, and its exponential takes it for a large one.
+class FaultWatch {
  public:
-  InvalidWatch() : before_(_mm_getcsr()) { _mm_setcsr(before_ & ~kInvalid); }
-  ~InvalidWatch() { _mm_setcsr(_mm_getcsr() | (before_ & kInvalid)); }
-  InvalidWatch(const InvalidWatch&) = delete;
-  InvalidWatch& operator=(const InvalidWatch&) = delete;
+  static constexpr unsigned kInvalid = 1, kOverflow = 8;
 
-  bool saw() const { return _mm_getcsr() & kInvalid; }
+  explicit FaultWatch(unsigned faults) : faults_(faults), before_(_mm_getcsr()) {
+    _mm_setcsr(before_ & ~faults);
+  }
+  ~FaultWatch() { _mm_setcsr(_mm_getcsr() | (before_ & faults_)); }
+  FaultWatch(const FaultWatch&) = delete;
+  FaultWatch& operator=(const FaultWatch&) = delete;
+
+  bool saw() const { return _mm_getcsr() & faults_; }
 
  private:
-  static constexpr unsigned kInvalid = 1;
-  unsigned before_;
+  unsigned faults_, before_;
 };
 
 // The plan for a specification, which says all that there is to know of a call.
