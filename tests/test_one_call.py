@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 from typing import Any
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import onnx
@@ -219,6 +220,15 @@ def test_copies(shape: tuple[int, ...], dtype: Any) -> None:
                 found = copies.dense(turned, threads)
                 assert found.flags.c_contiguous
                 assert_same([found], [turned])
+
+
+def test_weights_may_be_arrays_of_jax() -> None:
+    """As those of a compiled program are, whose steps are timed one by one."""
+    function, packed = of_two()
+    x, y = drawn(ROWS, WIDTH), drawn(WIDTH, ROWS).T
+    wanted = function(packed, x, y)
+    assert_same(function(jnp.asarray(packed), x, y), wanted)
+    assert_same(OneCall(function, 1)(jnp.asarray(packed), x, y), wanted)
 
 
 def test_what_is_computed_between_kernels_is_not_left_out(ran: list[Kind]) -> None:

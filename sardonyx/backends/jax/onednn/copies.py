@@ -14,13 +14,14 @@ _BYTES_OF_ELEMENTS = (1, 2, 4, 8)
 
 
 def dense(x: Any, threads: int | None = None) -> Any:
-    """The array itself if its elements lie by rows, or a copy.
+    """The array as NumPy's, itself if its elements lie by rows, or a copy.
 
     NumPy copies with one thread.
 
     >>> dense(np.arange(6).reshape(2, 3).T).tolist()
     [[0, 3], [1, 4], [2, 5]]
     """
+    x = np.asarray(x)
     return x if x.flags.c_contiguous else copied(x, threads)
 
 
