@@ -71,7 +71,7 @@ class _Groups:
     known: Collection[Place]
     # The calls that read a value, and None for whoever reads the results.
     readers: dict[Place, set[NotedCall | None]]
-    library: Library
+    kernels: Library
     new_place: Callable[[], Place]
 
     def can_have(self, call: NotedCall) -> bool:
@@ -93,7 +93,7 @@ class _Groups:
         calls = [self._by_kernels(call) for call in group]
         function = values_of(calls, passed, [call.result for call in wanted])
         returned = [i for i, call in enumerate(wanted) if None in self.readers[call.result]]
-        joined = self.library.in_one_call(function, len(constants), returned)
+        joined = self.kernels.in_one_call(function, len(constants), returned)
         price = sum(call.price for call in group)
         whole = NotedCall(joined, tuple(passed), {}, self.new_place(), None, price, is_step=True)
         parts = [
@@ -105,7 +105,7 @@ class _Groups:
     def _by_kernels(self, call: NotedCall) -> NotedCall:
         """Return the call, with a function of the library where NumPy may have to copy."""
         is_changed = call.function is np.ndarray.reshape
-        return replace(call, function=self.library.reshape) if is_changed else call
+        return replace(call, function=self.kernels.reshape) if is_changed else call
 
 
 def _is_view(call: NotedCall) -> bool:

@@ -37,7 +37,7 @@ class Form(NamedTuple):
         return cls(array.shape, array.strides, array.dtype)
 
     def empty(self) -> Any:
-        """An array that lies like this in memory of its own, which nobody has touched."""
+        """An array that lies like this in new memory."""
         if 0 in self.shape:
             return np.empty(self.shape, self.dtype)
         ends = [(n - 1) * step for n, step in zip(self.shape, self.strides, strict=True)]
