@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 import sardonyx
 from sardonyx.backends.jax.xla_cpu import packed
-from sardonyx.graph.programs import compiler, interpretation
+from sardonyx.graph.programs import beside_kernels, compiler, interpretation
 from sardonyx.graph.programs.written_segment import kernel_of
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.ops.fused_products import packed_product
@@ -117,7 +117,7 @@ def test_a_long_first_run_says_what_cannot_stay(
 def test_a_slow_moment_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second run was slow by chance, and others were not while the segment was written out."""
     loaded = multiplying("m = MatMul(x, w) t = Tanh(m) y = Cos(t)")
-    x, seconds, write = normal(8, 32, 6), iter([0.0, 0.4]), compiler.written_with_kernels
+    x, seconds, write = normal(8, 32, 6), iter([0.0, 0.4]), beside_kernels.written_with_kernels
     stepped = interpretation.Interpretation._stepped
 
     def slow(self: Any, arrays: Any) -> Any:
@@ -132,7 +132,7 @@ def test_a_slow_moment_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     monkeypatch.setattr(interpretation.Interpretation, "_stepped", slow)
-    monkeypatch.setattr(compiler, "written_with_kernels", called_meanwhile)
+    monkeypatch.setattr(beside_kernels, "written_with_kernels", called_meanwhile)
     monkeypatch.setattr(compiler, "MOST_STEPS", 0)
     called(loaded, x)
     assert (loaded.stats().compiles, loaded.stats().written_out) == (1, 0)

@@ -337,6 +337,10 @@ class Backend(Operations):
         """Whether steps run on NumPy alone: no kernel computes them as fast as a program does."""
         return False
 
+    def idle_kernels(self) -> AbstractContextManager[object]:
+        """Return a context in which kernels that this thread calls compute nothing."""
+        return nullcontext()
+
     def for_host_steps(self) -> Backend | None:
         """Return NumPy with kernels for steps on the host; None where NumPy is all there is."""
         return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Container, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -37,6 +38,9 @@ class HostKernels(Protocol):
         self, function: Callable[..., Sequence[Any]], constants: int, own: Collection[int]
     ) -> Callable[..., Sequence[Any]]:
         """Return `Backend.in_one_call` of a function that calls these."""
+
+    def idle(self) -> AbstractContextManager[object]:
+        """Return `Backend.idle_kernels`."""
 
     def reshaped(self, x: Any, shape: tuple[int, ...]) -> Any:
         """Return the array in another shape, as a view if there is one."""
@@ -133,6 +137,9 @@ class Interpreter(Overtakable, NumpyBackend):
         if self._kernels is None:
             return function
         return self._kernels.in_one_call(function, constants, own)
+
+    def idle_kernels(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._kernels is None else self._kernels.idle()
 
     def reshape(self, x: Any, shape: Any) -> Any:
         if self._kernels is None or x.flags.c_contiguous:

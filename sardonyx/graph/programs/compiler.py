@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from logging import DEBUG, INFO, WARNING
 from threading import Lock
 from typing import Any, TypeAlias
@@ -18,6 +18,7 @@ from sardonyx.backends.captures import Captures
 from sardonyx.backends.executable import Executable, Replay, Spec, WrittenOut
 from sardonyx.backends.host_memory import retain_results
 from sardonyx.graph.programs.background import in_background
+from sardonyx.graph.programs.beside_kernels import BesideKernels
 from sardonyx.graph.programs.interpretation import (
     Interpretation,
     can_be_interpreted,
@@ -245,13 +246,11 @@ class Compiler:
         def compiled(is_awaited: bool) -> Executable:
             return kept(self._compiled(bare, name, is_awaited=is_awaited))
 
-        @cache
-        def noted() -> WrittenOut | None:
-            inputs, xp = len(bare.segment.inputs), backend.steps_on_numpy(is_final=is_final)
-            return written_with_kernels(bare.replay, bare.arguments, inputs, xp, as_program=True)
+        inputs, xp = len(bare.segment.inputs), backend.steps_on_numpy(is_final=is_final)
+        on_numpy = BesideKernels(bare.replay, bare.arguments, inputs, xp)
 
         def write_out(runs: Callable[[], Runs]) -> Executable | None:
-            written = self._written_out(bare, name, runs, noted)
+            written = self._written_out(bare, name, runs, on_numpy)
             return None if written is None else kept(written)
 
         def kept(executable: Executable) -> Executable:
@@ -283,21 +282,20 @@ class Compiler:
         unit: Unit,
         name: str | None,
         runs: Callable[[], Runs],
-        noted: Callable[[], WrittenOut | None],
+        on_numpy: BesideKernels,
     ) -> Executable | None:
         """Return the unit as calls of NumPy, if they take no longer than what would run instead.
 
-        `runs` returns how long the steps took one by one, which later calls may correct. `noted`
-        returns these steps as calls of NumPy and of kernels.
+        `runs` returns how long the steps took one by one, which later calls may correct.
         """
         start, inputs = time.perf_counter(), len(unit.segment.inputs)
         written = None
         if self._may_write_out(unit):
             written = self.backend.written_out(unit.replay, unit.arguments, inputs, unit.results)
         if written is None and self._most_seconds(unit, runs()) > 0:
-            written = noted()
+            written = on_numpy.written
             known = runs()  # Other calls went on meanwhile.
-            if written and written.price * 1e-6 > self._most_seconds(unit, known):
+            if written and not on_numpy.takes_at_most(self._most_seconds(unit, known)):
                 written = None
             if written and known.number < LEAST_RUNS and self.mode != NEVER:
                 raise TooFewRuns

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sardonyx.backends.jax.onednn import rows, windows
+from sardonyx.backends.jax.onednn import loaded, rows, windows
 from sardonyx.backends.jax.onednn.attention import attended
 from sardonyx.backends.jax.onednn.copies import reshaped
 from sardonyx.backends.jax.onednn.one_call import OneCall
@@ -26,6 +27,10 @@ class HostKernels:
     ) -> Callable[..., Sequence[Any]]:
         """The function, whose kernels run in one call if it does nothing else than to call them."""
         return OneCall(function, constants, own)
+
+    def idle(self) -> AbstractContextManager[object]:
+        """A context in which kernels that this thread calls compute nothing."""
+        return loaded.only_noted()
 
     def reshaped(self, x: Any, shape: tuple[int, ...]) -> Any:
         """The array in another shape, as a view if there is one."""

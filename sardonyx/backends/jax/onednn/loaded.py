@@ -145,6 +145,8 @@ def compute(kind: Kind, spec: Sequence[int], *arrays: Bytes | None) -> None:
 
 def run(kind: Kind, packed_spec: bytes, addresses: Sequence[int | None]) -> None:
     """Compute the same for arrays at these addresses."""
+    if _notes.calls is not None:
+        return
     library = _kernels().functions
     pointers = (ctypes.c_void_p * len(addresses))(*addresses)
     count = len(packed_spec) // _BYTES_OF_NUMBER
@@ -154,7 +156,10 @@ def run(kind: Kind, packed_spec: bytes, addresses: Sequence[int | None]) -> None
 
 @contextmanager
 def only_noted() -> Iterator[list[KernelCall]]:
-    """A context in which kernels that this thread calls compute nothing, and a list of them."""
+    """A context in which kernels that this thread calls compute nothing, and a list of calls.
+
+    Of those that are called together it has none.
+    """
     before, _notes.calls = _notes.calls, []
     try:
         yield _notes.calls
