@@ -67,7 +67,7 @@ def test_the_least_of_the_trials_counts(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(beside_kernels.time, "thread_time", lambda: next(times))
     segment = of(sums)
     assert segment.written is not None
-    assert segment._tried == 1.0
+    assert segment._tried == 2.0
 
 
 def test_what_cannot_be_noted_takes_too_long() -> None:

@@ -18,7 +18,7 @@ from sardonyx.backends.jax.onednn.threads import threads_of_calls
 
 # With fewer pairs of numbers in all NumPy is as fast: for one query, and for so many that oneDNN's
 # products are fast. For those between, NumPy is faster.
-FEWEST_PAIRS_OF_ONE, FEWEST_PAIRS, FEWEST_QUERIES = 2**13, 2**21, 8
+FEWEST_PAIRS_OF_ONE, FEWEST_PAIRS, FEWEST_QUERIES = 2**13, 2**14, 8
 
 
 def attended(
