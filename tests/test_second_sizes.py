@@ -105,8 +105,10 @@ def test_a_model_that_refuses_other_sizes_runs_all_the_same(
         wait_for_background()
 
 
-def with_weights(body: str, **weights: Any) -> onnx.ModelProto:
-    proto: onnx.ModelProto = model(body)
+def with_weights(
+    body: str, inputs: str = "float[batch,sequence,6] x", **weights: Any
+) -> onnx.ModelProto:
+    proto: onnx.ModelProto = model(body, inputs)
     for name, value in weights.items():
         proto.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
     return proto

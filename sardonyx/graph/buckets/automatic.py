@@ -56,6 +56,11 @@ class ChangingSizes:
         """Whether there was more than one size, so that another may follow."""
         return len(self._seen) > 1
 
+    @property
+    def grows(self) -> bool:
+        """Whether results came back as inputs, one larger."""
+        return self._grows
+
     def learned(
         self, infos: Sequence[ValueInfo], shapes: Shapes, *, waits: bool
     ) -> tuple[list[ValueInfo], Sizes] | None:

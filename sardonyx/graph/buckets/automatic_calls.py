@@ -19,6 +19,7 @@ from sardonyx.graph.buckets.bucket_jobs import BucketJob
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.derived_calls import DerivedCalls, StillSearching
 from sardonyx.graph.buckets.families import Shapes, SizePattern
+from sardonyx.graph.buckets.foreseen import Foresight, has_kernels
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.learned_calls import (
     LearnedCalls,
@@ -26,9 +27,10 @@ from sardonyx.graph.buckets.learned_calls import (
     WaitingCall,
     elements,
 )
-from sardonyx.graph.buckets.patience import patience_of
+from sardonyx.graph.buckets.patience import PATIENCE, patience_of
 from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
+from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.background import COMPILES
@@ -48,11 +50,13 @@ class AutomaticCalls:
         infos: Sequence[ValueInfo],
         recall: Callable[[Recording, Sequence[Any]], bool],
         derived: DerivedCalls,
+        foresight: Foresight,
     ) -> None:
         self._new_buckets = new_buckets
         # Serves calls that grow, if they need no program.
         self._derived = derived
         self._infos = infos
+        self._foresight = foresight
         self._learned: dict[Any, LearnedCalls] = {}
         # Fills a recording, if another process has recorded such a call.
         self._recall = recall
@@ -88,9 +92,9 @@ class AutomaticCalls:
                 single = self._derived_single(relatives, shapes, weights)
                 if single is not None:
                     self._prepare_single(*single, plain, shapes)
-                elif learned.changing.has_changed:
+                else:
                     learned.new = WaitingCall(publish, shapes, weights, plain, perf_counter())
-                    plain.tree.decide = partial(_look_ahead, ref(self), relatives, shapes)
+                    self._let_look_ahead(learned, relatives)
         if not is_to_pad or self._recall(plain, values):
             return plain
         if calls is None:
@@ -103,6 +107,15 @@ class AutomaticCalls:
             return job.recording(values)
         call = WaitingCall(publish, shapes, weights, plain, perf_counter())
         return learned.best(shapes, weights) or self._postponed(job, values, call)
+
+    def _let_look_ahead(self, learned: LearnedCalls, relatives: Relatives) -> None:
+        """Let a new call begin the search for a function of all sizes."""
+        call = learned.new
+        assert call is not None
+        if learned.changing.has_changed:
+            call.plain.tree.decide = partial(_look_ahead, ref(self), relatives, call.shapes)
+        elif self._foresight.may_pay:
+            call.plain.before_run = partial(_foresee, ref(self), relatives, call.shapes)
 
     def _derived_single(
         self, relatives: Relatives, shapes: Shapes, weights: Weights
@@ -216,6 +229,23 @@ class AutomaticCalls:
         COMPILES.submit(partial(job.compile_waiting, job.stand_ins(shapes)))
         return False
 
+    def foresee(self, relatives: Relatives, shapes: Shapes) -> None:
+        """Begin the search while a first call runs, if the file names the size that may change."""
+        with self._lock:
+            learned = self._learned.get(relatives)
+            call = None if learned is None else learned.new_call(shapes, has_ended=True)
+            lesson = self._foresight.sizes(shapes)
+            if learned is None or call is None or lesson is None or learned.calls is not None:
+                return
+            if not has_kernels(call.weights.backend):
+                return
+            calls = self._learn(learned, shapes, *lesson)
+            learned.is_foreseen = learned.is_busy = True
+            learned.search = search = Search()
+        job = BucketJob(learned, calls, call.plain, relatives, call.weights, self._lock)
+        look_ahead = partial(job.look_ahead, shapes, PATIENCE, search.running())
+        COMPILES.submit(look_ahead, is_next=True)
+
     def look_ahead(self, relatives: Relatives, shapes: Shapes, seconds: float) -> None:
         """Begin the search after the first run of a second size, if that took long."""
         with self._lock:
@@ -265,6 +295,10 @@ class AutomaticCalls:
         shapes_before, recording_before = learned.before or ((), None)
         results = recording_before.output_shapes() if recording_before is not None else ()
         is_to_pad = learned.changing.note(shapes, shapes_before, results)
+        if learned.is_foreseen:
+            if learned.changing.grows or not learned.fits(shapes):
+                learned.forget()
+            is_to_pad |= learned.is_foreseen
         if not is_to_pad or (learned.refusal is not None and (waits or learned.derived is None)):
             return False
         learned.note_before()
@@ -276,10 +310,16 @@ class AutomaticCalls:
             lesson = learned.changing.learned(self._infos, shapes, waits=waits)
             if lesson is None:
                 return None
-            infos, sizes = lesson
-            learned.calls = PaddedCalls(self._new_buckets(sizes), infos)
-            learned.pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
-            learned.rest = learned.pattern.rest(shapes)
+            return self._learn(learned, shapes, *lesson)
+        return learned.calls
+
+    def _learn(
+        self, learned: LearnedCalls, shapes: Shapes, infos: Sequence[ValueInfo], sizes: Sizes
+    ) -> PaddedCalls:
+        """Remember which sizes of such calls change."""
+        learned.calls = PaddedCalls(self._new_buckets(sizes), infos)
+        learned.pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
+        learned.rest = learned.pattern.rest(shapes)
         return learned.calls
 
 
@@ -309,6 +349,12 @@ def _look_ahead(
     elif known is not None:
         known.split_ahead(relatives, shapes)
     return known is None or known.stays_whole(relatives)
+
+
+def _foresee(calls: ref[AutomaticCalls], relatives: Relatives, shapes: Shapes) -> None:
+    known = calls()
+    if known is not None:
+        known.foresee(relatives, shapes)
 
 
 def _decide_alone(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
@@ -21,6 +21,7 @@ from sardonyx.garbage import RARELY_COLLECTED
 from sardonyx.graph.buckets.call_arrays import stand_in
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import Shapes, SizePattern
+from sardonyx.graph.buckets.foreseen import LEAST_SIZE
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.learned_calls import (
     LARGER_IN_PIECES,
@@ -123,18 +124,25 @@ class BucketJob:
             self.compile_waiting(values)
         self._write_out(derivation, values)
 
-    def look_ahead(self, shapes: Shapes, patience: Patience) -> None:
+    def look_ahead(
+        self,
+        shapes: Shapes,
+        patience: Patience,
+        turn: AbstractContextManager[None] = RARELY_COLLECTED,
+    ) -> None:
         """Search as long as patience lasts; whoever goes on uses the traces so far."""
         learned, pattern, values = self.learned, self.learned.pattern, self.stand_ins(shapes)
         derivation = None
         try:
-            with suppress(OutOfPatience), RARELY_COLLECTED:
+            with suppress(OutOfPatience), turn:
                 derivation = self._derivation(values, pattern, patience)
+                if derivation is not None and pattern is not None:
+                    with self.lock:
+                        learned.derived = derivation, pattern, self.weights.static_version
         finally:
             with self.lock:
                 learned.is_busy = False
-                if derivation is not None and pattern is not None:
-                    learned.derived = derivation, pattern, self.weights.static_version
+                learned.is_foreseen &= derivation is not None
         if derivation is not None:
             COMPILES.submit(partial(self._write_out, derivation, values), is_next=True)
 
@@ -173,8 +181,9 @@ class BucketJob:
             sizes.append(learned.derived[0].largest)
         try:
             with self.weights.backend.scope():
-                derive = self.calls.derivation
-                return derive(values, sizes, self.weights, patience, least=least)
+                first = LEAST_SIZE if learned.is_foreseen else 0
+                derive = partial(self.calls.derivation, least=least, first=first)
+                return derive(values, sizes, self.weights, patience)
         except OutOfPatience:
             raise
         except Exception as error:  # A trace of a call will say what is wrong.

@@ -128,6 +128,8 @@ class LearnedCalls:
     derived: tuple[Derivation, SizePattern, int] | None = None
     # For that, if it goes on; None where it is not worth waiting for.
     search: Search | None = None
+    # Whether that is looked for since the first call, as the file names a size.
+    is_foreseen: bool = False
     # The last call of a new size that traces its own recording, until it has run.
     new: WaitingCall | None = None
     wasted: float = 0.0
@@ -150,6 +152,11 @@ class LearnedCalls:
         """Pad such calls no more."""
         self.refusal = reason
         _LOG.info("Calls like these are not padded any more: %s.", partial(first_line, reason))
+
+    def forget(self) -> None:
+        """Learn anew how sizes change, as other ones do than the file says."""
+        self.is_foreseen = False
+        self.calls = self.pattern = self.derived = self.search = None
 
     def resized(self, shapes: Shapes, weights: Weights) -> PaddedRecording | None:
         """Return the recording for a call whose sizes a compiled program can serve."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from threading import main_thread
 
 # A call of a new size takes at most so many times as long as its steps: with its own trace, and
 # with a part of the search.
@@ -32,9 +33,17 @@ class Patience:
         return self.seconds < self.until - time.perf_counter() < math.inf
 
     def begin(self, seconds: float) -> None:
-        """Raise `OutOfPatience` if one more trace would end too late, or what takes as long."""
-        if time.perf_counter() + (seconds or self.seconds) > self.until:
+        """Raise `OutOfPatience` if one more trace would end too late, or what takes as long.
+
+        Nobody waits for one in a process that is about to end.
+        """
+        ends = time.perf_counter() + (seconds or self.seconds)
+        if ends > self.until or not main_thread().is_alive():
             raise OutOfPatience
+
+
+# Of a search beside calls.
+PATIENCE = Patience(math.inf, 0.0)
 
 
 def patience_of(seconds: float, began: float) -> Patience:

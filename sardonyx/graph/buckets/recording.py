@@ -174,19 +174,24 @@ class PaddedCalls:
         patience: Patience | None = None,
         *,
         least: int,
+        first: int,
     ) -> Derivation | None:
         """Return what derives the recordings of calls up to these sizes, and some larger ones.
 
-        None if nothing does. The `least` size is that of a batch.
+        None if nothing does. The `least` size is that of a batch, and sizes up to the `first` are
+        tried first.
         """
         call, buckets = CallArrays.of(values, self._infos), self._buckets
         largest = [max(column) for column in zip(*sizes, strict=True)]
-        for factor in AHEAD:
-            wanted = [round(factor * size) for size in largest]
+        ends = [[round(factor * size) for size in largest] for factor in AHEAD]
+        if first:
+            ends.insert(0, [max(first, size) for size in ends[0]])
+        for wanted in ends:
             bucket = buckets.sizes.padded(dict(zip(buckets.sizes.chosen, wanted, strict=True)))
             padded = replace(call, bucket=bucket)
             found = buckets.derivation(padded, sizes[0], weights, patience, least=least)
-            if found is not None:
+            # One for large sizes alone may be found, where smaller ones run in another way.
+            if found is not None and found.holds(sizes[0]):
                 return found
         return None
 

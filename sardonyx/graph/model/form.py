@@ -24,6 +24,7 @@ from sardonyx.garbage import RARELY_COLLECTED
 from sardonyx.graph.buckets.automatic_calls import AutomaticCalls
 from sardonyx.graph.buckets.derived_calls import DerivedCalls
 from sardonyx.graph.buckets.folded import NotingTracer
+from sardonyx.graph.buckets.foreseen import Foresight
 from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.sampled_traces import SampledTraces
@@ -349,13 +350,12 @@ class Form:
         padding = self.backend.padding()
         # NumPy runs all sizes without compiling, so that nothing needs padding.
         if padding is None or self._shared.compiler.mode == NEVER:
-            if not (self.backend.compiled or self.backend.follows_numpy):
-                return None
-            return self._derived_calls()
+            runs_steps = self.backend.compiled or self.backend.follows_numpy
+            return self._derived_calls() if runs_steps else None
         new_buckets = partial(self._new_buckets, padding)
         if sizes.are_automatic:
-            derived = self._derived_calls()
-            return AutomaticCalls(new_buckets, self._infos, self._recall_plain, derived)
+            derived = self._derived_calls(), Foresight.of(self._infos, self.source.graph)
+            return AutomaticCalls(new_buckets, self._infos, self._recall_plain, *derived)
         if sizes.unnamed:
             return UnnamedCalls(new_buckets, sizes, self._infos)
         return PaddedCalls(new_buckets(sizes), self._infos)
@@ -438,6 +438,7 @@ class Form:
                 rewrites=self.source.rewrites,
                 donated=registers_of(call.options.donated, self._infos, arrays),
                 from_numpy=recording.from_numpy,
+                before_run=recording.before_run if execute else None,
                 inputs=[
                     i.name for i, v in zip(self._infos, arrays, strict=True) for _ in leaves(v)
                 ],

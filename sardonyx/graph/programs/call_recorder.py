@@ -46,6 +46,8 @@ class CallRecorder:
     from_numpy: bool = field(default=False, kw_only=True)
     # The name of the input that each of the call's arrays belongs to.
     inputs: Sequence[str] = field(default=(), kw_only=True)
+    # Called before the first segment runs.
+    before_run: Callable[[], None] | None = field(default=None, kw_only=True)
     registers: Registers = field(default_factory=Registers)
     only_infers: bool = field(default=False, init=False)
     # The stages of this call, and the key under which the next one follows the last of them.
@@ -108,6 +110,9 @@ class CallRecorder:
         self._waiting.clear()
         if len(stages) > 1 and not self.is_inline and not self.compiler.interprets:
             compile_stages(stages, self.compiler, self.weights)
+        before_run, self.before_run = self.before_run, None
+        if before_run is not None:
+            before_run()
         for stage in stages:
             stage.run(self.registers.frame, self.compiler, self.weights, inline=self.is_inline)
 

@@ -43,6 +43,8 @@ class Recording:
     # Runs calls as long as it can, in place of the stages; and what makes these at first use.
     sized: QuickCall | None = None
     fill: Callable[[Recording], object] | None = None
+    # Called when the first call has been traced, up to what runs first.
+    before_run: Callable[[], None] | None = None
     # Whether constants of several elements may be written into the steps.
     embeds_arrays: bool = True
     # Set if the tree is a single stage on the device, as most are.
