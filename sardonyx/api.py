@@ -126,8 +126,9 @@ def load(  # noqa: PLR0913  (each is a choice of its own)
     run programs of their own. From the second call of a bucket on a new size is neither traced nor
     compiled. The order of sums may differ. With None each size is traced and compiled. On a CPU one
     function for all sizes runs such calls step by step, and programs are compiled where that
-    probably saves time. What that takes to know begins in the background of a large model's first
-    call on oneDNN's kernels, if the file names one size that may change: `stats()` counts its traces.
+    probably saves time. The first call of a large model on oneDNN's kernels begins to
+    look for that in the background, if the file names one size that may change: `stats()` counts
+    these traces, too.
 
     A dict lists the sizes of free dimensions, as in `{"batch": [1, 8, 32]}`, or "powers of two":
     calls are padded to the next size from the first call on (or to a multiple of the last), and if
