@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.testing import assert_allclose
 
@@ -29,6 +32,36 @@ BODY = """a = MatMul(x, w) t = Transpose<perm = [0, 2, 1]>(a) s = MatMul(a, t)
     p = Softmax<axis = -1>(s) b = MatMul(p, a) c = MatMul(b, w) y = Relu(c)"""
 LIMITED = """n = Shape<start = 1, end = 2>(x) rows = Slice(table, zero, n, zero)
     u = Add(x, rows) y = MatMul(u, w)"""
+
+
+# Without JAX, which forked processes refuse.
+FORKED = """
+import os, sys, time
+import numpy as np
+import sardonyx
+from sardonyx.backends import processors
+from sardonyx.graph.buckets import foreseen, learned_calls
+from sardonyx.graph.programs.background import COMPILES
+
+foreseen.LEAST_NODES, learned_calls.SECONDS_PER_STEP = 1, 1e9
+processors.available = lambda: 2
+submit = COMPILES.submit
+if {is_before}:
+    COMPILES.submit = lambda job, is_next=False: None
+model = sardonyx.load({path!r}, backend="jax", compile="background")
+model(np.ones((1, 33, {width}), np.float32))
+child = os.fork()
+if not child:
+    COMPILES.submit = submit
+    counts = []
+    for length in (40, 36, 38, 12, 41, 37):
+        model(np.ones((1, length, {width}), np.float32))
+        time.sleep(0.5)
+        counts.append(model.stats().traces)
+    os._exit(len(set(counts[3:])) > 1)
+assert "jax" not in sys.modules
+assert os.waitpid(child, 0)[1] == 0
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -198,6 +231,18 @@ print(loaded(BODY)(normal(1, 33, WIDTH)).shape)
     )
     assert done.stdout == f"(1, 33, {WIDTH})\n"
     assert not done.stderr
+
+
+@NEEDS_ONEDNN
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("moment", ["before", "during"])
+def test_a_process_that_is_forked_beside_a_search_learns_anew(moment: str, tmp_path: Path) -> None:
+    """A search that waits is lost in it, and a fork waits for one that has begun."""
+    path = tmp_path / "model.onnx"
+    onnx.save(with_weights(BODY, inputs=f"float[batch,length,{WIDTH}] x", w=weights()), path)
+    code = FORKED.format(path=str(path), width=WIDTH, is_before=moment == "before")
+    arguments = [sys.executable, "-W", "ignore", "-c", code]
+    subprocess.run(arguments, check=True, timeout=120)
 
 
 def test_the_file_says_what_may_change() -> None:

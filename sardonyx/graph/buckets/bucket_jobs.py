@@ -34,7 +34,7 @@ from sardonyx.graph.buckets.programs import BucketTooLarge, CannotPad, sizes_tex
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.buckets.sizes import LARGEST_SIZE
-from sardonyx.graph.programs.background import COMPILES
+from sardonyx.graph.programs.background import COMPILES, UNFORKED
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.values.params import Weights
 from sardonyx.logs import Log
@@ -149,7 +149,7 @@ class BucketJob:
     def _write_out(self, derivation: Derivation, values: Sequence[Any]) -> None:
         """Write the stages out as one function, if need be without the batch of one."""
         learned = self.learned
-        with RARELY_COLLECTED:
+        with UNFORKED, RARELY_COLLECTED:
             derivation.write_out()
             if derivation.written is not None or min(derivation.smallest) > 1:
                 return
@@ -180,7 +180,7 @@ class BucketJob:
         if learned.derived is not None:
             sizes.append(learned.derived[0].largest)
         try:
-            with self.weights.backend.scope():
+            with UNFORKED, self.weights.backend.scope():
                 first = LEAST_SIZE if learned.is_foreseen else 0
                 derive = partial(self.calls.derivation, least=least, first=first)
                 return derive(values, sizes, self.weights, patience)

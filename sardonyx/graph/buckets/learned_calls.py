@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -121,8 +122,8 @@ class LearnedCalls:
     most_on_numpy: int = 0
     # Until a program for such calls is compiled in the background: the calls that can use it then.
     waiting: list[WaitingCall] = field(default_factory=list)
-    # Whether a job for them waits or runs in the background.
-    is_busy: bool = False
+    # The process in whose background a job for them waits or runs: a forked one does not have it.
+    busy_process: int = 0
     # What derives the recordings of other sizes, with the pattern of their shapes and the version
     # of the weights; and the seconds that programs could have saved of such calls at most.
     derived: tuple[Derivation, SizePattern, int] | None = None
@@ -147,6 +148,15 @@ class LearnedCalls:
     # Why these calls are not padded any more.
     refusal: Exception | None = None
     failures: int = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job for them waits or runs in the background."""
+        return self.busy_process == os.getpid()
+
+    @is_busy.setter
+    def is_busy(self, is_busy: bool) -> None:
+        self.busy_process = os.getpid() if is_busy else 0
 
     def refuse(self, reason: Exception) -> None:
         """Pad such calls no more."""
