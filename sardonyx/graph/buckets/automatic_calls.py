@@ -234,10 +234,10 @@ class AutomaticCalls:
         with self._lock:
             learned = self._learned.get(relatives)
             call = None if learned is None else learned.new_call(shapes, has_ended=True)
-            lesson = self._foresight.sizes(shapes)
-            if learned is None or call is None or lesson is None or learned.calls is not None:
+            if learned is None or call is None or learned.calls is not None:
                 return
-            if not has_kernels(call.weights.backend):
+            lesson = self._foresight.sizes(shapes)
+            if lesson is None or not has_kernels(call.weights.backend):
                 return
             calls = self._learn(learned, shapes, *lesson)
             learned.is_foreseen = learned.is_busy = True

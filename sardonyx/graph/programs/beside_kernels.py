@@ -60,10 +60,10 @@ class BesideKernels:
         """The seconds of a call beside kernels, as a trial shows; 0 if it fails for zeros."""
         assert self.written is not None
         assert self.xp is not None
-        arrays = [np.zeros(spec.shape, spec.dtype) for spec in self.specs]
-        inputs, fixed = arrays[: self.inputs], arrays[self.inputs :]
         times = []
         try:
+            arrays = [np.zeros(spec.shape, spec.dtype) for spec in self.specs]
+            inputs, fixed = arrays[: self.inputs], arrays[self.inputs :]
             with HOST.scope(), self.xp.idle_kernels():
                 ahead = self.written.ahead(*fixed)
                 for _ in range(TRIALS):
