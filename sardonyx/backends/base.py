@@ -332,6 +332,19 @@ class Backend(Operations):
         """
         return function
 
+    def in_one_call_by_sizes(
+        self,
+        function: Callable[..., Sequence[Any]],
+        variables: int,
+        constants: int,
+        own: Collection[int],
+    ) -> Callable[..., Sequence[Any]]:
+        """Return the same for a function that takes so many variables before the constants.
+
+        Calls pass a dict before these, which belongs to one choice of variables.
+        """
+        return lambda _, *arguments: function(*arguments)
+
     @property
     def steps_without_kernels(self) -> bool:
         """Whether steps run on NumPy alone: no kernel computes them as fast as a program does."""

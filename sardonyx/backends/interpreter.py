@@ -39,6 +39,15 @@ class HostKernels(Protocol):
     ) -> Callable[..., Sequence[Any]]:
         """Return `Backend.in_one_call` of a function that calls these."""
 
+    def in_one_call_by_sizes(
+        self,
+        function: Callable[..., Sequence[Any]],
+        variables: int,
+        constants: int,
+        own: Collection[int],
+    ) -> Callable[..., Sequence[Any]]:
+        """Return `Backend.in_one_call_by_sizes` of such a function."""
+
     def idle(self) -> AbstractContextManager[object]:
         """Return `Backend.idle_kernels`."""
 
@@ -137,6 +146,17 @@ class Interpreter(Overtakable, NumpyBackend):
         if self._kernels is None:
             return function
         return self._kernels.in_one_call(function, constants, own)
+
+    def in_one_call_by_sizes(
+        self,
+        function: Callable[..., Sequence[Any]],
+        variables: int,
+        constants: int,
+        own: Collection[int],
+    ) -> Callable[..., Sequence[Any]]:
+        if self._kernels is None:
+            return super().in_one_call_by_sizes(function, variables, constants, own)
+        return self._kernels.in_one_call_by_sizes(function, variables, constants, own)
 
     def idle_kernels(self) -> AbstractContextManager[object]:
         return nullcontext() if self._kernels is None else self._kernels.idle()

@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from sardonyx.backends.written_out.notes import NotedCall, Place
-from sardonyx.backends.written_out.source import places_in, places_of, values_of
+from sardonyx.backends.written_out.notes import NotedCall, Place, Variable
+from sardonyx.backends.written_out.source import places_in, places_of, values_of, variables_in
 
 # Elements of what is computed earlier than before: it takes memory for longer.
 MOST_ELEMENTS = 2**16
@@ -31,6 +31,11 @@ class Library(Protocol):
     def in_one_call(self, function: Function, constants: int, own: Collection[int]) -> Function:
         """Return `Backend.in_one_call`."""
 
+    def in_one_call_by_sizes(
+        self, function: Function, variables: int, constants: int, own: Collection[int]
+    ) -> Function:
+        """Return `Backend.in_one_call_by_sizes`."""
+
     def reshape(self, x: Any, shape: Any) -> Any:
         """Return the array in another shape; a kernel copies it if need be."""
 
@@ -41,13 +46,15 @@ def with_joined_kernels(
     results: Iterable[Any],
     library: Library,
     new_place: Callable[[], Place],
+    plans: Variable | None = None,
 ) -> list[NotedCall]:
     """Return the calls, with one in place of kernels between which nothing else has to happen.
 
     One kernel alone is such a call, too: it need not look at its weights again. What is `known` is
     the same each time. Small arrays that no kernel of a group computes are computed ahead of it.
+    Calls of a function of variables have one more, which is a dict for the plans of their sizes.
     """
-    groups = _Groups(known, _readers(calls, results), library, new_place)
+    groups = _Groups(known, _readers(calls, results), library, new_place, plans)
     found: list[NotedCall] = []
     group: list[NotedCall] = []
     made: set[Place] = set()
@@ -73,6 +80,7 @@ class _Groups:
     readers: dict[Place, set[NotedCall | None]]
     kernels: Library
     new_place: Callable[[], Place]
+    plans: Variable | None
 
     def can_have(self, call: NotedCall) -> bool:
         """Whether it is a kernel that reads nothing new but the elements of arrays."""
@@ -87,13 +95,20 @@ class _Groups:
         read = dict.fromkeys(place for call in group for place in places_in(call))
         outside = [place for place in read if place not in made]
         constants = [place for place in outside if place in self.known]
-        passed = [*constants, *(place for place in outside if place not in self.known)]
+        arrays = [*constants, *(place for place in outside if place not in self.known)]
+        variables = list(dict.fromkeys(each for call in group for each in variables_in(call)))
+        passed: list[Place | Variable] = [*variables, *arrays]
         within = set(group)
         wanted = [call for call in group if not self.readers[call.result] <= within]
         calls = [self._by_kernels(call) for call in group]
         function = values_of(calls, passed, [call.result for call in wanted])
         returned = [i for i, call in enumerate(wanted) if None in self.readers[call.result]]
-        joined = self.kernels.in_one_call(function, len(constants), returned)
+        if self.plans is None:
+            joined = self.kernels.in_one_call(function, len(constants), returned)
+        else:
+            sizes = len(variables), len(constants)
+            joined = self.kernels.in_one_call_by_sizes(function, *sizes, returned)
+            passed = [self.plans, *passed]
         price = sum(call.price for call in group)
         whole = NotedCall(joined, tuple(passed), {}, self.new_place(), None, price, is_step=True)
         parts = [

@@ -15,7 +15,7 @@ from sardonyx.backends.written_out.backend import NotingBackend
 from sardonyx.backends.written_out.broadcasting import with_broadcast_ahead
 from sardonyx.backends.written_out.joined_kernels import Library, with_joined_kernels
 from sardonyx.backends.written_out.noted_array import NotedArray
-from sardonyx.backends.written_out.notes import NotedCall, Notes, Place
+from sardonyx.backends.written_out.notes import NotedCall, Notes, Place, Variable
 from sardonyx.backends.written_out.source import (
     ahead_of_calls,
     function_of,
@@ -90,7 +90,7 @@ def written(
     With a number of variables, the second function takes these before the inputs, and frees each
     array after its last use: its arrays may be large. Unless it runs `as_program`, arrays lie as in
     the steps, so that sums of them have the same bits: then nothing is broadcast ahead. Kernels of
-    the library are joined; there must be no variables then.
+    the library are joined; if there are variables, the last one is a dict for the plans of that.
     """
     calls = without_dead(calls, results)
     ahead, each = ahead_of_calls(calls, inputs)
@@ -104,7 +104,8 @@ def written(
         ahead += broadcast
     known = {*fixed, *(call.result for call in ahead)}
     if library is not None:
-        each = with_joined_kernels(each, known, results, library, new_place)
+        plans = Variable(variables - 1) if variables else None
+        each = with_joined_kernels(each, known, results, library, new_place, plans)
     reads = [place for call in each for place in places_in(call)] + list(results)
     kept = list(dict.fromkeys(place for place in reads if _is_in(place, known)))
     return WrittenOut(

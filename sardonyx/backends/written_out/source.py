@@ -6,13 +6,15 @@ import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MethodDescriptorType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sardonyx.backends.written_out.functions import NEW, SILENT
 from sardonyx.backends.written_out.notes import NotedCall, Place, Variable, has_variable, mapped
 from sardonyx.backends.written_out.quiet import QuietContexts
+
+_Kind = TypeVar("_Kind")
 
 
 @dataclass
@@ -96,7 +98,7 @@ def _last_uses(calls: Sequence[NotedCall], results: Sequence[Any]) -> dict[Noted
 
 
 def values_of(
-    calls: Sequence[NotedCall], parameters: Sequence[Place], results: Sequence[Place]
+    calls: Sequence[NotedCall], parameters: Sequence[Place | Variable], results: Sequence[Place]
 ) -> Callable[..., list[Any]]:
     """Return the function that does these calls, and returns these values as they are."""
     names = _Names()
@@ -256,10 +258,19 @@ def places_in(call: NotedCall) -> list[Place]:
 
 def places_of(item: Any) -> list[Place]:
     """Return the places in it, at any depth."""
-    found: list[Place] = []
+    return _all_of(Place, item)
+
+
+def variables_in(call: NotedCall) -> list[Variable]:
+    """Return the variables that a call reads, or runs."""
+    return _all_of(Variable, (call.function, call.arguments, dict(call.options)))
+
+
+def _all_of(kind: type[_Kind], item: Any) -> list[_Kind]:
+    found: list[_Kind] = []
 
     def note(each: Any) -> None:
-        if isinstance(each, Place):
+        if isinstance(each, kind):
             found.append(each)
 
     mapped(note, item)

@@ -142,7 +142,9 @@ class Derivation:
         samples, self.samples = self.samples, ()
         stages, sampled = [s.stages for s in samples], [s.sizes for s in samples]
         try:
-            self.written = WrittenSizes.of(sampled, stages, samples[0].trace.weights)
+            # What grows has other sizes in each call.
+            joins = self.choice is None
+            self.written = WrittenSizes.of(sampled, stages, samples[0].trace.weights, joins=joins)
         except Exception as error:  # Calls go on without the function.
             _LOG.info("Such calls run step by step: %s.", partial(first_line, error))
 

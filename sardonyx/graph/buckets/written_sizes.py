@@ -58,9 +58,17 @@ class WrittenSizes:
 
     @classmethod
     def of(
-        cls, sampled: Sequence[SizeVector], stages: Sequence[Sequence[Stage]], weights: Weights
+        cls,
+        sampled: Sequence[SizeVector],
+        stages: Sequence[Sequence[Stage]],
+        weights: Weights,
+        *,
+        joins: bool,
     ) -> WrittenSizes | None:
-        """Return the function for the stages of calls of these sizes; None if there is none."""
+        """Return the function for the stages of calls of these sizes; None if there is none.
+
+        It joins kernels of calls whose sizes come again.
+        """
         xp = weights.backend.steps_on_numpy()
         alone = [each[0] for each in stages if len(each) == 1]
         if xp is None or len(alone) < len(stages) or not all(map(_can_be_written, alone)):
@@ -76,7 +84,8 @@ class WrittenSizes:
                 return None
             noted.append(steps)
         try:
-            return _merged(merger, alone, noted, binding, weights.backend)
+            library = xp if joins else None
+            return _merged(merger, alone, noted, binding, weights.backend, library)
         except Irregular:
             return None
 
@@ -97,7 +106,7 @@ class WrittenSizes:
             ahead = self._values_ahead(weights)
         except Exception:  # The stages will say what is wrong, if anything is.
             return None
-        run = partial(self.written.run, self.backend.watches, _nothing, *ahead, *variables)
+        run = partial(self.written.run, self.backend.watches, _nothing, *ahead, *variables, {})
         expected: Any = self.expected.at(numbers)
         return SizedFunction(run, constants, expected)
 
@@ -147,6 +156,7 @@ def _merged(
     noted: Sequence[NotedSteps],
     binding: SizedBinding,
     backend: Backend,
+    library: Backend | None,
 ) -> WrittenSizes | None:
     """Return the function; raise `Irregular` if the notes differ in more than numbers."""
     stage, first = stages[0], noted[0]
@@ -162,10 +172,12 @@ def _merged(
     passed = len(binding.constants) + len(segment.inputs)
     shapes = [spec.shape for spec in binding.specs]
     fixed = dict(zip(first.arguments[passed:], shapes, strict=True))
-    variables = len(merged.variables)
+    # And a dict for the plans of joined kernels.
+    variables = len(merged.variables) + 1
+    inputs = first.arguments[:passed]
     return WrittenSizes(
         backend,
-        written(calls, first.arguments[:passed], fixed, first.results, variables),
+        written(calls, inputs, fixed, first.results, variables, library=library),
         Registers(segment.inputs, segment.results, stage.registers or ()),
         binding.shared,
         numbers,

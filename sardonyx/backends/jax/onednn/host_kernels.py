@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sardonyx.backends.jax.onednn import loaded, rows, windows
 from sardonyx.backends.jax.onednn.attention import attended
 from sardonyx.backends.jax.onednn.copies import reshaped
-from sardonyx.backends.jax.onednn.one_call import OneCall
+from sardonyx.backends.jax.onednn.one_call import OneCall, OneCallBySizes
 from sardonyx.backends.jax.onednn.stacks import multiplied
 from sardonyx.backends.jax.onednn.suppression import suppressed
 from sardonyx.backends.windows import WindowLayout
@@ -27,6 +27,16 @@ class HostKernels:
     ) -> Callable[..., Sequence[Any]]:
         """The function, whose kernels run in one call if it does nothing else than to call them."""
         return OneCall(function, constants, own)
+
+    def in_one_call_by_sizes(
+        self,
+        function: Callable[..., Sequence[Any]],
+        variables: int,
+        constants: int,
+        own: Collection[int],
+    ) -> Callable[..., Sequence[Any]]:
+        """The same for a function of variables, of which each choice has a dict for its plans."""
+        return OneCallBySizes(function, variables, constants, own)
 
     def idle(self) -> AbstractContextManager[object]:
         """A context in which kernels that this thread calls compute nothing."""

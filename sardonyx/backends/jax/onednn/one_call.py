@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -107,6 +108,39 @@ class OneCall:
             planned = self._planned = _Planned.of(self._function, constants, inputs, self._own)
         if planned.plan is None:
             return self._function(*arrays)
+        return planned.plan.run(inputs)
+
+
+class OneCallBySizes:
+    """The same for a function of variables, then of constants and of further arrays.
+
+    Calls pass a dict first, which belongs to one choice of the variables. It holds the plan from
+    the second call on: most sizes come only once, and to plan takes longer than it saves then.
+    """
+
+    def __init__(
+        self, function: Function, variables: int, constants: int, own: Collection[int]
+    ) -> None:
+        self._function = function
+        self._variables = variables
+        self._constants = constants
+        self._own = own
+
+    def __call__(
+        self, plans: dict[OneCallBySizes, _Planned | None], *arguments: Any
+    ) -> Sequence[Any]:
+        stop_if_asked()
+        if self not in plans:
+            plans[self] = None
+            return self._function(*arguments)
+        variables, arrays = arguments[: self._variables], arguments[self._variables :]
+        constants, inputs = arrays[: self._constants], arrays[self._constants :]
+        planned = plans[self]
+        if planned is None or not planned.serves(constants, inputs):
+            function = partial(self._function, *variables)
+            plans[self] = planned = _Planned.of(function, constants, inputs, self._own)
+        if planned.plan is None:
+            return self._function(*arguments)
         return planned.plan.run(inputs)
 
 
