@@ -122,6 +122,8 @@ STEPPED = {
     "convolution", "depthwise", "GRU", "LSTM", "maximum of windows", "a size", "largest",
     "padded by the graph",
 }  # fmt: skip
+# Steps that are one kernel in the function, with sums in another order.
+IN_ONE_KERNEL = {"attention"}
 
 
 @pytest.mark.parametrize("dimensions", [1, 2])
@@ -134,7 +136,8 @@ def test_one_function_serves_all_sizes(name: str, dimensions: int) -> None:
         sizes = (3, int(rng.integers(20, 60))) if dimensions == 1 else rng.integers(6, 50, 2)
         x = normal(*sizes, 6)
         is_sized = runs_sized(changing, x)
-        assert_array_equal(changing(x), plain(x))
+        digits = 1e-6 if name in IN_ONE_KERNEL else 0.0
+        assert_allclose(changing(x), plain(x), rtol=digits, atol=digits)
         wait_for_background()
         assert is_sized or i < 8
 

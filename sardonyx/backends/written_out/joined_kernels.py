@@ -119,8 +119,12 @@ class _Groups:
 
     def _by_kernels(self, call: NotedCall) -> NotedCall:
         """Return the call, with a function of the library where NumPy may have to copy."""
-        is_changed = call.function is np.ndarray.reshape
-        return replace(call, function=self.kernels.reshape) if is_changed else call
+        if call.function is not np.ndarray.reshape:
+            return call
+        x, *shape = call.arguments
+        # NumPy takes it as one argument, or as several.
+        whole = shape[0] if len(shape) == 1 else tuple(shape)
+        return replace(call, function=self.kernels.reshape, arguments=(x, whole))
 
 
 def _is_view(call: NotedCall) -> bool:
