@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import sardonyx
-from sardonyx.backends.executable import Spec
+from sardonyx.backends.executable import KernelCalls, Spec
 from sardonyx.backends.interpreter import Interpreter
 from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.onednn import HostKernels
@@ -121,7 +121,7 @@ def test_joined_kernels_are_idle_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise AssertionError
 
-    joined, x = kernels.in_one_call(function, 0, ()), normal(96, 64)
+    joined, x = kernels.in_one_call(KernelCalls(function, 0)), normal(96, 64)
     (wanted,) = joined(x)
     with kernels.idle(), monkeypatch.context() as patched:
         patched.setattr(onednn.loaded, "_kernels", refuse)

@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from sardonyx.backends import processors
+from sardonyx.backends.executable import KernelCalls
 from sardonyx.backends.interpreter import Interpreter
 from sardonyx.backends.jax.onednn import HostKernels
 from sardonyx.backends.jax.onednn.loaded import Kind
@@ -96,7 +97,7 @@ def test_what_does_more_runs_as_it_is(ran: list[Kind]) -> None:
 
 def test_without_kernels_the_function_is_called() -> None:
     xp = Interpreter(lambda: False, None)
-    joined = xp.in_one_call_by_sizes(lambda n, x: [n * x], 1, 0, ())
+    joined = xp.in_one_call(KernelCalls(lambda n, x: [n * x], 0, variables=1))
     assert joined({}, 3, 4) == [12]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
@@ -16,7 +16,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sardonyx.backends.captures import Captures
-from sardonyx.backends.executable import Executable, FirstTier, Replay, Spec, WrittenOut
+from sardonyx.backends.executable import (
+    Executable,
+    FirstTier,
+    KernelCalls,
+    Replay,
+    Spec,
+    WrittenOut,
+)
 from sardonyx.backends.folder import Folder
 from sardonyx.backends.operations import Operations
 from sardonyx.backends.padding.protocols import Padding
@@ -322,28 +329,9 @@ class Backend(Operations):
         """
         return None
 
-    def in_one_call(
-        self, function: Callable[..., Sequence[Any]], constants: int, own: Collection[int]
-    ) -> Callable[..., Sequence[Any]]:
-        """Return a function of so many constants and of further arrays, for calls with many such.
-
-        It runs kernels of the library, if these can be joined, in less time. Those results whose
-        numbers are in `own` need not be views of other arrays.
-        """
-        return function
-
-    def in_one_call_by_sizes(
-        self,
-        function: Callable[..., Sequence[Any]],
-        variables: int,
-        constants: int,
-        own: Collection[int],
-    ) -> Callable[..., Sequence[Any]]:
-        """Return the same for a function that takes so many variables before the constants.
-
-        Calls pass a dict before these, which belongs to one choice of variables.
-        """
-        return lambda _, *arguments: function(*arguments)
+    def in_one_call(self, calls: KernelCalls) -> Replay:
+        """Return the function that runs kernels of the library in less time if it can join them."""
+        return calls.one_by_one()
 
     @property
     def steps_without_kernels(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -66,6 +66,27 @@ class WrittenOut:
     run: Callable[..., Sequence[Any]]
     # The estimated microseconds of `run`.
     price: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCalls:
+    """A function that calls kernels: of constants, and then of further arrays.
+
+    With a number of variables, it takes these before the constants. Then calls pass a dict before
+    all that, which belongs to one choice of the variables.
+    """
+
+    function: Replay
+    constants: int
+    # The numbers of the results that need not be views of other arrays.
+    own: Collection[int] = ()
+    variables: int | None = None
+
+    def one_by_one(self) -> Replay:
+        """Return the function as it is called, whose kernels run as they are."""
+        if self.variables is None:
+            return self.function
+        return lambda _, *arguments: self.function(*arguments)
 
 
 class FirstTier(Protocol):

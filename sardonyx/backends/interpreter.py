@@ -6,7 +6,7 @@ That is NumPy for the CPU, and CuPy for a CUDA device (`backends/cupy/interprete
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx.backends import windows
 from sardonyx.backends.base import Backend
-from sardonyx.backends.executable import Replay, Spec
+from sardonyx.backends.executable import KernelCalls, Replay, Spec
 from sardonyx.backends.numpy import NumpyBackend
 from sardonyx.backends.saturation import can_saturate, saturated
 
@@ -34,19 +34,8 @@ FEWEST_ROWS = 8
 class HostKernels(Protocol):
     """Functions of NumPy's arrays that take less time than NumPy's own; most in float32."""
 
-    def in_one_call(
-        self, function: Callable[..., Sequence[Any]], constants: int, own: Collection[int]
-    ) -> Callable[..., Sequence[Any]]:
+    def in_one_call(self, calls: KernelCalls) -> Replay:
         """Return `Backend.in_one_call` of a function that calls these."""
-
-    def in_one_call_by_sizes(
-        self,
-        function: Callable[..., Sequence[Any]],
-        variables: int,
-        constants: int,
-        own: Collection[int],
-    ) -> Callable[..., Sequence[Any]]:
-        """Return `Backend.in_one_call_by_sizes` of such a function."""
 
     def idle(self) -> AbstractContextManager[object]:
         """Return `Backend.idle_kernels`."""
@@ -140,23 +129,9 @@ class Interpreter(Overtakable, NumpyBackend):
         parts = [a[..., start : start + rows, :] for start in range(0, count, rows)]
         return self.concat([super(Interpreter, self).matmul(part, b) for part in parts], axis=-2)
 
-    def in_one_call(
-        self, function: Callable[..., Sequence[Any]], constants: int, own: Collection[int]
-    ) -> Callable[..., Sequence[Any]]:
-        if self._kernels is None:
-            return function
-        return self._kernels.in_one_call(function, constants, own)
-
-    def in_one_call_by_sizes(
-        self,
-        function: Callable[..., Sequence[Any]],
-        variables: int,
-        constants: int,
-        own: Collection[int],
-    ) -> Callable[..., Sequence[Any]]:
-        if self._kernels is None:
-            return super().in_one_call_by_sizes(function, variables, constants, own)
-        return self._kernels.in_one_call_by_sizes(function, variables, constants, own)
+    def in_one_call(self, calls: KernelCalls) -> Replay:
+        kernels = self._kernels
+        return super().in_one_call(calls) if kernels is None else kernels.in_one_call(calls)
 
     def idle_kernels(self) -> AbstractContextManager[object]:
         return nullcontext() if self._kernels is None else self._kernels.idle()

@@ -7,17 +7,16 @@ import operator
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
+from sardonyx.backends.executable import KernelCalls, Replay
 from sardonyx.backends.written_out.notes import NotedCall, Place, Variable
 from sardonyx.backends.written_out.source import places_in, places_of, values_of, variables_in
 
 # Elements of what is computed earlier than before: it takes memory for longer.
 MOST_ELEMENTS = 2**16
-
-Function: TypeAlias = Callable[..., Sequence[Any]]
 
 _VIEWS: tuple[Any, ...] = (
     operator.getitem,
@@ -28,13 +27,8 @@ _VIEWS: tuple[Any, ...] = (
 class Library(Protocol):
     """The library of the kernels."""
 
-    def in_one_call(self, function: Function, constants: int, own: Collection[int]) -> Function:
+    def in_one_call(self, calls: KernelCalls) -> Replay:
         """Return `Backend.in_one_call`."""
-
-    def in_one_call_by_sizes(
-        self, function: Function, variables: int, constants: int, own: Collection[int]
-    ) -> Function:
-        """Return `Backend.in_one_call_by_sizes`."""
 
     def reshape(self, x: Any, shape: Any) -> Any:
         """Return the array in another shape; a kernel copies it if need be."""
@@ -103,11 +97,9 @@ class _Groups:
         calls = [self._by_kernels(call) for call in group]
         function = values_of(calls, passed, [call.result for call in wanted])
         returned = [i for i, call in enumerate(wanted) if None in self.readers[call.result]]
-        if self.plans is None:
-            joined = self.kernels.in_one_call(function, len(constants), returned)
-        else:
-            sizes = len(variables), len(constants)
-            joined = self.kernels.in_one_call_by_sizes(function, *sizes, returned)
+        sizes = None if self.plans is None else len(variables)
+        joined = self.kernels.in_one_call(KernelCalls(function, len(constants), returned, sizes))
+        if self.plans is not None:
             passed = [self.plans, *passed]
         price = sum(call.price for call in group)
         whole = NotedCall(joined, tuple(passed), {}, self.new_place(), None, price, is_step=True)

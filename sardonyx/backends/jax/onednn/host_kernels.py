@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sardonyx.backends.executable import KernelCalls, Replay
 from sardonyx.backends.jax.onednn import loaded, rows, windows
 from sardonyx.backends.jax.onednn.attention import attended
 from sardonyx.backends.jax.onednn.copies import reshaped
@@ -22,21 +22,12 @@ class HostKernels:
 
     threads: int | None = None
 
-    def in_one_call(
-        self, function: Callable[..., Sequence[Any]], constants: int, own: Collection[int]
-    ) -> Callable[..., Sequence[Any]]:
+    def in_one_call(self, calls: KernelCalls) -> Replay:
         """The function, whose kernels run in one call if it does nothing else than to call them."""
-        return OneCall(function, constants, own)
-
-    def in_one_call_by_sizes(
-        self,
-        function: Callable[..., Sequence[Any]],
-        variables: int,
-        constants: int,
-        own: Collection[int],
-    ) -> Callable[..., Sequence[Any]]:
-        """The same for a function of variables, of which each choice has a dict for its plans."""
-        return OneCallBySizes(function, variables, constants, own)
+        passed = calls.constants, calls.own
+        if calls.variables is None:
+            return OneCall(calls.function, *passed)
+        return OneCallBySizes(calls.function, calls.variables, *passed)
 
     def idle(self) -> AbstractContextManager[object]:
         """A context in which kernels that this thread calls compute nothing."""
