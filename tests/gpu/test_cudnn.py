@@ -255,7 +255,7 @@ def convolution_of_one_axis(xp: Any, x: Any, weight: Any) -> Any:
 def test_a_plan_whose_first_result_is_wrong_is_dropped(
     cupy_backend: CupyBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here the plan gets the weight in place of the input, which has as many elements."""
+    """Here the plan gets the weight in place of the input, which has the same shape."""
     from sardonyx.backends.cupy.cudnn.plans import Plans, Refusal  # noqa: PLC0415
 
     run = Plans.run
@@ -266,8 +266,12 @@ def test_a_plan_whose_first_result_is_wrong_is_dropped(
     monkeypatch.setattr(Plans, "run", mixed_up)
     rng = np.random.default_rng(0)
     x, weight = (rng.integers(-3, 4, (4, 4, 3)).astype(np.float32) for _ in range(2))
-    found, _ = fused(cupy_backend, convolution_of_one_axis, x, weight)
-    np.testing.assert_array_equal(found, on_host(convolution_of_one_axis, x, weight))
+
+    def convolved(xp: Any, x: Any, weight: Any) -> Any:
+        return [xp.convolution(x, weight, **OPTIONS | {"pads": ((0, 0),)})]
+
+    found, _ = fused(cupy_backend, convolved, x, weight)
+    np.testing.assert_array_equal(found, on_host(convolved, x, weight))
     (plan,) = plans(cupy_backend).values()
     assert isinstance(plan, Refusal)
     assert "first result" in plan.reason

@@ -99,12 +99,14 @@ class ConvolutionEpilogues(Convolutions):
         x, epilogue = numbers(key.in_memory(key.x), key.dtype), key.epilogue
         others = []
         if epilogue.has_bias:
-            others.append(with_specials(numbers(key.bias[1:2], key.dtype), first=-3))
+            bias = numbers(key.bias[1:2], key.dtype, order=2)
+            others.append(with_specials(bias, first=-3))
         if epilogue.addend is not None:
-            others.append(with_specials(numbers(key.in_memory(key.result), key.dtype), first=0))
+            addend = numbers(key.in_memory(key.result), key.dtype, order=3)
+            others.append(with_specials(addend, first=0))
         if not others and epilogue.activation is not None:
             x[(0,) * x.ndim] = cupy.nan
-        weight = numbers(key.in_memory(key.weight), key.dtype)
+        weight = numbers(key.in_memory(key.weight), key.dtype, order=1)
         call = self._call(key, x, weight, others, is_trial=True)
         if key.is_channels_last or key.column_bytes > LARGEST_COLUMNS:
             return Trial(call)

@@ -92,7 +92,8 @@ def _trial(key: NormalizationKey) -> Trial:
     x = numbers((key.rows, key.length), key.dtype)
     if key.rows > 1:
         x[0, 0] = cupy.nan
-    parameters = [numbers((key.length,), key.dtype) for _ in range(1 + key.has_bias)]
+    orders = range(1, 2 + key.has_bias)
+    parameters = [numbers((key.length,), key.dtype, order=order) for order in orders]
     return Trial(_call(key, x, parameters, USUAL_EPSILON))
 
 

@@ -15,9 +15,12 @@ from sardonyx.backends.standard import Shape
 PERIOD = 61
 
 
-def numbers(shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """Return an array of numbers between -1 and 1, in an order without a pattern."""
-    period = np.random.default_rng(0).permutation(PERIOD) * (2 / (PERIOD - 1)) - 1
+def numbers(shape: Shape, dtype: np.dtype[Any], *, order: int = 0) -> Any:
+    """Return an array of numbers between -1 and 1, in an order without a pattern.
+
+    Each array of a trial has its own order: a plan that takes one for another must not be right.
+    """
+    period = np.random.default_rng(order).permutation(PERIOD) * (2 / (PERIOD - 1)) - 1
     size = math.prod(shape)
     repeated = cupy.tile(cupy.asarray(period.astype(np.float32)).astype(dtype), -(-size // PERIOD))
     return repeated[:size].reshape(shape).copy()
