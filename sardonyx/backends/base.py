@@ -19,6 +19,7 @@ from sardonyx.backends.captures import Captures
 from sardonyx.backends.executable import (
     Executable,
     FirstTier,
+    JoinableFunctions,
     KernelCalls,
     Replay,
     Spec,
@@ -332,6 +333,10 @@ class Backend(Operations):
     def in_one_call(self, calls: KernelCalls) -> Replay:
         """Return the function that runs kernels of the library in less time if it can join them."""
         return calls.one_by_one()
+
+    def joinable_functions(self) -> JoinableFunctions | None:
+        """Return the functions of NumPy that can run in such a call beside kernels, if any can."""
+        return None
 
     @property
     def steps_without_kernels(self) -> bool:

@@ -68,6 +68,28 @@ class WrittenOut:
     price: float
 
 
+class JoinableFunctions(Protocol):
+    """Functions of NumPy that kernels do as well beside others in one call, on arrays in float32.
+
+    Elsewhere these are NumPy's own.
+    """
+
+    def has_elements_of(self, function: Any) -> bool:
+        """Return whether there are kernels of this function of arrays' elements."""
+
+    def of_elements(self, function: Any, *operands: Any) -> Any:
+        """Return such a function of arrays, of which one may be a number."""
+
+    def has_sums_over(self, axes: Sequence[int]) -> bool:
+        """Return whether there are kernels of sums over these axes."""
+
+    def summed(self, x: Any, axes: Sequence[int], *, keepdims: bool) -> Any:
+        """Return such sums of an array."""
+
+    def averaged(self, x: Any, axes: Sequence[int], *, keepdims: bool) -> Any:
+        """Return the means of what such sums are of."""
+
+
 @dataclass(frozen=True, slots=True)
 class KernelCalls:
     """A function that calls kernels: of constants, and then of further arrays.

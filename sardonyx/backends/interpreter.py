@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx.backends import windows
 from sardonyx.backends.base import Backend
-from sardonyx.backends.executable import KernelCalls, Replay, Spec
+from sardonyx.backends.executable import JoinableFunctions, KernelCalls, Replay, Spec
 from sardonyx.backends.numpy import NumpyBackend
 from sardonyx.backends.saturation import can_saturate, saturated
 
@@ -31,7 +31,7 @@ LEAST_SCALE = 2.0**-64
 FEWEST_ROWS = 8
 
 
-class HostKernels(Protocol):
+class HostKernels(JoinableFunctions, Protocol):
     """Functions of NumPy's arrays that take less time than NumPy's own; most in float32."""
 
     def in_one_call(self, calls: KernelCalls) -> Replay:
@@ -132,6 +132,9 @@ class Interpreter(Overtakable, NumpyBackend):
     def in_one_call(self, calls: KernelCalls) -> Replay:
         kernels = self._kernels
         return super().in_one_call(calls) if kernels is None else kernels.in_one_call(calls)
+
+    def joinable_functions(self) -> JoinableFunctions | None:
+        return self._kernels
 
     def idle_kernels(self) -> AbstractContextManager[object]:
         return nullcontext() if self._kernels is None else self._kernels.idle()

@@ -6,32 +6,24 @@ import math
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from sardonyx.backends.executable import KernelCalls, Replay
+from sardonyx.backends.written_out import adopted
+from sardonyx.backends.written_out.adopted import Adoption
 from sardonyx.backends.written_out.notes import NotedCall, Place, Variable
 from sardonyx.backends.written_out.source import places_in, places_of, values_of, variables_in
 
 # Elements of what is computed earlier than before: it takes memory for longer.
 MOST_ELEMENTS = 2**16
 
-_VIEWS: tuple[Any, ...] = (
-    operator.getitem,
-    *(getattr(np.ndarray, name) for name in ("reshape", "squeeze", "swapaxes", "transpose")),
-)
 
-
-class Library(Protocol):
+class Library(adopted.Library, Protocol):
     """The library of the kernels."""
 
     def in_one_call(self, calls: KernelCalls) -> Replay:
         """Return `Backend.in_one_call`."""
-
-    def reshape(self, x: Any, shape: Any) -> Any:
-        """Return the array in another shape; a kernel copies it if need be."""
 
 
 def with_joined_kernels(
@@ -46,15 +38,17 @@ def with_joined_kernels(
 
     One kernel alone is such a call, too: it need not look at its weights again. What is `known` is
     the same each time. Small arrays that no kernel of a group computes are computed ahead of it.
+    What the library's kernels can do with arrays that a group computes becomes a part of it.
     Calls of a function of variables have one more, which is a dict for the plans of their sizes.
     """
-    groups = _Groups(known, _readers(calls, results), library, new_place, plans)
+    adoption = Adoption.among(calls, known, library)
+    groups = _Groups(known, _readers(calls, results), library, new_place, plans, adoption)
     found: list[NotedCall] = []
     group: list[NotedCall] = []
     made: set[Place] = set()
     for call in calls:
         needs_group = not made.isdisjoint(places_in(call))
-        if groups.can_have(call) or (needs_group and _is_view(call)):
+        if groups.can_have(call) or (needs_group and groups.can_adopt(call)):
             group.append(call)
             made.add(call.result)
         elif needs_group or not _can_run_earlier(call):
@@ -75,11 +69,16 @@ class _Groups:
     kernels: Library
     new_place: Callable[[], Place]
     plans: Variable | None
+    adoption: Adoption
 
     def can_have(self, call: NotedCall) -> bool:
         """Whether it is a kernel that reads nothing new but the elements of arrays."""
         others = [a for a in (*call.arguments, *call.options.values()) if not isinstance(a, Place)]
         return call.is_kernel and all(place in self.known for place in places_of(others))
+
+    def can_adopt(self, call: NotedCall) -> bool:
+        """Whether it looks at an array in another way, or kernels can do it as well."""
+        return self.adoption.adopted(call) is not None
 
     def as_one(self, group: Sequence[NotedCall]) -> list[NotedCall]:
         """Return the call of all kernels, and those that tell its results apart."""
@@ -94,7 +93,7 @@ class _Groups:
         passed: list[Place | Variable] = [*variables, *arrays]
         within = set(group)
         wanted = [call for call in group if not self.readers[call.result] <= within]
-        calls = [self._by_kernels(call) for call in group]
+        calls = list(map(self.adoption.joined, group))
         function = values_of(calls, passed, [call.result for call in wanted])
         returned = [i for i, call in enumerate(wanted) if None in self.readers[call.result]]
         sizes = None if self.plans is None else len(variables)
@@ -108,19 +107,6 @@ class _Groups:
             for i, call in enumerate(wanted)
         ]
         return [whole, *parts]
-
-    def _by_kernels(self, call: NotedCall) -> NotedCall:
-        """Return the call, with a function of the library where NumPy may have to copy."""
-        if call.function is not np.ndarray.reshape:
-            return call
-        x, *shape = call.arguments
-        # NumPy takes it as one argument, or as several.
-        whole = shape[0] if len(shape) == 1 else tuple(shape)
-        return replace(call, function=self.kernels.reshape, arguments=(x, whole))
-
-
-def _is_view(call: NotedCall) -> bool:
-    return call.function in _VIEWS and len(places_in(call)) == 1
 
 
 def _can_run_earlier(call: NotedCall) -> bool:

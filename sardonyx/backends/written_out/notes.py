@@ -45,8 +45,9 @@ class NotedCall:
     # The array that the call changes, if it does.
     changes: Place | None
     price: float
-    # The shape of its result, if that is an array.
+    # The shape of its result, and the dtype, if that is an array.
     shape: tuple[int, ...] | None = None
+    dtype: np.dtype[Any] | None = None
     # Whether it is there to raise an error.
     demands: bool = False
     # Whether it is a step of the program that runs as before.
@@ -112,6 +113,7 @@ class Notes:
             None if changes is None else changes.place,
             price,
             getattr(result, "shape", None),
+            getattr(result, "dtype", None),
             is_step=is_step,
             is_kernel=is_kernel,
         )

@@ -45,7 +45,8 @@ def attended(
     forms = tuple([(x.shape, x.strides) for x in arrays])
     if not loaded.has_lanes() or not all(map(_is_of_floats, arrays)):
         return None
-    plan = _planned(forms, float(scale), or_zero, threads or threads_of_calls())
+    of_any_size = loaded.will_be_joined()
+    plan = _planned(forms, float(scale), or_zero, of_any_size, threads or threads_of_calls())
     if plan is None:
         return None
     y = _result(plan.shape)
@@ -69,11 +70,14 @@ def _planned(
     forms: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
     scale: float,
     or_zero: bool,
+    of_any_size: bool,
     threads: int,
 ) -> _Plan | None:
     """The plan for arrays of these shapes and strides; None where NumPy is to compute them."""
     queries, keys, values, *masks = starmap(_form, forms)
-    if not _is_for_kernel(queries, keys, values):
+    if not _can_be_read(queries, keys, values):
+        return None
+    if not _is_for_kernel(queries, keys, values, of_any_size=of_any_size):
         return None
     *stack, count, inner = map(int, queries.shape)
     known, columns, axes = keys.shape[-1], values.shape[-1], len(stack)
@@ -98,17 +102,23 @@ def _form(shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     return as_strided(np.empty(1, np.float32), shape, strides)
 
 
-def _is_for_kernel(queries: Any, keys: Any, values: Any) -> bool:
-    """Whether the kernel can read these arrays, and takes less time for so many numbers."""
+def _can_be_read(queries: Any, keys: Any, values: Any) -> bool:
+    """Whether the kernel can read arrays that lie like these."""
     arrays = queries, keys, values
     if any(x.ndim < 2 for x in arrays) or not all(map(is_readable, arrays)):
         return False
-    (*stack, count, inner), known, columns = queries.shape, keys.shape[-1], values.shape[-1]
+    (*stack, _, inner), known, columns = queries.shape, keys.shape[-1], values.shape[-1]
     if keys.shape != (*stack, inner, known) or values.shape != (*stack, known, columns):
         return False
+    return bool(known <= MOST_COLUMNS)
+
+
+def _is_for_kernel(queries: Any, keys: Any, values: Any, *, of_any_size: bool) -> bool:
+    """Whether the kernel takes less time than NumPy for so many numbers, or few of any size."""
+    (*stack, count, inner), known, columns = queries.shape, keys.shape[-1], values.shape[-1]
     pairs = math.prod(stack) * count * known * min(inner, columns)
     least = FEWEST_PAIRS_OF_ONE if count == 1 else FEWEST_PAIRS
-    return pairs >= least and not 1 < count < FEWEST_QUERIES and known <= MOST_COLUMNS
+    return of_any_size if pairs < least else not 1 < count < FEWEST_QUERIES
 
 
 def _layout_of_mask(mask: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,7 +12,9 @@ from sardonyx.backends.jax.onednn import loaded, rows, windows
 from sardonyx.backends.jax.onednn.attention import attended
 from sardonyx.backends.jax.onednn.copies import reshaped
 from sardonyx.backends.jax.onednn.one_call import OneCall, OneCallBySizes
+from sardonyx.backends.jax.onednn.points import FUNCTIONS, of_elements
 from sardonyx.backends.jax.onednn.stacks import multiplied
+from sardonyx.backends.jax.onednn.sums import averaged, can_be_summed, summed
 from sardonyx.backends.jax.onednn.suppression import suppressed
 from sardonyx.backends.windows import WindowLayout
 
@@ -32,6 +35,26 @@ class HostKernels:
     def idle(self) -> AbstractContextManager[object]:
         """A context in which kernels that this thread calls compute nothing."""
         return loaded.only_noted()
+
+    def has_elements_of(self, function: Any) -> bool:
+        """Whether there are kernels of this function of arrays' elements."""
+        return function in FUNCTIONS
+
+    def of_elements(self, function: Any, *operands: Any) -> Any:
+        """Such a function of arrays in float32, of which one may be a number."""
+        return of_elements(function, *operands, threads=self.threads)
+
+    def has_sums_over(self, axes: Sequence[int]) -> bool:
+        """Whether there are kernels of sums over these axes."""
+        return can_be_summed(axes)
+
+    def summed(self, x: Any, axes: Sequence[int], *, keepdims: bool) -> Any:
+        """Such sums of an array in float32."""
+        return summed(x, axes, keepdims=keepdims, threads=self.threads)
+
+    def averaged(self, x: Any, axes: Sequence[int], *, keepdims: bool) -> Any:
+        """The means of what such sums are of."""
+        return averaged(x, axes, keepdims=keepdims, threads=self.threads)
 
     def reshaped(self, x: Any, shape: tuple[int, ...]) -> Any:
         """The array in another shape, as a view if there is one."""

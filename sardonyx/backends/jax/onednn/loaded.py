@@ -53,7 +53,7 @@ class Kernels(NamedTuple):
 class Kind(IntEnum):
     """What a kernel computes, numbered as in kernels/sequence.h."""
 
-    PRODUCT, CHAIN, STACK, ATTENTION, ROWS, WINDOWS, COPY, SEQUENCE = range(8)
+    PRODUCT, CHAIN, STACK, ATTENTION, ROWS, WINDOWS, COPY, POINTS, SUMS, SEQUENCE = range(10)
 
 
 class KernelCall(NamedTuple):
@@ -73,6 +73,8 @@ class _Notes(local):
     """The calls of a thread that only notes them."""
 
     calls: list[KernelCall] | None = None
+    # Whether these are to run in one call.
+    will_be_joined: bool = False
 
 
 _notes = _Notes()
@@ -155,16 +157,23 @@ def run(kind: Kind, packed_spec: bytes, addresses: Sequence[int | None]) -> None
 
 
 @contextmanager
-def only_noted() -> Iterator[list[KernelCall]]:
+def only_noted(*, to_join: bool = False) -> Iterator[list[KernelCall]]:
     """A context in which kernels that this thread calls compute nothing, and a list of calls.
 
-    Of those that are called together it has none.
+    Of those that are called together it has none. If the calls are `to_join`, kernels are called
+    for small arrays, too.
     """
-    before, _notes.calls = _notes.calls, []
+    before = _notes.calls, _notes.will_be_joined
+    _notes.calls, _notes.will_be_joined = [], to_join
     try:
         yield _notes.calls
     finally:
-        _notes.calls = before
+        _notes.calls, _notes.will_be_joined = before
+
+
+def will_be_joined() -> bool:
+    """Whether this thread's calls are noted to run in one call, where each takes little time."""
+    return _notes.will_be_joined
 
 
 def suppress(spec: Sequence[int], found: Bytes, boxes: Bytes, scores: Bytes) -> int:

@@ -80,6 +80,8 @@ class Plan:
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Compute the results of the function for arrays like those of the plan."""
         written = [np.empty(form.shape, form.dtype) for form in self.written]
+        # NumPy's functions return scalars for arrays without axes.
+        inputs = [x if type(x) is np.ndarray else np.asarray(x) for x in inputs]
         addresses = [*map(loaded.address, inputs), *self.constants, *map(loaded.address, written)]
         loaded.run(Kind.SEQUENCE, self.spec, addresses)
         return [form.view_of(written[number], at) for number, at, form in self.results]
@@ -182,7 +184,7 @@ def _plan_of(
     function: Function, constants: Sequence[Any], inputs: Sequence[Any], own: Collection[int]
 ) -> Plan:
     """The plan for constants, and for inputs that lie like these; else raise `Unplanned`."""
-    with loaded.only_noted() as calls:
+    with loaded.only_noted(to_join=True) as calls:
         results = function(*constants, *inputs)
         if not all(isinstance(result, np.ndarray) for result in results):
             raise Unplanned

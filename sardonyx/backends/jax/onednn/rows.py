@@ -71,7 +71,8 @@ def _axes(x: Any, scale: Any) -> tuple[int, ...]:
 
 
 def _is_for_kernel(numbers: int, columns: int) -> bool:
-    return numbers >= FEWEST_NUMBERS and columns <= MOST_COLUMNS and loaded.has_lanes()
+    is_large = numbers >= FEWEST_NUMBERS or loaded.will_be_joined()
+    return is_large and columns <= MOST_COLUMNS and loaded.has_lanes()
 
 
 @lru_cache(1024)

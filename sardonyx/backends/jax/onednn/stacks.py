@@ -36,6 +36,8 @@ def multiplied(a: Any, b: Any, *, threads: int | None = None) -> Any:
         return None
     if not a.size or not b.size:
         return None
+    if a.size * b.shape[-1] <= MOST_OF_VECTORS and not loaded.will_be_joined():
+        return None
     if math.prod(b.shape[:-2]) == 1 and a.flags.c_contiguous and a.ndim >= b.ndim:
         # The same matrix for all of them: their rows are those of one.
         y = _multiplied(a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), threads)
@@ -50,6 +52,7 @@ def _multiplied(a: Any, b: Any, threads: int | None) -> Any:
     pairs = rows * inner * columns
     most = MOST_OF_VECTORS if min(rows, columns) == 1 else MOST_OF_MATRICES
     is_for_numpy = pairs <= most and math.prod(stack) * pairs < FEWEST_PAIRS
+    is_for_numpy = is_for_numpy and not loaded.will_be_joined()
     if inner != b.shape[-2] or is_for_numpy or not loaded.is_loaded():
         return None
     threads = threads or threads_of_calls()

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.copies import dense
 from sardonyx.backends.jax.onednn.threads import threads_of_calls
 from sardonyx.backends.numpy import HOST
 from sardonyx.backends.windows import WindowLayout
@@ -33,14 +34,15 @@ def reduced(
     >>> reduced(x, WindowLayout((3,), (2,), (1,), ((1, 0),)), by="max").tolist()
     [[[1.0, 3.0, 5.0]]]
     """
-    batch, channels, *spatial = x.shape
-    sizes = layout.sizes(spatial)
     last = x.transpose(0, *range(2, x.ndim), 1)
-    is_small = len(spatial) <= AXES and math.prod(layout.kernel) <= MOST_TAPS
-    if not is_small or not last.flags.c_contiguous or not loaded.has_lanes():
+    is_small = x.ndim <= AXES + 2 and math.prod(layout.kernel) <= MOST_TAPS
+    is_readable = last.flags.c_contiguous or loaded.will_be_joined()
+    if not is_small or not is_readable or not loaded.has_lanes():
         return _by_numpy(x, layout, by)
-    y = np.empty((batch, *sizes, channels), np.float32)
+    batch, channels, *spatial = x.shape
+    y = np.empty((batch, *layout.sizes(spatial), channels), np.float32)
     head = (threads or threads_of_calls(), by == "sum", batch, channels)
+    last = dense(last, head[0])
     loaded.compute(loaded.Kind.WINDOWS, (*head, *_axes(spatial, layout)), last, y)
     return y.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
 

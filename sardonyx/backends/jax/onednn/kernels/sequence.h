@@ -4,14 +4,27 @@
 #include "attention.h"
 #include "chain.h"
 #include "copy.h"
+#include "points.h"
 #include "rows.h"
 #include "space.h"
 #include "stack.h"
+#include "sums.h"
 #include "windows.h"
 
 namespace sardonyx {
 
-enum class Kind : int64_t { kProduct, kChain, kStack, kAttention, kRows, kWindows, kCopy, kSequence };
+enum class Kind : int64_t {
+  kProduct,
+  kChain,
+  kStack,
+  kAttention,
+  kRows,
+  kWindows,
+  kCopy,
+  kPoints,
+  kSums,
+  kSequence,
+};
 
 std::shared_ptr<const Kernel> kernel_of(Kind kind, Spec spec);
 
@@ -116,6 +129,8 @@ inline std::shared_ptr<const Kernel> kernel_of(Kind kind, Spec spec) {
     case Kind::kRows: return std::make_shared<const Rows>(Reader(spec));
     case Kind::kWindows: return std::make_shared<const Windows>(Reader(spec));
     case Kind::kCopy: return std::make_shared<const Copy>(Reader(spec));
+    case Kind::kPoints: return std::make_shared<const Points>(Reader(spec));
+    case Kind::kSums: return std::make_shared<const Sums>(Reader(spec));
     case Kind::kSequence: return planned<Sequence>(spec);
   }
   throw std::runtime_error("there is no such kernel");
