@@ -140,19 +140,18 @@ def compute(kind: Kind, spec: Sequence[int], *arrays: Bytes | None) -> None:
     It writes to the last of them, and if it is of `ROWS` to the last three.
     """
     if _notes.calls is None:
-        run(kind, _packed(spec), [address(array) for array in arrays])
+        run(kind, _packed(spec), packed_addresses(arrays))
     else:
         _notes.calls.append(KernelCall(kind, tuple(spec), arrays))
 
 
-def run(kind: Kind, packed_spec: bytes, addresses: Sequence[int | None]) -> None:
-    """Compute the same for arrays at these addresses."""
+def run(kind: Kind, packed_spec: bytes, addresses: bytes) -> None:
+    """Compute the same for arrays at these addresses, as `packed_addresses` returns them."""
     if _notes.calls is not None:
         return
     library = _kernels().functions
-    pointers = (ctypes.c_void_p * len(addresses))(*addresses)
     count = len(packed_spec) // _BYTES_OF_NUMBER
-    if library is None or library.sardonyx_onednn_compute_now(kind, packed_spec, count, pointers):
+    if library is None or library.sardonyx_onednn_compute_now(kind, packed_spec, count, addresses):
         raise RuntimeError(f"the kernels cannot compute {kind.name.lower()} of these shapes")
 
 
@@ -220,6 +219,11 @@ def _packed_numbers(spec: tuple[int, ...]) -> bytes:
 def packed_numbers(spec: Sequence[int]) -> bytes:
     """The numbers as C has them; `ctypes` would take five times as long to make an array."""
     return struct.pack(f"{len(spec)}q", *spec)
+
+
+def packed_addresses(arrays: Sequence[Any]) -> bytes:
+    """Where the elements of each array begin, as C has it: null for none."""
+    return struct.pack(f"{len(arrays)}Q", *[address(array) or 0 for array in arrays])
 
 
 def address(array: Any) -> Any:

@@ -48,8 +48,6 @@ class Form(NamedTuple):
 
     def view_of(self, array: Any, at: int) -> Any:
         """What lies like this in the memory of an array, from a place on."""
-        if at == 0 and Form.of(array) == self:
-            return array
         return np.ndarray(self.shape, self.dtype, array, at, self.strides)
 
 
@@ -61,11 +59,12 @@ class Operand(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A view of one of the arrays that are written for the caller."""
+    """One of the arrays that are written for the caller, or a view of it."""
 
     written: int
     at: int
-    form: Form
+    # None for the array itself.
+    form: Form | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,8 @@ class Plan:
     """What the library is to do, as numbers, and with which arrays."""
 
     spec: bytes
-    constants: Sequence[int]
+    # The addresses of the constants.
+    constants: bytes
     written: Sequence[Form]
     results: Sequence[Result]
 
@@ -82,9 +82,12 @@ class Plan:
         written = [np.empty(form.shape, form.dtype) for form in self.written]
         # NumPy's functions return scalars for arrays without axes.
         inputs = [x if type(x) is np.ndarray else np.asarray(x) for x in inputs]
-        addresses = [*map(loaded.address, inputs), *self.constants, *map(loaded.address, written)]
-        loaded.run(Kind.SEQUENCE, self.spec, addresses)
-        return [form.view_of(written[number], at) for number, at, form in self.results]
+        packed = loaded.packed_addresses
+        loaded.run(Kind.SEQUENCE, self.spec, packed(inputs) + self.constants + packed(written))
+        return [
+            written[number] if form is None else form.view_of(written[number], at)
+            for number, at, form in self.results
+        ]
 
 
 class OneCall:
@@ -150,7 +153,10 @@ class OneCallBySizes:
 class _Planned:
     """A plan, if there is one, and the arrays that it is for."""
 
-    constants: Sequence[Callable[[], Any]]
+    # The constants are told by their identities for as long as all of them live.
+    constants: Sequence[int]
+    held: Sequence[Any]
+    gone: Sequence[Any]
     forms: Sequence[Form]
     plan: Plan | None
 
@@ -167,17 +173,17 @@ class _Planned:
             plan = _plan_of(function, constants, [form.empty() for form in forms], own)
         except Exception:  # If anything is wrong, the function says so when it runs.
             plan = None
-        return cls(list(map(_reference_to, constants)), forms, plan)
+        gone: list[Any] = []
+        # Arrays of NumPy are not kept for others' sake.
+        held = [
+            weakref.ref(constant, gone.append) if isinstance(constant, np.ndarray) else constant
+            for constant in constants
+        ]
+        return cls(list(map(id, constants)), held, gone, forms, plan)
 
     def serves(self, constants: Sequence[Any], inputs: Sequence[Any]) -> bool:
-        pairs = zip(self.constants, constants, strict=True)
-        are_same = all(known() is constant for known, constant in pairs)
+        are_same = not self.gone and self.constants == list(map(id, constants))
         return are_same and self.forms == list(map(Form.of, inputs))
-
-
-def _reference_to(constant: Any) -> Callable[[], Any]:
-    """A function that returns the constant for as long as somebody else holds it."""
-    return weakref.ref(constant) if isinstance(constant, np.ndarray) else lambda: constant
 
 
 def _plan_of(
@@ -262,8 +268,9 @@ class _Planner:
             if _is_all_of(result, _memory(result)):
                 forms[id(_memory(result))] = Form.of(result)
         written = list(forms.values())
-        views = [self._result(result, list(returned)) for result in results]
-        return Plan(loaded.packed_numbers(spec), list(self._addresses), written, views)
+        views = [self._result(result, forms) for result in results]
+        constants = loaded.packed_numbers([address or 0 for address in self._addresses])
+        return Plan(loaded.packed_numbers(spec), constants, written, views)
 
     def _operand(self, array: Any, numbers: Mapping[int, int]) -> Operand:
         if array is None:
@@ -276,10 +283,11 @@ class _Planner:
             return Operand(numbers[memory], address - loaded.address(self._written[memory]))
         return Operand(len(self._inputs) + self._addresses[address], 0)
 
-    def _result(self, result: Any, returned: Sequence[int]) -> Result:
-        memory = id(_memory(result))
+    def _result(self, result: Any, forms: Mapping[int, Form]) -> Result:
+        memory, form = id(_memory(result)), Form.of(result)
         at = loaded.address(result) - loaded.address(self._written[memory])
-        return Result(returned.index(memory), at, Form.of(result))
+        is_whole = at == 0 and form == forms[memory]
+        return Result(list(forms).index(memory), at, None if is_whole else form)
 
 
 def _memory(array: Any) -> Any:
