@@ -36,8 +36,9 @@ def multiplied(a: Any, b: Any, *, threads: int | None = None) -> Any:
         return None
     if not a.size or not b.size:
         return None
-    if a.size * b.shape[-1] <= MOST_OF_VECTORS and not loaded.will_be_joined():
-        return None
+    few = min(FEWEST_PAIRS, MOST_OF_VECTORS)
+    if a.size * b.shape[-1] < few and not loaded.will_be_joined():
+        return None  # The shortest way, since such products take a microsecond.
     if math.prod(b.shape[:-2]) == 1 and a.flags.c_contiguous and a.ndim >= b.ndim:
         # The same matrix for all of them: their rows are those of one.
         y = _multiplied(a.reshape(-1, a.shape[-1]), b.reshape(b.shape[-2:]), threads)
