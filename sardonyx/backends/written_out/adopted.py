@@ -96,16 +96,15 @@ class Adoption:
         A copy is not needed as long as no call changes arrays.
         """
         x, index, *others = call.arguments
-        maker, axis = self.made_by.get(x), call.options.get("axis")
+        maker = self.made_by.get(x) if isinstance(x, Place) else None
+        axis = call.options.get("axis")
         if others or call.options.keys() != {"axis"} or type(axis) is not int or self.has_changes:
             return None
         if maker is None or maker.shape is None or call.shape is None:
             return None
-        rank = len(maker.shape)
+        rank, taken = len(maker.shape), call.shape
         # The index has no axes, or one with a single place.
-        is_at_one = len(call.shape) == rank - 1 or (
-            len(call.shape) == rank and call.shape[axis] == 1
-        )
+        is_at_one = len(taken) == rank - 1 or (len(taken) == rank and taken[axis] == 1)
         if not is_at_one or not isinstance(index, Place) or index not in self.known:
             return None
         return replace(call, function=_at, arguments=(x, index, axis % rank), options={})
