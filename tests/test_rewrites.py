@@ -32,9 +32,17 @@ from tests.support.rewrite_cases_chains import (
     OF_NO_LAYERS,
 )
 from tests.support.rewrite_cases_moves import CANCELLED, HALVES, KEPT
+from tests.support.rewrite_cases_pads import NOT_PADDED, PADDED
 
-FUSED = [*OF_BATCHES, *OF_LAYERS, *OF_ACTIVATIONS, *OF_ATTENTION, *CANCELLED]
-LEFT = [*OF_NO_BATCHES, *OF_NO_LAYERS, *OF_NO_ACTIVATIONS, *OF_NO_ATTENTION, *KEPT]
+FUSED = [*OF_BATCHES, *OF_LAYERS, *OF_ACTIVATIONS, *OF_ATTENTION, *CANCELLED, *PADDED]
+LEFT = [
+    *OF_NO_BATCHES,
+    *OF_NO_LAYERS,
+    *OF_NO_ACTIVATIONS,
+    *OF_NO_ATTENTION,
+    *KEPT,
+    *NOT_PADDED,
+]
 LIBRARIES = {"numpy": "numpy", "jax": PlainJax()}
 # In units in the last place of the largest result.
 ULPS = 8

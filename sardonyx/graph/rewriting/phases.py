@@ -36,6 +36,7 @@ from sardonyx.graph.rewriting.integer_weights import WITH_INTEGER_WEIGHTS, prepa
 from sardonyx.graph.rewriting.into_weights import fold_into_weights
 from sardonyx.graph.rewriting.normalization import fuse_normalization
 from sardonyx.graph.rewriting.packing import use_packed_weight
+from sardonyx.graph.rewriting.pads import pad_within_convolution
 from sardonyx.graph.rewriting.rewriter import Called, Passage, Rewrite, Table, function_of
 from sardonyx.graph.rewriting.softmax import fuse_softmax_or_zero
 from sardonyx.graph.rewriting.swish import fuse_swish
@@ -125,6 +126,7 @@ _EVERYWHERE = (
         (fold_into_weights, (Mul, Add, Div, Sub, scaled_and_shifted)),
         (fuse_normalization, (Mul, Add, Div)),
         (merge_casts, (Cast,)),
+        (pad_within_convolution, (Conv,)),
         (drop_zero_point, (DequantizeLinear,)),
         (fuse_gelu, (Mul, Div)),
         (fuse_swish, (Mul, Div)),
