@@ -358,7 +358,7 @@ def started(cache: Path, **environment: str) -> subprocess.Popen[str]:
 @pytest.mark.slow
 def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
     for process in [started(tmp_path), started(tmp_path)]:
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=300)
         assert said.startswith("oneDNN's kernels are used")
     (folder,) = (tmp_path / "sardonyx" / "onednn").iterdir()
     assert [path.name for path in folder.iterdir()] == ["libsardonyx_onednn.so"]
