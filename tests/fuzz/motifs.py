@@ -78,11 +78,20 @@ def convolved(motif: Motif) -> None:
     """A convolution, a batch normalization and an activation."""
     channels, filters = motif.random.randint(1, 4), motif.random.randint(1, 5)
     x = motif.input(motif.random.randint(1, 2), channels, 5, 4)
+    if motif.random.random() < 0.5:
+        x = padded(motif, x)
     y = motif.product("Conv", x, motif.weight(filters, channels, 3, 2))
     rest = [motif.weight(filters) for _ in range(3)]
     spread = motif.weight(filters, least=0.5)
     y = motif.product("BatchNormalization", y, *rest, spread)
     activated(motif, y)
+
+
+def padded(motif: Motif, x: str) -> str:
+    """Zeros around images, as TensorFlow's exporters write them."""
+    ends = [motif.random.randint(0, 2) for _ in range(4)]
+    pads = motif.builder.leave(np.array([0, 0, *ends[:2], 0, 0, *ends[2:]]), INITIALIZER)
+    return motif.builder.emit("Pad", x, pads)
 
 
 def normalized(motif: Motif) -> None:
