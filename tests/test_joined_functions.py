@@ -32,11 +32,15 @@ def planned(function: Callable[..., Sequence[Any]], *arrays: Any) -> Sequence[An
     """The results of a function whose kernels run in one call, which is what it must be."""
     kinds: list[Kind] = []
     run = loaded.run
-    loaded.run = lambda kind, *rest: (kinds.append(kind), run(kind, *rest))[1]  # type: ignore[assignment]
-    try:
+
+    def noted(kind: Kind, *rest: Any) -> None:
+        kinds.append(kind)
+        run(kind, *rest)
+
+    # The fixture of the same kind lasts for all examples of a property.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loaded, "run", noted)
         results = OneCall(function, 0)(*arrays)
-    finally:
-        loaded.run = run
     assert kinds == [Kind.SEQUENCE]
     return results
 

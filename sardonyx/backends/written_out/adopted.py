@@ -40,7 +40,7 @@ class Library(Protocol):
 class Adoption:
     """Finds what can do the same as calls of NumPy beside kernels in one call."""
 
-    library: Library
+    kernels: Library
     functions: JoinableFunctions | None
     # What is the same each time; the calls by their results; and whether any changes an array.
     known: Collection[Place]
@@ -49,12 +49,12 @@ class Adoption:
 
     @classmethod
     def among(
-        cls, calls: Iterable[NotedCall], known: Collection[Place], library: Library
+        cls, calls: Iterable[NotedCall], known: Collection[Place], kernels: Library
     ) -> Adoption:
         """Return one for these calls."""
         made_by = {call.result: call for call in calls}
         has_changes = any(call.changes is not None for call in made_by.values())
-        return cls(library, library.joinable_functions(), known, made_by, has_changes)
+        return cls(kernels, kernels.joinable_functions(), known, made_by, has_changes)
 
     def joined(self, call: NotedCall) -> NotedCall:
         """Return what runs in one call with others, for a kernel or for a call that is adopted."""
@@ -88,7 +88,7 @@ class Adoption:
         x, *shape = call.arguments
         # NumPy takes it as one argument, or as several, and may have to copy.
         whole = shape[0] if len(shape) == 1 else tuple(shape)
-        return replace(call, function=self.library.reshape, arguments=(x, whole))
+        return replace(call, function=self.kernels.reshape, arguments=(x, whole))
 
     def _taken(self, call: NotedCall) -> NotedCall | None:
         """Return the view along an axis at the one place that is taken each time.
@@ -116,9 +116,9 @@ class Adoption:
             return _reduced(call, functions, functions.summed)
         if call.function in _MEANS:
             return _reduced(call, functions, functions.averaged)
-        is_product = call.function in _PRODUCTS or call.function == self.library.matmul
+        is_product = call.function in _PRODUCTS or call.function == self.kernels.matmul
         if is_product and not call.options and len(call.shape or ()) > 1:
-            return replace(call, function=self.library.matmul)
+            return replace(call, function=self.kernels.matmul)
         return None
 
 

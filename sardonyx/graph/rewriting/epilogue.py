@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from sardonyx.backends.dtypes import kind_of
-from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import NOTHING, Activation, Epilogue
+from sardonyx.graph.rewriting.pads import windows_of
 from sardonyx.graph.rewriting.rewriter import (
     RESHAPES,
     Called,
@@ -40,7 +38,7 @@ from sardonyx.ops.activation import (
     Sigmoid,
     Swish,
 )
-from sardonyx.ops.convolution import Conv, windows_of_filters
+from sardonyx.ops.convolution import Conv
 from sardonyx.ops.elementwise import Clip, Tanh, clip_to_attributes
 from sardonyx.ops.fused_products import convolution_and_more, product_and_more
 from sardonyx.ops.layout import Reshape
@@ -81,9 +79,7 @@ def _may_skip_padding(passage: Passage, convolution: Step) -> bool:
 
 def _convolution(passage: Passage, step: Step) -> Step:
     values = parameters_of(step, Conv)
-    options = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    source, weight = (_like(passage.spec(values[name])) for name in ("X", "W"))
-    windows = windows_of_filters(source, weight, **{name: values[name] for name in options})
+    windows = windows_of(passage, step)
     return _begun(
         step,
         convolution_and_more,
@@ -94,11 +90,6 @@ def _convolution(passage: Passage, step: Step) -> Step:
         dilations=windows.dilations,
         groups=values["group"],
     )
-
-
-def _like(spec: Spec) -> Any:
-    """An array of that shape, without memory of its own."""
-    return np.broadcast_to(np.empty((), np.bool_), spec.shape)
 
 
 def _matrix_product(passage: Passage, step: Step) -> Step | None:

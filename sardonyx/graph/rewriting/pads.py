@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.backends.executable import Spec
 from sardonyx.graph.rewriting.rewriter import (
     Passage,
     Replacement,
@@ -23,6 +24,7 @@ from sardonyx.graph.tracing.steps import Step
 from sardonyx.ops.axes import axes_within
 from sardonyx.ops.convolution import Conv, windows_of_filters
 from sardonyx.ops.layout import Pad, pad_with_attribute
+from sardonyx.ops.windows import Windows
 
 _LAYOUT = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
@@ -36,14 +38,13 @@ def pad_within_convolution(passage: Passage, step: Step) -> Replacement:
     added = _zeros_of(passage, pad)
     if added is None or any((*added[0], *added[1])):
         return None
-    padded, weight = (_like(passage, values[name]) for name in ("X", "W"))
-    windows = windows_of_filters(padded, weight, **{name: values[name] for name in _LAYOUT})
+    windows = windows_of(passage, step)
     before, after = (
         [own[end] + more[end] for own, more in zip(windows.pads, added[2:], strict=True)]
         for end in (0, 1)
     )
     # Wider padding than a window reaches is a mistake to some libraries.
-    reach = [(k - 1) * d for k, d in zip(weight.shape[2:], windows.dilations, strict=True)]
+    reach = [(k - 1) * d for k, d in zip(windows.kernel, windows.dilations, strict=True)]
     if any(max(ends) > most for *ends, most in zip(before, after, reach, strict=True)):
         return None
     attributes = {**attributes_of(step), "auto_pad": "NOTSET", "pads": (*before, *after)}
@@ -74,6 +75,13 @@ def _number(passage: Passage, values: dict[str, Any]) -> float | None:
     return 0.0 if operand is None else passage.scalar(operand)
 
 
-def _like(passage: Passage, operand: Any) -> Any:
-    """An array of that shape, without memory of its own."""
-    return np.broadcast_to(np.empty((), np.bool_), passage.spec(operand).shape)
+def windows_of(passage: Passage, convolution: Step) -> Windows:
+    """Return the windows of a Conv, whose shapes and attributes are all known."""
+    values = parameters_of(convolution, Conv)
+    x, weight = (_without_data(passage.spec(values[name])) for name in ("X", "W"))
+    return windows_of_filters(x, weight, **{name: values[name] for name in _LAYOUT})
+
+
+def _without_data(spec: Spec) -> Any:
+    """Return an array of that shape which takes no memory: only its shape is read."""
+    return np.broadcast_to(np.empty((), np.bool_), spec.shape)

@@ -153,7 +153,7 @@ class OneCallBySizes:
 class _Planned:
     """A plan, if there is one, and the arrays that it is for."""
 
-    # The constants are told by their identities for as long as all of them live.
+    # The identities of the constants, which nothing else has as long as none of them is gone.
     constants: Sequence[int]
     held: Sequence[Any]
     gone: Sequence[Any]
