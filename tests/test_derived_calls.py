@@ -15,16 +15,18 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from onnx import parser
 
 import sardonyx
 from sardonyx.backends import available, find
 from sardonyx.backends.base import Backend
+from sardonyx.backends.jax import onednn
 from sardonyx.graph.buckets.derived_calls import MOST_KINDS, corners_of
 from sardonyx.graph.buckets.sampled_traces import MAX_TRACES
 from sardonyx.types import Array
 from tests.conftest import as_parameter
+from tests.support.kernels import NEEDS_ONEDNN
 from tests.support.onnx_builders import model as graph_model
 from tests.support.onnx_builders import node, value
 from tests.test_buckets import GRAPHS, model, normal
@@ -79,9 +81,10 @@ IRREGULAR = {
 
 @pytest.fixture(params=[as_parameter(find(name)) for name in available()])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """Each library, on CuPy without fused kernels: their results differ by rounding."""
+    """Each library, without kernels that compute several steps: results differ by rounding."""
     chosen: Backend = copy(request.param)
     chosen.fuses_segments = False  # type: ignore[attr-defined]  # as CuPy's has it
+    chosen.fuses = False
     return chosen
 
 
@@ -148,6 +151,25 @@ def test_a_derived_recording_is_that_of_a_trace(
         if name not in TRACED:  # Some of these draw.
             assert_same(changing, plain, x)
     assert derived > 10 or name in TRACED
+
+
+@NEEDS_ONEDNN
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("dimensions", [1, 2])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_kernels_for_derived_sizes(name: str, dimensions: int) -> None:
+    """They are called one by one at the first call of a size, and together at the next ones."""
+    assert onednn.loaded.shared_library() is not None
+    proto = model(GRAPHS[name])
+    changing, plain = loaded(proto, "jax"), loaded(proto, buckets=None)
+    for sizes in sizes_of(dimensions):
+        x = normal(*sizes, 6)
+        expected = as_list(plain(x))
+        for _ in range(3):
+            for our, their in zip(as_list(changing(x)), expected, strict=True):
+                assert (our.dtype, our.shape) == (their.dtype, their.shape)
+                assert_allclose(our, their, rtol=1e-4, atol=1e-5)
+        wait_for_background()
 
 
 @pytest.mark.parametrize("name", ["encoder_dynamo", "encoder_torchscript", "masks_dynamo"])

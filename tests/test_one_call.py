@@ -21,7 +21,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import sardonyx
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.jax import onednn
-from sardonyx.backends.jax.onednn import HostKernels, copies, loaded, rows
+from sardonyx.backends.jax.onednn import HostKernels, copies, loaded
 from sardonyx.backends.jax.onednn.loaded import Kind
 from sardonyx.backends.jax.onednn.one_call import OneCall
 from sardonyx.backends.operations.products import Link
@@ -389,8 +389,7 @@ def repeated(loaded: sardonyx.Model, *inputs: Any) -> Sequence[Any]:
     return [np.array(result) for result in results]
 
 
-def test_a_transformer_is_one_call(ran: list[Kind], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "FEWEST_NUMBERS", 0)
+def test_a_transformer_is_one_call(ran: list[Kind]) -> None:
     made = transformer()
     found = sardonyx.load(made, backend="jax", compile="never")
     other = sardonyx.load(made, backend="numpy")

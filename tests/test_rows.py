@@ -37,15 +37,14 @@ SPECIAL = [
 
 
 @pytest.fixture(autouse=True)
-def few_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def kernels_are_loaded() -> None:
     assert loaded.shared_library() is not None
-    monkeypatch.setattr(rows, "FEWEST_NUMBERS", 0)
 
 
 @pytest.fixture(params=[True, False], ids=["kernel", "NumPy"])
 def computed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(rows, "FEWEST_NUMBERS", 2**62)
+        monkeypatch.setattr(rows, "MOST_COLUMNS", -1)
 
 
 def exact_softmax(x: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 import sardonyx
 from sardonyx.backends.jax import traits
-from sardonyx.backends.jax.onednn import attention, loaded, rows, stacks
+from sardonyx.backends.jax.onednn import attention, loaded, stacks
 from sardonyx.graph.programs import compiler
 from tests.support.agreement import COARSE, EXACT, of_all
 from tests.support.background import wait_for_background
@@ -23,7 +23,6 @@ pytestmark = NEEDS_ONEDNN
 LIMITS = {
     attention: ("FEWEST_PAIRS", "FEWEST_PAIRS_OF_ONE", "FEWEST_QUERIES"),
     compiler: ("LEAST_SAVED", "MOST_STEPS"),
-    rows: ("FEWEST_NUMBERS",),
     stacks: ("FEWEST_PAIRS", "MOST_OF_MATRICES", "MOST_OF_VECTORS"),
     traits: ("SMALLEST_PACKED",),
 }

@@ -1,9 +1,10 @@
 """Functions of whole rows of arrays of the host, for which NumPy takes several passes.
 
-NumPy takes these for few numbers, where the kernel would take no less time, for long rows, of which
-the kernel's sums would lose digits, on processors without wide registers, and if no other kernel
-was needed in this process: to compile or load them takes longer than a call. This is decided at
-each call, so that a function written out for all sizes has one form. All arrays are in float32.
+NumPy takes these for long rows, of which the kernel's sums would lose digits, on processors without
+wide registers, and if no other kernel was needed in this process: to compile or load them takes
+longer than a call. This is decided at each call, so that a function written out for all sizes has
+one form. How few numbers there are does not matter, so that the first call of a size, which runs
+kernels one by one, returns the same bits as later ones. All arrays are in float32.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sardonyx.backends.jax.onednn import loaded
 from sardonyx.backends.jax.onednn.copies import dense
 from sardonyx.backends.jax.onednn.threads import threads_of_calls
 
-FEWEST_NUMBERS, MOST_COLUMNS = 2**11, 2**14
+MOST_COLUMNS = 2**14
 # Numbered as in kernels/rows.h.
 _SOFTMAX, _SOFTMAX_OR_ZERO, _STANDARDIZE, _BY_ROOT_MEAN_SQUARE = range(4)
 
@@ -29,7 +30,7 @@ def softmax(x: Any, *, or_zero: bool = False, threads: int | None = None) -> Any
     >>> softmax(np.zeros((64, 2), np.float32))[0].tolist()
     [0.5, 0.5]
     """
-    if not _is_for_kernel(x.size, x.shape[-1]):
+    if not _is_for_kernel(x.shape[-1]):
         weights = np.exp(x - x.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         if or_zero:
@@ -47,7 +48,7 @@ def standardized(
     They lie along as many last axes as the scale has.
     """
     axes = _axes(x, scale)
-    if not _is_for_kernel(x.size, scale.size):
+    if not _is_for_kernel(scale.size):
         mean = x.mean(axis=axes, keepdims=True)
         centred = x - mean
         inverse = 1 / np.sqrt(np.square(centred).mean(axis=axes, keepdims=True) + epsilon)
@@ -60,7 +61,7 @@ def standardized(
 
 def by_root_mean_square(x: Any, scale: Any, *, epsilon: float, threads: int | None = None) -> Any:
     """Rows by their root mean squares, scaled."""
-    if not _is_for_kernel(x.size, scale.size):
+    if not _is_for_kernel(scale.size):
         squares = np.square(x).mean(axis=_axes(x, scale), keepdims=True)
         return x / np.sqrt(squares + epsilon) * scale
     return _computed(_spec(_BY_ROOT_MEAN_SQUARE, x.size, scale.size, epsilon, threads), x, scale)
@@ -70,9 +71,8 @@ def _axes(x: Any, scale: Any) -> tuple[int, ...]:
     return tuple(range(x.ndim - scale.ndim, x.ndim))
 
 
-def _is_for_kernel(numbers: int, columns: int) -> bool:
-    is_large = numbers >= FEWEST_NUMBERS or loaded.will_be_joined()
-    return is_large and columns <= MOST_COLUMNS and loaded.has_lanes()
+def _is_for_kernel(columns: int) -> bool:
+    return columns <= MOST_COLUMNS and loaded.has_lanes()
 
 
 @lru_cache(1024)
