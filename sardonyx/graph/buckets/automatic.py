@@ -46,9 +46,10 @@ class ChangingSizes:
         sizes = tuple(size for shape in shapes for size in shape)
         if sizes not in self._seen:
             self._seen = [*self._seen[1 - MOST_REMEMBERED :], sizes]
-        changed = [now for now, before in zip(shapes, shapes_before, strict=False) if now != before]
-        if self._grows_by_one() and not set(changed).isdisjoint(results_before):
-            self._grows = True
+        if not self._grows and self._grows_by_one():
+            pairs = zip(shapes, shapes_before, strict=False)
+            changed = {now for now, before in pairs if now != before}
+            self._grows = not changed.isdisjoint(results_before)
         return len(self._seen) >= ENOUGH_SIZES or self._grows
 
     @property

@@ -251,8 +251,8 @@ class LearnedCalls:
 
     def outgrows_pieces(self, shapes: Shapes, weights: Weights) -> bool:
         """Whether such a call is larger than those that run in pieces so far."""
-        largest = self._largest(shapes)
         known = self.pieces
+        largest = None if known is None else self._largest(shapes)
         return known is not None and largest is not None and largest > known.most
 
     def let_wait(self, call: WaitingCall) -> None:

@@ -32,7 +32,7 @@ def multiplied(a: Any, b: Any, *, threads: int | None = None) -> Any:
     >>> y = multiplied(a, np.ones((32, 16), np.float32))
     >>> assert y is None or (y == 32).all()
     """
-    if not a.dtype == b.dtype == np.float32 or min(a.ndim, b.ndim) < 2:
+    if not loaded.is_loaded() or not a.dtype == b.dtype == np.float32 or min(a.ndim, b.ndim) < 2:
         return None
     if not a.size or not b.size:
         return None
@@ -54,7 +54,7 @@ def _multiplied(a: Any, b: Any, threads: int | None) -> Any:
     most = MOST_OF_VECTORS if min(rows, columns) == 1 else MOST_OF_MATRICES
     is_for_numpy = pairs <= most and math.prod(stack) * pairs < FEWEST_PAIRS
     is_for_numpy = is_for_numpy and not loaded.will_be_joined()
-    if inner != b.shape[-2] or is_for_numpy or not loaded.is_loaded():
+    if inner != b.shape[-2] or is_for_numpy:
         return None
     threads = threads or threads_of_calls()
     a, b = readable(a, threads), readable(b, threads)
