@@ -51,11 +51,9 @@ class Form(NamedTuple):
         return np.ndarray(self.shape, self.dtype, array, at, self.strides)
 
 
-class Operand(NamedTuple):
-    """An array of a plan, by its number, and a place in it, in bytes."""
-
-    array: int
-    at: int
+# An array that a kernel is called with: the identity of its memory, None for a constant, and where
+# its elements begin.
+_Passed: TypeAlias = tuple[int | None, int]
 
 
 class Result(NamedTuple):
@@ -119,8 +117,9 @@ class OneCall:
 class OneCallBySizes:
     """The same for a function of variables, then of constants and of further arrays.
 
-    Calls pass a dict first, which belongs to one choice of the variables. It holds the plan from
-    the second call on: most sizes come only once, and to plan takes longer than it saves then.
+    Calls pass a dict first, which belongs to one choice of the variables and holds their plan. To
+    plan takes less time than to call the kernels one by one; where that was in vain, other sizes
+    are planned at their second call.
     """
 
     def __init__(
@@ -130,20 +129,22 @@ class OneCallBySizes:
         self._variables = variables
         self._constants = constants
         self._own = own
+        self._was_in_vain = False
 
     def __call__(
         self, plans: dict[OneCallBySizes, _Planned | None], *arguments: Any
     ) -> Sequence[Any]:
         stop_if_asked()
-        if self not in plans:
+        if self._was_in_vain and self not in plans:
             plans[self] = None
             return self._function(*arguments)
         variables, arrays = arguments[: self._variables], arguments[self._variables :]
         constants, inputs = arrays[: self._constants], arrays[self._constants :]
-        planned = plans[self]
+        planned = plans.get(self)
         if planned is None or not planned.serves(constants, inputs):
             function = partial(self._function, *variables)
             plans[self] = planned = _Planned.of(function, constants, inputs, self._own)
+            self._was_in_vain = planned.plan is None
         if planned.plan is None:
             return self._function(*arguments)
         return planned.plan.run(inputs)
@@ -220,32 +221,36 @@ class _Planner:
     """Tells arrays by the memory that they are views of. All of them must be held elsewhere."""
 
     def __init__(self, constants: Sequence[Any], inputs: Sequence[Any]) -> None:
-        self._inputs = {id(_memory(array)): (i, array) for i, array in enumerate(inputs)}
+        self._inputs = {id(_memory(array)): i for i, array in enumerate(inputs)}
         self._constants = {id(_memory(array)) for array in constants}
-        # The arrays that kernels write to, and the addresses of constants.
+        # The arrays that kernels write to, and where those and inputs begin; further, the numbers
+        # of constants by their addresses.
         self._written: dict[int, Any] = {}
+        self._begins = {id(_memory(array)): loaded.address(array) for array in inputs}
         self._addresses: dict[int, int] = {}
-        self._calls: list[KernelCall] = []
+        self._calls: list[tuple[KernelCall, list[_Passed | None]]] = []
 
     def note(self, call: KernelCall) -> None:
         """Take a call whose arguments are known; raise `Unplanned` for others."""
-        read, written = call.arrays[: -call.results], call.arrays[-call.results :]
-        for array in read:
-            self._check(array)
-        for array in written:
-            if array is not None:
-                memory = _memory(array)
-                self._written[id(memory)] = memory
-        self._calls.append(call)
-
-    def _check(self, array: Any) -> None:
-        if array is None:
-            return
-        memory = id(_memory(array))
-        if memory in self._constants:
-            self._addresses.setdefault(loaded.address(array), len(self._addresses))
-        elif memory not in self._inputs and memory not in self._written:
-            raise Unplanned
+        passed: list[_Passed | None] = []
+        first_written = len(call.arrays) - call.results
+        for i, array in enumerate(call.arrays):
+            if array is None:
+                passed.append(None)
+                continue
+            memory = _memory(array)
+            key, address = id(memory), loaded.address(array)
+            if i >= first_written:
+                self._written[key] = memory
+                self._begins[key] = loaded.address(memory)
+            elif key in self._constants:
+                self._addresses.setdefault(address, len(self._addresses))
+                passed.append((None, address))
+                continue
+            elif key not in self._begins:
+                raise Unplanned
+            passed.append((key, address))
+        self._calls.append((call, passed))
 
     def plan(self, results: Sequence[Any]) -> Plan:
         """The plan of all calls, after which these are returned."""
@@ -255,13 +260,13 @@ class _Planner:
         between = [memory for memory in self._written if memory not in returned]
         first = len(self._inputs) + len(self._addresses)
         numbers = {memory: first + i for i, memory in enumerate([*returned, *between])}
+        numbers.update(self._inputs)
         spec = [first + len(returned), len(between)]
         spec += [self._written[memory].nbytes for memory in between]
         spec.append(len(self._calls))
-        for call in self._calls:
-            spec += call.kind, len(call.spec), *call.spec, len(call.arrays)
-            for array in call.arrays:
-                spec += self._operand(array, numbers)
+        for call, passed in self._calls:
+            spec += call.kind, len(call.spec), *call.spec, len(passed)
+            spec += self._operands(passed, numbers)
         forms = {memory: Form.of(self._written[memory]) for memory in returned}
         for result in results:
             # It is not a view then.
@@ -272,20 +277,21 @@ class _Planner:
         constants = loaded.packed_numbers([address or 0 for address in self._addresses])
         return Plan(loaded.packed_numbers(spec), constants, written, views)
 
-    def _operand(self, array: Any, numbers: Mapping[int, int]) -> Operand:
-        if array is None:
-            return Operand(-1, 0)
-        memory, address = id(_memory(array)), loaded.address(array)
-        if memory in self._inputs:
-            number, whole = self._inputs[memory]
-            return Operand(number, address - loaded.address(whole))
-        if memory in self._written:
-            return Operand(numbers[memory], address - loaded.address(self._written[memory]))
-        return Operand(len(self._inputs) + self._addresses[address], 0)
+    def _operands(self, passed: Sequence[_Passed | None], numbers: Mapping[int, int]) -> list[int]:
+        """The number of each array, and how many bytes behind its beginning the operand lies."""
+        found: list[int] = []
+        for each in passed:
+            memory, address = each or (None, 0)
+            if memory is not None:
+                found += numbers[memory], address - self._begins[memory]
+            else:
+                constant = len(self._inputs) + self._addresses[address] if each else -1
+                found += constant, 0
+        return found
 
     def _result(self, result: Any, forms: Mapping[int, Form]) -> Result:
         memory, form = id(_memory(result)), Form.of(result)
-        at = loaded.address(result) - loaded.address(self._written[memory])
+        at = loaded.address(result) - self._begins[memory]
         is_whole = at == 0 and form == forms[memory]
         return Result(list(forms).index(memory), at, None if is_whole else form)
 

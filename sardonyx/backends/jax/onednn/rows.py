@@ -3,8 +3,8 @@
 NumPy takes these for long rows, of which the kernel's sums would lose digits, on processors without
 wide registers, and if no other kernel was needed in this process: to compile or load them takes
 longer than a call. This is decided at each call, so that a function written out for all sizes has
-one form. How few numbers there are does not matter, so that the first call of a size, which runs
-kernels one by one, returns the same bits as later ones. All arrays are in float32.
+one form. For few numbers NumPy's five to ten calls take longer than one of a kernel. All arrays are
+in float32.
 """
 
 from __future__ import annotations
