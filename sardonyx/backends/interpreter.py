@@ -16,6 +16,7 @@ from sardonyx.backends import windows
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import JoinableFunctions, KernelCalls, Replay, Spec
 from sardonyx.backends.numpy import NumpyBackend
+from sardonyx.backends.operations.numbers import Levels
 from sardonyx.backends.saturation import can_saturate, saturated
 
 # Bytes of all windows of a convolution, which NumPy copies. For more of them it takes longer than
@@ -57,6 +58,9 @@ class HostKernels(JoinableFunctions, Protocol):
 
     def by_root_mean_square(self, x: Any, scale: Any, *, epsilon: float) -> Any:
         """Return `Normalization.normalized_rows` that are not centred."""
+
+    def nearest_levels(self, x: Any, levels: Levels) -> Any:
+        """Return `Numbers.nearest_levels`."""
 
     def reduced_windows(
         self, x: Any, layout: windows.WindowLayout, *, by: Literal["max", "sum"]
@@ -186,6 +190,12 @@ class Interpreter(Overtakable, NumpyBackend):
         self, x: Any, scale: Any, bias: Any, *, epsilon: float, is_centred: bool
     ) -> Any:
         return self._own_kernels.by_root_mean_square(x, scale, epsilon=epsilon)
+
+    def has_kernels_of_levels(self, x: Any) -> bool:
+        return self._kernels is not None and x.dtype == np.float32
+
+    def nearest_levels(self, x: Any, levels: Levels) -> Any:
+        return self._own_kernels.nearest_levels(x, levels)
 
     def has_kernels_of_windows(self, x: Any) -> bool:
         return self._kernels is not None and x.dtype == np.float32

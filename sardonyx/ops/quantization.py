@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dtypes import isdtype
+from sardonyx.backends.operations.numbers import Levels
 from sardonyx.backends.operations.products import PreparedFactor
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within, require_broadcasts, sliced
@@ -79,6 +80,18 @@ def DequantizeLinear(
 
     is_plain = x_zero_point is None and to == xp.numpy_dtype(x_scale.dtype)
     return xp.scaled_like(scaled, x, scale, to) if is_plain else scaled(x, scale)
+
+
+def quantized_and_back(
+    xp: Backend, x: Array, scale: Array, zero_point: Array, *, levels: Levels
+) -> Array:
+    """Quantize floats to integers of the zero point's type, and dequantize these.
+
+    The levels are all results that there can be, and have the same scale and zero point.
+    """
+    if xp.has_kernels_of_levels(x):
+        return xp.nearest_levels(x, levels)
+    return DequantizeLinear(xp, QuantizeLinear(xp, x, scale, zero_point), scale, zero_point)
 
 
 @op

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array, Operand
+
+
+class Levels(NamedTuple):
+    """The numbers that are a whole number of steps from 0, from the least to the most of them."""
+
+    step: float
+    least: float
+    most: float
+    # Of how many steps the level is that NaN becomes.
+    of_nan: float
 
 
 class Numbers(Library):
@@ -90,6 +100,14 @@ class Numbers(Library):
         without that detour returns the same numbers.
         """
         return general(x, scale)
+
+    def has_kernels_of_levels(self, x: Array) -> bool:
+        """Whether there is a kernel for `nearest_levels` of arrays like this one."""
+        return False
+
+    def nearest_levels(self, x: Array, levels: Levels) -> Array:
+        """The level that is nearest to each element; of two, the one of an even number of steps."""
+        raise NotImplementedError
 
     def whole_where_near(self, x: Array) -> Array:
         """`x`, and the integer where a function that is not rounded exactly may have missed it."""

@@ -13,6 +13,7 @@ from sardonyx.backends.executable import KernelCalls, Replay
 from sardonyx.backends.written_out import adopted
 from sardonyx.backends.written_out.adopted import Adoption
 from sardonyx.backends.written_out.notes import NotedCall, Place, Variable
+from sardonyx.backends.written_out.prices import PRICE_OF_KERNEL
 from sardonyx.backends.written_out.source import places_in, places_of, values_of, variables_in
 
 # Elements of what is computed earlier than before: it takes memory for longer.
@@ -100,7 +101,8 @@ class _Groups:
         joined = self.kernels.in_one_call(KernelCalls(function, len(constants), returned, sizes))
         if self.plans is not None:
             passed = [self.plans, *passed]
-        price = sum(call.price for call in group)
+        # Of the kernels only one call from Python is left.
+        price = PRICE_OF_KERNEL + sum(call.price for call in group if not call.is_kernel)
         whole = NotedCall(joined, tuple(passed), {}, self.new_place(), None, price, is_step=True)
         parts = [
             NotedCall(operator.getitem, (whole.result, i), {}, call.result, None, 0.0, call.shape)

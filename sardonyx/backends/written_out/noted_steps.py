@@ -12,6 +12,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay, Spec
+from sardonyx.backends.operations.numbers import Levels
 from sardonyx.backends.saturation import can_saturate
 from sardonyx.backends.shape_arrays import (
     NoShapeRule,
@@ -174,6 +175,7 @@ class NotingInterpreter(NotingBackend):
         self._product, self._cast = xp.matmul, xp.astype
         self._softmax, self._standardized = xp.softmax_of_rows, xp.standardized_rows
         self._normalized, self._reduced = xp.normalized_rows, xp.reduced_windows
+        self._leveled = xp.nearest_levels
 
     def begin_step(self) -> None:
         super().begin_step()
@@ -222,6 +224,13 @@ class NotingInterpreter(NotingBackend):
 
     def normalized_rows(self, x: Any, scale: Any, bias: Any, **options: Any) -> Any:
         return self._of_rows(self._normalized, (x, scale, bias), **options)
+
+    def has_kernels_of_levels(self, x: Any) -> bool:
+        return self._xp.has_kernels_of_levels(x)
+
+    def nearest_levels(self, x: Any, levels: Levels) -> Any:
+        like = shape_array(x.shape, x.dtype)
+        return self._noted_kernel(self._leveled, (x, levels), {}, like)
 
     def has_kernels_of_windows(self, x: Any) -> bool:
         return self._xp.has_kernels_of_windows(x)

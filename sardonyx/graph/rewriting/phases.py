@@ -34,6 +34,7 @@ from sardonyx.graph.rewriting.fused_nodes import DIVISIONS, keep_without_blocks
 from sardonyx.graph.rewriting.gelu import fuse_gelu
 from sardonyx.graph.rewriting.integer_weights import WITH_INTEGER_WEIGHTS, prepare_integer_weight
 from sardonyx.graph.rewriting.into_weights import fold_into_weights
+from sardonyx.graph.rewriting.levels import dequantize_at_once
 from sardonyx.graph.rewriting.normalization import fuse_normalization
 from sardonyx.graph.rewriting.packing import use_packed_weight
 from sardonyx.graph.rewriting.pads import pad_within_convolution
@@ -150,6 +151,7 @@ _WITH_KERNELS = (
         (extend_by_activation, ACTIVATIONS),
         (extend_by_sum, (Add,)),
         (fuse_softmax_or_zero, (Where,)),
+        (dequantize_at_once, (DequantizeLinear,)),
     ),
     _table((keep_channels_last, (convolution_and_more,))),
     _table((use_packed_weight, FUSED)),

@@ -12,10 +12,11 @@ from sardonyx.backends.jax.onednn import loaded, rows, windows
 from sardonyx.backends.jax.onednn.attention import attended
 from sardonyx.backends.jax.onednn.copies import reshaped
 from sardonyx.backends.jax.onednn.one_call import OneCall, OneCallBySizes
-from sardonyx.backends.jax.onednn.points import FUNCTIONS, of_elements
+from sardonyx.backends.jax.onednn.points import FUNCTIONS, nearest_levels, of_elements
 from sardonyx.backends.jax.onednn.stacks import multiplied
 from sardonyx.backends.jax.onednn.sums import averaged, can_be_summed, summed
 from sardonyx.backends.jax.onednn.suppression import suppressed
+from sardonyx.backends.operations.numbers import Levels
 from sardonyx.backends.windows import WindowLayout
 
 
@@ -79,6 +80,10 @@ class HostKernels:
     def by_root_mean_square(self, x: Any, scale: Any, *, epsilon: float) -> Any:
         """Rows of float32 by their root mean squares, scaled."""
         return rows.by_root_mean_square(x, scale, epsilon=epsilon, threads=self.threads)
+
+    def nearest_levels(self, x: Any, levels: Levels) -> Any:
+        """The level that is nearest to each element of float32."""
+        return nearest_levels(x, levels, threads=self.threads)
 
     def reduced_windows(self, x: Any, layout: WindowLayout, *, by: Literal["max", "sum"]) -> Any:
         """Maximum or sum over each window of float32, without the padding."""

@@ -1,7 +1,7 @@
-"""Sums, differences, products and quotients of elements, and roots, among kernels in one call.
+"""Sums, differences, products, quotients and roots of elements, and the nearest multiples.
 
-By itself NumPy's function is called in less time than a kernel. Between kernels it would keep them
-from running in one call.
+By itself a function of NumPy is called in less time than a kernel. Between kernels it would keep
+them from running in one call. For multiples NumPy takes several passes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from sardonyx.backends.jax.onednn import loaded
 from sardonyx.backends.jax.onednn.loaded import Kind
 from sardonyx.backends.jax.onednn.threads import threads_of_calls
+from sardonyx.backends.operations.numbers import Levels
 
 # Numbered as in kernels/points.h.
 _FUNCTIONS: Mapping[Any, int] = {
@@ -24,6 +25,7 @@ _FUNCTIONS: Mapping[Any, int] = {
     np.divide: 3,
     np.sqrt: 4,
 }
+_LEVEL = 5
 FUNCTIONS = frozenset((*_FUNCTIONS, np.square))
 
 Operand: TypeAlias = "np.ndarray[Any, Any] | float"
@@ -44,12 +46,39 @@ def of_elements(function: np.ufunc, *operands: Operand, threads: int | None = No
     a, b = operands if len(operands) == 2 else (*operands, 0.0)
     number = next((x for x in (a, b) if isinstance(x, float)), 0.0)
     plan = _planned(_form_of(a), _form_of(b))
-    bits = int(np.float32(number).view(np.int32))
     y = np.empty(plan.shape, np.float32).transpose(plan.axes)
     arrays = [None if isinstance(x, float) else x for x in (a, b)]
-    spec = (threads or threads_of_calls(), _FUNCTIONS[function], bits, *plan.lines)
+    spec = (threads or threads_of_calls(), _FUNCTIONS[function], _bits(number), *plan.lines)
     loaded.compute(Kind.POINTS, spec, *arrays, y)
     return y
+
+
+def nearest_levels(x: Any, levels: Levels, *, threads: int | None = None) -> Any:
+    """`Numbers.nearest_levels` of an array in float32.
+
+    >>> nearest_levels(np.float32([-0.4, 1.2, 9.0]), Levels(0.5, -1, 6, 0)).tolist()
+    [-0.5, 1.0, 3.0]
+    """
+    if not loaded.has_lanes() or not _are_readable([x]):
+        return _levels_by_numpy(x, levels)
+    plan = _planned(_form_of(x), None)
+    y = np.empty(plan.shape, np.float32).transpose(plan.axes)
+    step, *others = map(_bits, levels)
+    spec = (threads or threads_of_calls(), _LEVEL, step, *plan.lines, *others)
+    loaded.compute(Kind.POINTS, spec, x, None, y)
+    return y
+
+
+def _levels_by_numpy(x: Any, levels: Levels) -> Any:
+    step, least, most, of_nan = map(np.float32, levels)
+    quotient = x / step
+    # The sum makes 0 of -0.
+    level = np.rint(np.minimum(np.maximum(quotient, least), most)) + np.float32(0)
+    return np.where(np.isnan(quotient), of_nan, level) * step
+
+
+def _bits(number: float) -> int:
+    return int(np.float32(number).view(np.int32))
 
 
 def _are_readable(operands: Sequence[Operand]) -> bool:
