@@ -14,8 +14,6 @@ from sardonyx.printable import first_line
 
 # By which a user names the platforms.
 _CHOICES = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")
-# Settings with which compiled programs do not run as they are.
-_WATCHES = ("jax_debug_nans", "jax_debug_infs", "jax_disable_jit")
 
 
 @cache
@@ -66,5 +64,11 @@ def looks_for_nan() -> bool:
 
     Another thread may be importing JAX, whose settings then have their defaults.
     """
-    config = getattr(sys.modules.get("jax"), "config", None)
-    return any(getattr(config, name, False) for name in _WATCHES)
+    jax = sys.modules.get("jax")
+    if jax is None:  # Each call of a small model comes here.
+        return False
+    try:
+        config = jax.config
+        return bool(config.jax_debug_nans or config.jax_debug_infs or config.jax_disable_jit)
+    except AttributeError:
+        return False

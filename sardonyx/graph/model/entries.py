@@ -100,8 +100,12 @@ class Entry:
         constants: Constants,
     ) -> list[Any]:
         """Return the outputs in the caller's library; an output that is an input is that object."""
-        if arguments is arrays and _NEEDING_MORE.isdisjoint(map(type, outputs)):
-            return list(map(self.exporter, outputs))
+        if arguments is arrays:
+            kinds = set(map(type, outputs))
+            if self.to_numpy and kinds == _NUMPY:
+                return list(outputs)
+            if _NEEDING_MORE.isdisjoint(kinds):
+                return list(map(self.exporter, outputs))
         originals = {}
         if arguments is not arrays:
             pairs = zip(leaves(arguments), leaves(arrays), strict=True)
@@ -122,6 +126,7 @@ class Entry:
         ]
 
 
+_NUMPY = frozenset((np.ndarray,))
 # The kinds of outputs that are more than an array of the backend.
 _NEEDING_MORE = frozenset((*NESTED, Static))
 
