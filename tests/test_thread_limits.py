@@ -19,6 +19,11 @@ from numpy.testing import assert_allclose
 
 import sardonyx
 from sardonyx import InvalidInput
+from sardonyx.backends import blas_threads
+from sardonyx.backends.jax.onednn import loaded
+from sardonyx.graph.programs import compiler
+from tests.support.background import wait_for_background
+from tests.support.kernels import NEEDS_ONEDNN
 from tests.support.onnx_builders import model, node, value, weight
 from tests.support.raises import refused
 
@@ -71,8 +76,14 @@ for graph, shape in ((product, (768, 1024)), (convolution, (4, 64, 56, 56))):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's times of threads")
 @pytest.mark.parametrize(
     ("backend", "mode", "onednn"),
-    [("numpy", "now", "1"), ("jax", "now", "1"), ("jax", "never", "1"), ("jax", "now", "0")],
-    ids=["numpy", "jax", "jax step by step", "jax without oneDNN"],
+    [
+        ("numpy", "now", "1"),
+        ("jax", "now", "1"),
+        ("jax", "background", "1"),
+        ("jax", "never", "1"),
+        ("jax", "now", "0"),
+    ],
+    ids=["numpy", "jax", "jax on kernels", "jax step by step", "jax without oneDNN"],
 )
 def test_one_thread_is_one(backend: str, mode: str, onednn: str) -> None:
     run = [sys.executable, "-c", MEASURED, backend, mode]
@@ -84,6 +95,37 @@ def test_one_thread_is_one(backend: str, mode: str, onednn: str) -> None:
         # the next in that; a second thread would take half of each call.
         assert elsewhere < 0.25, done.stdout
         assert processors < 1.1, done.stdout
+
+
+@NEEDS_ONEDNN
+def test_calls_of_kernels_alone_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, run = [], loaded.run
+
+    def noted(*arguments: Any) -> None:
+        limits.append(list(blas_threads._LIMITS._limits))
+        run(*arguments)
+
+    monkeypatch.setattr(loaded, "run", noted)
+    monkeypatch.setattr(compiler, "MOST_BESIDE_KERNELS", 1e3)
+    filters = np.random.default_rng(1).normal(size=(2, 32, 32, 3, 3)).astype(np.float32)
+    weights = [weight("w1", filters[0]), weight("w2", filters[1])]
+    nodes = [
+        node("Conv", ["x", "w1"], ["a"], pads=[1] * 4),
+        node("Relu", ["a"], ["b"]),
+        node("Conv", ["b", "w2"], ["y"], pads=[1] * 4),
+    ]
+    convolutions = model(nodes, [value("x", [1, 32, 48, 48])], ["y"], weights)
+    limited = sardonyx.load(convolutions, backend="jax", threads=1, compile="background")
+    x = np.random.default_rng(0).normal(size=(1, 32, 48, 48)).astype(np.float32)
+    expected = sardonyx.load(convolutions, backend="numpy")(x)
+    for _ in range(8):
+        limits.clear()
+        assert_allclose(limited(x), expected, rtol=1e-3, atol=1e-2)
+        wait_for_background()
+    assert (limited.stats().written_out, limited.stats().compiles) == (1, 0)
+    assert limits == [[1]]
+    assert "written out" in str(sardonyx.profile(limited, [x]))
+    assert not blas_threads._LIMITS._limits
 
 
 @pytest.fixture(params=["jax", "numpy"])

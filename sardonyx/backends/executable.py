@@ -51,6 +51,8 @@ class Executable:
     # From the arguments that are the same at most calls to the function of the inputs alone, if it
     # runs on NumPy, without the backend's library.
     on_numpy: Callable[[Sequence[Any]], Replay] | None = None
+    # Whether that runs in the backend's scope, which limits NumPy's threads.
+    needs_scope: bool = False
     # Whether it runs for want of a compiled program, for which somebody may ask later.
     stands_in: bool = False
 

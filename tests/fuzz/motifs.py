@@ -80,6 +80,8 @@ def convolved(motif: Motif) -> None:
     x = motif.input(motif.random.randint(1, 2), channels, 5, 4)
     if motif.random.random() < 0.5:
         x = padded(motif, x)
+    if motif.random.random() < 0.3:
+        x = quantized(motif, x)
     y = motif.product("Conv", x, motif.weight(filters, channels, 3, 2))
     rest = [motif.weight(filters) for _ in range(3)]
     spread = motif.weight(filters, least=0.5)
@@ -92,6 +94,15 @@ def padded(motif: Motif, x: str) -> str:
     ends = [motif.random.randint(0, 2) for _ in range(4)]
     pads = motif.builder.leave(np.array([0, 0, *ends[:2], 0, 0, *ends[2:]]), INITIALIZER)
     return motif.builder.emit("Pad", x, pads)
+
+
+def quantized(motif: Motif, x: str) -> str:
+    """Integers and back, as exporters put it before each operator of a network in static int8."""
+    if motif.dtype != np.float32 or motif.builder.opset < 10:
+        return x
+    emit, leave = motif.builder.emit, motif.builder.leave
+    scale, zero = motif.number(0.05), leave(np.array(3, np.int8), INITIALIZER)
+    return emit("DequantizeLinear", emit("QuantizeLinear", x, scale, zero), scale, zero)
 
 
 def normalized(motif: Motif) -> None:

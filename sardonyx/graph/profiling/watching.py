@@ -230,9 +230,8 @@ class Watch:
         copied = copy(stage)
         for watched in self.stages:
             if watched.stage is stage:
-                copied.bound = Bound(
-                    weights.version, self._function(watched), watched.arrays, stage.is_on_numpy
-                )
+                function, needs_no_scope = self._function(watched), stage.needs_no_scope
+                copied.bound = Bound(weights.version, function, watched.arrays, needs_no_scope)
         return copied
 
     def _function(self, watched: WatchedStage) -> Replay:
@@ -269,9 +268,9 @@ class _Followed:
         self.arrays_of_outputs = stage.arrays_of_outputs
 
     @property
-    def is_on_numpy(self) -> bool:
-        """Whether NumPy runs the stage; known once it has run."""
-        return self._stage.is_on_numpy
+    def needs_no_scope(self) -> bool:
+        """Whether NumPy runs the stage, without a scope; known once it has run."""
+        return self._stage.needs_no_scope
 
     def next(self, key: tuple[Any, ...]) -> _Followed | None:
         """Return the stage that follows."""

@@ -292,6 +292,7 @@ class Compiler:
         written = None
         if self._may_write_out(unit):
             written = self.backend.written_out(unit.replay, unit.arguments, inputs, unit.results)
+        needs_scope = written is None and self.backend.limits_threads
         if written is None and self._most_seconds(unit, runs()) > 0:
             written = on_numpy.written
             known = runs()  # Other calls went on meanwhile.
@@ -300,7 +301,9 @@ class Compiler:
             if written and known.number < LEAST_RUNS and self.mode != NEVER:
                 raise TooFewRuns
         compiled = partial(self._compiled, unit, name, is_awaited=True)
-        return self._running(written, unit, compiled, start) if written else None
+        if written is None:
+            return None
+        return replace(self._running(written, unit, compiled, start), needs_scope=needs_scope)
 
     def _running(
         self, written: WrittenOut, unit: Unit, instead: Callable[[], Executable], start: float
@@ -314,13 +317,10 @@ class Compiler:
         return replace(executable, stands_in=self.mode == NEVER and self.backend.compiled)
 
     def _most_seconds(self, unit: Unit, runs: Runs) -> float:
-        """Return how long the unit may take on NumPy beside kernels, so as to stay there for good.
-
-        NumPy's threads are limited in a scope, which such calls do not enter.
-        """
+        """Return how long the unit may take on NumPy beside kernels to stay there for good."""
         backend, is_never = self.backend, self.mode == NEVER
         is_plain = self.interprets and unit.from_numpy and not unit.donated
-        if not is_plain or backend.limits_threads:
+        if not is_plain:
             return 0.0
         if is_never:
             # Somebody asks for a compiled program otherwise.

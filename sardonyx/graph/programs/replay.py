@@ -110,7 +110,7 @@ class Recording:
             if segment is not None:
                 if bound.version != version or not bound.is_on_numpy:
                     # The stages before run again, on arrays that none of them changes.
-                    self.may_be_on_numpy = stage.is_on_numpy
+                    self.may_be_on_numpy = bound.is_on_numpy
                     return None
                 arguments = [frame[register] for register in segment.inputs]
                 results = bound.function(*arguments, *bound.arrays)
@@ -136,7 +136,7 @@ class Recording:
             if root.draws and key not in frame:
                 frame[key] = new_key()
             stage.run(frame, self.compiler, weights, inline=self.inline)
-            is_on_numpy &= stage.segment is None or stage.is_on_numpy
+            is_on_numpy &= stage.segment is None or stage.needs_no_scope
             if stage.outputs is not None:
                 self.may_be_on_numpy = is_on_numpy
                 return stage.arrays_of_outputs(frame, weights)
@@ -206,8 +206,8 @@ class Shortcut:
 
     def note_numpy(self, inputs: int) -> None:
         """Let calls run the function as it is, if it is one of NumPy and of all inputs in order."""
-        bound = self.stage.bound  # Read first, as another thread may ask for a compiled program.
-        if self.stage.is_on_numpy and self.is_plain and self.positions == tuple(range(inputs)):
+        bound = self.stage.bound  # Read once, as another thread may ask for a compiled program.
+        if bound.is_on_numpy and self.is_plain and self.positions == tuple(range(inputs)):
             self.on_numpy = bound
 
     def outputs(

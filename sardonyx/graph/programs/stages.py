@@ -39,7 +39,7 @@ class Bound(NamedTuple):
     version: int
     function: Replay
     arrays: Sequence[Any]
-    # Whether NumPy computes it.
+    # Whether NumPy computes it, without the backend's scope.
     is_on_numpy: bool = False
 
 
@@ -123,12 +123,12 @@ class Stage:
         executable = self.executable_for(segment, compiler, [*inputs, *arrays])
         function = executable.run
         if isinstance(executable, Executable):
-            is_on_numpy = executable.on_numpy is not None
             if executable.on_numpy is not None:
                 function, arrays = executable.on_numpy(arrays), []
             elif not segment.host:
                 arrays = compiler.backend.ready(arrays)
-            self.bound = Bound(weights.version, function, arrays, is_on_numpy)
+            needs_nothing = executable.on_numpy is not None and not executable.needs_scope
+            self.bound = Bound(weights.version, function, arrays, needs_nothing)
         return function, arrays
 
     def executable_for(
@@ -164,6 +164,11 @@ class Stage:
         """Whether calls run a function of NumPy, without the backend's library."""
         executable = self.executable
         return isinstance(executable, Executable) and executable.on_numpy is not None
+
+    @property
+    def needs_no_scope(self) -> bool:
+        """The same of a function that needs no scope of the backend, either, once it has run."""
+        return self.bound.is_on_numpy
 
     @property
     def can_be_on_numpy(self) -> bool:
