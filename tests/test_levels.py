@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sardonyx.backends.jax.onednn import loaded, points
 from sardonyx.backends.jax.onednn.loaded import Kind
 from sardonyx.backends.numpy import HOST
 from sardonyx.backends.operations.numbers import Levels
+from sardonyx.graph.programs.stable_keys import name_of
 from sardonyx.ops.quantization import DequantizeLinear, QuantizeLinear
 from tests.support.background import wait_for_background
 from tests.support.kernels import NEEDS_ONEDNN
@@ -127,6 +129,18 @@ def test_a_network_of_them_is_one_call(ran: list[Kind]) -> None:
         assert_allclose(y, other(x), atol=0.0501)
         assert np.mean(np.abs(y - other(x)) > 1e-6) < 0.02
     assert ran == [Kind.SEQUENCE]
+
+
+def test_another_process_traces_nothing(tmp_path: Path) -> None:
+    file, x = tmp_path / "model.onnx", drawn(1, 8, 12, 12)
+    onnx.save(network(), file)
+    results = []
+    for traces in (1, 0):
+        found = sardonyx.load(file, backend="jax", cache=tmp_path / "cache", compile="now")
+        results.append(found(x))
+        assert found.stats().traces == traces
+    assert np.array_equal(*results)
+    assert name_of(levels_of(0.5, np.array(3, np.int8))) is not None
 
 
 OTHERS: list[tuple[tuple[str, ...], dict[str, str], int]] = [

@@ -25,6 +25,7 @@ import numpy as np
 
 from sardonyx.backends.executable import Executable, Spec
 from sardonyx.backends.fused_epilogue import Activation, Epilogue
+from sardonyx.backends.operations.numbers import Levels
 from sardonyx.graph.ir import Node
 from sardonyx.graph.programs.interpretation import Interpretation
 from sardonyx.graph.programs.stages import Stage
@@ -39,8 +40,8 @@ from sardonyx.ops.definition import Map, MapRows, OnBackend
 
 # The classes of recordings, besides those of the backend.
 CLASSES: tuple[type[Any], ...] = (
-    Activation, Binding, Block, BodyCall, Device, Drawing, Embedded, Epilogue, Holes, Hosted, Map,
-    MapRows, OpCall, Pack, Spec, Stage, Static, Step,
+    Activation, Binding, Block, BodyCall, Device, Drawing, Embedded, Epilogue, Holes, Hosted,
+    Levels, Map, MapRows, OpCall, Pack, Spec, Stage, Static, Step,
 )  # fmt: skip
 
 _PLAIN = (bool, int, str, type(None))
