@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 import sardonyx
@@ -160,6 +161,18 @@ def test_weights_can_be_replaced(case: RewriteCase, xp: Backend) -> None:
         loaded.params[name] = plain.params[name] = np.asarray(array[::-1] * 2, np.float32)
     close(loaded(*arrays), plain(*arrays), ULPS)
     assert working(loaded.trace(*arrays)) == list(case.titles)
+
+
+@each(FUSED)
+@pytest.mark.sampled(8)
+def test_recordings_are_cached(case: RewriteCase, tmp_path: Path) -> None:
+    """A step with an attribute that their format does not know would keep them from it."""
+    file, arrays = tmp_path / "model.onnx", case.arrays()
+    onnx.save(case.model(), file)
+    for traces in (1, 0):
+        cached = sardonyx.load(file, backend="jax", cache=tmp_path / "cache", compile="background")
+        cached(*arrays)
+        assert cached.stats().traces == traces
 
 
 @each([*OF_LAYERS, *OF_ACTIVATIONS])
