@@ -108,7 +108,9 @@ class OneCall:
         constants, inputs = arrays[: self._constants], arrays[self._constants :]
         planned = self._planned
         if planned is None or not planned.serves(constants, inputs):
-            planned = self._planned = _Planned.of(self._function, constants, inputs, self._own)
+            known = _Constants(constants)
+            planned = _Planned.of(self._function, constants, inputs, self._own, known)
+            self._planned = planned
         if planned.plan is None:
             return self._function(*arrays)
         return planned.plan.run(inputs)
@@ -130,6 +132,8 @@ class OneCallBySizes:
         self._constants = constants
         self._own = own
         self._was_in_vain = False
+        # Of the last plan; replaced as a whole, as other threads read it.
+        self._known: _Constants | None = None
 
     def __call__(
         self, plans: dict[OneCallBySizes, _Planned | None], *arguments: Any
@@ -142,22 +146,53 @@ class OneCallBySizes:
         constants, inputs = arrays[: self._constants], arrays[self._constants :]
         planned = plans.get(self)
         if planned is None or not planned.serves(constants, inputs):
-            function = partial(self._function, *variables)
-            plans[self] = planned = _Planned.of(function, constants, inputs, self._own)
+            function, known = partial(self._function, *variables), self._known
+            if known is None or not known.are(constants):
+                known = self._known = _Constants(constants)
+            plans[self] = planned = _Planned.of(function, constants, inputs, self._own, known)
             self._was_in_vain = planned.plan is None
         if planned.plan is None:
             return self._function(*arguments)
         return planned.plan.run(inputs)
 
 
+class _Constants:
+    """Arrays that are the same at most calls, told by identities.
+
+    Nothing else has such an identity as long as none of the arrays is gone. All sizes share this:
+    two objects for each array and size would soon let Python's collector look through all objects.
+    """
+
+    def __init__(self, constants: Sequence[Any]) -> None:
+        arrays = [constant for constant in constants if isinstance(constant, np.ndarray)]
+        self._identities = list(map(id, constants))
+        self._gone: list[Any] = []
+        note_gone = self._gone.append
+        # Arrays of NumPy are not kept for others' sake.
+        self._held = [
+            weakref.ref(constant, note_gone) if isinstance(constant, np.ndarray) else constant
+            for constant in constants
+        ]
+        self._addresses = {id(array): loaded.address(array) for array in arrays}
+        self._memories = {id(_memory(array)) for array in arrays}
+
+    def are(self, constants: Sequence[Any]) -> bool:
+        """Whether these are the same ones."""
+        return not self._gone and self._identities == list(map(id, constants))
+
+    def address(self, array: Any) -> int | None:
+        """Where the elements of one of them begin, or of a view of one; None for other arrays."""
+        address = self._addresses.get(id(array))
+        if address is None and id(_memory(array)) in self._memories:
+            address = loaded.address(array)
+        return address
+
+
 @dataclass(frozen=True, slots=True)
 class _Planned:
     """A plan, if there is one, and the arrays that it is for."""
 
-    # The identities of the constants, which nothing else has as long as none of them is gone.
-    constants: Sequence[int]
-    held: Sequence[Any]
-    gone: Sequence[Any]
+    constants: _Constants
     forms: Sequence[Form]
     plan: Plan | None
 
@@ -168,38 +203,19 @@ class _Planned:
         constants: Sequence[Any],
         inputs: Sequence[Any],
         own: Collection[int],
+        known: _Constants,
     ) -> _Planned:
+        """The plan for constants, which are `known`, and for inputs that lie like these."""
         forms = list(map(Form.of, inputs))
         try:
-            plan = _plan_of(function, constants, [form.empty() for form in forms], own)
+            planner = _Planner(known, [form.empty() for form in forms])
+            plan = planner.planned(partial(function, *constants), own)
         except Exception:  # If anything is wrong, the function says so when it runs.
             plan = None
-        gone: list[Any] = []
-        # Arrays of NumPy are not kept for others' sake.
-        held = [
-            weakref.ref(constant, gone.append) if isinstance(constant, np.ndarray) else constant
-            for constant in constants
-        ]
-        return cls(list(map(id, constants)), held, gone, forms, plan)
+        return cls(known, forms, plan)
 
     def serves(self, constants: Sequence[Any], inputs: Sequence[Any]) -> bool:
-        are_same = not self.gone and self.constants == list(map(id, constants))
-        return are_same and self.forms == list(map(Form.of, inputs))
-
-
-def _plan_of(
-    function: Function, constants: Sequence[Any], inputs: Sequence[Any], own: Collection[int]
-) -> Plan:
-    """The plan for constants, and for inputs that lie like these; else raise `Unplanned`."""
-    with loaded.only_noted(to_join=True) as calls:
-        results = function(*constants, *inputs)
-        if not all(isinstance(result, np.ndarray) for result in results):
-            raise Unplanned
-        results = _apart(results, own)
-    planner = _Planner(constants, inputs)
-    for call in calls:
-        planner.note(call)
-    return planner.plan(results)
+        return self.constants.are(constants) and self.forms == list(map(Form.of, inputs))
 
 
 def _apart(results: Sequence[Any], own: Collection[int]) -> Sequence[Any]:
@@ -220,9 +236,10 @@ def _is_all_of(array: Any, memory: Any) -> bool:
 class _Planner:
     """Tells arrays by the memory that they are views of. All of them must be held elsewhere."""
 
-    def __init__(self, constants: Sequence[Any], inputs: Sequence[Any]) -> None:
+    def __init__(self, constants: _Constants, inputs: Sequence[Any]) -> None:
+        self._arrays = inputs
         self._inputs = {id(_memory(array)): i for i, array in enumerate(inputs)}
-        self._constants = {id(_memory(array)) for array in constants}
+        self._constants = constants
         # The arrays that kernels write to, and where those and inputs begin; further, the numbers
         # of constants by their addresses.
         self._written: dict[int, Any] = {}
@@ -230,29 +247,42 @@ class _Planner:
         self._addresses: dict[int, int] = {}
         self._calls: list[tuple[KernelCall, list[_Passed | None]]] = []
 
-    def note(self, call: KernelCall) -> None:
+    def planned(self, function: Function, own: Collection[int]) -> Plan:
+        """The plan of the calls of a function of the inputs; raise `Unplanned` if it does more."""
+        with loaded.only_noted(to_join=True) as calls:
+            results = function(*self._arrays)
+            if not all(isinstance(result, np.ndarray) for result in results):
+                raise Unplanned
+            results = _apart(results, own)
+        for call in calls:
+            self._note(call)
+        return self._plan(results)
+
+    def _note(self, call: KernelCall) -> None:
         """Take a call whose arguments are known; raise `Unplanned` for others."""
-        passed: list[_Passed | None] = []
         first_written = len(call.arrays) - call.results
-        for i, array in enumerate(call.arrays):
+        passed = [None if a is None else self._read(a) for a in call.arrays[:first_written]]
+        for array in call.arrays[first_written:]:
             if array is None:
                 passed.append(None)
                 continue
-            memory = _memory(array)
-            key, address = id(memory), loaded.address(array)
-            if i >= first_written:
-                self._written[key] = memory
-                self._begins[key] = loaded.address(memory)
-            elif key in self._constants:
-                self._addresses.setdefault(address, len(self._addresses))
-                passed.append((None, address))
-                continue
-            elif key not in self._begins:
-                raise Unplanned
-            passed.append((key, address))
+            memory, address = _memory(array), loaded.address(array)
+            self._written[id(memory)] = memory
+            self._begins[id(memory)] = address if memory is array else loaded.address(memory)
+            passed.append((id(memory), address))
         self._calls.append((call, passed))
 
-    def plan(self, results: Sequence[Any]) -> Plan:
+    def _read(self, array: Any) -> _Passed:
+        address = self._constants.address(array)
+        if address is not None:
+            self._addresses.setdefault(address, len(self._addresses))
+            return None, address
+        memory = id(_memory(array))
+        if memory not in self._begins:
+            raise Unplanned
+        return memory, loaded.address(array)
+
+    def _plan(self, results: Sequence[Any]) -> Plan:
         """The plan of all calls, after which these are returned."""
         returned = dict.fromkeys(id(_memory(result)) for result in results)
         if not returned.keys() <= self._written.keys():

@@ -135,7 +135,10 @@ class Product:
 
 def in_memory_order(array: Any, order: AxisOrder, threads: int) -> Any:
     """A view whose axes are in this order, or a copy if they are not so in memory."""
-    return dense(array if _is_by_rows(order) else array.transpose(order), threads)
+    if not _is_by_rows(order):
+        return dense(array.transpose(order), threads)
+    is_dense = type(array) is np.ndarray and array.flags.c_contiguous
+    return array if is_dense else dense(array, threads)
 
 
 def empty_in_order(spec: Spec, order: AxisOrder) -> Any:
