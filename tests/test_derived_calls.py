@@ -83,10 +83,7 @@ IRREGULAR = {
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Each library, without kernels that compute several steps: results differ by rounding."""
     chosen: Backend = copy(request.param)
-    if chosen.name == "cupy":
-        chosen.fuses_segments = False  # type: ignore[attr-defined]
-    else:
-        chosen.fuses = False
+    setattr(chosen, "fuses_segments" if chosen.name == "cupy" else "fuses", False)
     return chosen
 
 

@@ -36,6 +36,7 @@ MEASURED = """
 import os, sys, time
 import numpy as np
 import sardonyx
+from tests.support.background import wait_for_background
 from tests.support.onnx_builders import model, node, value, weight
 
 backend, compile = sys.argv[1:]
@@ -58,8 +59,9 @@ def seconds():
 
 for graph, shape in ((product, (768, 1024)), (convolution, (4, 64, 56, 56))):
     loaded, x = sardonyx.load(graph, backend=backend, compile=compile, threads=1), array(*shape)
-    loaded(x)
-    loaded(x)
+    for _ in range(4):
+        loaded(x)
+        wait_for_background()
     time.sleep(0.2)
     shares, wall, processor = [], time.perf_counter(), time.process_time()
     for _ in range(4):
@@ -126,6 +128,31 @@ def test_calls_of_kernels_alone_are_limited(monkeypatch: pytest.MonkeyPatch) -> 
     assert limits == [[1]]
     assert "written out" in str(sardonyx.profile(limited, [x]))
     assert not blas_threads._LIMITS._limits
+
+
+@pytest.mark.parametrize(("inner", "limits"), [(16, []), (128, [1])])
+def test_small_products_are_limited_if_blas_has_threads_for_them(
+    inner: int, limits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added, add = [], blas_threads._LIMITS.add
+
+    def noted(limit: int) -> None:
+        added.append(limit)
+        add(limit)
+
+    monkeypatch.setattr(blas_threads._LIMITS, "add", noted)
+    matrix = np.ones((inner, inner), np.float32)
+    product = model(
+        [node("MatMul", ["x", "w"], ["y"])], [value("x", [4, inner])], ["y"], [weight("w", matrix)]
+    )
+    limited = sardonyx.load(product, backend="jax", threads=1, compile="background")
+    x = np.ones((4, inner), np.float32)
+    for _ in range(6):
+        added.clear()
+        assert_allclose(limited(x), inner * np.ones_like(x))
+        wait_for_background()
+    assert limited.stats().written_out == 1
+    assert added == limits
 
 
 @pytest.fixture(params=["jax", "numpy"])

@@ -68,6 +68,8 @@ class WrittenOut:
     run: Callable[..., Sequence[Any]]
     # The estimated microseconds of `run`.
     price: float
+    # Elements of the largest array that it makes; infinite if it has steps that do not tell.
+    largest: float
 
 
 class JoinableFunctions(Protocol):

@@ -93,6 +93,7 @@ def written(
     the library are joined; if there are variables, the last one is a dict for the plans of that.
     """
     calls = without_dead(calls, results)
+    largest = _largest(calls)
     ahead, each = ahead_of_calls(calls, inputs)
     numbers = count(max((place.number for place in _all_places(calls, fixed)), default=0) + 1)
 
@@ -112,7 +113,14 @@ def written(
         values_of(ahead, list(fixed), kept),
         function_of(each, kept, inputs, results, variables, as_program=as_program),
         sum(call.price for call in each),
+        largest,
     )
+
+
+def _largest(calls: Sequence[NotedCall]) -> float:
+    sizes = [math.prod(call.shape) for call in calls if call.shape is not None]
+    tells = all(call.is_kernel or not call.is_step for call in calls)
+    return max(sizes, default=0) if tells else math.inf
 
 
 def _all_places(calls: Sequence[NotedCall], others: Iterable[Place]) -> Iterator[Place]:

@@ -53,6 +53,8 @@ MOST_STEPS, MOST_ELEMENTS = 64, 2**16
 MOST_BESIDE_KERNELS = 0.1
 # So many runs have to say so, since one may meet a slow moment.
 LEAST_RUNS = 2
+# NumPy's BLAS has no threads for products of arrays of up to so many elements.
+MOST_FOR_ONE_THREAD = 2**12
 # What a step costs beside all that it computes, while it runs by itself.
 SECONDS_OF_STEP = 15e-6
 # Steps that nothing compiles are written out if that saves this part of their time, and if they
@@ -292,7 +294,6 @@ class Compiler:
         written = None
         if self._may_write_out(unit):
             written = self.backend.written_out(unit.replay, unit.arguments, inputs, unit.results)
-        needs_scope = written is None and self.backend.limits_threads
         if written is None and self._most_seconds(unit, runs()) > 0:
             written = on_numpy.written
             known = runs()  # Other calls went on meanwhile.
@@ -301,9 +302,7 @@ class Compiler:
             if written and known.number < LEAST_RUNS and self.mode != NEVER:
                 raise TooFewRuns
         compiled = partial(self._compiled, unit, name, is_awaited=True)
-        if written is None:
-            return None
-        return replace(self._running(written, unit, compiled, start), needs_scope=needs_scope)
+        return self._running(written, unit, compiled, start) if written else None
 
     def _running(
         self, written: WrittenOut, unit: Unit, instead: Callable[[], Executable], start: float
@@ -314,7 +313,11 @@ class Compiler:
         self._note_ready("Wrote out", unit, time.perf_counter() - start)
         inputs = len(unit.segment.inputs)
         executable = WrittenSegment(written, inputs, self.backend, instead).executable
-        return replace(executable, stands_in=self.mode == NEVER and self.backend.compiled)
+        stands_in = self.mode == NEVER and self.backend.compiled
+        arrays = max((math.prod(spec.shape) for spec in unit.arguments), default=0)
+        may_be_limited = max(written.largest, arrays) > MOST_FOR_ONE_THREAD
+        needs_scope = self.backend.limits_threads and may_be_limited
+        return replace(executable, stands_in=stands_in, needs_scope=needs_scope)
 
     def _most_seconds(self, unit: Unit, runs: Runs) -> float:
         """Return how long the unit may take on NumPy beside kernels to stay there for good."""

@@ -108,9 +108,9 @@ class Recording:
             stop_if_asked()
             segment, bound = stage.segment, stage.bound
             if segment is not None:
-                if bound.version != version or not bound.is_on_numpy:
+                if bound.version != version or not bound.needs_no_scope:
                     # The stages before run again, on arrays that none of them changes.
-                    self.may_be_on_numpy = bound.is_on_numpy
+                    self.may_be_on_numpy = bound.needs_no_scope
                     return None
                 arguments = [frame[register] for register in segment.inputs]
                 results = bound.function(*arguments, *bound.arrays)
@@ -207,7 +207,7 @@ class Shortcut:
     def note_numpy(self, inputs: int) -> None:
         """Let calls run the function as it is, if it is one of NumPy and of all inputs in order."""
         bound = self.stage.bound  # Read once, as another thread may ask for a compiled program.
-        if bound.is_on_numpy and self.is_plain and self.positions == tuple(range(inputs)):
+        if bound.needs_no_scope and self.is_plain and self.positions == tuple(range(inputs)):
             self.on_numpy = bound
 
     def outputs(

@@ -40,7 +40,7 @@ class Bound(NamedTuple):
     function: Replay
     arrays: Sequence[Any]
     # Whether NumPy computes it, without the backend's scope.
-    is_on_numpy: bool = False
+    needs_no_scope: bool = False
 
 
 _UNBOUND = Bound(-1, _unbound, ())
@@ -127,8 +127,8 @@ class Stage:
                 function, arrays = executable.on_numpy(arrays), []
             elif not segment.host:
                 arrays = compiler.backend.ready(arrays)
-            needs_nothing = executable.on_numpy is not None and not executable.needs_scope
-            self.bound = Bound(weights.version, function, arrays, needs_nothing)
+            needs_no_scope = executable.on_numpy is not None and not executable.needs_scope
+            self.bound = Bound(weights.version, function, arrays, needs_no_scope)
         return function, arrays
 
     def executable_for(
@@ -168,7 +168,7 @@ class Stage:
     @property
     def needs_no_scope(self) -> bool:
         """The same of a function that needs no scope of the backend, either, once it has run."""
-        return self.bound.is_on_numpy
+        return self.bound.needs_no_scope
 
     @property
     def can_be_on_numpy(self) -> bool:

@@ -34,10 +34,10 @@ from sardonyx.graph.rewriting.fused_nodes import DIVISIONS, keep_without_blocks
 from sardonyx.graph.rewriting.gelu import fuse_gelu
 from sardonyx.graph.rewriting.integer_weights import WITH_INTEGER_WEIGHTS, prepare_integer_weight
 from sardonyx.graph.rewriting.into_weights import fold_into_weights
-from sardonyx.graph.rewriting.levels import dequantize_at_once
 from sardonyx.graph.rewriting.normalization import fuse_normalization
 from sardonyx.graph.rewriting.packing import use_packed_weight
 from sardonyx.graph.rewriting.pads import pad_within_convolution
+from sardonyx.graph.rewriting.quantize_dequantize import dequantize_at_once
 from sardonyx.graph.rewriting.rewriter import Called, Passage, Rewrite, Table, function_of
 from sardonyx.graph.rewriting.softmax import fuse_softmax_or_zero
 from sardonyx.graph.rewriting.swish import fuse_swish

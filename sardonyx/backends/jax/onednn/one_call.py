@@ -108,9 +108,8 @@ class OneCall:
         constants, inputs = arrays[: self._constants], arrays[self._constants :]
         planned = self._planned
         if planned is None or not planned.serves(constants, inputs):
-            known = _Constants(constants)
-            planned = _Planned.of(self._function, constants, inputs, self._own, known)
-            self._planned = planned
+            function, known = partial(self._function, *constants), _Constants(constants)
+            self._planned = planned = _Planned.of(function, known, inputs, self._own)
         if planned.plan is None:
             return self._function(*arrays)
         return planned.plan.run(inputs)
@@ -146,10 +145,10 @@ class OneCallBySizes:
         constants, inputs = arrays[: self._constants], arrays[self._constants :]
         planned = plans.get(self)
         if planned is None or not planned.serves(constants, inputs):
-            function, known = partial(self._function, *variables), self._known
+            function, known = partial(self._function, *variables, *constants), self._known
             if known is None or not known.are(constants):
                 known = self._known = _Constants(constants)
-            plans[self] = planned = _Planned.of(function, constants, inputs, self._own, known)
+            plans[self] = planned = _Planned.of(function, known, inputs, self._own)
             self._was_in_vain = planned.plan is None
         if planned.plan is None:
             return self._function(*arguments)
@@ -160,7 +159,8 @@ class _Constants:
     """Arrays that are the same at most calls, told by identities.
 
     Nothing else has such an identity as long as none of the arrays is gone. All sizes share this:
-    two objects for each array and size would soon let Python's collector look through all objects.
+    with two objects for each array and size, Python's garbage collector would soon look through all
+    objects of the process.
     """
 
     def __init__(self, constants: Sequence[Any]) -> None:
@@ -200,19 +200,17 @@ class _Planned:
     def of(
         cls,
         function: Function,
-        constants: Sequence[Any],
+        constants: _Constants,
         inputs: Sequence[Any],
         own: Collection[int],
-        known: _Constants,
     ) -> _Planned:
-        """The plan for constants, which are `known`, and for inputs that lie like these."""
+        """The plan for a function that has these constants, and for inputs that lie like these."""
         forms = list(map(Form.of, inputs))
         try:
-            planner = _Planner(known, [form.empty() for form in forms])
-            plan = planner.planned(partial(function, *constants), own)
+            plan = _Planner(constants, [form.empty() for form in forms]).planned(function, own)
         except Exception:  # If anything is wrong, the function says so when it runs.
             plan = None
-        return cls(known, forms, plan)
+        return cls(constants, forms, plan)
 
     def serves(self, constants: Sequence[Any], inputs: Sequence[Any]) -> bool:
         return self.constants.are(constants) and self.forms == list(map(Form.of, inputs))
