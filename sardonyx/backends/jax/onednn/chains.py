@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.loaded import Kind
 from sardonyx.backends.jax.onednn.products import (
     AxisOrder,
     Product,
@@ -42,6 +43,8 @@ class Chain:
 
     links: tuple[Link, ...]
     arrays: int
+
+    kind: ClassVar[Kind] = Kind.CHAIN
 
     # These two are made at first use: rewrites make a chain for each of its products.
 
@@ -76,7 +79,7 @@ class Chain:
         if isinstance(arguments[0], np.ndarray):
             arrays = map(in_memory_order, arguments, inputs, repeat(last.threads))
             y = empty_in_order(last.result, output)
-            loaded.compute(loaded.Kind.CHAIN, self.spec, *arrays, y)
+            loaded.compute(self.kind, self.spec, *arrays, y)
             return in_axis_order(y, output)
         return called(loaded.CHAIN, self.spec, last.result, *arguments, layouts=self.layouts)
 

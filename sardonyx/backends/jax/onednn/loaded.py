@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import lru_cache, partial
@@ -170,6 +170,23 @@ def only_noted(*, to_join: bool = False) -> Iterator[list[KernelCall]]:
         _notes.calls, _notes.will_be_joined = before
 
 
+@contextmanager
+def generating(kernels: Iterable[tuple[Kind, Sequence[int]]]) -> Iterator[None]:
+    """A context in which other threads generate the code of products and chains.
+
+    It ends when all of them have theirs.
+    """
+    library, generation = _kernels().functions, None
+    numbers = [number for kind, spec in kernels for number in (kind, len(spec), *spec)]
+    if library is not None and numbers:
+        generation = library.sardonyx_onednn_generate(packed_numbers(numbers), len(numbers))
+    try:
+        yield
+    finally:
+        if library is not None and generation is not None:
+            library.sardonyx_onednn_generated(generation)
+
+
 def will_be_joined() -> bool:
     """Whether this thread's calls are noted to run in one call, where each takes little time."""
     return _notes.will_be_joined
@@ -272,6 +289,10 @@ def _declare(library: ctypes.CDLL) -> None:
     library.sardonyx_onednn_plan.restype = ctypes.c_int64
     library.sardonyx_onednn_plan.argtypes = (*spec, *[ctypes.POINTER(ctypes.c_int64)] * 2)
     library.sardonyx_onednn_pack_now.restype = ctypes.c_int64
+    library.sardonyx_onednn_generate.restype = ctypes.c_void_p
+    library.sardonyx_onednn_generate.argtypes = spec
+    library.sardonyx_onednn_generated.restype = None
+    library.sardonyx_onednn_generated.argtypes = (ctypes.c_void_p,)
     pointers = ctypes.c_void_p, ctypes.c_void_p
     library.sardonyx_onednn_pack_now.argtypes = (*spec, *pointers, ctypes.c_int64)
     library.sardonyx_onednn_compute_now.restype = ctypes.c_int64

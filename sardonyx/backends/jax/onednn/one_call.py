@@ -15,8 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from sardonyx.backends.jax.onednn import loaded
+from sardonyx.backends.jax.onednn.chains import Chain
 from sardonyx.backends.jax.onednn.copies import copied
 from sardonyx.backends.jax.onednn.loaded import KernelCall, Kind
+from sardonyx.backends.jax.onednn.products import Product
 from sardonyx.stopping import stop_if_asked
 
 Function: TypeAlias = Callable[..., Sequence[Any]]
@@ -148,7 +150,9 @@ class OneCallBySizes:
             function, known = partial(self._function, *variables, *constants), self._known
             if known is None or not known.are(constants):
                 known = self._known = _Constants(constants)
-            plans[self] = planned = _Planned.of(function, known, inputs, self._own)
+            # Kernels of new sizes need new code.
+            with loaded.generating(_generated(variables)):
+                plans[self] = planned = _Planned.of(function, known, inputs, self._own)
             self._was_in_vain = planned.plan is None
         if planned.plan is None:
             return self._function(*arguments)
@@ -214,6 +218,13 @@ class _Planned:
 
     def serves(self, constants: Sequence[Any], inputs: Sequence[Any]) -> bool:
         return self.constants.are(constants) and self.forms == list(map(Form.of, inputs))
+
+
+def _generated(variables: Sequence[Any]) -> Collection[tuple[Kind, tuple[int, ...]]]:
+    """The kernels whose code oneDNN generates, among variables, of which some run a kernel."""
+    kernels = [argument for each in variables for argument in getattr(each, "args", ())]
+    found = [each for each in kernels if isinstance(each, Product | Chain)]
+    return dict.fromkeys((each.kind, each.spec) for each in found)
 
 
 def _apart(results: Sequence[Any], own: Collection[int]) -> Sequence[Any]:

@@ -106,6 +106,7 @@ class Product:
     has_bias: bool
 
     is_same_in_programs: ClassVar[bool] = True
+    kind: ClassVar[Kind] = Kind.PRODUCT
 
     def run(self, x: Any, packed: Any, *others: Any) -> Any:
         """The product and its epilogue, whose bias and addend, if any, are the `others`.
@@ -129,7 +130,7 @@ class Product:
         bias = others.pop(0) if self.has_bias else None
         addend = others.pop(0) if others else None
         y = empty_in_order(self.result, order)
-        loaded.compute(Kind.PRODUCT, self.spec, x, packed, bias, addend, y)
+        loaded.compute(self.kind, self.spec, x, packed, bias, addend, y)
         return in_axis_order(y, order)
 
 

@@ -30,6 +30,10 @@ class Bands {
 
   size_t pieces() const { return images_ * bands_.size(); }
 
+  void list_products(std::vector<const Product*>& found) const {
+    for (const auto& each : products_) each->list_products(found);
+  }
+
   // `whole` are the arrays of the convolutions. Of those in between there are none.
   void run_piece(size_t piece, const Product::Pointers* whole) const {
     const size_t image = piece / bands_.size(), last = products_.size() - 1;

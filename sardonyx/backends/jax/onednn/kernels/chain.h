@@ -29,6 +29,13 @@ class Chain : public Kernel {
 
   size_t space_bytes() const override { return plan_.bytes(); }
 
+  void list_products(std::vector<const Product*>& found) const override {
+    for (const Stage& stage : stages_) {
+      if (stage.bands) stage.bands->list_products(found);
+      else links_[stage.first].product->list_products(found);
+    }
+  }
+
   // Of the arrays from outside, then of the weight and, if it has one, the bias of each product, and
   // of the last results.
   Work work(Arrays next, std::byte* space) const override {

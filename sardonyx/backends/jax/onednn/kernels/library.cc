@@ -1,6 +1,7 @@
 // The kernels as XLA calls them, and as Python does.
 
 #include "convolution.h"
+#include "generation.h"
 #include "matrix.h"
 #include "sequence.h"
 #include "suppression.h"
@@ -131,6 +132,30 @@ int64_t sardonyx_onednn_pack_now(const int64_t* numbers, int64_t count, const st
     auto plan = sardonyx::planned<sardonyx::Product>(sardonyx::Spec(numbers, count));
     if (plan->packed_bytes() != static_cast<size_t>(bytes)) return -1;
     plan->pack(weights, packed);
+    return 0;
+  });
+}
+
+// Lets other threads generate the code of kernels until `sardonyx_onednn_generated` is called with
+// what it returns. Of each kernel comes the kind, then its specification with the length ahead.
+sardonyx::Generation* sardonyx_onednn_generate(const int64_t* numbers, int64_t count) {
+  try {
+    sardonyx::Reader at(sardonyx::Spec(numbers, count));
+    std::vector<std::shared_ptr<const sardonyx::Kernel>> kernels;
+    while (at.at() < numbers + count) {
+      const auto kind = static_cast<sardonyx::Kind>(at.next());
+      kernels.push_back(sardonyx::kernel_of(kind, at.next_spec()));
+    }
+    return new sardonyx::Generation(std::move(kernels));
+  } catch (const std::exception&) {
+    return nullptr;  // Where the kernels run, they say what is wrong.
+  }
+}
+
+void sardonyx_onednn_generated(sardonyx::Generation* generation) {
+  sardonyx::outcome([=]() -> int64_t {
+    const std::unique_ptr<sardonyx::Generation> owned(generation);
+    if (owned) owned->finish();
     return 0;
   });
 }

@@ -192,6 +192,7 @@ inline void Product::plan_columns(const Matrix& whole, const MatrixForm& form, i
   const auto is_within = [&](const auto& part) { return part->is_within(form); };
   const bool are_within = std::ranges::all_of(forms, is_within);
   if (are_within) add_weights(whole.given(data_type_, whole.columns), 0, form.weights);
+  std::map<int64_t, std::shared_ptr<const Piece>> made;
   for (int64_t i = 0; i < count; ++i) {
     const Matrix& part = matrices[i];
     const int64_t column = pieces_[i].bias_at;
@@ -201,24 +202,34 @@ inline void Product::plan_columns(const Matrix& whole, const MatrixForm& form, i
       const Desc given = part.given(data_type_, whole.columns);
       pieces_[i].weights_at = add_weights(given, part.place_of(column), forms[i]->weights).to_at;
     }
-    auto piece = piece_of(part, data_type_, epilogue_, forms[i]->kernel);
-    piece->pitch = whole.rows == 1 ? part.columns : whole.columns;
-    piece->rows = whole.rows;
-    piece->rows_more = part.rows - whole.rows;
-    piece->read(forms[i]->weights);
-    pieces_[i].piece = std::move(piece);
+    // Parts of as many columns read weights of the same form.
+    auto& piece = made[part.columns];
+    if (!piece) {
+      auto one = piece_of(part, data_type_, epilogue_, forms[i]->kernel);
+      one->pitch = whole.rows == 1 ? part.columns : whole.columns;
+      one->rows = whole.rows;
+      one->rows_more = part.rows - whole.rows;
+      one->read(forms[i]->weights);
+      piece = std::move(one);
+    }
+    pieces_[i].piece = piece;
   }
 }
 
 inline void Product::plan_rows(const Matrix& whole, const MatrixForm& form, int64_t parts) {
   add_weights(whole.given(data_type_, whole.columns), 0, form.weights);
+  std::map<int64_t, std::shared_ptr<const Piece>> made;
   for (int64_t i = 0; i < parts; ++i) {
     auto [first, last] = share(whole.rows, i, parts);
     Matrix part = whole;
     part.rows = last - first;
-    auto piece = piece_of(part, data_type_, epilogue_, form.kernel);
-    piece->read(form.weights);
-    pieces_.push_back({std::move(piece), first * whole.inner, 0, first * whole.columns});
+    auto& piece = made[part.rows];
+    if (!piece) {
+      auto one = piece_of(part, data_type_, epilogue_, form.kernel);
+      one->read(form.weights);
+      piece = std::move(one);
+    }
+    pieces_.push_back({piece, first * whole.inner, 0, first * whole.columns});
   }
 }
 

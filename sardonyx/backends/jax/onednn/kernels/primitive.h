@@ -248,6 +248,9 @@ class Primitive {
   // Bytes that are needed for the time of a run.
   size_t scratch_bytes() const { return bytes_of(scratchpad_); }
 
+  // Generates its code ahead of its first run.
+  void generate() const { primitive(); }
+
   void operator()(std::byte* scratchpad, std::initializer_list<Argument> arguments) const {
     std::unique_ptr<Bound> bound = taken();
     size_t used = 0;

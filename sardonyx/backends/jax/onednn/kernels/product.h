@@ -66,6 +66,10 @@ struct Piece {
     const Activation& f = epilogue.activation;
     activation = elementwise(f.algorithm(), f.alpha, f.beta, kFloat32, rows * columns);
   }
+  void generate() const {
+    if (!panels) whole->generate();
+    if (activation) activation->generate();
+  }
   // Without the epilogue; most are never needed.
   Primitive bare() const {
     std::lock_guard<std::mutex> lock(making_bare_);
@@ -137,6 +141,13 @@ class Product : public Kernel {
 
   // The same for products that read the same packed weights; none where only oneDNN knows them.
   std::optional<Dims> form() const;
+
+  // Generates its code ahead of its first run.
+  void generate() const {
+    OneThread one_thread;
+    for (const Placed& each : pieces_) each.piece->generate();
+  }
+  void list_products(std::vector<const Product*>& found) const override { found.push_back(this); }
 
   // The whole arrays of a product; the bias and the addend may be null.
   struct Pointers {

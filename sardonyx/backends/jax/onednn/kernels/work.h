@@ -127,6 +127,8 @@ struct Work {
 // The arrays of a kernel in turn: first those that it reads, of which some may be null.
 using Arrays = std::byte* const*;
 
+class Product;
+
 // It computes the same for all arrays of certain shapes.
 class Kernel {
  public:
@@ -135,6 +137,8 @@ class Kernel {
   virtual size_t space_bytes() const { return 0; }
   // The arrays and the space, not the list of arrays, must outlive the work, and the kernel too.
   virtual Work work(Arrays arrays, std::byte* space) const = 0;
+  // Appends the products that it consists of.
+  virtual void list_products(std::vector<const Product*>&) const {}
 };
 
 template <class Number>
