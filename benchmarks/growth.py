@@ -7,6 +7,7 @@ are compared with NumPy's. `--draw` writes the plots, `--add` keeps the points o
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import subprocess
@@ -110,6 +111,8 @@ def _calls(sized: Sized, run: Callable[[Any], Any]) -> Iterator[tuple[str, float
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    # Otherwise one stage may look through the objects of all stages before, and the next does not.
+    gc.collect()
     start = time.process_time()
     result = work()
     return result, time.process_time() - start

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.backends.mapped_files import mapping_of
 from sardonyx.exporting import archive
-from sardonyx.graph.values.mmap import mapping_of
 from tests.test_export import checked, floats, small
 
 RNG = np.random.default_rng(8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import platform
 import subprocess
@@ -13,8 +15,10 @@ import numpy as np
 import onnx
 import pytest
 
+import sardonyx
 from sardonyx.backends.host_memory import ALIGNMENT, SMALLEST, SMALLEST_MAP, aligned, zero_bytes
-from sardonyx.graph.values.mmap import drop_pages, mapping_of
+from sardonyx.backends.mapped_files import mapping_of, read_by_rows
+from sardonyx.graph.values.mmap import drop_pages
 from tests.support.onnx_builders import model, node, value, weight
 
 SIDE, COUNT = 2048, 16
@@ -116,6 +120,63 @@ def resident(path: Path) -> int:
     start = next(i for i, line in enumerate(maps) if line.endswith(str(path)))
     size = next(line for line in maps[start:] if line.startswith("Rss:"))
     return int(size.split()[1]) * 1024
+
+
+@counts_maps
+def test_rows_of_a_large_table_are_read_alone(tmp_path: Path) -> None:
+    """Nothing of the file is in memory before: it has never been written to or read."""
+    shape, rows = (2**14, 2**10), [5, 2**13, 2**14 - 1]
+    path = tmp_path / "table"
+    with path.open("wb") as file:
+        file.truncate(4 * shape[0] * shape[1])
+    apart = onnx.TensorProto(
+        name="table",
+        data_type=onnx.TensorProto.FLOAT,
+        dims=shape,
+        data_location=onnx.TensorProto.EXTERNAL,
+    )
+    apart.external_data.add(key="location", value=path.name)
+    proto = model(
+        [node("Gather", ["table", "x"], ["y"])],
+        [value("x", [3], onnx.TensorProto.INT64)],
+        ["y"],
+        [apart],
+    )
+    onnx.save(proto, tmp_path / "model.onnx")
+    found = sardonyx.load(tmp_path / "model.onnx", backend="numpy")(np.array(rows))
+    assert found.shape == (3, shape[1])
+    assert not found.any()
+    assert 0 < in_memory(path) <= 6
+
+
+def in_memory(path: Path) -> int:
+    """Pages of a file that the system holds, whichever process has read them."""
+    mapped = np.memmap(path, np.uint8, "r")
+    found = np.zeros(-(-mapped.size // mmap.PAGESIZE), np.uint8)
+    address, size = ctypes.c_void_p(mapped.ctypes.data), ctypes.c_size_t(mapped.size)
+    assert ctypes.CDLL(None).mincore(address, size, ctypes.c_void_p(found.ctypes.data)) == 0
+    return int((found & 1).sum())
+
+
+def test_looking_rows_up_leaves_the_advice_as_it_was(tmp_path: Path) -> None:
+    np.arange(2**16, dtype=np.float32).tofile(tmp_path / "data")
+    mapped = np.memmap(tmp_path / "data", np.float32, "r", shape=(2**10, 2**6))
+    for table, rows in ((mapped, 3), (mapped, 2**9), (np.ones((64, 2)), 1), (mapped[:0], 0)):
+        with read_by_rows(table, rows):
+            np.testing.assert_array_equal(table[:3], np.array(table[:3]))
+    with pytest.raises(KeyError), read_by_rows(mapped, 1):
+        raise KeyError
+    if sys.platform.startswith("linux"):
+        assert "rr" not in flags(tmp_path / "data")
+        with read_by_rows(mapped, 1):
+            assert "rr" in flags(tmp_path / "data")
+
+
+def flags(path: Path) -> list[str]:
+    """What the system was told of a mapped file, as two letters each."""
+    maps = Path("/proc/self/smaps").read_text().split("\n")
+    start = next(i for i, line in enumerate(maps) if line.endswith(str(path)))
+    return next(line for line in maps[start:] if line.startswith("VmFlags:")).split()
 
 
 def test_the_heap_is_given_back_unless_it_is_kept() -> None:

@@ -16,11 +16,12 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 import sardonyx
+from sardonyx.backends.mapped_files import mapping_of
 from sardonyx.errors import InvalidModel
 from sardonyx.graph.loading import inline_weights, read
 from sardonyx.graph.loading.inline_weights import SMALLEST, cut_out
 from sardonyx.graph.standard.types import ELEMENT_TYPES
-from sardonyx.graph.values.mmap import CAN_READ_AT, ModelFile, content, mapping_of
+from sardonyx.graph.values.mmap import CAN_READ_AT, ModelFile, content
 from tests.support.onnx_builders import model, node, value
 from tests.support.raises import refused
 

@@ -15,6 +15,7 @@ from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.error_function import error_function
 from sardonyx.backends.executable import Replay, Spec
+from sardonyx.backends.mapped_files import read_by_rows
 from sardonyx.backends.rounding import prepared
 from sardonyx.backends.selection import selected
 from sardonyx.backends.strides import extent
@@ -22,6 +23,8 @@ from sardonyx.backends.strides import extent
 # Bytes of the windows that a convolution copies at once. NumPy gives the memory of larger arrays
 # back after each operation, and to get and clear it took up to eight times as long as the copies.
 MOST_WINDOWS = 2**22
+# Bytes of a table from which the system would read ahead of each row.
+LARGE_TABLE = 2**20
 
 
 class NumpyLike(Backend):
@@ -285,6 +288,12 @@ class NumpyBackend(NumpyLike):
         return np.concatenate(arrays, axis=axis)
 
     def take(self, x: Any, indices: Any, *, axis: int) -> Any:
+        if axis == 0 and x.nbytes >= LARGE_TABLE:
+            with read_by_rows(x, indices.size):
+                return self._taken(x, indices, axis)
+        return self._taken(x, indices, axis)
+
+    def _taken(self, x: Any, indices: Any, axis: int) -> Any:
         try:  # Without the context manager, which takes longer than a small lookup.
             return x.take(indices, axis=axis)
         except IndexError as error:

@@ -9,7 +9,8 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from sardonyx.graph.values.mmap import content, mapping_of
+from sardonyx.backends.mapped_files import mapping_of
+from sardonyx.graph.values.mmap import content
 
 
 @dataclass

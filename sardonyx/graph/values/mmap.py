@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from sardonyx.backends.host_memory import Pages, aligned_copy, empty_bytes
+from sardonyx.backends.host_memory import aligned_copy, empty_bytes
+from sardonyx.backends.mapped_files import mapping_of
 from sardonyx.errors import InvalidModel
 
 # Before Python 3.13 each map holds a file descriptor.
@@ -82,15 +83,6 @@ def content(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         drop_pages(array)
     copy.flags.writeable = False
     return copy
-
-
-def mapping_of(array: np.ndarray[Any, Any]) -> mmap.mmap | None:
-    """Return the file map that holds the array's data, or None."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    base = base.obj if isinstance(base, memoryview) else base
-    return base if isinstance(base, mmap.mmap) and not isinstance(base, Pages) else None
 
 
 def drop_pages(array: np.ndarray[Any, Any]) -> None:
