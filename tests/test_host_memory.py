@@ -173,7 +173,7 @@ def test_looking_rows_up_leaves_the_advice_as_it_was(tmp_path: Path) -> None:
 
 
 def flags(path: Path) -> list[str]:
-    """What the system was told of a mapped file, as two letters each."""
+    """The flags of the memory that a file is mapped to; each is two letters."""
     maps = Path("/proc/self/smaps").read_text().split("\n")
     start = next(i for i, line in enumerate(maps) if line.endswith(str(path)))
     return next(line for line in maps[start:] if line.startswith("VmFlags:")).split()
