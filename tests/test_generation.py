@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,6 +30,22 @@ __all__ = ["library", "ran"]
 pytestmark = NEEDS_ONEDNN
 WIDTH = 48
 WEIGHTS = [drawn(WIDTH, WIDTH, seed=seed) / WIDTH**0.5 for seed in (1, 2)]
+
+FORKED = """
+import os
+from sardonyx.backends.jax.onednn import loaded
+from tests.test_generation import WEIGHTS, WIDTH, drawn, kernels, np, packed
+
+kernels(300)[0].run(drawn(300, WIDTH), packed(300)[0])  # Now there are threads.
+child = os.fork()
+if child == 0:
+    with loaded.generating([(each.kind, each.spec) for each in kernels(301)]):
+        pass
+    x = drawn(301, WIDTH)
+    found = kernels(301)[0].run(x, packed(301)[0])
+    os._exit(0 if np.allclose(found, x @ WEIGHTS[0], atol=1e-4) else 3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
 
 
 def kernels(rows: int) -> tuple[Any, Chain]:
@@ -109,18 +127,7 @@ def test_many_threads_generate_at_the_same_time() -> None:
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork.*:RuntimeWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_process_generates_by_itself() -> None:
     """It has none of the threads."""
-    product, _ = kernels(300)
-    product.run(drawn(300, WIDTH), packed(300)[0])  # Now there are threads.
-    child = os.fork()
-    if child == 0:
-        one, chain = kernels(301)
-        with loaded.generating([(one.kind, one.spec), (chain.kind, chain.spec)]):
-            pass
-        found = one.run(drawn(301, WIDTH), packed(301)[0])
-        os._exit(not np.allclose(found, drawn(301, WIDTH) @ WEIGHTS[0], atol=1e-4))
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=120)
