@@ -141,6 +141,8 @@ def main() -> None:
         "--folder", type=Path, default=Path(tempfile.gettempdir()) / "sardonyx-benchmarks"
     )
     chosen = parser.parse_args()
+    from benchmarks.exports import export  # noqa: PLC0415
+
     table = Table(title="A new size over the same size again: median, largest, and how many miss")
     table.add_column("series")
     table.add_column("runtime")
@@ -150,6 +152,7 @@ def main() -> None:
     ):
         table.add_column(column, justify="right")
     for name in chosen.series:
+        export(SERIES[name].network, chosen.folder)
         for runtime in RUNTIMES:
             task = Task(name, runtime, str(chosen.folder), chosen.most)
             table.add_row(

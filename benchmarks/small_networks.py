@@ -297,6 +297,8 @@ def main() -> None:
         "--folder", type=Path, default=Path(tempfile.gettempdir()) / "sardonyx-benchmarks" / "small"
     )
     chosen = parser.parse_args()
+    if chosen.starts < 1:
+        parser.error("--starts must be at least 1, because the calls are measured there too")
     out = console()
     names = chosen.networks or [*recorded(), *_written_ahead(chosen.folder)]
     parts = [

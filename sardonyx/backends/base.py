@@ -347,6 +347,11 @@ class Backend(Operations):
         """Return a context in which kernels that this thread calls compute nothing."""
         return nullcontext()
 
+    @property
+    def begins_host_steps(self) -> bool:
+        """Whether programs are to do ahead what a step on the host would take long for."""
+        return False
+
     def for_host_steps(self) -> Backend | None:
         """Return NumPy with kernels for steps on the host; None where NumPy is all there is."""
         return None

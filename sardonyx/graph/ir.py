@@ -187,6 +187,12 @@ class Graph:
         return tuple(i for i in self.inputs if i.name in self.initializers)
 
     @cached_property
+    def has_fixed_sizes(self) -> bool:
+        """Whether all inputs are arrays with a declared size for each dimension."""
+        shapes = [info.shape for info in self.inputs]
+        return all(s is not None and all(isinstance(n, int) for n in s) for s in shapes)
+
+    @cached_property
     def captures(self) -> frozenset[str]:
         """The names that this subgraph reads from the graphs around it."""
         used = {name for node in self.nodes for name in names_read(node)}

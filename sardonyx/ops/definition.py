@@ -39,6 +39,7 @@ from typing import get_type_hints as resolve_annotations
 import numpy as np
 
 from sardonyx.backends.standard import Array
+from sardonyx.ops.on_backend import OnBackend
 
 R = TypeVar("R")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -58,6 +59,8 @@ Statistic: TypeAlias = Annotated[Any, "statistic"]
 Outputs = NewType("Outputs", int)
 # Two numbers of 32 bits from which to draw others: new ones for each node and call.
 Key: TypeAlias = Annotated[Any, "key"]
+# What the device did ahead for a step on the host; None where it did nothing.
+Begun: TypeAlias = Annotated[Any, "begun"]
 
 
 class Shaped(Protocol):
@@ -277,6 +280,8 @@ class Definition:
     # The number of results; an op with `counts_outputs` may return more.
     outputs: int = 1
     draws: bool = False
+    # A function of the same parameters that a device runs ahead, where this one is for the host.
+    beginning: Callable[..., Any] | None = None
     # Whether the function takes a `Walk` in place of a backend.
     walks: bool = False
     # The attributes that nodes may have, but the function does not accept.
@@ -302,7 +307,7 @@ class Definition:
         attributes: dict[str, Parameter] = {}
         for parameter in rest:
             annotation = hints[parameter.name]
-            if annotation in (Outputs, Key):
+            if annotation in (Outputs, Key, Begun):
                 continue
             if parameter.kind is parameter.VAR_KEYWORD:
                 attributes = {**_attributes_for(function, annotation), **attributes}
@@ -429,10 +434,15 @@ class Op(Generic[R]):
         def declare(function: Function) -> Function:
             self._native[backend] = function
             dispatching = OnBackend(self._function, MappingProxyType(self._native))
-            self._today = cache(partial(_with_function, self._today, dispatching))
+            self._today = cache(partial(_with, self._today, function=dispatching))
             return function
 
         return declare
+
+    def begins(self, function: Function) -> Function:
+        """Declare what the device computes ahead for today's function, which gets it as `Begun`."""
+        self._today = cache(partial(_with, self._today, beginning=function))
+        return function
 
     def at(self, opset: int) -> Definition:
         """Return the definition that holds at `opset`."""
@@ -446,17 +456,6 @@ class Op(Generic[R]):
         """All definitions, oldest first, each with the opset that ended it."""
         older = ((until, definition()) for until, definition in self._older)
         return (*older, (None, self._today()))
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class OnBackend:
-    """The function of an op, with other functions for some backends."""
-
-    function: Callable[..., Any]
-    native: Mapping[str, Callable[..., Any]]
-
-    def __call__(self, xp: Any, *arguments: Any, **attributes: Any) -> Any:
-        return self.native.get(xp.name, self.function)(xp, *arguments, **attributes)
 
 
 @overload
@@ -483,8 +482,8 @@ def _with_ignored(today: Reader, attribute: Parameter) -> Definition:
     return replace(definition, attributes=attributes, ignored=ignored)
 
 
-def _with_function(today: Reader, function: Callable[..., Any]) -> Definition:
-    return replace(today(), function=function)
+def _with(today: Reader, **changes: Any) -> Definition:
+    return replace(today(), **changes)
 
 
 def _attributes_for(function: Callable[..., Any], annotation: Any) -> Mapping[str, Parameter]:

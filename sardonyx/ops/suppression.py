@@ -1,7 +1,8 @@
 """Non-maximum suppression: of boxes that overlap, only the best one of a class is selected.
 
 The backend finds the boxes with enough score, and sorts them. They are few, and each depends on
-those before it, so the host selects among them.
+those before it, so the host selects among them. A program on the CPU finds those that it selects
+among the best of each class ahead; most often these are all.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from sardonyx.backends.base import Backend
+from sardonyx.backends.operations.indexing import NOT_SELECTED, UNSETTLED
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Host, Unsized, op
+from sardonyx.ops.definition import Begun, Host, Unsized, op
 from sardonyx.ops.options import require_one_of
 
 # Number of boxes of a class that are compared with each other at once; fewer if few are wanted.
@@ -37,16 +39,11 @@ def NonMaxSuppression(
     max_output_boxes_per_class: Array | None = None,
     iou_threshold: Array | None = None,
     score_threshold: Array | None = None,
+    begun: Begun = None,
     *,
     center_point_box: int = 0,
 ) -> Unsized:
-    batches, count, numbers = _three(boxes, "boxes")
-    if _three(scores, "scores")[::2] != (batches, count) or numbers != 4:
-        raise ValueError(
-            f"boxes have shape {boxes.shape} and scores {scores.shape}, but must be (batches, "
-            "boxes, 4) and (batches, classes, boxes)"
-        )
-    require_one_of("center_point_box", center_point_box, (0, 1))
+    _require_fitting(boxes, scores, center_point_box)
     limit = int(_number(xp, max_output_boxes_per_class, "max_output_boxes_per_class", 0))
     threshold = _number(xp, iou_threshold, "iou_threshold", 0.0)
     if not 0 <= threshold <= 1:
@@ -54,6 +51,9 @@ def NonMaxSuppression(
     least = _number(xp, score_threshold, "score_threshold", None)
     if limit <= 0 or scores.size == 0:
         return xp.put(np.zeros((0, 3), np.int64))
+    batches, classes, _ = scores.shape
+    if begun is not None and begun.item(0) != UNSETTLED:
+        return xp.put(_triples_of(begun, classes))
     chosen = xp.suppressed(
         *(boxes, scores),
         limit=limit,
@@ -63,7 +63,6 @@ def NonMaxSuppression(
     )
     if chosen is not None:
         return chosen
-    classes = scores.shape[1]
     ordered, starts, ends = _by_score(xp, scores, least)
     searches = [_Search(*span) for span in zip(starts, ends, strict=True)]
     with np.errstate(all="ignore"):  # Boxes can be infinite, or have no area.
@@ -72,6 +71,38 @@ def NonMaxSuppression(
             of_batch = searches[batch * classes : (batch + 1) * classes]
             _select(edges[:, batch, :], ordered, of_batch, limit, threshold)
     return xp.put(_triples(ordered, searches, classes))
+
+
+@NonMaxSuppression.begins
+def _among_the_best(
+    xp: Backend,
+    boxes: Array,
+    scores: Array,
+    max_output_boxes_per_class: Array | None = None,
+    iou_threshold: Array | None = None,
+    score_threshold: Array | None = None,
+    *,
+    center_point_box: int = 0,
+) -> Array:
+    _require_fitting(boxes, scores, center_point_box)
+    limit, threshold = max_output_boxes_per_class, iou_threshold
+    return xp.first_selected(
+        *(boxes, scores),
+        xp.zeros((), dtype=xp.dtype(np.dtype(np.int64))) if limit is None else limit,
+        xp.zeros((), dtype=boxes.dtype) if threshold is None else threshold,
+        score_threshold,
+        has_centres=bool(center_point_box),
+    )
+
+
+def _require_fitting(boxes: Array, scores: Array, center_point_box: int) -> None:
+    batches, count, numbers = _three(boxes, "boxes")
+    if _three(scores, "scores")[::2] != (batches, count) or numbers != 4:
+        raise ValueError(
+            f"boxes have shape {boxes.shape} and scores {scores.shape}, but must be (batches, "
+            "boxes, 4) and (batches, classes, boxes)"
+        )
+    require_one_of("center_point_box", center_point_box, (0, 1))
 
 
 def _three(x: Array, name: str) -> tuple[int, ...]:
@@ -296,11 +327,18 @@ def _triples(ordered: Host, searches: Sequence[_Search], classes: int) -> Host:
     """Return batch, class and box of all that is selected."""
     counts = [len(search.selected) for search in searches]
     places = [place for search in searches for place in search.selected]
-    triples = np.zeros((len(places), 3), np.int64)
-    if len(searches) > 1:
-        row = np.arange(len(searches)).repeat(counts)
-        triples[:, 1] = row
-        if len(searches) > classes:
-            triples[:, 0], triples[:, 1] = np.divmod(row, classes)
-    triples[:, 2] = ordered.take(np.array(places, np.int64))
+    row = np.arange(len(searches)).repeat(counts)
+    return _in_columns(row, ordered.take(np.array(places, np.int64)), classes)
+
+
+def _triples_of(selected: Host, classes: int) -> Host:
+    """Return the same for the results of `Indexing.first_selected`."""
+    row, place = (selected != NOT_SELECTED).nonzero()
+    return _in_columns(row, selected[row, place], classes)
+
+
+def _in_columns(row: Host, boxes: Host, classes: int) -> Host:
+    triples = np.empty((len(row), 3), np.int64)
+    triples[:, 0], triples[:, 1] = np.divmod(row, classes)
+    triples[:, 2] = boxes
     return triples

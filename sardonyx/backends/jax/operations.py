@@ -19,7 +19,7 @@ from sardonyx.backends.jax.padded_calls import with_padding
 from sardonyx.backends.jax.precision import Factors, multiplied, of_convolution, of_product
 from sardonyx.backends.jax.settings import Settings
 from sardonyx.backends.jax.traits import JaxTraits
-from sardonyx.backends.jax.xla_cpu import platforms, sorting, windows
+from sardonyx.backends.jax.xla_cpu import platforms, sorting, suppression, windows
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
 from sardonyx.backends.jax.xla_cuda import scaling
 from sardonyx.backends.jax.xla_tpu import platforms as elsewhere
@@ -28,6 +28,8 @@ from sardonyx.backends.strides import axis_order, dense_strides, same_layout
 
 # XLA takes a time that grows with the square of the number of arrays that are concatenated.
 MOST_JOINED = 128
+# Of more scores XLA takes longer to find the best than NumPy to find those above a threshold.
+MOST_SCORES = 2**14
 
 
 class JaxOperations(JaxTraits):
@@ -217,6 +219,16 @@ class JaxOperations(JaxTraits):
             key = plain if largest else -plain
         places = sorting.general_top_k if self.settings.simplest else sorting.top_k
         return places(key, k, axis)
+
+    def first_selected(
+        self, boxes: Any, scores: Any, limit: Any, threshold: Any, least: Any, *, has_centres: bool
+    ) -> Any:
+        numbers = limit, threshold, least
+        is_small = 0 < scores.size <= MOST_SCORES and scores.dtype == boxes.dtype == np.float32
+        if not is_small or any(each is not None and each.size != 1 for each in numbers):
+            return super().first_selected(boxes, scores, *numbers, has_centres=has_centres)
+        plain = [each if each is None else jnp.reshape(each, ()) for each in numbers]
+        return suppression.first_selected(boxes, scores, *plain, has_centres=has_centres)
 
     def astype(self, x: Any, dtype: Any) -> Any:
         return casts.cast(x, dtype)

@@ -121,6 +121,12 @@ class JaxTraits(OnDevice):
     def steps_on_numpy(self, *, is_final: bool = False) -> Backend | None:
         return Interpreter(lambda: False, self.host_kernels, is_final=is_final)
 
+    @property
+    def begins_host_steps(self) -> bool:
+        # Kernels on the host take less time than programs.
+        has_kernels = self.fuses and onednn.may_be_used()
+        return self.compiled and self.reads_host_memory and not has_kernels
+
     def for_host_steps(self) -> Backend | None:
         kernels = self.host_kernels
         return None if kernels is None else HostSteps(kernels)

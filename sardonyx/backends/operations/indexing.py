@@ -11,6 +11,11 @@ import numpy as np
 from sardonyx.backends.operations.array_library import Library
 from sardonyx.backends.standard import Array
 
+# How many of the best boxes of a class `first_selected` looks at: as many as an integer has bits.
+MOST_BEGUN = 64
+# What it has in the place of a box.
+NOT_SELECTED, UNSETTLED = -1, -2
+
 
 class Indexing(Library):
     """Elements by their indices."""
@@ -107,6 +112,25 @@ class Indexing(Library):
         (starts,) = self.nonzero(is_new)
         ends = self.concat([starts, self.full((1,), keys.size, dtype=starts.dtype)])[1:]
         return self.take(order, starts, axis=0), self.ranks(order, is_new), ends - starts
+
+    def first_selected(
+        self,
+        boxes: Array,
+        scores: Array,
+        limit: Array,
+        threshold: Array,
+        least: Array | None,
+        *,
+        has_centres: bool,
+    ) -> Array:
+        """The numbers of the boxes that `suppressed` selects among the best of each class.
+
+        Where one is not selected is `NOT_SELECTED`. All are `UNSETTLED` where more boxes have to be
+        looked at, or where this is not a few kernels of a program.
+        """
+        images, classes, count = scores.shape
+        shape = images * classes, min(count, MOST_BEGUN)
+        return self.full(shape, UNSETTLED, dtype=self.dtype(np.dtype(np.int64)))
 
     def suppressed(
         self,

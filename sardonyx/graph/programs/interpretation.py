@@ -27,7 +27,7 @@ from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.tracing.steps import Segment, Step
 from sardonyx.graph.tracing.subgraphs import BodyCall
 from sardonyx.logs import Log, postponed
-from sardonyx.ops.definition import OnBackend
+from sardonyx.ops.on_backend import OnBackend
 from sardonyx.printable import first_line
 
 _LOG = Log("compiling")

@@ -36,7 +36,8 @@ from sardonyx.graph.tracing.subgraphs import BodyCall
 from sardonyx.graph.values.kinds import Device, Hosted, Static, Weight
 from sardonyx.graph.values.params import WeightStore
 from sardonyx.ops import OPS
-from sardonyx.ops.definition import Map, MapRows, OnBackend
+from sardonyx.ops.definition import Map, MapRows
+from sardonyx.ops.on_backend import OnBackend
 
 # The classes of recordings, besides those of the backend.
 CLASSES: tuple[type[Any], ...] = (

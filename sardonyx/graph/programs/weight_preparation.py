@@ -34,9 +34,9 @@ from sardonyx.graph.tracing.steps import Call, Frame, Segment, Step, key_of, wit
 from sardonyx.graph.values.kinds import digest
 from sardonyx.graph.values.mmap import drop_pages
 from sardonyx.graph.values.params import Weights, WeightStore
-from sardonyx.ops.definition import OnBackend
 from sardonyx.ops.fused_products import packed, packed_product, product_chain
 from sardonyx.ops.microsoft.unpacking import UNPACKS
+from sardonyx.ops.on_backend import OnBackend
 
 # Minimum number of small arrays that are passed in one buffer; where a copy costs less than an
 # argument, it is two.

@@ -60,7 +60,7 @@ class KnownCalls:
         dtypes: DTypes,
     ) -> KnownCall | None:
         """Remember a call; None if other inputs of the same types may lead to another one."""
-        if definition.walks or definition.draws or node.subgraphs:
+        if definition.walks or definition.draws or definition.beginning or node.subgraphs:
             return None
         arguments = [argument for argument in bound.arguments if argument.value is not None]
         if not all(map(_is_hole, arguments)):

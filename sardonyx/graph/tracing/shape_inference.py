@@ -18,7 +18,8 @@ from sardonyx.graph.tracing.op_call import OpCall, observed
 from sardonyx.graph.tracing.steps import Call, Embedded
 from sardonyx.graph.tracing.subgraphs import BodyCall
 from sardonyx.graph.values.kinds import digest
-from sardonyx.ops.definition import NeedsHost, OnBackend
+from sardonyx.ops.definition import NeedsHost
+from sardonyx.ops.on_backend import OnBackend
 
 KnownValue: TypeAlias = "np.ndarray[Any, Any] | None"
 

@@ -274,10 +274,24 @@ class Tracer:
             definition = replace(definition, function=drawing)
             arguments += [Argument(_KEY, part) for part in (self._key, *self._iterations)]
         arrays = _arrays(arguments)
+        if definition.beginning is not None and self._begins(arrays):
+            ahead = replace(definition, function=definition.beginning, is_unsized=False)
+            call = OpCall.of(ahead, arguments, attributes, (None,))
+            arguments.append(Argument(_BEGUN, *self.emit(node, call, arrays)))
+            arrays = _arrays(arguments)
         call = OpCall.of(definition, arguments, attributes, dtypes)
         if bodies:
             return walk.step(call, arrays)
         return self._emitted(node, definition, call, arrays)
+
+    def _begins(self, arrays: Sequence[Static | Device]) -> bool:
+        """Whether the device does ahead what a step on the host would take long for."""
+        tape = self.tape
+        if tape.is_in_block or tape.recorder.is_inline or not tape.backend.begins_host_steps:
+            return False
+        # Calls of other sizes can be padded only if it is proved for all that the device does.
+        is_fixed = self.source.graph.has_fixed_sizes
+        return is_fixed and any(isinstance(array, Device) for array in arrays)
 
     def _emitted(
         self, node: Node, definition: Definition, call: OpCall, arrays: Sequence[Static | Device]
@@ -435,6 +449,7 @@ def _result_dtypes(
 
 
 _KEY = Parameter("key", Need.ARRAY, Array, required=True)
+_BEGUN = Parameter("begun", Need.ARRAY, Array, required=True)
 
 
 def _arrays(arguments: Sequence[Argument]) -> list[Static | Device]:

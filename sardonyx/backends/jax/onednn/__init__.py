@@ -7,7 +7,7 @@ takes many passes for: functions of rows, pooling and non-maximum suppression.
 
 from sardonyx.backends.jax.onednn.chains import Chain, chain
 from sardonyx.backends.jax.onednn.host_kernels import HostKernels
-from sardonyx.backends.jax.onednn.loaded import identity, is_loaded, release, status
+from sardonyx.backends.jax.onednn.loaded import identity, is_loaded, may_be_used, release, status
 from sardonyx.backends.jax.onednn.products import (
     PackedWeight,
     Product,
@@ -25,6 +25,7 @@ __all__ = [
     "identity",
     "is_loaded",
     "matrix_product",
+    "may_be_used",
     "release",
     "status",
 ]

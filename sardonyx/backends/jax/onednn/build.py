@@ -44,10 +44,6 @@ def built() -> tuple[ctypes.CDLL, str]:
 
     Raises `BuildError` if there can be none.
     """
-    if os.environ.get(SWITCH) == "0":
-        raise BuildError(f"it is switched off by {SWITCH}=0", is_chosen=True)
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise BuildError("it is used only on Linux on x86-64", is_chosen=True)
     onednn = _onednn()
     digest = _digest(onednn)
     try:
@@ -72,7 +68,20 @@ def _loaded(folder: PrivateFolder) -> ctypes.CDLL | None:
         return None if entry is None else ctypes.CDLL(f"/proc/self/fd/{entry.handle}")
 
 
+def is_installed() -> bool:
+    """Whether oneDNN is here, for kernels that nobody may have built yet."""
+    try:
+        _onednn()
+    except BuildError:
+        return False
+    return True
+
+
 def _onednn() -> Path:
+    if os.environ.get(SWITCH) == "0":
+        raise BuildError(f"it is switched off by {SWITCH}=0", is_chosen=True)
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise BuildError("it is used only on Linux on x86-64", is_chosen=True)
     try:
         files = metadata.files(PACKAGE) or []
     except metadata.PackageNotFoundError:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from sardonyx.backends.host_memory import zero_bytes
-from sardonyx.backends.jax.onednn.build import BuildError, built
+from sardonyx.backends.jax.onednn.build import BuildError, built, is_installed
 from sardonyx.logs import Log, postponed
 
 # The names under which XLA's programs find them.
@@ -206,6 +206,11 @@ def suppress(spec: Sequence[int], found: Bytes, boxes: Bytes, scores: Bytes) -> 
 def is_loaded() -> bool:
     """Whether there are kernels, and somebody has needed them."""
     return bool(_asked_for) and _asked_for[0].functions is not None
+
+
+def may_be_used() -> bool:
+    """Whether there are kernels, or may be once somebody needs them."""
+    return is_loaded() if _asked_for else is_installed()
 
 
 def has_lanes() -> bool:
