@@ -14,6 +14,7 @@ from sardonyx.backends.conditions import BadData, Condition, Within
 from sardonyx.backends.executable import Spec
 from sardonyx.backends.numpy import NumpyBackend
 from sardonyx.backends.saturation import can_saturate, saturated
+from sardonyx.backends.written_out.choices import noted_choice
 from sardonyx.backends.written_out.noted_array import NotedArray, noted_call
 from sardonyx.backends.written_out.notes import Notes
 from sardonyx.backends.written_out.prices import (
@@ -80,6 +81,14 @@ class NotingBackend(NumpyBackend):
             return np.asarray(result)
         is_number = isinstance(result.value, np.generic)
         return noted_call(self._notes, np.asarray, (result,)) if is_number else result
+
+    def cond(self, predicate: Any, when_true: Any, when_false: Any) -> Any:
+        if not isinstance(predicate, NotedArray):
+            return super().cond(predicate, when_true, when_false)
+        before = self._before_step
+        results = noted_choice(self._notes, predicate, when_true, when_false)
+        self._before_step = before
+        return results
 
     def by_element(self, function: Callable[[Any], Any], x: Any) -> Any:
         return noted_call(self._notes, function, (x,), price=price_by_element(x.size))

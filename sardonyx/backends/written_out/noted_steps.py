@@ -270,6 +270,9 @@ class NotingInterpreter(NotingBackend):
         price = price_of_saturation(x.size)
         return noted_call(self._notes, self._cast, (x, dtype), price=price, result=like)
 
+    def cond(self, *_: Any, **__: Any) -> Any:
+        raise Unnoted  # Kernels of a branch would not be joined with others.
+
     def convolution(self, *_: Any, **__: Any) -> Any:
         raise Unnoted  # The whole step is one call.
 

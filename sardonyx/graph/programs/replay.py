@@ -112,16 +112,20 @@ class Recording:
                     # The stages before run again, on arrays that none of them changes.
                     self.may_be_on_numpy = bound.needs_no_scope
                     return None
-                arguments = [frame[register] for register in segment.inputs]
-                results = bound.function(*arguments, *bound.arrays)
-                frame.update(zip(segment.results, results, strict=True))
+                results = bound.function(*map(frame.__getitem__, segment.inputs), *bound.arrays)
+                if len(results) == 1:  # As of most.
+                    frame[segment.results[0]] = results[0]
+                else:
+                    frame.update(zip(segment.results, results, strict=True))
             if stage.outputs is not None:
                 return stage.arrays_of_outputs(frame, weights)
+            measures = stage.measures
             if stage.reads:
                 stage = stage.next(self._key(stage, frame))
+            elif len(measures) == 1:  # NumPy's arrays have tuples for shapes.
+                stage = stage.next((frame[measures[0]].shape,))
             else:
-                # NumPy's arrays have tuples for shapes.
-                stage = stage.next(tuple([frame[register].shape for register in stage.measures]))
+                stage = stage.next(tuple([frame[register].shape for register in measures]))
         return None
 
     def _follow_tree(

@@ -231,7 +231,7 @@ class Stage:
     def next(self, key: tuple[Any, ...]) -> Stage | None:
         """Return the stage that follows for this key, if a call was recorded with it."""
         stage = self._following.get(key)
-        if stage is not None:
+        if stage is not None and len(self._following) > 1:
             self._passed += 1
             stage._used = self._passed
         return stage
