@@ -28,6 +28,7 @@ WINDOWS = {
     "many weights in odd numbers": Window((1, 300, 5, 5), (1000, 300, 1, 1)),
     "few outputs": Window((1, 512, 3, 3), (16, 512, 3, 3), 1, (1, 1)),
     "each channel alone": Window((1, 96, 14, 14), (96, 1, 3, 3), 1, (1, 1), 1, 96),
+    "far ends": Window((1, 16, 500), (24, 16, 3), 1, (8, 8), 8),
     "one axis": Window((1, 64, 33), (64, 64, 1)),
     "three axes": Window((1, 8, 4, 5, 6), (16, 8, 3, 3, 3), 1, (1, 1)),
     "one pixel": Window((1, 48, 1, 1), (96, 48, 1, 1)),

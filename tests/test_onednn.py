@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -106,6 +107,11 @@ WINDOWS = [
     Window((1, 8, 9, 10, 11), (16, 8, 3, 3, 3), 1, (1, 1)),
     Window((1, 1, 5, 5), (1, 1, 3, 3)),
     Window((1, 32, 1000), (32, 32, 3), 1, (4, 4), 4),
+    Window((1, 24, 700), (40, 24, 3), 1, (12, 0), 6),
+    Window((2, 16, 600), (24, 16, 7), 2, (5, 9), 2),
+    Window((1, 32, 900), (64, 8, 5), 1, (8, 8), 4, 4),
+    Window((1, 48, 512), (48, 1, 3), 1, (8, 8), 8, 48),
+    Window((1, 8, 300), (16, 8, 3), 1, (290, 290), 290),
     Window((1, 16, 100, 100), (32, 16, 3, 3), 1, (1, 1)),
 ]
 MATRICES = [(1, 96, 200), (1, 512, 3000), (7, 300, 257), (16, 128, 64), (40, 64, 48), (1, 1, 1)]
@@ -161,6 +167,13 @@ def assert_close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
 
 def test_it_is_there() -> None:
     assert onednn.status().startswith("oneDNN's kernels are used")
+
+
+def test_a_kernel_for_a_long_axis_with_far_ends_is_soon_chosen() -> None:
+    """For the whole axis, oneDNN took half a second."""
+    start = time.perf_counter()
+    convolution(Window((1, 32, 64_000), (32, 32, 3), 1, (16, 16), 16))
+    assert time.perf_counter() - start < 0.15
 
 
 @pytest.mark.sampled(8)

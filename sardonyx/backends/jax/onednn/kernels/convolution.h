@@ -179,17 +179,35 @@ inline int64_t most_of_many(int64_t images) {
   return std::bit_floor(std::max<uint64_t>(images / kManyPieces, 1));
 }
 
+// Where to cut a long axis, so that only short parts read far beyond its ends: to choose a kernel for
+// those, oneDNN takes 10 us for each result. Empty where no part does.
+inline std::vector<int64_t> cuts_at_ends(const Convolution& image) {
+  constexpr int64_t kFar = 3, kLong = 256, kShort = 32;
+  const Axis& axis = image.axes[0];
+  const int64_t results = axis.results(), before = axis.pad_before, after = axis.pad_after;
+  if (image.axes.size() > 1 || std::max(before, after) < kFar || results < kLong) return {};
+  auto results_for = [&](int64_t pad) {
+    return pad ? std::max((pad + axis.stride - 1) / axis.stride, kShort) : 0;
+  };
+  const int64_t first = results_for(before), last = results - results_for(after);
+  if (first >= last) return {};
+  return {first, last};
+}
+
 // For each thread the same. oneDNN takes milliseconds to write the code for another number of
 // images, so that pieces take a power of two of them, and most new batches need no new code. Images
 // beyond what all threads have are divided among them in bands of rows.
-inline std::vector<Share> shares(const Convolution& whole, int64_t threads, int64_t most) {
+inline std::vector<Share> shares(const Convolution& whole, int64_t threads, int64_t most,
+                                 bool has_ends_apart = true) {
   std::vector<Share> shares;
   Convolution image = whole;
   image.batch = 1;
   const int64_t of_x = image.inputs_in_all(), of_y = image.pixels() * image.outputs;
+  std::vector<int64_t> ends;
+  if (has_ends_apart) ends = cuts_at_ends(image);
   int64_t images = 0;
 
-  for (int64_t count = most; count > 0; count /= 2) {
+  for (int64_t count = ends.empty() ? most : 0; count > 0; count /= 2) {
     Convolution part = whole;
     part.batch = count;
     part.join_pixels();
@@ -201,17 +219,28 @@ inline std::vector<Share> shares(const Convolution& whole, int64_t threads, int6
   const Axis rows = image.axes[0];
   const int64_t left = whole.batch - images;
   const int64_t bands = std::min(threads / std::gcd(threads, left), rows.results());
+  std::vector<int64_t> cuts = ends;
+  for (int64_t band = 0; band < bands; ++band) {
+    cuts.push_back(share(rows.results(), band, bands).first);
+  }
+  cuts.push_back(rows.results());
+  std::ranges::sort(cuts);
   for (; images < whole.batch; ++images) {
-    for (int64_t band = 0; band < bands; ++band) {
-      auto [first, last] = share(rows.results(), band, bands);
-      auto [axis, begin] = rows.part(first, last);
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      if (cuts[i] == cuts[i + 1]) continue;
+      auto [axis, begin] = rows.part(cuts[i], cuts[i + 1]);
       Convolution part = image;
       part.axes[0] = axis;
       shares.push_back({part, images * of_x + begin * (of_x / rows.size),
-                        images * of_y + first * (of_y / rows.results())});
+                        images * of_y + cuts[i] * (of_y / rows.results())});
     }
   }
   return shares;
+}
+
+inline const Convolution& largest_of(const std::vector<Share>& shares) {
+  auto pixels = [](const Share& share) { return share.part.pixels(); };
+  return std::ranges::max_element(shares, {}, pixels)->part;
 }
 
 // The pieces of a convolution, whatever its batch. All of them read the weights in one form, and each
@@ -253,21 +282,23 @@ class Pieces {
     image_ = shares(image, 1, 1);
     given_ = dense(data_type_, image_.front().part.weights());
     const auto bands = shares(image, useful_parts(image.operations(), threads), 1);
-    choose_form(image_.front().part);
+    choose_form(image_);
     if (!reads(bands)) {
       // Without AVX-512, oneDNN chooses for some images what it cannot read for their bands.
-      choose_form(bands.front().part);
+      choose_form(bands);
       if (reads(bands)) {
         image_ = bands;
       } else {
-        choose_form(image_.front().part);
+        image_ = shares(image, 1, 1, false);
+        choose_form(image_);
       }
     }
     form_ = form_of({{given_, 0, packed_, 0}});
   }
 
-  // The one that oneDNN chooses for this part.
-  void choose_form(const Convolution& part) {
+  // The one that oneDNN chooses for the largest part.
+  void choose_form(const std::vector<Share>& shares) {
+    const Convolution& part = largest_of(shares);
     const auto piece = piece_of(part, data_type_, epilogue_);
     piece->choose(in_any_form(data_type_, part.weights()));
     packed_ = piece->weights;
