@@ -23,13 +23,14 @@ from sardonyx.backends.jax.xla_cpu import platforms, sorting, suppression, windo
 from sardonyx.backends.jax.xla_cpu.convolution import general_convolution
 from sardonyx.backends.jax.xla_cuda import scaling
 from sardonyx.backends.jax.xla_tpu import platforms as elsewhere
+from sardonyx.backends.operations.indexing import MOST_BEGUN
 from sardonyx.backends.operations.scores import Scoring, scoring_with
 from sardonyx.backends.strides import axis_order, dense_strides, same_layout
 
 # XLA takes a time that grows with the square of the number of arrays that are concatenated.
 MOST_JOINED = 128
-# Of more scores XLA takes longer to find the best than NumPy to find those above a threshold.
-MOST_SCORES = 2**14
+# Of more scores, or pairs of the best, XLA takes longer than NumPy with those above a threshold.
+MOST_SCORES, MOST_PAIRS = 2**11, 2**15
 
 
 class JaxOperations(JaxTraits):
@@ -224,8 +225,11 @@ class JaxOperations(JaxTraits):
         self, boxes: Any, scores: Any, limit: Any, threshold: Any, least: Any, *, has_centres: bool
     ) -> Any:
         numbers = limit, threshold, least
-        is_small = 0 < scores.size <= MOST_SCORES and scores.dtype == boxes.dtype == np.float32
-        if not is_small or any(each is not None and each.size != 1 for each in numbers):
+        images, classes, count = scores.shape
+        pairs = images * classes * min(count, MOST_BEGUN) ** 2
+        is_small = 0 < scores.size <= MOST_SCORES and pairs <= MOST_PAIRS
+        is_for_it = is_small and scores.dtype == boxes.dtype == np.float32
+        if not is_for_it or any(each is not None and each.size != 1 for each in numbers):
             return super().first_selected(boxes, scores, *numbers, has_centres=has_centres)
         plain = [each if each is None else jnp.reshape(each, ()) for each in numbers]
         return suppression.first_selected(boxes, scores, *plain, has_centres=has_centres)

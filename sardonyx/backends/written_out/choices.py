@@ -46,7 +46,7 @@ def noted_choice(
     arguments = predicate, one.run, one.reads, other.run, other.reads
     chosen: tuple[Any, ...] = noted_call(
         notes,
-        _chosen,
+        run_chosen,
         arguments,
         price=PRICE_OF_CHOICE + max(one.price, other.price),
         is_step=any(call.is_step for call in (*one.calls, *other.calls)),
@@ -72,11 +72,12 @@ def _noted(notes: Notes, function: Arrays) -> _Branch:
     return _Branch(values_of(calls, reads, places), reads, values, calls)
 
 
-def _chosen(
+def run_chosen(
     predicate: Any,
     when_true: Callable[..., Sequence[Any]],
     read_then: Sequence[Any],
     when_false: Callable[..., Sequence[Any]],
     read_else: Sequence[Any],
 ) -> Sequence[Any]:
+    """Call one of the two with what it reads."""
     return when_true(*read_then) if predicate else when_false(*read_else)

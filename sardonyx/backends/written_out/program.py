@@ -13,6 +13,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay, Spec, WrittenOut
 from sardonyx.backends.written_out.backend import NotingBackend
 from sardonyx.backends.written_out.broadcasting import with_broadcast_ahead
+from sardonyx.backends.written_out.choices import run_chosen
 from sardonyx.backends.written_out.joined_kernels import Library, with_joined_kernels
 from sardonyx.backends.written_out.noted_array import NotedArray
 from sardonyx.backends.written_out.notes import NotedCall, Notes, Place, Variable
@@ -119,7 +120,10 @@ def written(
 
 def _largest(calls: Sequence[NotedCall]) -> float:
     sizes = [math.prod(call.shape) for call in calls if call.shape is not None]
-    tells = all(call.is_kernel or not call.is_step for call in calls)
+    # Arrays within steps and within choices are unknown.
+    tells = all(
+        call.is_kernel or not (call.is_step or call.function is run_chosen) for call in calls
+    )
     return max(sizes, default=0) if tells else math.inf
 
 

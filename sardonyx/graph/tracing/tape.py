@@ -117,6 +117,11 @@ class Tape:
         """Whether new steps belong to a subgraph."""
         return self._open_blocks > 0
 
+    @property
+    def has_device_steps(self) -> bool:
+        """Whether the open segment has steps that run on the device."""
+        return bool(self._steps) and not self._on_host
+
     def weight(self, name: str) -> Weight:
         """Return the value of an initializer that is an argument of the program."""
         host = self.weights.host(name)

@@ -285,13 +285,16 @@ class Tracer:
         return self._emitted(node, definition, call, arrays)
 
     def _begins(self, arrays: Sequence[Static | Device]) -> bool:
-        """Whether the device does ahead what a step on the host would take long for."""
+        """Whether the device does ahead what a step on the host would take long for.
+
+        A program for that alone would take longer. Nor may sizes change: calls can be padded only
+        if that is proved for all that the device does.
+        """
         tape = self.tape
-        if tape.is_in_block or tape.recorder.is_inline or not tape.backend.begins_host_steps:
-            return False
-        # Calls of other sizes can be padded only if it is proved for all that the device does.
-        is_fixed = self.source.graph.has_fixed_sizes
-        return is_fixed and any(isinstance(array, Device) for array in arrays)
+        is_possible = not (tape.is_in_block or tape.recorder.is_inline)
+        is_worth_it = tape.has_device_steps and self.source.graph.has_fixed_sizes
+        has_data = any(isinstance(array, Device) for array in arrays)
+        return is_possible and is_worth_it and has_data and tape.backend.begins_host_steps
 
     def _emitted(
         self, node: Node, definition: Definition, call: OpCall, arrays: Sequence[Static | Device]

@@ -59,7 +59,7 @@ def _keys(scores: Any, least: Any) -> Any:
 
 def _as_integers(x: Any) -> Any:
     """Floats as integers in the same order; XLA would take the smallest ones for zeros."""
-    bits = x.view(np.int32)
+    bits = jnp.asarray(x).view(np.int32)
     # Those of negative numbers lie in the opposite order.
     return jnp.where(bits < 0, np.iinfo(np.int32).min - bits, bits).astype(np.int64)
 
