@@ -34,11 +34,11 @@ from typing import (
     get_origin,
     overload,
 )
-from typing import get_type_hints as resolve_annotations
 
 import numpy as np
 
 from sardonyx.backends.standard import Array
+from sardonyx.ops.annotations import annotations_of
 from sardonyx.ops.on_backend import OnBackend
 
 R = TypeVar("R")
@@ -294,7 +294,7 @@ class Definition:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Definition:
-        hints = resolve_annotations(function, include_extras=True)
+        hints = annotations_of(function)
         signature = inspect.signature(function).parameters
         for name in (*signature, "return"):
             if name not in hints:
