@@ -169,6 +169,27 @@ def test_it_is_there() -> None:
     assert onednn.status().startswith("oneDNN's kernels are used")
 
 
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("epilogue", EPILOGUES[1:6], ids=str)
+@pytest.mark.parametrize(
+    ("size", "dilation", "pads"), [(700, 8, (8, 8)), (300, 1, (1, 1)), (9, 2, (4, 0))]
+)
+def test_a_single_row_of_pixels(
+    size: int, dilation: int, pads: tuple[int, int], epilogue: Epilogue
+) -> None:
+    layout = ConvolutionLayout((1, 1), ((0, 0), pads), (1, dilation), 1)
+    x, weight = drawn(2, 24, 1, size), drawn(40, 24, 1, 3)
+    specs = spec_of(x.shape), spec_of(weight.shape)
+    product = onednn.convolution(*specs, layout, epilogue=epilogue)
+    assert product is not None
+    others = others_of(product, epilogue, 40)
+    found = product.run(x, product.form.pack(weight), *others)
+    wide = [np.asarray(a, np.float64) for a in (x, weight, *others)]
+    with HOST.scope():
+        expected = convolution_and_more(HOST, *wide, epilogue=epilogue, **layout._asdict())
+    assert_close(found, expected)
+
+
 def test_a_kernel_for_a_long_axis_with_far_ends_is_soon_chosen() -> None:
     """For the whole axis, oneDNN took half a second."""
     start = time.perf_counter()

@@ -24,6 +24,7 @@ struct Axis {
   }
 
   int64_t reach() const { return (kernel - 1) * dilation + 1; }
+  bool is_single() const { return size == 1 && kernel == 1 && !pad_before && !pad_after; }
   int64_t results() const { return (size + pad_before + pad_after - reach()) / stride + 1; }
 
   // The part of the axis that gives the results from one to before another, and where it begins.
@@ -48,6 +49,8 @@ struct Convolution {
     axes.resize(spec.next());
     for (int64_t* field : {&batch, &inputs, &outputs, &groups}) *field = spec.next();
     for (Axis& axis : axes) axis = Axis::read(spec);
+    // Threads share the first axis. One of a single pixel is there for want of another form only.
+    while (axes.size() > 1 && axes.front().is_single()) axes.erase(axes.begin());
   }
 
   // Where the specification that follows has its batch.
