@@ -17,8 +17,8 @@ from tests.test_onednn import (
     EPILOGUES,
     Window,
     assert_close,
+    assert_convolves,
     convolution,
-    convolved,
     drawn,
     others_of,
     spec_of,
@@ -40,11 +40,7 @@ WINDOWS = [
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_far_ends(window: Window, epilogue: Epilogue) -> None:
-    product = convolution(window, epilogue)
-    x, weight = drawn(*window.x), drawn(*window.weight)
-    others = others_of(product, epilogue, window.weight[0])
-    found = product.run(x, product.form.pack(weight), *others)
-    assert_close(found, convolved(window, epilogue, x, weight, *others))
+    assert_convolves(window, epilogue)
 
 
 @pytest.mark.usefixtures("threads")

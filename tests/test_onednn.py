@@ -159,6 +159,15 @@ def assert_close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * scale)
 
 
+def assert_convolves(window: Window, epilogue: Epilogue) -> None:
+    """The kernel gives what NumPy does."""
+    product = convolution(window, epilogue)
+    x, weight = drawn(*window.x), drawn(*window.weight)
+    others = others_of(product, epilogue, window.weight[0])
+    found = jax.jit(product.run)(x, product.form.pack(weight), *others)
+    assert_close(found, convolved(window, epilogue, x, weight, *others))
+
+
 def test_it_is_there() -> None:
     assert onednn.status().startswith("oneDNN's kernels are used")
 
@@ -168,11 +177,7 @@ def test_it_is_there() -> None:
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_convolution(window: Window, epilogue: Epilogue) -> None:
-    product = convolution(window, epilogue)
-    x, weight = drawn(*window.x), drawn(*window.weight)
-    others = others_of(product, epilogue, window.weight[0])
-    found = jax.jit(product.run)(x, product.form.pack(weight), *others)
-    assert_close(found, convolved(window, epilogue, x, weight, *others))
+    assert_convolves(window, epilogue)
 
 
 @pytest.mark.usefixtures("threads")
