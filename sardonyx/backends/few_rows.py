@@ -22,9 +22,13 @@ _OF_BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 
 def are_few(a: Any, b: Any) -> bool:
     """Whether `a` has rows, and few, and each is to be multiplied by `b` by itself."""
+    return 1 < math.prod(a.shape[:-1]) <= MOST_ROWS and can_be_few(a, b)
+
+
+def can_be_few(a: Any, b: Any) -> bool:
+    """Whether that depends on the number of rows alone; the same for the transposed matrix."""
     return (
         a.ndim >= b.ndim == 2
-        and 1 < math.prod(a.shape[:-1]) <= MOST_ROWS
         and math.prod(b.shape) >= FEWEST_ELEMENTS
         and a.dtype == b.dtype
         and a.dtype in _OF_BLAS

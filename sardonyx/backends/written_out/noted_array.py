@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.backends.shape_arrays import shape_array
 from sardonyx.backends.written_out.functions import FREE, METHODS, NOTED, UFUNC_METHODS
 from sardonyx.backends.written_out.notes import (
     NotedValue,
@@ -32,6 +33,10 @@ class NotedArray(NotedValue, np.lib.mixins.NDArrayOperatorsMixin):
         self._notes = notes
 
     # -- facts ------------------------------------------------------------------------------------
+
+    @property
+    def notes(self) -> Notes:
+        return self._notes
 
     @property
     def dtype(self) -> Any:
@@ -157,6 +162,15 @@ def noted_call(
         result=result,
     )
     return _noted(notes, place, result, list(_flat(tuple(arguments))))
+
+
+def noted_product(
+    multiply: Callable[[Any, Any], Any], a: Any, b: Any, shape: tuple[int, ...]
+) -> Any:
+    """Note a product as one call, which decides when it runs how to multiply."""
+    like = shape_array(shape, np.result_type(a.dtype, b.dtype))
+    price = a.notes.price_of_call(np.matmul, (a, b), like)
+    return noted_call(a.notes, multiply, (a, b), price=price, result=like)
 
 
 def noted_change(

@@ -165,10 +165,15 @@ class NotingInterpreter(NotingBackend):
     """
 
     def __init__(
-        self, notes: Notes, xp: Backend, kernel_of: Callable[[Any], Kernel | None]
+        self,
+        notes: Notes,
+        xp: Backend,
+        kernel_of: Callable[[Any], Kernel | None],
+        give_way: Callable[[], None],
     ) -> None:
         super().__init__(notes, steps=xp)
         self._xp = xp
+        self._give_way = give_way
         # The kernel that a step is, if compiled programs call it, too.
         self._kernel_of = kernel_of
         # Bound methods are equal, but not the same object each time.
@@ -179,6 +184,7 @@ class NotingInterpreter(NotingBackend):
 
     def begin_step(self) -> None:
         super().begin_step()
+        self._give_way()
         if len(self._notes.calls) > MOST_CALLS:
             raise Unnoted
 
@@ -282,15 +288,17 @@ def noted_steps(
     xp: Backend,
     specs: Sequence[Spec],
     kernel_of: Callable[[Any], Kernel | None],
+    give_way: Callable[[], None] = lambda: None,
 ) -> NotedSteps | None:
     """Return what a program does with arrays like these; None if that cannot be written out.
 
-    `replay` is a function of a backend and of arrays. Steps of which no notes can be taken become
-    one call each, which `xp` runs. The prices of the calls leave out what a compiled program would
-    do in the same time: products, and steps that are kernels.
+    `replay` is a function of a backend and of arrays; `give_way` is called between its steps. Those
+    of which no notes can be taken become one call each, which `xp` runs. The prices of the calls
+    leave out what a compiled program would do in the same time: products, and steps that are
+    kernels.
     """
     notes = QuickNotes()
-    noting = NotingInterpreter(notes, xp, kernel_of)
+    noting = NotingInterpreter(notes, xp, kernel_of, give_way)
     try:
         arguments = [NotedArray(notes, shape_array(*spec)) for spec in specs]
         with noting.scope():

@@ -32,6 +32,7 @@ from sardonyx.graph.buckets.learned_calls import (
 from sardonyx.graph.buckets.patience import OutOfPatience, Patience
 from sardonyx.graph.buckets.programs import BucketTooLarge, CannotPad, sizes_text
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
+from sardonyx.graph.buckets.savings import part_beside_products
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.buckets.sizes import LARGEST_SIZE
 from sardonyx.graph.programs.background import COMPILES, UNFORKED
@@ -150,6 +151,7 @@ class BucketJob:
         """Write the stages out as one function, if need be without the batch of one."""
         learned = self.learned
         with UNFORKED, RARELY_COLLECTED:
+            derivation.savable = part_beside_products(derivation.stages, self.weights)
             derivation.write_out()
             if derivation.written is not None or min(derivation.smallest) > 1:
                 return

@@ -8,7 +8,8 @@ linear in the sizes, all sizes between have the same steps, with numbers by the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -73,6 +74,38 @@ class OpenStep(NamedTuple):
         )
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Originals:
+    """The steps of one trace, by what they consist of. Sizes that share one share the step."""
+
+    steps: Mapping[int, tuple[OpenStep, Step]]
+
+    @classmethod
+    def of(cls, stages: Sequence[Stage], sketches: Sequence[Sketch]) -> Originals:
+        """Return those of these stages."""
+        pairs: list[tuple[OpenStep, Step]] = []
+        for stage, sketch in zip(stages, sketches, strict=True):
+            if stage.segment is not None:
+                pairs += zip(sketch.steps, stage.segment.steps, strict=True)
+            for opened, group in zip(sketch.prepared, stage.binding.prepared, strict=True):
+                pairs += zip(opened, group.steps, strict=True)
+        return cls({id(opened): (opened, step) for opened, step in pairs})
+
+    def with_steps(self, segment: Segment, opened: Sequence[OpenStep]) -> Segment:
+        """Return a segment whose steps have the same registers, and other numbers."""
+        steps = tuple(map(self._closed, opened))
+        if all(map(operator.is_, steps, segment.steps)):
+            return segment
+        changed = copy(segment)
+        changed.steps = steps
+        return changed
+
+    def _closed(self, opened: OpenStep) -> Step:
+        known = self.steps.get(id(opened))
+        # Another one may have got the place in memory of one that is gone.
+        return known[1] if known is not None and known[0] is opened else opened.closed()
+
+
 class Sample(NamedTuple):
     """A trace of certain sizes, and the stages of calls of these sizes."""
 
@@ -108,10 +141,13 @@ class Derivation:
     # The stages of one trace, and for each of them what differs in the others.
     stages: Sequence[Stage]
     parts: Sequence[Part]
+    originals: Originals
     constants: Constants
     # The samples, until somebody writes the stages out as one function of sizes; and that function.
     samples: Sequence[Sample] = ()
     written: WrittenSizes | None = None
+    # The part of a call that a program may save, if the stages run step by step; half is a guess.
+    savable: float = 0.5
     # What chooses the threads of such calls, if their times can be compared.
     choice: BlasChoice | None = None
 
@@ -123,19 +159,14 @@ class Derivation:
             return None
         if not are_regular(sampled, [sample.trace.folded for sample in samples]):
             return None
-        samples = _packed_alike(samples, constants)
-        if any(sample.form != samples[0].form for sample in samples):
-            return None
-        try:
-            merger, parts = _merged(samples)
-        except Irregular:
-            return None
-        numbers = merger.numbers()
-        if numbers is None:
+        merged = Merged.of(samples, constants)
+        numbers = None if merged is None else merged.merger.numbers()
+        if merged is None or numbers is None:
             return None
         smallest, largest = (tuple(map(end, zip(*sampled, strict=True))) for end in (min, max))
-        stages = samples[0].stages
-        return cls(smallest, largest, numbers, stages, parts, constants, tuple(samples))
+        samples, stages = merged.samples, merged.samples[0].stages
+        known = numbers, stages, merged.parts, merged.originals, constants
+        return cls(smallest, largest, *known, tuple(samples))
 
     def write_out(self) -> None:
         """Write the stages out as one function of sizes, if that can be done."""
@@ -205,7 +236,7 @@ class Derivation:
         if segment is None:
             return Stage(outputs=sketch.outputs)
         return Stage(
-            _with_steps(segment, sketch.steps),
+            self.originals.with_steps(segment, sketch.steps),
             self._binding(sample.binding, sketch),
             inputs=sketch.inputs,
             results=sketch.results,
@@ -214,7 +245,7 @@ class Derivation:
 
     def _binding(self, sample: Binding, sketch: Sketch) -> Binding:
         arrays, place = sketch.constants, self.constants.place
-        prepared = tuple(map(_with_steps, sample.prepared, sketch.prepared))
+        prepared = tuple(map(self.originals.with_steps, sample.prepared, sketch.prepared))
         steps = (step for group in prepared for step in group.steps)
         specs = {r: s for step in steps for r, s in zip(step.results, step.specs, strict=True)}
         return replace(
@@ -250,6 +281,30 @@ class Sketch(NamedTuple):
         return cls(_opened(steps), prepared, stage.inputs, stage.results, outputs, constants, packs)
 
 
+class Merged(NamedTuple):
+    """What the stages of samples have in common; the samples pass the same weights in packs."""
+
+    samples: Sequence[Sample]
+    merger: Merger
+    parts: Sequence[Part]
+    originals: Originals
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample], constants: Constants) -> Merged | None:
+        """Return it; None if the samples differ in more than numbers."""
+        samples = _packed_alike(samples, constants)
+        if any(sample.form != samples[0].form for sample in samples):
+            return None
+        merger = Merger([sample.sizes for sample in samples])
+        sketches = [list(map(Sketch.of, sample.stages)) for sample in samples]
+        try:
+            parts = [merger.merged(column) for column in zip(*sketches, strict=True)]
+        except Irregular:
+            return None
+        # Of what is the same in all samples, the merger keeps that of the first.
+        return cls(samples, merger, parts, Originals.of(samples[0].stages, sketches[0]))
+
+
 def _packed_alike(samples: Sequence[Sample], constants: Constants) -> list[Sample]:
     """Return samples whose stages pass the same weights and constants in packs."""
     if len({len(sample.stages) for sample in samples}) > 1:
@@ -263,13 +318,6 @@ def _packed_alike(samples: Sequence[Sample], constants: Constants) -> list[Sampl
         columns.append(column)
     rows = zip(samples, zip(*columns, strict=True), strict=True)
     return [sample._replace(stages=stages) for sample, stages in rows]
-
-
-def _merged(samples: Sequence[Sample]) -> tuple[Merger, list[Part]]:
-    """Return what the stages of samples have in common; raise `Irregular` if they do not match."""
-    merger = Merger([sample.sizes for sample in samples])
-    columns = zip(*(sample.stages for sample in samples), strict=True)
-    return merger, [merger.merged(list(map(Sketch.of, stages))) for stages in columns]
 
 
 def _fixed_form(stage: Stage) -> Any:
@@ -295,10 +343,3 @@ def _form_of(call: Call) -> Any:
     if not isinstance(call, OpCall) or call.function is not packed:
         return None
     return call.attributes["form"]
-
-
-def _with_steps(segment: Segment, steps: Sequence[OpenStep]) -> Segment:
-    """Return a segment whose steps have the same registers, and other numbers."""
-    changed = copy(segment)
-    changed.steps = tuple([step.closed() for step in steps])
-    return changed

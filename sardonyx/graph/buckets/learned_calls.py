@@ -25,9 +25,9 @@ _LOG = Log("buckets")
 MOST_WAITING = 256
 # Calls with so many times the elements of one that NumPy computes are tried without a bucket, too.
 GROWTH_ON_NUMPY = 2
-# A program takes about so long to compile, and so much longer for each of its steps. Calls take
-# twice as long beside a compiler: so they run step by step until it could have saved as much.
-SECONDS, SECONDS_PER_STEP = 0.5, 0.01
+# Calls beside a compiler lose about so many seconds until it is ready, and so many more for each
+# step of the program. So they run step by step until it could have saved as much.
+SECONDS, SECONDS_PER_STEP = 0.5, 0.02
 # The largest call runs in so many pieces at most, and a piece has as many rows at least; for fewer
 # rows XLA often takes more time for each. And pieces take as many seconds step by step.
 MOST_PIECES, LEAST_ROWS, SHORTEST_PIECE = 8, 8, 0.1
@@ -271,15 +271,16 @@ class LearnedCalls:
     def savable(self, shapes: Shapes, seconds: float) -> float:
         """Return how many of the seconds of a call step by step a program would save, perhaps.
 
-        Kernels take as long in both. Of other calls nothing is known, and half is guessed.
+        Kernels and products take as long in both. Without a derivation half is guessed.
         """
-        if self.derived is not None and seconds < math.inf:
-            derivation, pattern, _ = self.derived
-            sizes = pattern.sizes(shapes)
-            if derivation.written is not None and sizes is not None:
-                part = math.prod(sizes) / math.prod(derivation.largest)
-                return min(seconds, part * derivation.written.seconds)
-        return seconds / 2
+        if self.derived is None or seconds == math.inf:
+            return seconds / 2
+        derivation, pattern, _ = self.derived
+        sizes = pattern.sizes(shapes)
+        if derivation.written is None or sizes is None:
+            return seconds * derivation.savable
+        part = math.prod(sizes) / math.prod(derivation.largest)
+        return min(seconds, part * derivation.written.seconds)
 
     def is_worth_compiling(self, wasted: float) -> bool:
         """Whether a program could have saved so many seconds that it is time to compile it."""

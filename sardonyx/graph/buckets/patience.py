@@ -13,7 +13,7 @@ from threading import main_thread
 
 # A call of a new size takes at most so many times as long as its steps: with its own trace, and
 # with a part of the search.
-MOST_TIMES = 2.25
+MOST_TIMES = 2.75
 
 
 class OutOfPatience(Exception):  # noqa: N818  (a signal, not an error)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from sardonyx.backends.base import Backend
 from sardonyx.graph.buckets.call_arrays import CallArrays
-from sardonyx.graph.buckets.derived import Derivation, Sample
+from sardonyx.graph.buckets.derived import Derivation, Merged, Sample
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.patience import Patience
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
@@ -59,21 +59,30 @@ class SampledTraces:
             max(min(column), min(size, max(column)))
             for size, column in zip(inner, columns, strict=True)
         )
-        sizes = dict.fromkeys((*corners, between))
-        if patience is not None:
-            self._trace_some(call, sizes, weights, patience)
-        samples = [self.sample(call, each, weights) for each in sizes]
+        sizes = list(dict.fromkeys((*corners, between)))
+        samples = self._samples(call, sizes[:2], weights, patience)
+        # The first two are furthest apart: where they differ, the others need no trace. Formulas of
+        # several sizes need more traces.
+        if len(inner) == 1 and len(sizes) > 2 and Merged.of(samples, self.constants) is None:
+            return None
+        samples += self._samples(call, sizes[2:], weights, patience)
         return Derivation.of(samples, self.constants)
 
-    def _trace_some(
-        self, call: CallArrays, sizes: Iterable[SizeVector], weights: Weights, patience: Patience
-    ) -> None:
-        self._begin(weights)
-        for each in sizes:
-            if self._key(call, each) not in self.samples:
-                patience.begin(self.seconds)
-                self.sample(call, each, weights)
-        patience.begin(self.seconds)
+    def _samples(
+        self,
+        call: CallArrays,
+        sizes: Sequence[SizeVector],
+        weights: Weights,
+        patience: Patience | None,
+    ) -> list[Sample]:
+        if patience is not None:
+            self._begin(weights)
+            for each in sizes:
+                if self._key(call, each) not in self.samples:
+                    patience.begin(self.seconds)
+                    self.sample(call, each, weights)
+            patience.begin(self.seconds)
+        return [self.sample(call, each, weights) for each in sizes]
 
     def sample(self, call: CallArrays, sizes: SizeVector, weights: Weights) -> Sample:
         """Return the trace for these sizes of the call's bucket; raise if the model refuses."""

@@ -23,6 +23,7 @@ from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.merged_calls import MergedCalls
 from sardonyx.graph.buckets.merging import Irregular, Merger, Numbers, Part
 from sardonyx.graph.buckets.sized_binding import SizedBinding
+from sardonyx.graph.programs.background import give_way
 from sardonyx.graph.programs.interpretation import can_be_interpreted
 from sardonyx.graph.programs.stages import Stage
 from sardonyx.graph.programs.weight_preparation import Binding
@@ -73,13 +74,16 @@ class WrittenSizes:
         alone = [each[0] for each in stages if len(each) == 1]
         if xp is None or len(alone) < len(stages) or not all(map(_can_be_written, alone)):
             return None
+        # Where calls run on kernels, this is the faster form of them, and they wait less for it.
+        pause = give_way if weights.backend.steps_without_kernels else _nothing
         merger = Merger(sampled)
         binding = SizedBinding.of(merger, [stage.binding for stage in alone], weights)
         if binding is None:
             return None
         noted = []
         for stage in alone:
-            steps = noted_steps(binding.replay(stage), xp, binding.arguments(stage), kernel_of)
+            replay, arguments = binding.replay(stage), binding.arguments(stage)
+            steps = noted_steps(replay, xp, arguments, kernel_of, pause)
             if steps is None:
                 return None
             noted.append(steps)

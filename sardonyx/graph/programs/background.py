@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 from threading import Lock, Thread, local, main_thread
@@ -17,6 +18,9 @@ MOST_THREADS = 4
 # While a job runs, threads that wait for Python's lock get it after so many seconds. Calls take the
 # lock again after each operation of NumPy, and by default would wait for 5 ms each time.
 QUICK_SWITCH = 1e-4
+
+# For so many seconds work that nobody waits for stops now and then, some 1,000 times in all.
+MOMENT = 3e-4
 
 # What threads know of themselves.
 _own = local()
@@ -90,6 +94,12 @@ class Background:
 def in_background() -> bool:
     """Whether this is one of those threads."""
     return getattr(_own, "is_background", False)
+
+
+def give_way() -> None:
+    """Let calls go on for a moment, if this is a thread in the background with time to spare."""
+    if in_background():
+        time.sleep(MOMENT)
 
 
 COMPILES = Background()

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sardonyx.backends.executable import Spec
-from sardonyx.backends.few_rows import MOST_OF_PART, are_few, by_columns
+from sardonyx.backends.few_rows import MOST_OF_PART, are_few, by_columns, can_be_few
 from sardonyx.backends.fused_epilogue import NOTHING, Epilogue
 from sardonyx.backends.host_memory import aligned_copy, zero_bytes
 from sardonyx.backends.jax.arrays import is_array
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
 from sardonyx.backends.jax.xla_cpu.convolution_forms import turns_weights
 from sardonyx.backends.numpy import HOST
+from sardonyx.backends.written_out.noted_array import NotedArray, noted_product
 
 # Up to so many rows are multiplied by blocks of columns.
 MOST_ROWS_BY_BLOCKS = 4
@@ -110,11 +111,11 @@ class TurnedMatrix:
             y = _in_programs().product(rows, packed, is_blocked=self.is_blocked)
         elif self.is_blocked:
             y = _row_by_row(rows, packed)
-        elif are_few(rows, packed.T):
-            # Notes of a matrix do not say that its columns are contiguous.
-            y = by_columns(rows, packed)
+        elif isinstance(x, NotedArray) and len(rows) > 1 and can_be_few(rows, packed):
+            # One call for any number of rows, so that functions of sizes are alike.
+            y = noted_product(multiplied, rows, packed, (len(rows), len(packed)))
         else:
-            y = HOST.matmul(rows, packed.T)
+            y = multiplied(rows, packed)
         return y.reshape(*sizes, y.shape[-1])
 
 
@@ -130,6 +131,14 @@ def matrix_product(
     if is_transposed and not is_blocked:
         return None
     return TurnedMatrix(weight, is_transposed, is_blocked)
+
+
+def multiplied(rows: Any, columns: Any) -> Any:
+    """Rows times a matrix whose columns are contiguous, for arrays of the host."""
+    if are_few(rows, columns.T):
+        # Notes of a matrix do not say that its columns are contiguous.
+        return by_columns(rows, columns)
+    return HOST.matmul(rows, columns.T)
 
 
 def _row_by_row(rows: Any, blocks: Any) -> Any:
