@@ -205,6 +205,18 @@ def test_no_warning_of_numbers() -> None:
     assert (loaded.stats().written_out, loaded.stats().compiles) == (1, 0)
 
 
+def test_a_product_alone_warns_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    """NumPy's own warns of infinities that cancel each other out, and of overflow."""
+    ones = weight("w", np.ones((3, 2), np.float32))
+    loaded = ready(
+        model([node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 3])], ["y"], [ones]), X
+    )
+    assert np.isnan(loaded(np.asarray([[np.inf, -np.inf, 1]] * 2, np.float32))).all()
+    assert np.isinf(loaded(np.full((2, 3), 3e38, np.float32))).all()
+    assert (loaded.stats().written_out, loaded.stats().compiles) == (1, 0)
+    assert not [each for each in recwarn if each.category is RuntimeWarning]
+
+
 def test_the_error_state_of_the_caller() -> None:
     """It is not that of the model's own work, and stays as it is."""
     loaded = ready(model([node("Log", ["x"], ["y"])], [value("x", [2, 3])], ["y"]), X)

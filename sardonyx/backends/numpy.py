@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sardonyx.backends import blas_threads, few_rows, windows
+from sardonyx.backends.axis_sums import sum_as_product
 from sardonyx.backends.base import Backend
 from sardonyx.backends.dlpack import on_host
 from sardonyx.backends.dtypes import isdtype
@@ -108,7 +109,7 @@ class NumpyLike(Backend):
         self._namespace.exp(scores, out=scores)
         if is_guarded:
             scores = self._namespace.where(self._namespace.isfinite(top), scores, 0)
-        total = scores.sum(axis=-1, keepdims=True)
+        total = self.sum(scores, axis=-1, keepdims=True)
         mixed: Any = self.attention_mix(scores, v)
         mixed /= self._namespace.where(total == 0, 1, total) if is_guarded else total
         return mixed
@@ -226,6 +227,16 @@ class NumpyBackend(NumpyLike):
 
     def put(self, value: np.ndarray[Any, Any]) -> Any:
         return value
+
+    def sum(self, x: Any, **options: Any) -> Any:
+        total = sum_as_product(x, **options)
+        return super().sum(x, **options) if total is None else total
+
+    def mean(self, x: Any, **options: Any) -> Any:
+        total = sum_as_product(x, **options) if x.size else None
+        if total is None:
+            return super().mean(x, **options)
+        return total / x.dtype.type(x.size // total.size)
 
     def matmul(self, a: Any, b: Any) -> Any:
         return few_rows.product(a, b) if few_rows.are_few(a, b) else super().matmul(a, b)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.backends.axis_sums import max_of_rows, mean_of_rows, sum_of_rows
 from sardonyx.backends.jax.onednn import loaded
 from sardonyx.backends.jax.onednn.copies import dense
 from sardonyx.backends.jax.onednn.threads import threads_of_calls
@@ -31,8 +32,8 @@ def softmax(x: Any, *, or_zero: bool = False, threads: int | None = None) -> Any
     [0.5, 0.5]
     """
     if not _is_for_kernel(x.shape[-1]):
-        weights = np.exp(x - x.max(axis=-1, keepdims=True))
-        weights /= weights.sum(axis=-1, keepdims=True)
+        weights = np.exp(x - max_of_rows(x))
+        weights /= sum_of_rows(weights)
         if or_zero:
             weights[np.isnan(weights)] = 0
         return weights
@@ -49,9 +50,9 @@ def standardized(
     """
     axes = _axes(x, scale)
     if not _is_for_kernel(scale.size):
-        mean = x.mean(axis=axes, keepdims=True)
+        mean = _mean(x, axes)
         centred = x - mean
-        inverse = 1 / np.sqrt(np.square(centred).mean(axis=axes, keepdims=True) + epsilon)
+        inverse = 1 / np.sqrt(_mean(np.square(centred), axes) + epsilon)
         y = centred * inverse * scale
         return y if bias is None else y + bias, mean, inverse
     mean, inverse = np.empty((2, *x.shape[: axes[0]], *(1 for _ in axes)), np.float32)
@@ -62,9 +63,14 @@ def standardized(
 def by_root_mean_square(x: Any, scale: Any, *, epsilon: float, threads: int | None = None) -> Any:
     """Rows by their root mean squares, scaled."""
     if not _is_for_kernel(scale.size):
-        squares = np.square(x).mean(axis=_axes(x, scale), keepdims=True)
+        squares = _mean(np.square(x), _axes(x, scale))
         return x / np.sqrt(squares + epsilon) * scale
     return _computed(_spec(_BY_ROOT_MEAN_SQUARE, x.size, scale.size, epsilon, threads), x, scale)
+
+
+def _mean(x: Any, axes: tuple[int, ...]) -> Any:
+    is_last = len(axes) == 1 and x.ndim > 1
+    return mean_of_rows(x) if is_last else x.mean(axis=axes, keepdims=True)
 
 
 def _axes(x: Any, scale: Any) -> tuple[int, ...]:
