@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ import pytest
 from onnx import numpy_helper
 
 import sardonyx
-from sardonyx.backends.written_out.quiet import QuietContexts
+from sardonyx.backends.written_out.quiet import error_state
 from sardonyx.graph.buckets import learned_calls
 from sardonyx.graph.buckets.learned_calls import Pace
 from sardonyx.graph.programs.written_segment import WrittenSegment
@@ -227,18 +226,19 @@ def test_the_error_state_of_the_caller() -> None:
     assert loaded.stats().written_out == 1
 
 
-def test_quiet_calls_in_one_another() -> None:
-    contexts, huge = QuietContexts(), np.array([3e38], np.float32)
-
-    def inner(count: int) -> Any:
-        return contexts.run(inner, count - 1) if count else huge * huge
-
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(partial(contexts.run, inner), range(40)))
-    assert np.isinf(results).all()
-    with pytest.raises(ZeroDivisionError):
-        contexts.run(lambda: 1 // 0)
-    assert np.isinf(contexts.run(inner, 3))
+def test_the_error_state_after_an_error() -> None:
+    """It is set back before the compiled function runs, which takes any index."""
+    variable, quiet = error_state()
+    nodes = [node("Exp", ["x"], ["e"]), node("Gather", ["e", "i"], ["y"])]
+    inputs = [value("x", [2, 3]), value("i", [1], onnx.TensorProto.INT64)]
+    loaded = ready(model(nodes, inputs, ["y"]), X, np.asarray([1]))
+    with np.errstate(all="raise"):
+        state = variable.get()
+        np.testing.assert_allclose(loaded(X, np.asarray([0])), np.exp(X[:1]), rtol=1e-6)
+        assert loaded(X, np.asarray([7])).shape == (1, 3)
+        assert variable.get() is state is not quiet
+        with pytest.raises(FloatingPointError):
+            np.log(-X - 1)
 
 
 def test_threads() -> None:

@@ -1,39 +1,38 @@
-"""Runs functions of NumPy without its warnings of numbers, such as those of an overflow.
+"""NumPy's error state in which it warns of no numbers, such as of an overflow.
 
-NumPy keeps its error state in a context variable. `np.errstate` sets it anew at each call, which
-takes as long as two operations on small arrays. Here it is set once in a context of its own, and a
-call enters that context. Nothing can enter a context twice at a time, so there are as many as calls
-that run at the same time: in threads, or in one another.
+NumPy keeps its error state in a context variable. `np.errstate` makes the state anew at each call,
+which takes as long as two operations on small arrays. Here it is made once, and a call sets the
+variable to it, and back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextvars import Context
-from typing import Any
+from contextvars import Context, ContextVar
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 
-class QuietContexts:
-    """Contexts in which NumPy warns of nothing; they have no context variables of the caller's."""
+class ErrorState(NamedTuple):
+    """The variable, and what it is while nothing is warned of."""
 
-    def __init__(self) -> None:
-        self._spare: list[Context] = []
-
-    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what the function returns for these arguments."""
-        try:
-            context = self._spare.pop()
-        except IndexError:
-            context = _quiet_context()
-        try:
-            return context.run(function, *arguments)
-        finally:
-            self._spare.append(context)
+    variable: ContextVar[Any]
+    quiet: Any
 
 
-def _quiet_context() -> Context:
+@cache
+def error_state() -> ErrorState:
+    """Return that of NumPy.
+
+    >>> variable, quiet = error_state()
+    >>> before = variable.set(quiet)
+    >>> np.geterr()["over"]
+    'ignore'
+    >>> variable.reset(before)
+    """
     context = Context()
     context.run(np.seterr, all="ignore")
-    return context
+    # In a context that was empty it is the only variable.
+    ((variable, quiet),) = context.items()
+    return ErrorState(variable, quiet)

@@ -12,7 +12,7 @@ import numpy as np
 
 from sardonyx.backends.written_out.functions import NEW, SILENT
 from sardonyx.backends.written_out.notes import NotedCall, Place, Variable, has_variable, mapped
-from sardonyx.backends.written_out.quiet import QuietContexts
+from sardonyx.backends.written_out.quiet import error_state
 
 _Kind = TypeVar("_Kind")
 
@@ -70,14 +70,12 @@ def function_of(
     made_by = {call.result: call for call in calls}
     body += _handing_out(results, made_by, names, as_program=as_program)
     instead = f"return instead({', '.join(passed)})"
-    functions, lines = _in_error_state(calls, body, taken, names)
     source = [
-        *functions,
         f"def written_out({', '.join(['is_watched', 'instead', *taken])}):",
         "    if is_watched():",
         f"        {instead}",
         "    try:",
-        *_indented(lines, 2),
+        *_indented(_in_error_state(calls, body, names), 2),
         "    except Exception:",
         f"        {instead}",
     ]
@@ -108,24 +106,19 @@ def values_of(
     return _compiled([heading, *_indented(body, 1)], "written_ahead", names)
 
 
-def _in_error_state(
-    calls: Sequence[NotedCall], body: Sequence[str], taken: Sequence[str], names: _Names
-) -> tuple[list[str], list[str]]:
-    """Return functions, and lines that run the body in the error state that it needs.
-
-    A step that runs as before may be a user's function, which reads the caller's context variables.
-    """
+def _in_error_state(calls: Sequence[NotedCall], body: Sequence[str], names: _Names) -> list[str]:
+    """Return lines that run the body in the error state that it needs."""
     if all(call.function in SILENT for call in calls):
-        return [], list(body)
-    if any(call.is_step for call in calls):
-        names.objects["errstate"] = np.errstate
-        return [], ['with errstate(all="ignore"):', *_indented(body, 1)]
-    names.objects["quietly"] = _QUIET.run
-    function = [f"def computed({', '.join(taken)}):", *_indented(body, 1)]
-    return function, [f"return quietly({', '.join(['computed', *taken])})"]
-
-
-_QUIET = QuietContexts()
+        return list(body)
+    variable, quiet = error_state()
+    names.objects.update(set_state=variable.set, quiet=quiet, restore=variable.reset)
+    return [
+        "before = set_state(quiet)",
+        "try:",
+        *_indented(body, 1),
+        "finally:",
+        "    restore(before)",
+    ]
 
 
 def _indented(lines: Sequence[str], levels: int) -> list[str]:
