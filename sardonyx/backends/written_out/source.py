@@ -153,8 +153,10 @@ def _handing_out(
             own = f"{as_it_is} if {value}.base is None else {copied}"
         lines.append(f"{name} = {own}")
         if as_program:
+            dtype = None if call is None else call.dtype
+            is_known = dtype is not None and not dtype.hasobject
             read_only = f"{name}.flags.writeable = {name}.dtype.hasobject"
-            lines.append(f"{name}.setflags(write=False)" if is_number else read_only)
+            lines.append(f"{name}.setflags(write=False)" if is_known else read_only)
     return [*lines, f"return [{', '.join(f'r{i}' for i in range(len(results)))}]"]
 
 
