@@ -270,8 +270,9 @@ def test_steps_agree_with_one_call() -> None:
         state = dict(zip(names, (found[2], found[3], found[5]), strict=True))
     np.testing.assert_array_equal(np.concatenate(rows), chosen)
     np.testing.assert_array_equal(state["past_state_lengths"], lengths)
-    np.testing.assert_array_equal(state["past_key_state"], keys)
-    np.testing.assert_array_equal(state["past_kv_buffer"][:, :1], buffer[:, :1])
+    # NumPy may add the numbers of a row in another order where there are more rows.
+    np.testing.assert_allclose(state["past_key_state"], keys, rtol=1e-5)
+    np.testing.assert_allclose(state["past_kv_buffer"][:, :1], buffer[:, :1], rtol=1e-5)
 
 
 def test_angles_of_each_request_and_queries_with_keys(xp: Backend) -> None:
