@@ -29,7 +29,8 @@ def sum_as_product(
     >>> sum_as_product(np.ones((2, 3)), axis=(0,), keepdims=True).tolist()
     [[2.0, 2.0, 2.0]]
     """
-    if x.dtype not in _OF_BLAS or x.ndim < 2 or dtype not in (None, x.dtype):
+    # NumPy takes None for float64 where it compares types.
+    if x.dtype not in _OF_BLAS or x.ndim < 2 or (dtype is not None and dtype != x.dtype):
         return None
     if type(axis) is tuple and len(axis) == 1:
         axis = axis[0]

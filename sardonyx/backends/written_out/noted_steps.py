@@ -12,7 +12,6 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.executable import Replay, Spec
-from sardonyx.backends.numpy import NumpyLike
 from sardonyx.backends.operations.numbers import Levels
 from sardonyx.backends.saturation import can_saturate
 from sardonyx.backends.shape_arrays import (
@@ -212,16 +211,6 @@ class NotingInterpreter(NotingBackend):
         like = _product_like(a, b)
         price = self._notes.price_of_call(np.matmul, (a, b), like)
         return noted_call(self._notes, self._product, (a, b), price=price, result=like)
-
-    def sum(self, x: Any, **options: Any) -> Any:
-        if self._xp.has_kernels_of_rows():
-            return NumpyLike.sum(self, x, **options)  # What NumPy adds, kernels may add, too.
-        return super().sum(x, **options)
-
-    def mean(self, x: Any, **options: Any) -> Any:
-        if self._xp.has_kernels_of_rows():
-            return NumpyLike.mean(self, x, **options)
-        return super().mean(x, **options)
 
     def has_kernels_of_rows(self, *arrays: Any) -> bool:
         return self._xp.has_kernels_of_rows(*arrays)
