@@ -15,7 +15,7 @@ import numpy as np
 
 
 class ErrorState(NamedTuple):
-    """The variable, and what it is while nothing is warned of."""
+    """NumPy's context variable, and its value for which NumPy gives no warnings."""
 
     variable: ContextVar[Any]
     quiet: Any
