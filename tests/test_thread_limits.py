@@ -238,6 +238,22 @@ def test_the_first_limits_may_come_from_several_threads_at_once() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_limit_holds_in_each_thread_that_asks_for_one() -> None:
+    code = (
+        "import threadpoolctl, numpy\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from sardonyx.backends.blas_threads import AtMost\n"
+        "blas = lambda: {i['num_threads'] for i in threadpoolctl.threadpool_info()}\n"
+        "def limited():\n"
+        "    with AtMost(1): return blas()\n"
+        "assert limited() == {1}\n"
+        "with ThreadPoolExecutor(2) as pool:\n"
+        "    others = [pool.submit(limited).result() for _ in range(4)]\n"
+        "assert others == [{1}] * 4, others\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
 def test_a_forked_process_has_no_limits_of_its_parents_calls() -> None:

@@ -6,6 +6,7 @@ While calls of models with a limit run, the smallest of their limits holds for t
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any
@@ -55,7 +56,7 @@ class _Limits:
         for library, before in zip(self._found(), self._before, strict=True):
             wanted = min([before, *self._limits])
             if library.get_num_threads() != wanted:
-                library.set_num_threads(wanted)
+                _setter(library)(wanted)
 
     def _forget(self) -> None:
         """Drop the limits of the parent's calls, which do not run in a forked process."""
@@ -63,6 +64,18 @@ class _Limits:
         if self._limits:
             self._limits.clear()
             self._set()
+
+
+def _setter(library: Any) -> Callable[[int], object]:
+    """Return what sets the number of a library's threads, whichever thread calls it.
+
+    From threadpoolctl 3.8 on, `set_num_threads` of OpenBLAS does nothing in other threads while
+    the first one that called it lives. Limits of calls come from all threads, one at a time.
+    """
+    setter: Callable[[int], object] = getattr(
+        library, "_real_set_num_threads", library.set_num_threads
+    )
+    return setter
 
 
 _LIMITS = _Limits()

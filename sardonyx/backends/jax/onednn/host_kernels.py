@@ -28,7 +28,7 @@ class HostKernels:
 
     def in_one_call(self, calls: KernelCalls) -> Replay:
         """The function, whose kernels run in one call if it does nothing else than to call them."""
-        passed = calls.constants, calls.own
+        passed = calls.constants, calls.own, self.threads
         if calls.variables is None:
             return OneCall(calls.function, *passed)
         return OneCallBySizes(calls.function, calls.variables, *passed)

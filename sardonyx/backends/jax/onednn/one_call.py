@@ -98,10 +98,16 @@ class OneCall:
     else has. A function that cannot be planned runs as it is.
     """
 
-    def __init__(self, function: Function, constants: int, own: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        function: Function,
+        constants: int,
+        own: Collection[int] = (),
+        threads: int | None = None,
+    ) -> None:
         self._function = function
         self._constants = constants
-        self._own = own
+        self._own = _Own(own, threads)
         # Replaced as a whole, as other threads read it.
         self._planned: _Planned | None = None
 
@@ -126,12 +132,17 @@ class OneCallBySizes:
     """
 
     def __init__(
-        self, function: Function, variables: int, constants: int, own: Collection[int]
+        self,
+        function: Function,
+        variables: int,
+        constants: int,
+        own: Collection[int],
+        threads: int | None = None,
     ) -> None:
         self._function = function
         self._variables = variables
         self._constants = constants
-        self._own = own
+        self._own = _Own(own, threads)
         self._was_in_vain = False
         # Of the last plan; replaced as a whole, as other threads read it.
         self._known: _Constants | None = None
@@ -157,6 +168,24 @@ class OneCallBySizes:
         if planned.plan is None:
             return self._function(*arguments)
         return planned.plan.run(inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """The results that are to be the caller's own, and how many threads copy them; None: all."""
+
+    places: Collection[int]
+    threads: int | None
+
+    def apart(self, results: Sequence[Any]) -> Sequence[Any]:
+        """The results, with copies of those of them that are parts of others."""
+        found, taken = list(results), set()
+        for i in self.places:
+            memory = _memory(found[i])
+            if id(memory) in taken or not _is_all_of(found[i], memory):
+                found[i] = memory = copied(found[i], self.threads)
+            taken.add(id(memory))
+        return found
 
 
 class _Constants:
@@ -206,7 +235,7 @@ class _Planned:
         function: Function,
         constants: _Constants,
         inputs: Sequence[Any],
-        own: Collection[int],
+        own: _Own,
     ) -> _Planned:
         """The plan for a function that has these constants, and for inputs that lie like these."""
         forms = list(map(Form.of, inputs))
@@ -227,17 +256,6 @@ def _generated(variables: Sequence[Any]) -> Collection[tuple[Kind, tuple[int, ..
     return dict.fromkeys((each.kind, each.spec) for each in found)
 
 
-def _apart(results: Sequence[Any], own: Collection[int]) -> Sequence[Any]:
-    """The results, with copies of those that are to be the caller's own and are parts of others."""
-    found, taken = list(results), set()
-    for i in own:
-        memory = _memory(found[i])
-        if id(memory) in taken or not _is_all_of(found[i], memory):
-            found[i] = memory = copied(found[i])
-        taken.add(id(memory))
-    return found
-
-
 def _is_all_of(array: Any, memory: Any) -> bool:
     return bool(array.flags.c_contiguous and array.nbytes == memory.nbytes)
 
@@ -256,13 +274,13 @@ class _Planner:
         self._addresses: dict[int, int] = {}
         self._calls: list[tuple[KernelCall, list[_Passed | None]]] = []
 
-    def planned(self, function: Function, own: Collection[int]) -> Plan:
+    def planned(self, function: Function, own: _Own) -> Plan:
         """The plan of the calls of a function of the inputs; raise `Unplanned` if it does more."""
         with loaded.only_noted(to_join=True) as calls:
             results = function(*self._arrays)
             if not all(isinstance(result, np.ndarray) for result in results):
                 raise Unplanned
-            results = _apart(results, own)
+            results = own.apart(results)
         for call in calls:
             self._note(call)
         return self._plan(results)
