@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from onnx import parser
 
 import sardonyx
+from sardonyx.backends import axis_sums
 from sardonyx.backends.interpreter import Interpreter
 from sardonyx.backends.shape_arrays import shape_array
 from sardonyx.backends.written_out.noted_steps import QuickNotes, noted_steps
@@ -98,6 +99,25 @@ def test_the_program_of_a_decoder_takes_over_where_it_saves_time(
     assert interpreted[10] < 12
     assert interpreted[50] == interpreted[15]
     assert changing.stats().traces <= 24
+
+
+def test_the_function_adds_few_numbers_and_many() -> None:
+    """Sums along an axis change their form at some length, which lengths of calls may pass."""
+    text = """<ir_version: 10, opset_import: ["" : 22]>
+        g (float[a, n] x) => (float[a, n] y, float[a, 1] m)
+        <int64[1] last = {-1}> { y = Softmax(x) m = ReduceMean(x, last) }"""
+    proto = parser.parse_model(text)
+    changing, plain = loaded(proto, "never"), loaded(proto, "never", buckets=None)
+    assert axis_sums.MOST_NUMBERS in range(1000, 1100)
+    lengths = []
+    for length in (900, 1100, 1000, 1050, 950, 1200, 1023, 1024, 1025):
+        x = normal(3, length)
+        if runs_sized(changing, x):
+            lengths.append(length)
+        for y, expected in zip(changing(x), plain(x), strict=True):
+            assert_array_equal(y, expected)
+        wait_for_background()
+    assert lengths[-3:] == [1023, 1024, 1025]
 
 
 def test_an_exported_network_runs_the_function_of_all_sizes() -> None:

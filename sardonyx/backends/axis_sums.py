@@ -24,6 +24,8 @@ def sum_as_product(
 ) -> Any | None:
     """Return the sums along the last axis, or the first of two; None where NumPy adds.
 
+    In notes for several sizes, what adds is chosen when the call runs.
+
     >>> sum_as_product(np.ones((2, 3)), axis=-1).tolist()
     [3.0, 3.0]
     >>> sum_as_product(np.ones((2, 3)), axis=(0,), keepdims=True).tolist()
@@ -34,14 +36,23 @@ def sum_as_product(
         return None
     if type(axis) is tuple and len(axis) == 1:
         axis = axis[0]
-    if type(axis) is not int or x.shape[axis] > MOST_NUMBERS:
+    is_last = axis in (-1, x.ndim - 1)
+    if type(axis) is not int or not (is_last or (axis == 0 and x.ndim == 2)):
         return None
+    if not isinstance(x, np.ndarray) and getattr(x, "is_of_sizes", False):
+        return x.noted_sum(_sum_at_once, axis, keepdims=keepdims)
     count = x.shape[axis]
-    if axis in (-1, x.ndim - 1):
+    if count > MOST_NUMBERS:
+        return None
+    if is_last:
         return np.dot(x, _ones((count, 1) if keepdims else (count,), x.dtype))
-    if axis == 0 and x.ndim == 2:
-        return np.dot(_ones((1, count) if keepdims else (count,), x.dtype), x)
-    return None
+    return np.dot(_ones((1, count) if keepdims else (count,), x.dtype), x)
+
+
+def _sum_at_once(x: Any, axis: int, keepdims: bool) -> Any:
+    """Return the sums, of as many numbers as there are when this runs."""
+    total = sum_as_product(x, axis=axis, keepdims=keepdims)
+    return np.sum(x, axis=axis, keepdims=keepdims) if total is None else total
 
 
 def sum_of_rows(x: Any) -> Any:

@@ -121,6 +121,18 @@ class NotedArray(NotedValue, np.lib.mixins.NDArrayOperatorsMixin):
             return noted_call(self._notes, operator.pow, (self, exponent))
         return super().__pow__(exponent)
 
+    @property
+    def is_of_sizes(self) -> bool:
+        """Whether later calls have other sizes than those of these notes."""
+        return self._notes.are_of_sizes
+
+    def noted_sum(self, add: Callable[..., Any], axis: int, *, keepdims: bool) -> Any:
+        """Note a sum along an axis as one call, which decides when it runs how to add."""
+        shape = list(self.shape)
+        shape[axis : axis + 1 or None] = [1] * keepdims
+        result = shape_array(tuple(shape), self.dtype)
+        return noted_call(self._notes, add, (self, axis, keepdims), price=0.0, result=result)
+
     # -- what is refused --------------------------------------------------------------------------
 
     def _unreadable(self, *_: Any, **__: Any) -> Any:

@@ -66,8 +66,8 @@ class NotedSteps:
 class QuickNotes(Notes):
     """Notes of calls that are made on arrays without data, where these tell the result."""
 
-    def __init__(self) -> None:
-        super().__init__(math.inf)
+    def __init__(self, *, are_of_sizes: bool = False) -> None:
+        super().__init__(math.inf, are_of_sizes=are_of_sizes)
 
     def _result(
         self,
@@ -289,15 +289,19 @@ def noted_steps(
     specs: Sequence[Spec],
     kernel_of: Callable[[Any], Kernel | None],
     give_way: Callable[[], None] = lambda: None,
+    *,
+    are_of_sizes: bool = False,
 ) -> NotedSteps | None:
     """Return what a program does with arrays like these; None if that cannot be written out.
+
+    If notes `are_of_sizes`, others are taken for other sizes, and compared with them.
 
     `replay` is a function of a backend and of arrays; `give_way` is called between its steps. Those
     of which no notes can be taken become one call each, which `xp` runs. The prices of the calls
     leave out what a compiled program would do in the same time: products, and steps that are
     kernels.
     """
-    notes = QuickNotes()
+    notes = QuickNotes(are_of_sizes=are_of_sizes)
     noting = NotingInterpreter(notes, xp, kernel_of, give_way)
     try:
         arguments = [NotedArray(notes, shape_array(*spec)) for spec in specs]

@@ -64,8 +64,10 @@ class NotedCall:
 class Notes:
     """The calls so far, with the sum of their prices in microseconds, which has a limit."""
 
-    def __init__(self, limit: float) -> None:
+    def __init__(self, limit: float, *, are_of_sizes: bool = False) -> None:
         self.calls: list[NotedCall] = []
+        # Whether later calls have other sizes.
+        self.are_of_sizes = are_of_sizes
         self._total = 0.0
         self._limit = limit
         self._count = 0

@@ -83,7 +83,7 @@ class WrittenSizes:
         noted = []
         for stage in alone:
             replay, arguments = binding.replay(stage), binding.arguments(stage)
-            steps = noted_steps(replay, xp, arguments, kernel_of, pause)
+            steps = noted_steps(replay, xp, arguments, kernel_of, pause, are_of_sizes=True)
             if steps is None:
                 return None
             noted.append(steps)
